@@ -1,0 +1,37 @@
+# Each target is all that is needed: it makes the environment itself.
+#
+#   make serve    Weir on 127.0.0.1:8000 with the small model that ships; ARGS="--hook ..." adds options
+#   make test     the tests
+#   make check    lint, format and types
+#   make bench-hooks, bench-leaks    what guarding costs, and that nothing leaks
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: serve test check bench-hooks bench-leaks
+
+serve: $(VENV)/.engine
+	$(BIN)/weir serve $(ARGS)
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+$(VENV)/.engine: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --editable '.[engine]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.engine
+	$(PIP) --editable '.[engine,dev]'
+	touch $@
+
+# Measurements: see benchmarks/.
+bench-hooks bench-leaks: bench-%: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.$* $(ARGS)
