@@ -1,0 +1,48 @@
+"""What the in-process engine is told at start: plain values, wherever they come from."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+Device = Literal["auto", "cpu", "cuda"]
+LogprobsMode = Literal["raw_logprobs", "processed_logprobs"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Names and meanings are vLLM's, but for `num_threads`, `kv_cache_memory` and `max_queue_len`."""
+
+    model: str
+    """A transformers directory, or a name on the hub."""
+    dtype: Dtype = "auto"
+    """auto: as the checkpoint was saved."""
+    device: Device = "auto"
+    """auto: CUDA where there is a device, else the CPU."""
+    max_model_len: int | None = None
+    """Longest prompt and output together, in tokens. None: the model's own; never more than that."""
+    max_num_seqs: int = 64
+    """Sequences that run at once."""
+    max_num_batched_tokens: int = 2048
+    """Tokens computed in one step; a longer prompt is prefilled in chunks of at most this."""
+    block_size: int = 16
+    """Tokens whose keys and values share one block of the cache."""
+    kv_cache_memory: int | None = None
+    """Bytes for keys and values. None: enough for `max_num_seqs` sequences of `max_model_len`, but at most a
+    quarter of the device's free memory."""
+    max_queue_len: int = 1024
+    """Outputs that may wait for their turn; a request that finds this many waiting gets `QueueFullError`."""
+    logprobs_mode: LogprobsMode = "raw_logprobs"
+    """Whether logprobs are of the model's own distribution, or of the one that tokens were drawn from."""
+    seed: int | None = None
+    """Of the draws of requests without a seed of their own. None: a fresh one at each start."""
+    num_threads: int | None = None
+    """Of torch on the CPU. None: torch's choice."""
+    trust_remote_code: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "num_threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}.")
+        if self.max_queue_len < 0:
+            raise ValueError(f"max_queue_len must not be negative, not {self.max_queue_len}.")
