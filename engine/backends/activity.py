@@ -1,0 +1,85 @@
+"""What runs in a backend that keeps no scheduler of its own: its counts, and how it is told to end."""
+
+import asyncio
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from engine.protocol import EngineError, EngineStats, Usage
+
+T = TypeVar("T")
+
+
+class Run:
+    """One request under way. Its engine keeps `usage` up to date."""
+
+    def __init__(self) -> None:
+        self.usage = Usage(prompt_tokens=0, completion_tokens=0)
+
+
+class Activity:
+    """Counts an engine's requests and their tokens, and ends them when the engine closes."""
+
+    def __init__(self) -> None:
+        self.is_closing = False
+        self._waits: set[asyncio.Timeout] = set()
+        self._num_running = 0
+        self._aborted = 0
+        self._prompt_tokens = 0
+        self._generation_tokens = 0
+
+    def close(self) -> None:
+        if self.is_closing:
+            return
+        self.is_closing = True
+        for wait in self._waits:
+            wait.reschedule(0)
+
+    def check(self) -> None:
+        """Raise `EngineError` (503) if the engine is closing."""
+        if self.is_closing:
+            raise EngineError("The engine is shutting down.", status=503)
+
+    async def wait(self, work: Awaitable[T]) -> T:
+        """Await `work`, but raise as `check` does the moment that the engine closes."""
+        try:
+            async with asyncio.timeout(0 if self.is_closing else None) as wait:
+                self._waits.add(wait)
+                try:
+                    return await work
+                finally:
+                    self._waits.discard(wait)
+        except TimeoutError:
+            self.check()
+            raise
+
+    async def pause(self, seconds: float = 0) -> None:
+        """Let others run, for so many seconds. Raises as `check` does, as soon as the engine closes."""
+        await self.wait(asyncio.sleep(max(seconds, 0)))
+
+    @contextmanager
+    def run(self) -> Iterator[Run]:
+        """Around one request's work. A run that is closed, cancelled or shut down was aborted."""
+        self.check()
+        run = Run()
+        self._num_running += 1
+        try:
+            yield run
+        except (GeneratorExit, asyncio.CancelledError):
+            self._aborted += 1
+            raise
+        except EngineError:
+            self._aborted += self.is_closing
+            raise
+        finally:
+            self._num_running -= 1
+            self._prompt_tokens += run.usage.prompt_tokens
+            self._generation_tokens += run.usage.completion_tokens
+
+    def stats(self) -> EngineStats:
+        return EngineStats(
+            num_running=self._num_running,
+            prompt_tokens_total=self._prompt_tokens,
+            generation_tokens_total=self._generation_tokens,
+            aborted_total=self._aborted,
+        )

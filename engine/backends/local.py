@@ -1,0 +1,179 @@
+"""The in-process engine: `EngineCore` on a thread of its own, seen from an event loop.
+
+The thread owns torch and the core; the loop owns the streams. What goes in goes through one inbox: a request
+to add or to abort, or None to stop. What comes out of a step goes back in a single post to the loop. Nothing
+else is shared.
+"""
+
+import asyncio
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+
+from engine.config import EngineConfig
+from engine.core import EngineCore, Output
+from engine.input_processor import InputProcessor
+from engine.model_runner import ModelRunner
+from engine.protocol import (
+    Delta,
+    EngineError,
+    EngineStats,
+    GenerationRequest,
+    ModelInfo,
+    QueueFullError,
+    Tokenizer,
+)
+from engine.sequence import SequenceGroup
+from engine.tokenizer import LocalTokenizer
+
+logger = logging.getLogger("weir.engine")
+
+
+@dataclass(frozen=True, slots=True)
+class _Add:
+    group: SequenceGroup
+
+
+@dataclass(frozen=True, slots=True)
+class _Abort:
+    group: SequenceGroup
+
+
+class LocalEngine:
+    """Implements `protocol.Engine`. Use it from the event loop that it was started on."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        self.info = ModelInfo()
+        """Filled by `start`, like `tokenizer`."""
+        self.tokenizer: Tokenizer | None = None
+        self._inbox: queue.SimpleQueue[_Add | _Abort | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="weir-engine", daemon=True)
+        self._streams: dict[SequenceGroup, asyncio.Queue[Delta | EngineError]] = {}
+        self._num_outputs = 0
+        self._stats = EngineStats()
+        self._out_of_service: str | None = "The engine has not been started."
+
+    async def start(self) -> None:
+        """Load model and tokenizer. Raises `ValueError` or `OSError` for what cannot be loaded or served."""
+        self._loop = asyncio.get_running_loop()
+        self._loaded: asyncio.Future[InputProcessor] = self._loop.create_future()
+        self._thread.start()
+        self._processor = await self._loaded
+        self.tokenizer = self._processor.tokenizer
+        self.info = ModelInfo(
+            self._processor.max_model_len, self._processor.vocab_size, parses_tool_calls=False
+        )
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        self.check_health()
+        if self._num_outputs >= self.config.max_num_seqs + self.config.max_queue_len:
+            raise QueueFullError
+        self._num_outputs += request.num_outputs
+        group: SequenceGroup | None = None
+        try:
+            group = await asyncio.to_thread(self._processor.process, request)
+            self.check_health()
+            stream = self._streams[group] = asyncio.Queue()
+            self._inbox.put(_Add(group))
+            num_unfinished = len(group.sequences)
+            while num_unfinished:
+                output = await stream.get()
+                if isinstance(output, EngineError):
+                    raise output
+                num_unfinished -= output.finish_reason is not None
+                yield output
+        finally:
+            self._num_outputs -= request.num_outputs
+            if group is not None and self._streams.pop(group, None) is not None:
+                self._inbox.put(_Abort(group))
+
+    def stats(self) -> EngineStats:
+        """As of the last step."""
+        return self._stats
+
+    def check_health(self) -> None:
+        if self._out_of_service is not None:
+            raise EngineError(self._out_of_service, status=503)
+
+    async def aclose(self) -> None:
+        if self._thread.is_alive():
+            self._inbox.put(None)
+            await asyncio.to_thread(self._thread.join)
+        self._close("The engine has been shut down.")
+
+    # On the event loop, posted by the thread.
+
+    def _open(self, processor: InputProcessor, stats: EngineStats) -> None:
+        self._stats = stats
+        self._out_of_service = None
+        if not self._loaded.cancelled():
+            self._loaded.set_result(processor)
+
+    def _refuse(self, error: Exception) -> None:
+        if not self._loaded.cancelled():
+            self._loaded.set_exception(error)
+
+    def _deliver(self, outputs: Sequence[Output], stats: EngineStats) -> None:
+        self._stats = stats
+        for group, output in outputs:
+            if group in self._streams:
+                self._streams[group].put_nowait(output)
+
+    def _close(self, reason: str) -> None:
+        self._out_of_service = reason
+        for stream in self._streams.values():
+            stream.put_nowait(EngineError(reason, status=503))
+
+    # On the thread.
+
+    def _post(self, callback: Callable[..., None], *args: object) -> None:
+        # A loop that closed before `aclose` has nobody left to tell.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback, *args)
+
+    def _run(self) -> None:
+        try:
+            core, processor = self._load()
+        except Exception as error:
+            logger.debug("the engine cannot start", exc_info=True)  # told to whoever called `start`
+            self._post(self._refuse, error)
+            return
+        self._post(self._open, processor, core.stats())
+        reason = "The engine has failed."
+        try:
+            while self._take_in(core):
+                outputs = core.step() if core.has_work else []
+                self._post(self._deliver, outputs, core.stats())
+            reason = "The engine is shutting down."
+        except Exception:
+            logger.critical("the engine thread died", exc_info=True)
+        finally:
+            self._post(self._close, reason)
+
+    def _load(self) -> tuple[EngineCore, InputProcessor]:
+        config = self.config
+        tokenizer = LocalTokenizer.load(config.model, trust_remote_code=config.trust_remote_code)
+        runner = ModelRunner.load(config)
+        eos_token_ids = runner.eos_token_ids
+        if tokenizer.eos_token_id is not None:
+            eos_token_ids |= {tokenizer.eos_token_id}
+        processor = InputProcessor(tokenizer, runner.max_model_len, runner.vocab_size, eos_token_ids)
+        return EngineCore(runner, tokenizer, config), processor
+
+    def _take_in(self, core: EngineCore) -> bool:
+        """Take what the inbox holds, waiting if there is nothing else to do. False: stop."""
+        is_waiting = not core.has_work
+        while is_waiting or not self._inbox.empty():
+            is_waiting = False
+            match self._inbox.get():
+                case _Add(group):
+                    core.add(group)
+                case _Abort(group):
+                    core.abort(group)
+                case None:
+                    return False
+        return True

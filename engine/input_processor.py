@@ -1,0 +1,173 @@
+"""Makes a request's sequences: checks what it asks for, tokenizes it, and sees that it fits."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine.alignment import align_tokens
+from engine.detokenizer import Detokenizer, TextStream
+from engine.protocol import GenerationRequest, Prompt, RequestError, SamplingParams, Token
+from engine.sequence import Sequence, SequenceGroup
+from engine.tokenizer import LocalTokenizer
+
+MAX_N = 128
+MAX_LOGPROBS = 20
+"""Both are the OpenAI API's own limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputProcessor:
+    tokenizer: LocalTokenizer
+    max_model_len: int
+    vocab_size: int
+    eos_token_ids: frozenset[int]
+
+    def process(self, request: GenerationRequest) -> SequenceGroup:
+        """The request's sequences, ready to be scheduled. Raises `RequestError`.
+
+        It may take a while for a long text, and touches nothing shared: meant for a worker thread.
+        """
+        check_extra(request)
+        self._check_sampling(request)
+        group = SequenceGroup(request)
+        if request.is_chat:
+            template_kwargs = request.extra.get("chat_template_kwargs")
+            if not isinstance(template_kwargs, Mapping | None):
+                raise RequestError("chat_template_kwargs must be an object.", param="chat_template_kwargs")
+            tools = request.tools if request.uses_tools else ()
+            if tools and request.tool_choice not in (None, "auto"):
+                raise RequestError(
+                    "tool_choice: this engine cannot make a model call a tool; give 'auto' or 'none'.",
+                    param="tool_choice",
+                )
+            ids = self.tokenizer.apply_chat_template(request.messages, template_kwargs, tools)
+            self._add(group, ids, None)
+        for prompt in request.prompts:
+            self._add(group, self._encode(prompt), prompt)
+        if not group.sequences:
+            raise RequestError("There is no prompt.", param="prompt")
+        return group
+
+    def _encode(self, prompt: Prompt) -> list[int]:
+        if not isinstance(prompt, str):
+            return list(prompt)
+        try:
+            return self.tokenizer.encode(prompt)
+        except RequestError as error:
+            raise RequestError(str(error), param="prompt") from error
+
+    def _add(self, group: SequenceGroup, ids: list[int], prompt: Prompt | None) -> None:
+        request = group.request
+        param = "messages" if prompt is None else "prompt"
+        if not ids:
+            raise RequestError("The prompt is empty.", param=param)
+        if not all(0 <= i < self.vocab_size for i in ids):
+            raise RequestError(f"Token ids must be between 0 and {self.vocab_size - 1}.", param=param)
+        max_tokens = self._room(len(ids), request.sampling.max_tokens, param)
+        echo_texts = self._echo_texts(ids, prompt) if request.echo and prompt is not None else None
+        seed = request.sampling.seed
+        group.num_prompt_tokens += len(ids)
+        for i in range(request.sampling.n):
+            group.sequences.append(
+                Sequence(
+                    group=group,
+                    index=len(group.sequences),
+                    token_ids=list(ids),
+                    num_prompt_tokens=len(ids),
+                    max_tokens=max_tokens,
+                    seed=None if seed is None else seed + i,
+                    eos_token_ids=frozenset() if request.sampling.ignore_eos else self.eos_token_ids,
+                    detokenizer=Detokenizer(self.tokenizer.fast, ids, request.sampling.stop),
+                    echo_texts=echo_texts,
+                )
+            )
+
+    def _room(self, num_prompt_tokens: int, max_tokens: int | None, param: str) -> int:
+        wanted = 1 if max_tokens is None else max_tokens
+        if num_prompt_tokens + wanted > self.max_model_len:
+            raise RequestError(
+                f"This model's maximum context length is {self.max_model_len} tokens. However, you requested "
+                f"{num_prompt_tokens + wanted} tokens ({num_prompt_tokens} in the {param}, {wanted} in the "
+                f"completion). Please reduce the length of the {param} or completion.",
+                param=param,
+                code="context_length_exceeded",
+            )
+        return self.max_model_len - num_prompt_tokens if max_tokens is None else max_tokens
+
+    def _echo_texts(self, ids: list[int], prompt: Prompt) -> tuple[str, ...]:
+        stream = TextStream(self.tokenizer.fast)
+        tokens = [Token(i, stream.step(i)) for i in ids]
+        return tuple(t.text for t in (align_tokens(tokens, prompt) if isinstance(prompt, str) else tokens))
+
+    def _check_sampling(self, request: GenerationRequest) -> None:
+        check_sampling(request.sampling)
+        ids = {"logit_bias": request.sampling.logit_bias, "stop_token_ids": request.sampling.stop_token_ids}
+        for name, values in ids.items():
+            if not all(0 <= i < self.vocab_size for i in values):
+                raise RequestError(
+                    f"{name}: token ids must be between 0 and {self.vocab_size - 1}.", param=name
+                )
+
+
+def check_sampling(s: SamplingParams) -> None:
+    """Raise `RequestError`, naming the field, for the first that is out of its range."""
+    max_tokens = math.inf if s.max_tokens is None else s.max_tokens
+    rules = {
+        "n": (1 <= s.n <= MAX_N, f"must be between 1 and {MAX_N}"),
+        "max_tokens": (max_tokens >= 0, "must not be negative"),
+        "min_tokens": (0 <= s.min_tokens <= max_tokens, "must be between 0 and max_tokens"),
+        "temperature": (0 <= s.temperature < math.inf, "must be finite and not negative"),
+        "top_k": (s.top_k >= -1, "must be -1 or 0 (all), or positive"),
+        "top_p": (0 <= s.top_p <= 1, "must be between 0 and 1"),
+        "min_p": (0 <= s.min_p <= 1, "must be between 0 and 1"),
+        "presence_penalty": (-2 <= s.presence_penalty <= 2, "must be between -2 and 2"),
+        "frequency_penalty": (-2 <= s.frequency_penalty <= 2, "must be between -2 and 2"),
+        "repetition_penalty": (0 < s.repetition_penalty < math.inf, "must be finite and positive"),
+        "logit_bias": (all(map(math.isfinite, s.logit_bias.values())), "must hold finite numbers"),
+        "stop": (all(s.stop), "must not hold an empty string"),
+        "logprobs": (0 <= (s.logprobs or 0) <= MAX_LOGPROBS, f"must be between 0 and {MAX_LOGPROBS}"),
+    }
+    for name, (is_met, rule) in rules.items():
+        if not is_met:
+            raise RequestError(f"{name} {rule}.", param=name)
+
+
+UNSUPPORTED = (
+    "allowed_token_ids",
+    "audio",
+    "bad_words",
+    "chat_template",
+    "continue_final_message",
+    "custom_logit_processor",
+    "documents",
+    "include_stop_str_in_output",
+    "logits_processors",
+    "structured_outputs",
+    "suffix",
+    "truncate_prompt_tokens",
+    "use_beam_search",
+)
+"""Refused unless they are empty or false."""
+
+
+def check_extra(request: GenerationRequest) -> None:
+    """Raise `RequestError` for a field that would change the output if this engine could honour it."""
+    extra: Mapping[str, Any] = {k: v for k, v in request.extra.items() if v is not None}
+    response_format = extra.get("response_format")
+    if isinstance(response_format, Mapping):
+        response_format = response_format.get("type")
+    best_of = extra.get("best_of")
+    refused = {
+        "tools": bool(extra.get("tools")) and extra.get("tool_choice") != "none",
+        "functions": bool(extra.get("functions")) and extra.get("function_call") != "none",
+        "response_format": response_format not in (None, "text"),
+        "best_of": best_of is not None and best_of != request.sampling.n,
+        **{name: bool(extra.get(name)) for name in UNSUPPORTED},
+        **{name: True for name in extra if name.startswith("guided_")},
+        # 0 asks for some.
+        "prompt_logprobs": extra.get("prompt_logprobs", False) is not False,
+    }
+    for name, is_refused in refused.items():
+        if is_refused:
+            raise RequestError(f"{name} is not supported by this engine.", param=name)

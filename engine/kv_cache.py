@@ -1,0 +1,73 @@
+"""The memory for keys and values, in blocks. Who owns which block is the `BlockManager`'s business."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class LayerShape(NamedTuple):
+    """What one attention layer keeps of a token."""
+
+    num_kv_heads: int
+    key_dim: int
+    value_dim: int
+
+    def num_bytes(self, dtype: torch.dtype) -> int:
+        return self.num_kv_heads * (self.key_dim + self.value_dim) * dtype.itemsize
+
+
+class KVCache:
+    """For each layer, keys `[num_blocks, block_size, num_kv_heads, key_dim]`, and values alike.
+
+    A token's slot is `block * block_size + offset`.
+    """
+
+    def __init__(
+        self,
+        layers: dict[int, LayerShape],
+        *,
+        num_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        blocks = (num_blocks, block_size)
+        self.keys = {
+            i: _zeros((*blocks, s.num_kv_heads, s.key_dim), dtype, device) for i, s in layers.items()
+        }
+        self.values = {
+            i: _zeros((*blocks, s.num_kv_heads, s.value_dim), dtype, device) for i, s in layers.items()
+        }
+
+    def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Keep the tokens' `keys` and `values`, each `[tokens, num_kv_heads, dim]`, at `slots` `[tokens]`."""
+        for pool, tokens in ((self.keys[layer], keys), (self.values[layer], values)):
+            pool.flatten(0, 1).index_copy_(0, slots, tokens.to(pool.dtype))
+
+    def gather(self, layer: int, block_tables: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of whole blocks: of `[rows, blocks]`, `[rows, blocks * block_size, heads, dim]`."""
+        return self.keys[layer][block_tables].flatten(1, 2), self.values[layer][block_tables].flatten(1, 2)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that the device could still give; on a CPU that does not tell, 4 GiB."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    meminfo = Path("/proc/meminfo")
+    lines = meminfo.read_text().splitlines() if meminfo.exists() else []
+    available = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    return available[0] if available else 4 * 2**30
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    # Zeros, since what is masked still takes part: 0 * nan is nan. On the CPU through numpy, which leaves the
+    # zeroing to the kernel, page by page as they are used, where torch would touch all of the memory now.
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    num_bytes = int(np.prod(shape)) * dtype.itemsize
+    return torch.from_numpy(np.zeros(num_bytes, np.uint8)).view(dtype).view(shape)

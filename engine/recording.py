@@ -1,0 +1,178 @@
+"""A recording: one request, what an engine answered, and when. Kept as JSON lines (UTF-8, one object a line).
+
+The first line is the request:
+
+    {"version": 1, "request": {"request_id": "r1", "model": "m", "endpoint": "chat", "messages": [...]}}
+
+with the fields of `GenerationRequest`, `sampling` holding those of `SamplingParams`. Each further line is a
+`Delta`, with `t`, the seconds since the request, never less than the line before:
+
+    {"t": 0.031, "text": "Hi", "tokens": [{"id": 17, "text": "Hi", "logprob": -0.1}]}
+    {"t": 0.052, "finish_reason": "stop", "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
+
+The last line may instead say that the engine failed there:
+
+    {"t": 0.06, "error": {"message": "The engine failed.", "status": 500}}
+
+Fields that hold their default are left out (`null` also means the default of those that may be None), and so
+is an `error`'s status of 500. A token's bytes are `raw`, in base64 (RFC 4648, section 4); left out, they are
+the `text` in UTF-8. An entry of a token's `top` has `id`, `logprob`, and either `text` or `raw`. Empty lines
+and fields that this version does not know are passed over. Another `version` is refused.
+"""
+
+import base64
+import time
+from collections.abc import Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import TypeAdapter
+
+from engine.protocol import Delta, Engine, EngineError, GenerationRequest, Token
+
+VERSION = 1
+
+_REQUEST = TypeAdapter(GenerationRequest)
+_DELTA = TypeAdapter(Delta)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedDelta:
+    t: float
+    """Seconds since the request."""
+    delta: Delta
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The `EngineError` that ended an answer."""
+
+    t: float
+    message: str
+    status: int = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One request and its answer. What `load` reads of what `dump` wrote is equal to it."""
+
+    request: GenerationRequest
+    deltas: tuple[TimedDelta, ...]
+    failure: Failure | None = None
+
+    @classmethod
+    def load(cls, path: Path | str) -> "Recording":
+        """Read a file. Raises `ValueError`, naming file and line, for what is not a recording."""
+        reader = _Reader()
+        for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
+            try:
+                if line.strip():
+                    reader.read(orjson.loads(line))
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                reason = f"no field {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
+                raise ValueError(f"{path}, line {number}: {reason}") from error
+        if reader.request is None:
+            raise ValueError(f"{path}, line 1: no request")
+        return cls(reader.request, tuple(reader.deltas), reader.failure)
+
+    def dump(self, path: Path | str) -> None:
+        Path(path).write_bytes(b"".join(line + b"\n" for line in self.lines()))
+
+    def lines(self) -> Iterator[bytes]:
+        """The file's lines, each without its newline."""
+        request = _REQUEST.dump_python(self.request, exclude_defaults=True)
+        yield _json({"version": VERSION, "request": request})
+        for timed in self.deltas:
+            yield _json({"t": timed.t, **_dump_delta(timed.delta)})
+        if self.failure:
+            status = {} if self.failure.status == 500 else {"status": self.failure.status}
+            yield _json({"t": self.failure.t, "error": {"message": self.failure.message, **status}})
+
+
+async def record(engine: Engine, request: GenerationRequest) -> Recording:
+    """Run a request to its end and record it, an `EngineError` included. Raises its `RequestError`."""
+    started = time.perf_counter()
+    deltas: list[TimedDelta] = []
+    failure = None
+    try:
+        async with aclosing(engine.generate(request)) as stream:
+            async for delta in stream:
+                deltas.append(TimedDelta(_since(started), delta))  # noqa: PERF401 (kept if it breaks off)
+    except EngineError as error:
+        failure = Failure(_since(started), str(error), error.status)
+    return Recording(request, tuple(deltas), failure)
+
+
+def _since(started: float) -> float:
+    return round(time.perf_counter() - started, 6)
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+
+
+class _Reader:
+    """Takes a recording's lines, one by one."""
+
+    def __init__(self) -> None:
+        self.request: GenerationRequest | None = None
+        self.deltas: list[TimedDelta] = []
+        self.failure: Failure | None = None
+
+    def read(self, fields: dict[str, Any]) -> None:
+        if self.request is None:
+            if fields.get("version") != VERSION:
+                raise ValueError(f"not a recording of version {VERSION}")
+            self.request = _REQUEST.validate_python(fields["request"])
+            return
+        t = float(fields.pop("t"))
+        if self.failure:
+            raise ValueError("nothing may follow an error")
+        if self.deltas and t < self.deltas[-1].t:
+            raise ValueError("t goes back")
+        if error := fields.get("error"):
+            self.failure = Failure(t, str(error["message"]), int(error.get("status", 500)))
+        else:
+            self.deltas.append(TimedDelta(t, _load_delta(fields)))
+
+
+def _load_delta(fields: dict[str, Any]) -> Delta:
+    for token in fields.get("tokens") or ():
+        token["raw"] = _raw(token)
+        for top in token.get("top") or ():
+            top["raw"] = _raw(top)
+    return _DELTA.validate_python(fields)
+
+
+def _raw(fields: dict[str, Any]) -> bytes:
+    if "raw" in fields:
+        return base64.b64decode(fields["raw"], validate=True)
+    return str(fields["text"]).encode()
+
+
+def _dump_delta(delta: Delta) -> dict[str, Any]:
+    fields: dict[str, Any] = _DELTA.dump_python(delta, exclude_defaults=True)
+    if delta.tokens:
+        fields["tokens"] = [_dump_token(token) for token in delta.tokens]
+    return fields
+
+
+def _dump_token(token: Token) -> dict[str, Any]:
+    fields: dict[str, Any] = {"id": token.id, "text": token.text}
+    if token.raw != token.text.encode():
+        fields["raw"] = base64.b64encode(token.raw).decode()
+    if token.logprob is not None:
+        fields["logprob"] = token.logprob
+    if token.top:
+        fields["top"] = [{"id": t.id, **_dump_raw(t.raw), "logprob": t.logprob} for t in token.top]
+    return fields
+
+
+def _dump_raw(raw: bytes) -> dict[str, str]:
+    try:
+        return {"text": raw.decode()}
+    except UnicodeDecodeError:
+        return {"raw": base64.b64encode(raw).decode()}

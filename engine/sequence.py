@@ -1,0 +1,115 @@
+"""One output in the making, and the request that it belongs to.
+
+A `Sequence` stores token ids and a few counters; everything else is derived, so that nothing can disagree.
+Pure Python: the scheduler that moves sequences about needs no torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.protocol import FinishReason, GenerationRequest, Usage
+
+if TYPE_CHECKING:
+    import torch
+
+    from engine.detokenizer import Detokenizer
+    from engine.protocol import SamplingParams
+    from engine.sampler import TokenCounts
+
+
+class Logprobs(NamedTuple):
+    """Of one position, natural and finite."""
+
+    logprob: float
+    """The token's that stands there."""
+    top: list[tuple[int, float]]
+    """Token ids and their logprobs, most likely first."""
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """One output: its prompt and what was generated after it. Once added, it is the engine thread's own."""
+
+    group: SequenceGroup
+    index: int
+    """Which output of the request (`GenerationRequest`'s numbering)."""
+    token_ids: list[int]
+    """The prompt's and the generated ones."""
+    num_prompt_tokens: int
+    max_tokens: int
+    """`SamplingParams.max_tokens`, or the room that was left."""
+    seed: int | None
+    eos_token_ids: frozenset[int]
+    """Empty if the request ignores them."""
+    detokenizer: Detokenizer
+    echo_texts: tuple[str, ...] | None = None
+    """The text that each prompt token completes. None: no echo, or it was given already."""
+    num_computed_tokens: int = 0
+    """Leading tokens whose keys and values are in the cache. Preemption sets it back to 0."""
+    block_table: list[int] = field(default_factory=list)
+    """The cache's blocks that hold them; grown and emptied by the `BlockManager`."""
+    prompt_logprobs: list[Logprobs] = field(default_factory=list)
+    """Of the prompt's second token, the third, and so on; filled while the prompt is prefilled."""
+    generator: torch.Generator | None = None
+    """Made by the `Sampler` at a seeded sequence's first draw. It outlives a preemption."""
+    token_counts: TokenCounts | None = None
+    """Made by the `Sampler` for a sequence with penalties."""
+    has_begun: bool = False
+    """Whether something of it was given out."""
+    finish_reason: FinishReason | None = None
+
+    @property
+    def sampling(self) -> SamplingParams:
+        return self.group.request.sampling
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def prompt_token_ids(self) -> list[int]:
+        return self.token_ids[: self.num_prompt_tokens]
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        return self.token_ids[self.num_prompt_tokens :]
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        return len(self.token_ids) - self.num_computed_tokens
+
+    @property
+    def needs_prompt_logprobs(self) -> bool:
+        """Whether some of the prompt's logprobs are asked for and not known yet."""
+        return (
+            self.echo_texts is not None
+            and self.sampling.logprobs is not None
+            and len(self.prompt_logprobs) < self.num_prompt_tokens - 1
+        )
+
+
+@dataclass(eq=False, slots=True)
+class SequenceGroup:
+    """One request's sequences, and its running totals."""
+
+    request: GenerationRequest
+    sequences: list[Sequence] = field(default_factory=list)
+    num_prompt_tokens: int = 0
+    """Each prompt counted once, whatever `n`."""
+    num_output_tokens: int = 0
+    """Of all its sequences. Counted, since every delta tells it."""
+    is_aborted: bool = False
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(prompt_tokens=self.num_prompt_tokens, completion_tokens=self.num_output_tokens)
+
+    @property
+    def is_finished(self) -> bool:
+        return all(s.finish_reason for s in self.sequences)

@@ -1,0 +1,186 @@
+"""A model's tokenizer and chat template, read-only and fit for use by several threads at once.
+
+It calls the fast tokenizer underneath transformers' directly: that one keeps no state between calls.
+"""
+
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jinja2
+from tokenizers import Tokenizer as FastTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from engine.protocol import RequestError
+
+TEMPLATE_ERRORS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError)
+"""What a template raises by itself, or by meeting a message of a shape that it did not expect."""
+
+
+class LocalTokenizer:
+    """Implements `protocol.Tokenizer`, for any tokenizer that has a fast form."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        if not tokenizer.is_fast:
+            raise ValueError(
+                f"{type(tokenizer).__name__} has no fast form (tokenizer.json), which is needed."
+            )
+        self.fast: FastTokenizer = tokenizer.backend_tokenizer
+        self.fast.no_truncation()
+        self.fast.no_padding()
+        self.eos_token_id: int | None = tokenizer.eos_token_id
+        added = self.fast.get_added_tokens_decoder()
+        self.special_ids = frozenset(i for i, token in added.items() if token.special)
+        """Tokens that stand for no text."""
+        self._tokenizer = tokenizer
+        self._to_raw = _RawReader(self.fast)
+        self._raw: dict[int, bytes] = {}
+        self._takes_parts = self._probe_parts()
+        self._takes_tools = self._probe_tools()
+
+    @classmethod
+    def load(cls, model: str, *, trust_remote_code: bool = False) -> "LocalTokenizer":
+        return cls(AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code))
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Raises `RequestError` for a text that is none: a lone surrogate is not a character."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise RequestError("The text is not valid Unicode.") from error
+        ids: list[int] = self.fast.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        text: str = self.fast.decode(list(ids), skip_special_tokens=False)
+        return text
+
+    def raw(self, token_id: int) -> bytes:
+        """The token's own bytes; none for an id that no token has."""
+        if token_id not in self._raw:
+            self._raw[token_id] = self._to_raw(token_id)
+        return self._raw[token_id]
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        template_kwargs: Mapping[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> list[int]:
+        """The prompt that asks for the next assistant message. Raises `RequestError`."""
+        if not self._tokenizer.chat_template:
+            raise RequestError(
+                "This model has no chat template; use the completions endpoint.", param="messages"
+            )
+        reserved = set(inspect.signature(self._tokenizer.apply_chat_template).parameters)
+        if taken := reserved.intersection(template_kwargs or ()):
+            raise RequestError(
+                f"{', '.join(sorted(taken))} cannot be set by a request.", param="chat_template_kwargs"
+            )
+        if tools and not self._takes_tools:
+            raise RequestError("This model's chat template takes no tools.", param="tools")
+        plain = [self._plain(message) for message in messages]
+        try:
+            text = self._render(plain, tools=list(tools) or None, **(template_kwargs or {}))
+        except TEMPLATE_ERRORS as error:
+            reason = f": {error}" if isinstance(error, jinja2.TemplateError) else "."
+            raise RequestError(
+                f"The model's chat template refuses these messages{reason}", param="messages"
+            ) from error
+        return self.encode(text, add_special_tokens=False)
+
+    def _render(self, messages: list[dict[str, Any]], **kwargs: Any) -> str:
+        text = self._tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=False, **kwargs
+        )
+        assert isinstance(text, str)
+        return text
+
+    def _plain(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        # Content that is a list of text parts becomes one text, unless the template can take it as it is.
+        content = message.get("content")
+        if message.get("tool_calls"):
+            calls = [_with_object_arguments(call) for call in message["tool_calls"]]
+            message = {**message, "content": content or "", "tool_calls": calls}
+        if not isinstance(content, list | tuple):
+            return dict(message)
+        texts = [
+            part.get("text") for part in content if isinstance(part, Mapping) and part.get("type") == "text"
+        ]
+        if len(texts) < len(content) or not all(isinstance(text, str) for text in texts):
+            raise RequestError("Only text content is supported by this engine.", param="messages")
+        parts = [dict(part) for part in content]
+        return {**message, "content": parts if self._takes_parts else "\n".join(map(str, texts))}
+
+    def _probe_parts(self) -> bool:
+        # A template that was not written for parts prints their Python form rather than fail.
+        probe = "probe"
+        try:
+            of_text = self._render([{"role": "user", "content": probe}])
+            return of_text == self._render([{"role": "user", "content": [{"type": "text", "text": probe}]}])
+        except TEMPLATE_ERRORS:
+            return False
+
+    def _probe_tools(self) -> bool:
+        # A template that was not written for tools passes over them.
+        message = {"role": "user", "content": "probe"}
+        function = {
+            "name": "probe",
+            "description": "probe",
+            "parameters": {"type": "object", "properties": {}},
+        }
+        try:
+            return self._render([message]) != self._render(
+                [message], tools=[{"type": "function", "function": function}]
+            )
+        except TEMPLATE_ERRORS:
+            return False
+
+
+def _with_object_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
+    """The API has a call's arguments as JSON text, templates as an object."""
+    function = call.get("function")
+    if not isinstance(function, Mapping):
+        return dict(call)
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except ValueError as error:
+            raise RequestError("A tool call's arguments are not valid JSON.", param="messages") from error
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+class _RawReader:
+    """How a vocabulary writes bytes: byte-level BPE, or the metaspace and byte tokens of SentencePiece."""
+
+    def __init__(self, fast: FastTokenizer) -> None:
+        decoder = fast.decoder.__getstate__() if fast.decoder is not None else b""
+        self._fast = fast
+        self._is_byte_level = b'"ByteLevel"' in decoder
+        self._has_byte_tokens = b'"ByteFallback"' in decoder
+        self._added = {i: token.content for i, token in fast.get_added_tokens_decoder().items()}
+
+    def __call__(self, token_id: int) -> bytes:
+        token = self._fast.id_to_token(token_id)
+        if token is None:
+            return b""
+        if token_id in self._added:
+            return self._added[token_id].encode()
+        if self._is_byte_level and all(c in BYTE_OF_CHARACTER for c in token):
+            return bytes(BYTE_OF_CHARACTER[c] for c in token)
+        if self._has_byte_tokens and len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
+            return bytes([int(token[3:5], 16)])
+        return token.replace("▁", " ").removeprefix("##").encode()
+
+
+def _byte_characters() -> dict[str, int]:
+    # GPT-2's table: printable bytes stand for themselves, others for the characters from 256 on, in order.
+    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
+
+
+BYTE_OF_CHARACTER = _byte_characters()
+"""The byte that a character of a byte-level token stands for."""

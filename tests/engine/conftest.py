@@ -1,0 +1,322 @@
+"""Tiny models with random weights and a tokenizer trained on the spot: nothing is downloaded."""
+
+import dataclasses
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    AutoModelForCausalLM,
+    DeepseekV3Config,
+    Gemma2Config,
+    Gemma3TextConfig,
+    GPT2Config,
+    GptOssConfig,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+)
+
+from engine.backends.local import LocalEngine
+from engine.config import EngineConfig
+from engine.core import EngineCore
+from engine.input_processor import InputProcessor
+from engine.model_runner import ModelRunner
+from engine.protocol import Delta, EngineError, GenerationRequest, Prompt, SamplingParams, Token, Usage
+from engine.sequence import SequenceGroup
+from engine.tokenizer import LocalTokenizer
+
+# Time is no measure on a machine that does other things as well.
+hypothesis.settings.register_profile("weir", deadline=None)
+hypothesis.settings.load_profile("weir")
+
+TEXT = "the quick brown fox jumps over the lazy dog. Grüße, 你好 世界! hello world, how are you today? "
+TEMPLATE = (
+    "{% for m in messages %}"
+    "{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}"
+    "<|im_start|>{{ m.role }}\n{{ m.content + '' }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+SPECIAL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]
+VOCAB_SIZE = 400
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 48,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 12,
+    "max_position_embeddings": 512,
+    # Large enough for the next token to depend on the text, and for no two logits to be nearly equal.
+    "initializer_range": 0.3,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 0,
+    "tie_word_embeddings": False,
+}
+LAYERS = {"num_hidden_layers": 3, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+CONFIGS: dict[str, PreTrainedConfig] = {
+    "qwen3": Qwen3Config(**SIZES),
+    "llama": LlamaConfig(**SIZES),
+    "mistral": MistralConfig(**SIZES, sliding_window=10),
+    "gemma2": Gemma2Config(
+        **SIZES | LAYERS, sliding_window=10, attn_logit_softcapping=5.0, query_pre_attn_scalar=12
+    ),
+    "gemma3": Gemma3TextConfig(**SIZES | LAYERS, sliding_window=10, query_pre_attn_scalar=12),
+    "gpt_oss": GptOssConfig(**SIZES | LAYERS, sliding_window=10, num_local_experts=4, num_experts_per_tok=2),
+    # Keys and values of different sizes.
+    "deepseek_v3": DeepseekV3Config(
+        **SIZES | {"num_key_value_heads": 4, "head_dim": 8},
+        moe_intermediate_size=32,
+        n_routed_experts=4,
+        n_group=1,
+        topk_group=1,
+        num_experts_per_tok=2,
+        kv_lora_rank=16,
+        q_lora_rank=16,
+        qk_rope_head_dim=8,
+        qk_nope_head_dim=8,
+        v_head_dim=12,
+        first_k_dense_replace=1,
+        n_shared_experts=1,
+    ),
+    "gpt2": GPT2Config(
+        vocab_size=VOCAB_SIZE,
+        n_embd=48,
+        n_layer=2,
+        n_head=4,
+        n_positions=512,
+        initializer_range=0.3,
+        bos_token_id=0,
+        eos_token_id=1,
+    ),
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_threads() -> Iterator[None]:
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(num_threads)
+
+
+@pytest.fixture(scope="session")
+def fast_tokenizer() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB_SIZE,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=SPECIAL,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([TEXT] * 4, trainer)
+    return tokenizer
+
+
+@pytest.fixture(scope="session")
+def tokenizer(fast_tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast(
+        tokenizer_object=fast_tokenizer, bos_token="<s>", eos_token="</s>", chat_template=TEMPLATE
+    )
+
+
+@dataclass(frozen=True)
+class TinyModel:
+    """A model in a directory, and the same as transformers runs it."""
+
+    path: Path
+    model: Any
+
+    def generate(self, prompt: list[int], max_tokens: int) -> list[int]:
+        """transformers' greedy continuation, past any end of sequence."""
+        output = self.model.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            max_new_tokens=max_tokens,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+        return output[0, len(prompt) :].tolist()
+
+
+@pytest.fixture(scope="session")
+def tiny_model(
+    tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerFast
+) -> Callable[[str], TinyModel]:
+    """Makes the family's model at first asking: a key of `CONFIGS`."""
+    made: dict[str, TinyModel] = {}
+
+    def make(family: str) -> TinyModel:
+        if family not in made:
+            path = tmp_path_factory.mktemp(family)
+            torch.manual_seed(1)
+            model = AutoModelForCausalLM.from_config(CONFIGS[family], attn_implementation="eager").eval()
+            model.save_pretrained(path)
+            tokenizer.save_pretrained(path)
+            made[family] = TinyModel(path, model)
+        return made[family]
+
+    return make
+
+
+@dataclass
+class Answer:
+    """One output, put together from its deltas."""
+
+    deltas: list[Delta]
+
+    def __post_init__(self) -> None:
+        assert [d.finish_reason is not None for d in self.deltas] == [False] * (len(self.deltas) - 1) + [True]
+        assert all("".join(t.text for t in d.tokens) == d.text for d in self.deltas)
+
+    @property
+    def tokens(self) -> list[Token]:
+        return [t for d in self.deltas if d.channel == "content" for t in d.tokens]
+
+    @property
+    def echo(self) -> list[Token]:
+        return [t for d in self.deltas if d.channel == "echo" for t in d.tokens]
+
+    @property
+    def ids(self) -> list[int | None]:
+        return [t.id for t in self.tokens]
+
+    @property
+    def text(self) -> str:
+        return "".join(d.text for d in self.deltas if d.channel == "content")
+
+    @property
+    def finish_reason(self) -> str | None:
+        return self.deltas[-1].finish_reason
+
+    @property
+    def stop_reason(self) -> str | int | None:
+        return self.deltas[-1].stop_reason
+
+    @property
+    def usage(self) -> Usage | None:
+        return self.deltas[-1].usage
+
+
+def answers(deltas: list[Delta]) -> list[Answer]:
+    indices = sorted({d.index for d in deltas})
+    assert indices == list(range(len(indices)))
+    return [Answer([d for d in deltas if d.index == i]) for i in indices]
+
+
+def completion(*prompts: Prompt, **fields: Any) -> GenerationRequest:
+    """A request for completions; fields of `SamplingParams` go there. Greedy unless told otherwise."""
+    names = {f.name for f in dataclasses.fields(SamplingParams)}
+    sampling = {"temperature": 0.0} | {name: fields.pop(name) for name in names & fields.keys()}
+    return GenerationRequest(
+        request_id="r",
+        model="tiny",
+        endpoint="completions",
+        prompts=prompts,
+        sampling=SamplingParams(**sampling),
+        **fields,
+    )
+
+
+class TinyEngine(LocalEngine):
+    """A `LocalEngine` with shorthands."""
+
+    async def collect(self, request: GenerationRequest) -> list[Answer]:
+        return answers([delta async for delta in self.generate(request)])
+
+    async def complete(self, *prompts: Prompt, **fields: Any) -> list[Answer]:
+        return await self.collect(completion(*prompts, **fields))
+
+    async def chat(self, *contents: Any, **fields: Any) -> list[Answer]:
+        messages = tuple({"role": "user", "content": content} for content in contents)
+        request = completion(**fields)
+        return await self.collect(dataclasses.replace(request, endpoint="chat", messages=messages))
+
+
+EngineFactory = Callable[..., Awaitable[TinyEngine]]
+
+
+@pytest.fixture
+async def start_engine(tiny_model: Callable[[str], TinyModel]) -> AsyncIterator[EngineFactory]:
+    """Starts an engine on a family's model with the given settings; closed after the test."""
+    async with AsyncExitStack() as stack:
+
+        async def start(family: str = "llama", **settings: Any) -> TinyEngine:
+            settings = {"max_num_seqs": 8, "num_threads": 1} | settings
+            engine = TinyEngine(EngineConfig(model=str(tiny_model(family).path), **settings))
+            stack.push_async_callback(engine.aclose)
+            await engine.start()
+            return engine
+
+        yield start
+
+
+@pytest.fixture
+async def engine(start_engine: EngineFactory) -> TinyEngine:
+    return await start_engine()
+
+
+class TinyCore:
+    """An `EngineCore` stepped by hand, its blocks checked at each step."""
+
+    def __init__(self, path: Path, **settings: Any) -> None:
+        config = EngineConfig(model=str(path), num_threads=1, **settings)
+        tokenizer = LocalTokenizer.load(config.model)
+        runner = ModelRunner.load(config)
+        self.core = EngineCore(runner, tokenizer, config)
+        eos_token_ids = runner.eos_token_ids
+        self.processor = InputProcessor(tokenizer, runner.max_model_len, runner.vocab_size, eos_token_ids)
+        self.deltas: dict[SequenceGroup, list[Delta]] = {}
+        self.errors: dict[SequenceGroup, EngineError] = {}
+
+    def add(self, request: GenerationRequest) -> SequenceGroup:
+        group = self.processor.process(request)
+        self.deltas[group] = []
+        self.core.add(group)
+        return group
+
+    def step(self) -> None:
+        for group, output in self.core.step():
+            if isinstance(output, EngineError):
+                self.errors[group] = output
+            else:
+                self.deltas[group].append(output)
+        self.check_blocks()
+
+    def run(self) -> None:
+        while self.core.has_work:
+            self.step()
+
+    def answers(self, group: SequenceGroup) -> list[Answer]:
+        return answers(self.deltas[group])
+
+    def check_blocks(self) -> None:
+        scheduler = self.core.scheduler
+        self.core.block_manager.check(s.block_table for s in [*scheduler.running, *scheduler.waiting])
+
+
+@pytest.fixture(scope="session")
+def tiny_core(tiny_model: Callable[[str], TinyModel]) -> Callable[..., TinyCore]:
+    def make(family: str = "llama", **settings: Any) -> TinyCore:
+        return TinyCore(tiny_model(family).path, **settings)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def completion_request() -> Callable[..., GenerationRequest]:
+    """`completion`, above."""
+    return completion

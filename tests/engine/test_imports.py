@@ -1,0 +1,18 @@
+import subprocess
+import sys
+
+HEAVY = ("torch", "transformers", "tokenizers", "numpy")
+
+
+def test_the_seam_loads_no_torch() -> None:
+    assert loaded_by("engine, engine.protocol, engine.backends") == "[]"
+
+
+def test_what_needs_no_torch_loads_none() -> None:
+    assert loaded_by("engine.config, engine.sequence, engine.block_manager, engine.scheduler") == "[]"
+
+
+def loaded_by(modules: str) -> str:
+    code = f"import {modules}, sys; print([m for m in {HEAVY} if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return result.stdout.strip()

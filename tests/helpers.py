@@ -1,0 +1,233 @@
+"""Small honest fakes that several tests share."""
+
+import asyncio
+import inspect
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from engine.protocol import (
+    Delta,
+    EngineError,
+    EngineStats,
+    GenerationRequest,
+    ModelInfo,
+    SamplingParams,
+    Token,
+    TopLogprob,
+)
+from hooks.api import Chunk, Verdict
+from hooks.loader import HookSpec, LoadedHook
+from hooks.messages import Channel
+from hooks.pipeline import Guarding, Pipeline, guarded
+from hooks.stage import PipelineOptions
+from hooks.worker import Worker
+from hooks.workers import WorkerPool, WorkerProcess
+
+
+def make_request(*, n: int = 1, prompts: Sequence[str] = (), **fields: Any) -> GenerationRequest:
+    fields.setdefault("messages", ({"role": "user", "content": "Hi"},))
+    return GenerationRequest(
+        request_id="r1",
+        model="m",
+        endpoint="chat",
+        prompts=tuple(prompts),
+        sampling=SamplingParams(n=n, logprobs=2),
+        **fields,
+    )
+
+
+def make_token(text: str, token_id: int, raw: bytes | None = None) -> Token:
+    """A token with a logprob and an alternative that nothing else has."""
+    raw = text.encode() if raw is None else raw
+    return Token(token_id, text, raw, -0.25, (TopLogprob(token_id + 1000, b"alt:" + raw, -0.5),))
+
+
+def make_deltas(
+    pieces: Iterable[str], *, first_id: int = 0, finish: bool = True, **fields: Any
+) -> list[Delta]:
+    """One token a piece, one piece a delta, and a finish by itself."""
+    deltas = [
+        Delta(text=piece, tokens=(make_token(piece, first_id + i),), **fields)
+        for i, piece in enumerate(pieces)
+    ]
+    return [*deltas, Delta(finish_reason="stop", index=fields.get("index", 0))] if finish else deltas
+
+
+class Script:
+    """A hook that answers with what it is told to, and remembers the chunks it was shown."""
+
+    def __init__(self, answer: Callable[[Chunk], Any]) -> None:
+        self.answer = answer
+        self.chunks: list[Chunk] = []
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        self.chunks.append(chunk)
+        verdict: Verdict = self.answer(chunk)
+        return verdict
+
+    @property
+    def finals(self) -> list[Chunk]:
+        return [chunk for chunk in self.chunks if chunk.is_final]
+
+
+def pipeline_of(*hooks: Any, **options: Any) -> Pipeline:
+    return Pipeline(
+        [LoadedHook(f"hook{i}", hook, is_async=_is_async(hook)) for i, hook in enumerate(hooks)],
+        options=PipelineOptions(**options),
+    )
+
+
+def _is_async(hook: Any) -> bool:
+    return inspect.iscoroutinefunction(type(hook).__call__)
+
+
+class Source:
+    """An engine's side of one request: yields deltas, and knows whether it was closed before its end."""
+
+    def __init__(self, deltas: Iterable[Delta], error: Exception | None = None) -> None:
+        self.deltas = list(deltas)
+        self.error = error
+        self.taken = 0
+        self.closed_early = False
+
+    async def __call__(self) -> AsyncGenerator[Delta, None]:
+        try:
+            for delta in self.deltas:
+                self.taken += 1
+                yield delta
+            if self.error is not None:
+                raise self.error
+        except GeneratorExit:
+            self.closed_early = True
+            raise
+
+
+mode = "in-process"
+"""Where `guard_all` runs the hooks: `in-process`, or behind a worker's channel (set by tests/hooks)."""
+
+
+async def guard_all(
+    pipeline: Pipeline, deltas: Iterable[Delta] | Source, request: GenerationRequest | None = None
+) -> list[Delta]:
+    """What a client may have of `deltas`."""
+    source = deltas if isinstance(deltas, Source) else Source(deltas)
+    async with opened(pipeline, request or make_request()) as guard:
+        async with aclosing(guarded(guard, source())) as released:
+            return [delta async for delta in released]
+
+
+@asynccontextmanager
+async def opened(pipeline: Pipeline, request: GenerationRequest) -> AsyncIterator[Guarding]:
+    """A guard of the pipeline's. In worker mode all that it is told and says goes through a real socket, with
+    the worker's side of it on this same loop, so that a test can look at what its hooks were shown."""
+    if mode == "in-process":
+        yield pipeline.open(request)
+        return
+    ours, theirs = socket.socketpair()
+    specs, allowed = (
+        [HookSpec(h.name) for h in hooks] for hooks in (pipeline.hooks, pipeline.allowed.values())
+    )
+    pool = WorkerPool(0, specs, allowed, pipeline.options)
+    process = WorkerProcess(pool)
+    process.attach(Channel(*await asyncio.open_connection(sock=ours)))
+    worker = Worker(Channel(*await asyncio.open_connection(sock=theirs)), pipeline)
+    loop = asyncio.get_running_loop()
+    serving, running = loop.create_task(worker.serve()), loop.create_task(process.run())
+    pool._add(process)
+    try:
+        yield pool.open(request)
+    finally:
+        await process.channel.close()
+        await asyncio.gather(serving, running, return_exceptions=True)
+        await worker._channel.close()
+        for name, counts in pool.verdicts.items():
+            pipeline.verdicts[name].update(counts)
+
+
+def text_of(deltas: Iterable[Delta], channel: str = "content", index: int = 0) -> str:
+    return "".join(d.text for d in deltas if d.channel == channel and d.index == index)
+
+
+def ids_of(deltas: Iterable[Delta], index: int = 0) -> list[int | None]:
+    return [token.id for d in deltas if d.index == index for token in d.tokens]
+
+
+def finish_of(deltas: Iterable[Delta], index: int = 0) -> tuple[str | None, str | int | None]:
+    """The finish of an output, as (finish_reason, stop_reason); fails if there is not exactly one, last."""
+    own = [d for d in deltas if d.index == index]
+    assert [d.finish_reason is not None for d in own] == [False] * (len(own) - 1) + [True]
+    return own[-1].finish_reason, own[-1].stop_reason
+
+
+def recut(deltas: Sequence[Delta], sizes: Iterable[int]) -> list[Delta]:
+    """The same tokens in other deltas: `sizes` tokens to each, and what is left to the last."""
+    tokens = [token for delta in deltas for token in delta.tokens]
+    cut: list[Delta] = []
+    for size in sizes:
+        if not tokens:
+            break
+        taken, tokens = tokens[: max(1, size)], tokens[max(1, size) :]
+        cut.append(Delta(text="".join(t.text for t in taken), tokens=tuple(taken)))
+    if tokens:
+        cut.append(Delta(text="".join(t.text for t in tokens), tokens=tuple(tokens)))
+    return [*cut, replace(deltas[-1], text="", tokens=())]
+
+
+class ScriptedEngine:
+    """An engine that plays what a function makes of the request: deltas to yield, errors to raise, awaitables
+    to wait for. Counts as the real ones do."""
+
+    info = ModelInfo(max_model_len=1024)
+    tokenizer = None
+
+    def __init__(self, script: Callable[[GenerationRequest], Iterable[Any]]) -> None:
+        self.script = script
+        self.requests: list[GenerationRequest] = []
+        self.running = 0
+        self.aborted = 0
+        self.healthy = True
+        self.stopped = asyncio.Event()
+
+    async def start(self) -> None:
+        self.stopped.clear()
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        self.requests.append(request)
+        self.running += 1
+        try:
+            for item in self.script(request):
+                if isinstance(item, Delta):
+                    yield item
+                    await asyncio.sleep(0)
+                elif isinstance(item, Exception):
+                    raise item
+                else:
+                    await self._wait(item)
+        except (GeneratorExit, asyncio.CancelledError):
+            self.aborted += 1
+            raise
+        finally:
+            self.running -= 1
+
+    async def _wait(self, event: asyncio.Event) -> None:
+        stopped, waited = (asyncio.get_running_loop().create_task(e.wait()) for e in (self.stopped, event))
+        try:
+            await asyncio.wait([stopped, waited], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+            waited.cancel()
+        if self.stopped.is_set():
+            raise EngineError("The engine was stopped.", status=503)
+
+    def stats(self) -> EngineStats:
+        return EngineStats(num_running=self.running, aborted_total=self.aborted)
+
+    def check_health(self) -> None:
+        if not self.healthy:
+            raise EngineError("The engine has failed.", status=503)
+
+    async def aclose(self) -> None:
+        self.stopped.set()
