@@ -1,0 +1,87 @@
+"""The parsers of a server by name, and the same on one request's deltas: `Parsers` and `parsed`."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from engine.parsers import harmony, tool_calls
+from engine.parsers.reasoning import REASONING_MARKERS, reasoning
+from engine.parsers.scan import Calls, Scan
+from engine.parsers.stage import Stage
+from engine.parsers.tape import Tape
+from engine.protocol import Delta, GenerationRequest, Tokenizer
+
+NUM_PROMPT_TOKENS = 16
+"""How many of a prompt's last tokens are read to see whether it opened reasoning."""
+
+Family = tuple[Callable[[Tape, Calls], Scan[None]], tuple[str, ...]]
+"""A parser, and the markers that its models may have as special tokens."""
+
+HARMONY: Family = (harmony.harmony, harmony.MARKERS)
+
+TOOL_CALL_FAMILIES: dict[str, Family] = {
+    "hermes": (tool_calls.hermes, ("<tool_call>", "</tool_call>")),
+    "llama3_json": (tool_calls.llama3_json, ("<|python_tag|>",)),
+    "mistral": (tool_calls.mistral, ("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]")),
+    "openai": HARMONY,
+}
+REASONING_PARSERS = sorted([*REASONING_MARKERS, "openai_gptoss"])
+TOOL_CALL_PARSERS = sorted(TOOL_CALL_FAMILIES)
+
+
+@dataclass(frozen=True, slots=True)
+class Parsers:
+    """A server's parsers, by name; None: none."""
+
+    reasoning: str | None = None
+    tool_calls: str | None = None
+
+    def open(self, request: GenerationRequest, prompt_end: str = "") -> list[Stage]:
+        """For one output. Tool calls are looked for if the request has tools that may be called."""
+        if self.reasoning == "openai_gptoss" or self.tool_calls == "openai":
+            return [_tool_stage(HARMONY, request)]
+        stages = []
+        if self.reasoning is not None:
+            markers = REASONING_MARKERS[self.reasoning]
+            tape = Tape((*markers.start, *markers.end))
+            stages.append(Stage("reasoning", tape, reasoning(tape, markers, prompt_end)))
+        if self.tool_calls is not None and request.uses_tools:
+            stages.append(_tool_stage(TOOL_CALL_FAMILIES[self.tool_calls], request))
+        return stages
+
+
+async def parsed(
+    parsers: Parsers,
+    request: GenerationRequest,
+    deltas: AsyncGenerator[Delta, None],
+    tokenizer: Tokenizer | None = None,
+) -> AsyncGenerator[Delta, None]:
+    """`deltas` on their channels, as soon as it is known which those are. Closes `deltas` however it ends.
+
+    `tokenizer` reads how the prompt ended, where `deltas` tell its ids. Reasoning tokens are counted, unless
+    the engine does.
+    """
+    outputs: dict[int, list[Stage]] = {}
+    num_reasoning = 0
+    async with aclosing(deltas):
+        async for delta in deltas:
+            if delta.index not in outputs:
+                ids = delta.prompt_token_ids
+                prompt_end = tokenizer.decode(ids[-NUM_PROMPT_TOKENS:]) if tokenizer and ids else ""
+                outputs[delta.index] = parsers.open(request, prompt_end)
+            pieces = [delta]
+            for stage in outputs[delta.index]:
+                pieces = [made for piece in pieces for made in stage.feed(piece)]
+            for piece in pieces:
+                if piece.channel == "reasoning":
+                    num_reasoning += sum(token.id is not None for token in piece.tokens)
+                if num_reasoning and piece.usage is not None and not piece.usage.reasoning_tokens:
+                    piece = replace(piece, usage=replace(piece.usage, reasoning_tokens=num_reasoning))
+                yield piece
+
+
+def _tool_stage(family: Family, request: GenerationRequest) -> Stage:
+    parse, markers = family
+    tape, calls = Tape(markers), Calls()
+    max_calls = None if request.parallel_tool_calls else 1
+    return Stage("tool_call", tape, parse(tape, calls), calls, max_calls=max_calls)

@@ -1,0 +1,107 @@
+"""A parser at work on one output: deltas in, deltas out."""
+
+from dataclasses import replace
+
+from engine.parsers.scan import Calls, Scan
+from engine.parsers.tape import CONTENT, Piece, Tape
+from engine.protocol import Channel, Delta, Token
+
+NOTHING = Piece(CONTENT, "", ())
+
+
+class Stage:
+    """`feed` it an output's deltas, and take what it has decided.
+
+    Where its scan has returned, the rest is content. It steps aside for an engine that gives deltas on the
+    parser's own channel.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        tape: Tape,
+        scan: Scan[None],
+        calls: Calls | None = None,
+        *,
+        max_calls: int | None = None,
+    ) -> None:
+        """`channel` is what it makes. `max_calls`: later calls are withheld, text and tokens."""
+        self._channel = channel
+        self._tape = tape
+        self._scan = scan
+        self._calls = calls or Calls()
+        self._max_calls = max_calls
+        self._is_done = False
+        """All that comes is content."""
+        self._prompt_token_ids: tuple[int, ...] | None = None
+        """They wait for the first delta."""
+
+    def feed(self, delta: Delta) -> list[Delta]:
+        """An output's last delta, and only that, has its finish reason."""
+        if delta.channel == self._channel:
+            self._step_aside()
+        if self._prompt_token_ids is None:
+            self._prompt_token_ids = delta.prompt_token_ids
+        reads = delta.channel == "content" and not self._is_done
+        made = self._read(delta) if reads else self._pass_on(delta)
+        if made and self._prompt_token_ids is not None:
+            made[0] = replace(made[0], prompt_token_ids=self._prompt_token_ids)
+            self._prompt_token_ids = None
+        if delta.finish_reason == "stop" and self._calls.count:
+            made[-1] = replace(made[-1], finish_reason="tool_calls")
+        return made
+
+    def _read(self, delta: Delta) -> list[Delta]:
+        self._tape.put(delta)
+        self._tape.ended = delta.finish_reason is not None
+        self._run()
+        made = self._take(delta)
+        return self._finished(made, delta) if self._tape.ended else made
+
+    def _pass_on(self, delta: Delta) -> list[Delta]:
+        if delta.finish_reason is not None:
+            self._step_aside()
+        made = self._take(delta)
+        waiting = self._tape.waiting
+        if waiting and (delta.text or delta.tokens or delta.finish_reason):
+            tokens = delta.tokens or ((Token(None, delta.text),) if delta.text else ())
+            delta = replace(delta, tokens=(*waiting, *tokens))
+            self._tape.waiting = ()
+        return [*made, delta]
+
+    def _step_aside(self) -> None:
+        if not self._is_done:
+            self._tape.ended = True
+            self._run()
+
+    def _run(self) -> None:
+        if next(self._scan, True):
+            self._is_done = True
+            self._tape.give(len(self._tape.text), CONTENT)
+
+    def _take(self, delta: Delta) -> list[Delta]:
+        return [self._delta(piece, delta) for piece in self._tape.take() if self._passes(piece)]
+
+    def _passes(self, piece: Piece) -> bool:
+        call = piece.stream.call
+        return call is None or self._max_calls is None or call.index < self._max_calls
+
+    def _delta(self, piece: Piece, delta: Delta) -> Delta:
+        channel, call = piece.stream
+        return Delta(
+            index=delta.index,
+            text=piece.text,
+            tokens=piece.tokens,
+            channel=channel,
+            tool_call=call,
+            usage=delta.usage,
+        )
+
+    def _finished(self, made: list[Delta], delta: Delta) -> list[Delta]:
+        waiting, self._tape.waiting = self._tape.waiting, ()
+        if waiting or not made:
+            # What guarded the text before them guards the tokens that end it.
+            end = Piece(self._tape.last, "", waiting)
+            made.append(self._delta(end if waiting and self._passes(end) else NOTHING, delta))
+        last = replace(made[-1], finish_reason=delta.finish_reason, stop_reason=delta.stop_reason)
+        return [*made[:-1], last]

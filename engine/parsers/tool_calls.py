@@ -1,0 +1,71 @@
+"""How families of models write tool calls. Names are vLLM's."""
+
+from engine.parsers.json_call import NotACallError, Reader, give_arguments, read_call
+from engine.parsers.scan import Calls, Scan, at, next_call, skip
+from engine.parsers.tape import CONTENT, Tape
+
+
+def hermes(tape: Tape, calls: Calls) -> Scan[None]:
+    """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, any number of them (Hermes, Qwen)."""
+    while opening := (yield from next_call(tape, calls, "<tool_call>")):
+        num_before = calls.count
+        try:
+            yield from read_call(tape, opening, calls)
+        except NotACallError:
+            if calls.count == num_before:
+                tape.give(opening, CONTENT)
+                continue
+        yield from skip(tape, "</tool_call>")
+
+
+def llama3_json(tape: Tape, calls: Calls) -> Scan[None]:
+    """`{"name": ..., "parameters": {...}}`, several with `;` between them: all that the output says, or after
+    `<|python_tag|>` (Llama 3.1 and later)."""
+    tag = "<|python_tag|>"
+    opening = yield from at(tape, tag)
+    while True:
+        num_before = calls.count
+        try:
+            yield from read_call(tape, opening, calls)
+            while separator := (yield from at(tape, ";")):
+                yield from read_call(tape, separator, calls)
+        except NotACallError:
+            if calls.count == num_before:
+                tape.give(opening, CONTENT)
+        if not (opening := (yield from next_call(tape, calls, tag))):
+            return
+
+
+def mistral(tape: Tape, calls: Calls) -> Scan[None]:
+    """`[TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]`, and since its eleventh tokenizer
+    `[TOOL_CALLS]name[ARGS]{...}` for each call."""
+    while opening := (yield from next_call(tape, calls, "[TOOL_CALLS]")):
+        num_before = calls.count
+        try:
+            reader = Reader(tape, opening)
+            if (yield from reader.peek()) == "[":
+                yield from _mistral_list(tape, reader.position + 1, calls)
+            else:
+                yield from _mistral_named(reader, calls)
+        except NotACallError:
+            if calls.count == num_before:
+                tape.give(opening, CONTENT)
+
+
+def _mistral_list(tape: Tape, position: int, calls: Calls) -> Scan[None]:
+    yield from read_call(tape, position, calls)
+    while separator := (yield from at(tape, ",")):
+        yield from read_call(tape, separator, calls)
+    yield from skip(tape, "]")
+
+
+def _mistral_named(reader: Reader, calls: Calls) -> Scan[None]:
+    name = yield from reader.word()
+    if (yield from reader.optional("[CALL_ID]")):
+        begin = reader.position
+        yield from reader.word()
+        reader.tape.mute(begin, reader.position)  # the service makes ids of its own
+    yield from reader.optional("[ARGS]")
+    if (yield from reader.peek()) != "{":
+        raise NotACallError
+    yield from give_arguments(reader, calls.begin(name))

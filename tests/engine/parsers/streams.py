@@ -1,0 +1,115 @@
+"""Streams for parsers to read, cut and tokenised in any way, and their answers in a form to compare."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import strategies as st
+
+from engine.parsers import Parsers, parsed
+from engine.protocol import Delta, GenerationRequest, Token
+from tests.helpers import make_request, make_token
+
+TOOLS = ({"type": "function", "function": {"name": "f", "parameters": {}}},)
+
+
+def request_with_tools(**fields: Any) -> GenerationRequest:
+    return make_request(**{"tools": TOOLS, **fields})
+
+
+def parse(
+    parsers: Parsers,
+    deltas: Iterable[Delta],
+    request: GenerationRequest | None = None,
+    tokenizer: Any = None,
+) -> list[Delta]:
+    """What `parsed` makes of one output's `deltas`, checked for what holds of every answer."""
+
+    async def source() -> AsyncGenerator[Delta, None]:
+        for delta in deltas:
+            yield delta
+
+    async def collect() -> list[Delta]:
+        return [d async for d in parsed(parsers, request or request_with_tools(), source(), tokenizer)]
+
+    made = asyncio.run(collect())
+    assert [d.finish_reason is not None for d in made] == [False] * (len(made) - 1) + [True]
+    for delta in made:
+        assert not delta.tokens or "".join(t.text for t in delta.tokens) == delta.text
+        assert (delta.tool_call is not None) == (delta.channel == "tool_call")
+    return made
+
+
+def said(deltas: Iterable[Delta]) -> list[tuple[Any, ...]]:
+    """(channel, text) pairs in order, calls as (name, arguments); streams that follow each other joined."""
+    joined: list[list[Any]] = []
+    for delta in deltas:
+        key = delta.tool_call or delta.channel
+        if not joined or joined[-1][0] != key:
+            joined.append([key, ""])
+        joined[-1][1] += delta.text
+    return [(key if isinstance(key, str) else key.name, text) for key, text in joined if text]
+
+
+def tokens_of(deltas: Iterable[Delta]) -> list[tuple[Any, Token]]:
+    """Every token in order, and the stream that it went to."""
+    return [(delta.tool_call or delta.channel, token) for delta in deltas for token in delta.tokens]
+
+
+def untold(pieces: Sequence[str]) -> list[Delta]:
+    """Text without tokens, as an upstream gives it."""
+    return [*(Delta(text=piece) for piece in pieces), Delta(finish_reason="stop")]
+
+
+def tokenised(pieces: Iterable[str], special: Iterable[str] = ()) -> list[Delta]:
+    """A token a piece; the special ones without text, and an end-of-sequence token behind."""
+    hidden = set(special)
+    tokens = [
+        replace(make_token(piece, i), text="" if piece in hidden else piece) for i, piece in enumerate(pieces)
+    ]
+    end = Token(9999, "", b"<eos>", -0.5)
+    return [
+        *(Delta(text=token.text, tokens=(token,)) for token in tokens),
+        Delta(tokens=(end,), finish_reason="stop"),
+    ]
+
+
+def regrouped(deltas: Sequence[Delta], sizes: Iterable[int]) -> list[Delta]:
+    """The same tokens, `sizes` deltas of them at a time."""
+    left, grouped = list(deltas), []
+    for size in sizes:
+        taken, left = left[:size], left[size:]
+        if taken:
+            grouped.append(_merged(taken))
+    return [*grouped, *left]
+
+
+def _merged(deltas: Sequence[Delta]) -> Delta:
+    return replace(
+        deltas[-1],
+        text="".join(d.text for d in deltas),
+        tokens=tuple(token for d in deltas for token in d.tokens),
+    )
+
+
+def cut_at(text: str, places: Iterable[int]) -> list[str]:
+    bounds = [0, *sorted({place % (len(text) + 1) for place in places}), len(text)]
+    return [text[a:b] for a, b in pairwise(bounds) if a < b]
+
+
+CUTS = st.lists(st.integers(0, 10_000), max_size=40)
+SIZES = st.lists(st.integers(1, 4), max_size=40)
+
+
+def split_specials(text: str, special: Sequence[str], places: Iterable[int]) -> list[str]:
+    """Pieces of `text` cut anywhere but in special tokens, which stand alone."""
+    if not special:
+        return cut_at(text, places)
+    parts = re.split("(" + "|".join(map(re.escape, special)) + ")", text)
+    pieces: list[str] = []
+    for part in parts:
+        pieces += [part] if part in special else cut_at(part, places)
+    return [piece for piece in pieces if piece]
