@@ -1,0 +1,130 @@
+"""An engine without a model: the prompt back, a word at a time. For trying hooks, and clients, without a GPU.
+
+It honours `n`, `max_tokens`, `stop`, `echo`, `logprobs`, and `ignore_eos` (by saying it over and over); what
+only a model could honour changes nothing.
+"""
+
+import re
+import zlib
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
+from itertools import cycle, islice
+from typing import Any
+
+from engine.alignment import cut_tokens
+from engine.backends.activity import Activity
+from engine.protocol import (
+    Channel,
+    Delta,
+    EngineStats,
+    FinishReason,
+    GenerationRequest,
+    ModelInfo,
+    Prompt,
+    RequestError,
+    Token,
+    Tokenizer,
+    TopLogprob,
+    Usage,
+)
+
+VOCAB_SIZE = 50_000
+_WORD = re.compile(r" ?\S+|\s")
+
+
+class EchoEngine:
+    """Gives back a completion's prompt, or a chat's last user message.
+
+    A token is a word with the blank before it, and its id a hash of that (below `VOCAB_SIZE`, the same in
+    every process; two words may share one). A prompt of ids is given back as their decimal numbers. Every
+    logprob is 0. `delay`: seconds before each token.
+    """
+
+    tokenizer: Tokenizer | None = None
+
+    def __init__(self, *, delay: float = 0.0) -> None:
+        self.info = ModelInfo(vocab_size=VOCAB_SIZE)
+        self.delay = delay
+        self._activity = Activity()
+
+    async def start(self) -> None:
+        pass
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        prompts = (_last_words(request.messages),) if request.is_chat else request.prompts
+        prompt_tokens = [_tokenize(prompt, request.sampling.logprobs) for prompt in prompts]
+        outputs = [
+            _output(index, tokens, request)
+            for index, tokens in enumerate(t for t in prompt_tokens for _ in range(request.sampling.n))
+        ]
+        with self._activity.run() as run:
+            run.usage = Usage(prompt_tokens=sum(map(len, prompt_tokens)), completion_tokens=0)
+            for step in range(max(map(len, outputs))):
+                await self._activity.pause(self.delay)
+                for deltas in outputs:
+                    if step < len(deltas):
+                        delta = deltas[step]
+                        drawn = 0 if delta.channel == "echo" else len(delta.tokens)
+                        run.usage = replace(run.usage, completion_tokens=run.usage.completion_tokens + drawn)
+                        yield replace(delta, usage=run.usage)
+
+    def stats(self) -> EngineStats:
+        return self._activity.stats()
+
+    def check_health(self) -> None:
+        self._activity.check()
+
+    async def aclose(self) -> None:
+        self._activity.close()
+
+
+def _last_words(messages: tuple[Mapping[str, Any], ...]) -> str:
+    said = [message.get("content") for message in messages if message.get("role") == "user"]
+    if not said:
+        raise RequestError("There is no user message to give back.", param="messages")
+    content = said[-1] or ""
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
+def _tokenize(prompt: Prompt, logprobs: int | None) -> list[Token]:
+    if isinstance(prompt, str):
+        words = [(zlib.crc32(word.encode()) % VOCAB_SIZE, word) for word in _WORD.findall(prompt)]
+    else:
+        words = [(token_id, f" {token_id}") for token_id in prompt]
+    return [
+        Token(
+            id=token_id,
+            text=word,
+            raw=word.encode(),
+            logprob=None if logprobs is None else 0.0,
+            top=(TopLogprob(token_id, word.encode(), 0.0),) if logprobs else (),
+        )
+        for token_id, word in words
+    ]
+
+
+def _output(index: int, prompt: list[Token], request: GenerationRequest) -> list[Delta]:
+    """One output whole: its prompt, if asked for, its tokens, its end."""
+    sampling = request.sampling
+    tokens = prompt[: sampling.max_tokens]
+    if sampling.ignore_eos and sampling.max_tokens:
+        tokens = list(islice(cycle(prompt), sampling.max_tokens))
+    finish_reason: FinishReason = "stop" if tokens == prompt else "length"
+    stop_reason = None
+    text = "".join(token.text for token in tokens)
+    found = [(text.find(stop), stop) for stop in sampling.stop if stop in text]
+    if found:
+        end, stop_reason = min(found)
+        finish_reason, tokens = "stop", cut_tokens(tokens, end)
+    deltas = [*_deltas(index, tokens, "content"), Delta(index=index)]
+    if request.echo and prompt:
+        first = replace(prompt[0], logprob=None, top=())
+        deltas = _deltas(index, [first, *prompt[1:]], "echo") + deltas
+    ids = tuple(token.id for token in prompt if token.id is not None)
+    deltas[0] = replace(deltas[0], prompt_token_ids=ids)
+    deltas[-1] = replace(deltas[-1], finish_reason=finish_reason, stop_reason=stop_reason)
+    return deltas
+
+
+def _deltas(index: int, tokens: list[Token], channel: Channel) -> list[Delta]:
+    return [Delta(index=index, text=token.text, tokens=(token,), channel=channel) for token in tokens]

@@ -1,0 +1,283 @@
+"""An OpenAI-compatible upstream's stream, chunk by chunk, as `Delta`s. No I/O.
+
+Tolerant of what is known of servers: indexes left out or used as a counter, empty finish reasons, reasoning
+under two names, usage in a chunk of its own or with the last. What makes no sense raises `KeyError`,
+`IndexError`, `TypeError`, `AttributeError` or `ValueError`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, replace
+from typing import Any
+
+import orjson
+
+from engine.backends.openai_tokens import TokenReader
+from engine.backends.token_aligner import TokenAligner
+from engine.protocol import (
+    Channel,
+    Delta,
+    EngineError,
+    FinishReason,
+    GenerationRequest,
+    Token,
+    ToolCall,
+    Usage,
+)
+
+_FINISH_REASONS: dict[str, FinishReason] = {
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+}  # any other is "stop"
+_FAILURES = ("abort", "error")
+
+Segment = tuple[Channel, ToolCall | None, str]
+
+
+def stream_broke() -> EngineError:
+    return EngineError("The upstream engine's answer broke off.", status=502)
+
+
+class StreamTranslator:
+    """One request's stream. The last delta of all waits for `finish`, so that it has the upstream's usage.
+
+    Until the upstream tells its usage, what came is counted: tokens, or else pieces of text.
+    """
+
+    def __init__(self, request: GenerationRequest) -> None:
+        prompt_tokens = sum(len(prompt) for prompt in request.prompts if not isinstance(prompt, str))
+        self._count = _Count(Usage(prompt_tokens=prompt_tokens, completion_tokens=0))
+        self._outputs = [_Output(request, index, self._count) for index in range(request.num_outputs)]
+        self._last: list[Delta] = []
+
+    def feed(self, chunk: Mapping[str, Any]) -> list[Delta]:
+        """Translate a chunk (JSON, parsed). Raises `EngineError` if it says that the upstream gave up."""
+        deltas: list[Delta] = []
+        choices = chunk.get("choices") or ()
+        for choice in choices:
+            index = choice.get("index") or 0
+            output = self._outputs[index if len(self._outputs) > 1 else 0]
+            deltas += output.feed(choice, chunk.get("prompt_token_ids"))
+        # With several outputs, a usage that comes with a choice is that choice's own (vLLM).
+        if (usage := chunk.get("usage")) and not (choices and len(self._outputs) > 1):
+            self._count.usage = _usage(usage)
+            deltas = [replace(delta, usage=self._count.usage) for delta in deltas]
+        return self._without_last(deltas)
+
+    def finish(self, *, complete: bool) -> list[Delta]:
+        """The stream has ended; `complete`: and says so itself. Raises `EngineError` if something lacks."""
+        deltas: list[Delta] = []
+        for output in self._outputs:
+            if not output.is_finished:
+                if not complete or not output.has_begun:
+                    raise stream_broke()
+                deltas += output.end(None, None, [])
+        deltas = self._without_last(deltas)
+        return [*deltas, *(replace(delta, usage=self._count.usage) for delta in self._last)]
+
+    def _without_last(self, deltas: list[Delta]) -> list[Delta]:
+        if deltas and all(output.is_finished for output in self._outputs):
+            self._last = [deltas.pop()]
+        return deltas
+
+
+class _Count:
+    """What the request has used so far."""
+
+    def __init__(self, usage: Usage) -> None:
+        self.usage = usage
+
+    def add(self, num_tokens: int) -> Usage:
+        if num_tokens:
+            self.usage = replace(self.usage, completion_tokens=self.usage.completion_tokens + num_tokens)
+        return self.usage
+
+
+class _Output:
+    """One output: which channel its text is on, and which of its tokens are told."""
+
+    def __init__(self, request: GenerationRequest, index: int, count: _Count) -> None:
+        prompt = request.prompts[index // request.sampling.n] if request.prompts else ""
+        self.is_finished = False
+        self.has_begun = False
+        self._index = index
+        self._count = count
+        self._tokens = TokenReader(request, () if isinstance(prompt, str) else prompt)
+        self._stop = request.sampling.stop
+        self._aligner = TokenAligner(self._stop)
+        self._channel: Channel = "content"
+        self._calls = _ToolCalls()
+        self._prompt_token_ids = None if isinstance(prompt, str) else prompt
+        # An echoed text is told by its text, echoed ids by their number.
+        self._echo_text = prompt if request.echo and isinstance(prompt, str) else ""
+        self._echo_ids = prompt if request.echo and not isinstance(prompt, str) else ()
+        self._waiting = ""
+        self._num_echoed = 0
+
+    def feed(self, choice: Mapping[str, Any], prompt_token_ids: Sequence[int] | None) -> list[Delta]:
+        if self.is_finished:
+            return []
+        prompt_token_ids = choice.get("prompt_token_ids") or prompt_token_ids
+        if prompt_token_ids and not self.has_begun:
+            self._prompt_token_ids = tuple(prompt_token_ids)
+        self.has_begun = True
+        tokens = self._tokens.read(choice)
+        segments = list(self._segments(choice)) or [(self._channel, None, "")]
+        deltas: list[Delta] = []
+        for number, segment in enumerate(segments, start=1):
+            deltas += self._put(segment, tokens, more=number < len(segments))
+            tokens = []
+        if reason := choice.get("finish_reason"):
+            if reason in _FAILURES:
+                raise stream_broke()
+            deltas = self.end(reason, choice.get("stop_reason", choice.get("matched_stop")), deltas)
+        return self._begun(deltas)
+
+    def end(self, reason: str | None, stop_reason: str | int | None, deltas: list[Delta]) -> list[Delta]:
+        """What is left, behind `deltas`. The last has the finish reason."""
+        self.is_finished = True
+        if self._waiting:
+            deltas += self._put(("content", None, self._waiting), [], more=False)
+        text, tokens = self._aligner.flush()
+        if text or tokens:
+            deltas += self._release(text, tokens)
+        elif not deltas:
+            deltas = [self._delta("content", "")]
+        finish_reason = _FINISH_REASONS.get(reason, "stop") if reason else self._calls.finish_reason
+        # A text that is none of the caller's own stop strings would be a text that no hook was shown.
+        is_told = isinstance(stop_reason, int) or stop_reason in self._stop
+        deltas[-1] = replace(
+            deltas[-1], finish_reason=finish_reason, stop_reason=stop_reason if is_told else None
+        )
+        return self._begun(deltas)
+
+    def _begun(self, deltas: list[Delta]) -> list[Delta]:
+        if deltas and self._prompt_token_ids is not None:
+            deltas[0] = replace(deltas[0], prompt_token_ids=self._prompt_token_ids)
+            self._prompt_token_ids = None
+        return deltas
+
+    def _segments(self, choice: Mapping[str, Any]) -> Iterator[Segment]:
+        delta = choice.get("delta") or {}
+        if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
+            yield "reasoning", None, _text(reasoning)
+        if content := delta.get("content") or delta.get("refusal"):
+            yield "content", None, _text(content)
+        for call, arguments in self._calls.feed(delta):
+            yield "tool_call", call, arguments
+        if text := _text(choice.get("text")):
+            yield from self._without_echo(text)
+
+    def _without_echo(self, text: str) -> Iterator[Segment]:
+        """Tell the prompt from what follows it. An upstream that gave none back has only content."""
+        self._waiting += text
+        prompt, text = self._echo_text, self._waiting
+        if len(text) < len(prompt) and prompt.startswith(text):
+            return
+        self._echo_text = self._waiting = ""
+        if prompt and text.startswith(prompt):
+            yield "echo", None, prompt
+            text = text[len(prompt) :]
+        if text:
+            yield "content", None, text
+
+    def _put(self, segment: Segment, tokens: Sequence[Token], *, more: bool) -> list[Delta]:
+        channel, call, text = segment
+        deltas: list[Delta] = []
+        if channel != self._channel and self._aligner.waits:
+            deltas += self._release(self._aligner.mute(), ())
+        if call is not None:
+            # The upstream's parser made this text of other text: no token stands for it.
+            self._channel = "content"
+            self._aligner.mute()
+            return [*deltas, self._delta("tool_call", text, call=call)]
+        self._channel = channel
+        text, settled = self._aligner.feed(tokens, text, more=more)
+        return [*deltas, *self._release(text, settled)] if text else deltas
+
+    def _release(self, text: str, tokens: tuple[Token, ...]) -> list[Delta]:
+        echo = tokens[: len(self._echo_ids) - self._num_echoed]
+        echo_text = "".join(token.text for token in echo)
+        rest = tokens[len(echo) :]
+        if rest and not echo_text and not self._num_echoed:
+            echo, rest = (), tokens  # prompt and output in one piece
+            self._num_echoed = len(self._echo_ids)
+        self._num_echoed += len(echo)
+        deltas = [self._delta("echo", echo_text, echo)] if echo else []
+        if rest or not tokens:
+            text = text[len(echo_text) :] if echo else text
+            deltas.append(self._delta(self._channel, text, rest))
+        return deltas
+
+    def _delta(
+        self, channel: Channel, text: str, tokens: tuple[Token, ...] = (), call: ToolCall | None = None
+    ) -> Delta:
+        num_tokens = 0 if channel == "echo" else len(tokens) or bool(text)
+        usage = self._count.add(num_tokens)
+        return Delta(
+            index=self._index, text=text, tokens=tokens, channel=channel, tool_call=call, usage=usage
+        )
+
+
+class _ToolCalls:
+    """The tool calls of one output, numbered as they begin."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int | None, ToolCall] = {}
+        self._last: ToolCall | None = None
+        self._num_begun = 0
+        self._unnamed: dict[int, str] = {}
+        """Arguments that came before their call's name: nothing is told of a call without."""
+
+    @property
+    def finish_reason(self) -> FinishReason:
+        return "tool_calls" if self._num_begun else "stop"
+
+    def feed(self, delta: Mapping[str, Any]) -> Iterator[tuple[ToolCall, str]]:
+        calls = delta.get("tool_calls") or ()
+        if function := delta.get("function_call"):
+            calls = ({"index": 0, "function": function},)
+        for call in calls:
+            function = call.get("function") or {}
+            arguments = function.get("arguments") or ""
+            if not isinstance(arguments, str):
+                arguments = orjson.dumps(arguments).decode()
+            which = self._which(call.get("index"), call.get("id"), function.get("name") or "")
+            self._unnamed[which.index] = self._unnamed.get(which.index, "") + arguments
+            if which.name:
+                yield which, self._unnamed.pop(which.index)
+
+    def _which(self, index: int | None, call_id: str | None, name: str) -> ToolCall:
+        known = self._last if index is None else self._calls.get(index)
+        # A name with another id, or without any index, begins a call, whatever the index says.
+        if known is None or (name and (call_id != known.id if call_id else index is None)):
+            known = ToolCall(index=self._num_begun, name=name, id=call_id or None)
+            self._num_begun += 1
+        elif name and not known.name:
+            known = replace(known, name=name)
+        self._calls[index] = self._last = known
+        return known
+
+
+def _text(value: Any) -> str:
+    """A text, or the texts of a list of parts."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return "".join(part["text"] for part in value if part["type"] == "text")
+
+
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    prompt = usage.get("prompt_tokens_details") or {}
+    completion = usage.get("completion_tokens_details") or {}
+    counts = Usage(
+        prompt_tokens=usage.get("prompt_tokens") or 0,
+        completion_tokens=usage.get("completion_tokens") or 0,
+        cached_tokens=prompt.get("cached_tokens") or 0,
+        reasoning_tokens=completion.get("reasoning_tokens") or 0,
+    )
+    if not all(isinstance(count, int) for count in astuple(counts)):
+        raise TypeError("a count is no number")
+    return counts

@@ -1,0 +1,120 @@
+"""An engine that gives back recorded answers, with their times if wanted. For tests, demos and benchmarks."""
+
+import time
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from engine.backends.activity import Activity
+from engine.protocol import (
+    Delta,
+    EngineError,
+    EngineStats,
+    GenerationRequest,
+    ModelInfo,
+    RequestError,
+    SamplingParams,
+    Tokenizer,
+    Usage,
+)
+from engine.recording import Recording
+
+
+class ReplayEngine:
+    """Answers a request with the recording of one like it.
+
+    `recordings`: a folder of `*.jsonl` files (read by `start`, in name order), or recordings. A recording is
+    for requests with its messages or prompts, its `n` and its `echo`; a chat's also serves the responses
+    endpoint. Of several, the one with the most sampling parameters equal to the request's is taken, and of
+    equals the first. A message's content given as one part of text is the same as that text. What was
+    recorded comes back as it was, token ids and logprobs also to who did not ask for them.
+
+    `speed`: 0 does not wait, 1 keeps the recorded times, 2 is twice as fast.
+    """
+
+    tokenizer: Tokenizer | None = None
+
+    def __init__(self, recordings: Iterable[Recording] | Path | str, *, speed: float = 0.0) -> None:
+        self.info = ModelInfo()
+        self.speed = speed
+        self._folder = Path(recordings) if isinstance(recordings, Path | str) else None
+        self._recordings: dict[bytes, list[Recording]] = {}
+        self._activity = Activity()
+        if not isinstance(recordings, Path | str):
+            self._add(recordings)
+
+    async def start(self) -> None:
+        """Read the folder. Raises `ValueError` for a file that is no recording, or if there is none."""
+        if self._folder is not None:
+            paths = sorted(self._folder.glob("*.jsonl"))
+            if not paths:
+                raise ValueError(f"{self._folder} holds no recording (*.jsonl).")
+            self._recordings.clear()
+            self._add(map(Recording.load, paths))
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        recording = self._find(request)
+        with self._activity.run() as run:
+            started = time.monotonic()
+            for timed in recording.deltas:
+                await self._wait(started, timed.t)
+                run.usage = timed.delta.usage or _counted(run.usage, timed.delta)
+                yield timed.delta
+            if recording.failure:
+                await self._wait(started, recording.failure.t)
+                raise EngineError(recording.failure.message, status=recording.failure.status)
+
+    def stats(self) -> EngineStats:
+        return self._activity.stats()
+
+    def check_health(self) -> None:
+        self._activity.check()
+
+    async def aclose(self) -> None:
+        self._activity.close()
+
+    def _add(self, recordings: Iterable[Recording]) -> None:
+        for recording in recordings:
+            self._recordings.setdefault(_key(recording.request), []).append(recording)
+
+    def _find(self, request: GenerationRequest) -> Recording:
+        found = self._recordings.get(_key(request))
+        if not found:
+            asked = (
+                f"{len(request.messages)} messages" if request.messages else f"{len(request.prompts)} prompts"
+            )
+            raise RequestError(
+                f"No recording matches this request (endpoint {request.endpoint}, {asked}, "
+                f"n {request.sampling.n}, echo {str(request.echo).lower()})."
+            )
+        return max(found, key=lambda recording: _likeness(recording.request.sampling, request.sampling))
+
+    async def _wait(self, started: float, t: float) -> None:
+        due = started + t / self.speed if self.speed else 0.0
+        await self._activity.pause(due - time.monotonic())
+
+
+def _key(request: GenerationRequest) -> bytes:
+    messages = [_plain(message) for message in request.messages]
+    asked = (request.is_chat, messages, request.prompts, request.sampling.n, request.echo)
+    return orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)
+
+
+def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {name: value for name, value in message.items() if value is not None}
+    match fields.get("content"):
+        case [{"type": "text", "text": str(text)}]:
+            fields["content"] = text
+    return fields
+
+
+def _likeness(a: SamplingParams, b: SamplingParams) -> int:
+    return sum(getattr(a, field.name) == getattr(b, field.name) for field in fields(SamplingParams))
+
+
+def _counted(usage: Usage, delta: Delta) -> Usage:
+    drawn = 0 if delta.channel == "echo" else len(delta.tokens) or bool(delta.text)
+    return Usage(usage.prompt_tokens, usage.completion_tokens + drawn)

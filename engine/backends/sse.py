@@ -1,0 +1,59 @@
+"""Server-sent events, read as they come in. No I/O. https://html.spec.whatwg.org/multipage/server-sent-events.html"""
+
+import re
+from dataclasses import dataclass
+
+_END_OF_LINE = re.compile(rb"\r\n|\n|\r(?!\Z)")  # a CR at the very end may be half of a CRLF
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    data: bytes
+    event: str = "message"
+
+
+class SSEDecoder:
+    """Bytes in, cut anywhere; events out. `max_line` bounds a line, and an event, in bytes."""
+
+    def __init__(self, max_line: int = 64 * 1024 * 1024) -> None:
+        self.max_line = max_line
+        self._buffer = bytearray()
+        self._searched = 0
+        self._data: list[bytes] = []
+        self._size = 0
+        self._event = ""
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that `data` completes. Raises `ValueError` when one grows too long."""
+        self._buffer += data
+        events: list[Event] = []
+        start = 0
+        while end := _END_OF_LINE.search(self._buffer, self._searched):
+            events += self._line(bytes(self._buffer[start : end.start()]))
+            start = self._searched = end.end()
+        del self._buffer[:start]
+        self._searched = max(len(self._buffer) - 1, 0)
+        if len(self._buffer) + self._size > self.max_line:
+            raise ValueError(f"a line of more than {self.max_line} bytes")
+        return events
+
+    def flush(self) -> list[Event]:
+        """At the end of the stream: the event, if any, that lacks its empty line."""
+        return self.feed(b"\n\n")
+
+    def _line(self, line: bytes) -> list[Event]:
+        if not line:
+            return self._dispatch()
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            self._data.append(value)
+            self._size += len(value)
+        elif field == b"event":
+            self._event = value.decode("utf-8", "replace")
+        return []
+
+    def _dispatch(self) -> list[Event]:
+        events = [Event(b"\n".join(self._data), self._event or "message")] if self._data else []
+        self._data, self._size, self._event = [], 0, ""
+        return events

@@ -1,0 +1,267 @@
+"""What every engine promises (`engine.protocol.Engine`). A new backend gets a line in `BACKENDS`."""
+
+import asyncio
+import math
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from engine.backends.echo import EchoEngine
+from engine.backends.openai import OpenAIEngine
+from engine.backends.replay import ReplayEngine
+from engine.protocol import Delta, Engine, EngineError, GenerationRequest, RequestError, SamplingParams
+from engine.recording import TimedDelta, record
+
+PROMPT = "one two three four five six"
+
+
+def request(endpoint: str = "completions", **fields: Any) -> GenerationRequest:
+    asked = (
+        {"messages": ({"role": "user", "content": PROMPT},)} if endpoint == "chat" else {"prompts": (PROMPT,)}
+    )
+    return GenerationRequest(**{"request_id": "r", "model": "m", "endpoint": endpoint, **asked, **fields})
+
+
+def sampling(**fields: Any) -> SamplingParams:
+    return SamplingParams(**{"temperature": 0.0, "ignore_eos": True, **fields})
+
+
+REQUESTS = {
+    "chat": request("chat", sampling=sampling(max_tokens=5)),
+    "chat with logprobs": request("chat", sampling=sampling(max_tokens=5, logprobs=2)),
+    "completion": request(sampling=sampling(max_tokens=5)),
+    "one token": request(sampling=sampling(max_tokens=1)),
+    "no token": request(sampling=sampling(max_tokens=0), echo=True),
+    "logprobs": request(sampling=sampling(max_tokens=5, logprobs=1)),
+    "chosen logprobs": request(sampling=sampling(max_tokens=5, logprobs=0)),
+    "echo": request(sampling=sampling(max_tokens=5), echo=True),
+    "echo with logprobs": request(sampling=sampling(max_tokens=5, logprobs=1), echo=True),
+    "echo of ids": request(prompts=((5, 6, 7),), sampling=sampling(max_tokens=5), echo=True),
+    "token ids": request(sampling=sampling(max_tokens=5), return_token_ids=True),
+    "batch": request(
+        prompts=(PROMPT, "seven eight", (5, 6, 7)), sampling=sampling(max_tokens=5, n=2, seed=1)
+    ),
+}
+LONG = request(sampling=sampling(max_tokens=400))
+
+
+@dataclass
+class Backend:
+    """A started engine, and a request that it refuses."""
+
+    engine: Engine
+    bad: GenerationRequest
+
+
+async def echo() -> Backend:
+    return Backend(EchoEngine(delay=0.001), request("chat", messages=({"role": "system", "content": "x"},)))
+
+
+async def replay() -> Backend:
+    recorded = [await record(EchoEngine(), asked) for asked in (*REQUESTS.values(), LONG)]
+    recordings = [
+        replace(r, deltas=tuple(TimedDelta(i / 1000, timed.delta) for i, timed in enumerate(r.deltas)))
+        for r in recorded
+    ]
+    return Backend(ReplayEngine(recordings, speed=1), request(prompts=("not recorded",)))
+
+
+BACKENDS = ["echo", "replay", "openai", "local"]
+
+
+@pytest.fixture(params=BACKENDS)
+async def backend(request: pytest.FixtureRequest, upstream: Any, start_engine: Any) -> AsyncIterator[Backend]:
+    bad = globals()["request"](prompts=((10**9,),))
+    match request.param:
+        case "echo":
+            made = await echo()
+        case "replay":
+            made = await replay()
+        case "openai":
+            upstream.script = _scripted(upstream.script)
+            made = Backend(OpenAIEngine(upstream.url), bad)
+        case "local":
+            made = Backend(await start_engine(), bad)
+    if request.param != "local":
+        await made.engine.start()
+    yield made
+    await made.engine.aclose()
+
+
+def _scripted(vllm: Callable[..., Any]) -> Callable[[dict[str, Any]], Any]:
+    def script(body: dict[str, Any]) -> Any:
+        if body.get("prompt") == [10**9]:
+            return web.json_response({"error": {"message": "no such token", "param": "prompt"}}, status=400)
+        return vllm(body, delay=0.001)
+
+    return script
+
+
+@pytest.fixture
+def engine(backend: Backend) -> Engine:
+    return backend.engine
+
+
+async def collect(engine: Engine, asked: GenerationRequest) -> list[Delta]:
+    async with aclosing(engine.generate(asked)) as stream:
+        return [delta async for delta in stream]
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_nothing_runs_before_iteration(engine: Engine) -> None:
+    stream = engine.generate(LONG)
+    await asyncio.sleep(0.02)
+    assert engine.stats().num_running == engine.stats().num_waiting == 0
+    await stream.aclose()
+    assert engine.stats().aborted_total == 0
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_answers_whole(engine: Engine, name: str) -> None:
+    asked = REQUESTS[name]
+    deltas = await collect(engine, asked)
+    outputs = defaultdict(list)
+    for delta in deltas:
+        outputs[delta.index].append(delta)
+        assert (delta.tool_call is not None) == (delta.channel == "tool_call")
+        if delta.tokens:
+            assert "".join(token.text for token in delta.tokens) == delta.text
+        for token in delta.tokens:
+            numbers = [token.logprob, *(top.logprob for top in token.top)]
+            assert all(math.isfinite(x) for x in numbers if x is not None)
+            assert len(token.top) <= (asked.sampling.logprobs or 0)
+    assert sorted(outputs) == list(range(asked.num_outputs))
+    for output in outputs.values():
+        assert [d.finish_reason is not None for d in output] == [False] * (len(output) - 1) + [True]
+        assert all(d.prompt_token_ids is None for d in output[1:])
+        channels = [d.channel for d in output if d.text]
+        assert sorted(channels, reverse=True) == channels
+        assert ("echo" in channels) == asked.echo
+        assert "content" not in channels or asked.sampling.max_tokens
+    usage = deltas[-1].usage
+    assert usage is not None
+    assert usage.completion_tokens == asked.num_outputs * (asked.sampling.max_tokens or 0)
+    assert usage.prompt_tokens > 0
+    stats = engine.stats()
+    assert stats.generation_tokens_total == usage.completion_tokens
+    assert stats.aborted_total == 0
+
+
+@pytest.mark.parametrize("name", ["chat with logprobs", "logprobs", "chosen logprobs", "echo with logprobs"])
+async def test_gives_a_logprob_with_each_token(engine: Engine, name: str) -> None:
+    deltas = await collect(engine, REQUESTS[name])
+    for channel in ("echo", "content"):
+        tokens = [token for delta in deltas if delta.channel == channel for token in delta.tokens]
+        first = 1 if channel == "echo" else 0
+        assert len(tokens) == 5 if channel == "content" else True
+        assert all(token.logprob is None for token in tokens[:first])
+        assert all(token.logprob is not None for token in tokens[first:])
+
+
+async def test_gives_no_logprob_unasked(engine: Engine) -> None:
+    for name in ("completion", "echo of ids", "token ids"):
+        deltas = await collect(engine, REQUESTS[name])
+        assert all(token.logprob is None and not token.top for delta in deltas for token in delta.tokens)
+
+
+async def test_tells_token_ids(engine: Engine) -> None:
+    deltas = await collect(engine, REQUESTS["token ids"])
+    assert sum(token.id is not None for delta in deltas for token in delta.tokens) == 5
+    assert deltas[0].prompt_token_ids
+
+
+@pytest.mark.parametrize("prompt", [PROMPT, (5, 6, 7)])
+async def test_echoes_the_prompt_on_its_own_channel(engine: Engine, prompt: Any) -> None:
+    name = "echo" if prompt == PROMPT else "echo of ids"
+    deltas = await collect(engine, REQUESTS[name])
+    echo = [delta for delta in deltas if delta.channel == "echo"]
+    if prompt == PROMPT:
+        assert "".join(delta.text for delta in echo) == PROMPT
+    else:
+        assert [token.id for delta in echo for token in delta.tokens] == [5, 6, 7]
+
+
+async def test_closing_early_ends_the_work(engine: Engine) -> None:
+    async with aclosing(engine.generate(LONG)) as stream:
+        await anext(stream)
+        await anext(stream)
+        await eventually(lambda: engine.stats().num_running == 1)
+    await eventually(lambda: engine.stats().num_running == 0)
+    await eventually(lambda: engine.stats().aborted_total == 1)
+    assert engine.stats().generation_tokens_total < 400
+
+
+async def test_cancelling_the_reader_ends_the_work(engine: Engine) -> None:
+    async with asyncio.TaskGroup() as group:
+        reader = group.create_task(collect(engine, LONG))
+        await eventually(lambda: engine.stats().num_running == 1)
+        reader.cancel()
+    await eventually(lambda: engine.stats().num_running == 0)
+    await eventually(lambda: engine.stats().aborted_total == 1)
+
+
+async def test_answers_many_at_once_as_it_would_alone(engine: Engine) -> None:
+    names = [name for name in REQUESTS if name != "batch"]
+    alone = [await collect(engine, REQUESTS[name]) for name in names]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(collect(engine, REQUESTS[name])) for name in names]
+    for before, task in zip(alone, tasks, strict=True):
+        assert _texts(task.result()) == _texts(before)
+
+
+def _texts(deltas: list[Delta]) -> dict[tuple[int, str], str]:
+    texts: dict[tuple[int, str], str] = defaultdict(str)
+    for delta in deltas:
+        texts[delta.index, delta.channel] += delta.text
+    return texts
+
+
+async def test_streaming_changes_nothing(engine: Engine) -> None:
+    asked = REQUESTS["chat"]
+    assert _texts(await collect(engine, replace(asked, stream=True))) == _texts(await collect(engine, asked))
+
+
+async def test_refuses_before_the_first_delta(backend: Backend) -> None:
+    with pytest.raises(RequestError) as error:
+        await collect(backend.engine, backend.bad)
+    assert str(error.value)
+    assert error.value.status == 400
+    assert backend.engine.stats().num_running == backend.engine.stats().aborted_total == 0
+    assert await collect(backend.engine, REQUESTS["chat"])
+
+
+async def test_close_aborts_what_runs(engine: Engine) -> None:
+    async def read() -> EngineError | None:
+        try:
+            await collect(engine, LONG)
+        except EngineError as error:
+            return error
+        return None
+
+    async with asyncio.TaskGroup() as group:
+        reader = group.create_task(read())
+        await eventually(lambda: engine.stats().num_running == 1)
+        await engine.aclose()
+    error = reader.result()
+    assert error is not None
+    assert error.status == 503
+    with pytest.raises(EngineError) as refused:
+        await collect(engine, LONG)
+    assert refused.value.status == 503
+    with pytest.raises(EngineError):
+        engine.check_health()
+
+
+async def test_is_healthy_once_started(engine: Engine) -> None:
+    engine.check_health()
+    assert engine.info.max_model_len is None or engine.info.max_model_len > 0

@@ -1,0 +1,198 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.backends.echo import EchoEngine
+from engine.backends.replay import ReplayEngine
+from engine.protocol import (
+    Delta,
+    EngineError,
+    GenerationRequest,
+    RequestError,
+    SamplingParams,
+    Token,
+    ToolCall,
+    TopLogprob,
+    Usage,
+)
+from engine.recording import Failure, Recording, TimedDelta, record
+
+
+def chat(content: Any = "Hi", **fields: Any) -> GenerationRequest:
+    asked = {
+        "request_id": "r",
+        "model": "m",
+        "endpoint": "chat",
+        "messages": ({"role": "user", "content": content},),
+    }
+    return GenerationRequest(**asked | fields)
+
+
+RECORDING = Recording(
+    chat(
+        sampling=SamplingParams(n=2, stop=("a", "b"), logit_bias={7: -1.5}, seed=3, logprobs=1),
+        extra={"x": [1]},
+    ),
+    (
+        TimedDelta(0.1, Delta(text="é", tokens=(Token(id=1, text="é", raw="é".encode(), logprob=-0.1),))),
+        TimedDelta(0.2, Delta(index=1, channel="tool_call", tool_call=ToolCall(0, "f", "call"), text="{}")),
+        TimedDelta(
+            0.25,
+            Delta(
+                tokens=(Token(id=None, text="", raw=b"\xff", top=(TopLogprob(2, b"\xff", -1.0),)),),
+                prompt_token_ids=(1, 2),
+            ),
+        ),
+        TimedDelta(1 / 3, Delta(finish_reason="stop", stop_reason="a", usage=Usage(3, 2))),
+    ),
+)
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+number = st.floats(allow_nan=False, allow_infinity=False)
+tops = st.builds(TopLogprob, id=st.none() | st.integers(0, 9), raw=st.binary(max_size=4), logprob=number)
+some_tokens = st.builds(
+    Token,
+    id=st.none() | st.integers(0, 9),
+    text=text,
+    raw=st.binary(max_size=4),
+    logprob=st.none() | number,
+    top=st.lists(tops, max_size=2).map(tuple),
+)
+deltas = st.builds(
+    Delta,
+    index=st.integers(0, 3),
+    text=text,
+    tokens=st.lists(some_tokens, max_size=3).map(tuple),
+    channel=st.sampled_from(["content", "reasoning", "echo"]),
+    stop_reason=st.none() | text | st.integers(0, 9),
+    prompt_token_ids=st.none() | st.lists(st.integers(0, 9)).map(tuple),
+)
+
+
+def test_a_file_holds_all(tmp_path: Path) -> None:
+    RECORDING.dump(tmp_path / "a.jsonl")
+    assert Recording.load(tmp_path / "a.jsonl") == RECORDING
+
+
+@given(st.lists(deltas, max_size=3))
+def test_any_delta_is_held(tmp_path_factory: pytest.TempPathFactory, some: list[Delta]) -> None:
+    recording = Recording(
+        chat(), tuple(TimedDelta(i / 7, delta) for i, delta in enumerate(some)), Failure(9.0, "x", 503)
+    )
+    path = tmp_path_factory.getbasetemp() / "any.jsonl"
+    recording.dump(path)
+    assert Recording.load(path) == recording
+
+
+def test_lines_leave_defaults_out() -> None:
+    recording = Recording(
+        chat(), (TimedDelta(0.5, Delta(text="é", tokens=(Token(id=1, text="é", raw="é".encode()),))),)
+    )
+    assert [line.decode() for line in recording.lines()] == [
+        '{"version":1,"request":{"request_id":"r","model":"m","endpoint":"chat","messages":[{"role":"user","content":"Hi"}]}}',
+        '{"t":0.5,"text":"é","tokens":[{"id":1,"text":"é"}]}',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ([], "line 1: no request"),
+        (["{}"], "line 1: not a recording of version 1"),
+        (['{"version": 2, "request": {}}'], "line 1: not a recording of version 1"),
+        (['{"version": 1, "request": {"model": "m"}}'], "line 1: .*request_id"),
+        (["[]"], "line 1: "),
+        (["GOOD", "{"], "line 2: "),
+        (["GOOD", "", '{"text": "x"}'], "line 3: no field 't'"),
+        (["GOOD", '{"t": 1, "text": 5}'], "line 2: .*text"),
+        (["GOOD", '{"t": 1, "tokens": [{"id": 1, "text": "x", "raw": "%"}]}'], "line 2: "),
+        (["GOOD", '{"t": 1}', '{"t": 0}'], "line 3: t goes back"),
+        (["GOOD", '{"t": 1, "error": {"message": "x"}}', '{"t": 2}'], "line 3: nothing may follow an error"),
+    ],
+)
+def test_names_the_line_that_is_wrong(tmp_path: Path, lines: list[str], reason: str) -> None:
+    good = next(Recording(chat(), ()).lines()).decode()
+    path = tmp_path / "bad.jsonl"
+    path.write_text("\n".join(lines).replace("GOOD", good))
+    with pytest.raises(ValueError, match=f"bad.jsonl, {reason}"):
+        Recording.load(path)
+
+
+async def replay(engine: ReplayEngine, request: GenerationRequest) -> list[Delta]:
+    return [delta async for delta in engine.generate(request)]
+
+
+async def test_replays_what_was_recorded() -> None:
+    request = chat("one two three")
+    recording = await record(EchoEngine(), request)
+    assert await replay(ReplayEngine([recording]), request) == [timed.delta for timed in recording.deltas]
+
+
+async def test_replays_a_failure() -> None:
+    engine = ReplayEngine(
+        [Recording(chat(), (TimedDelta(0.0, Delta(text="a")),), Failure(0.1, "broke", 502))]
+    )
+    again = await record(engine, chat())
+    assert again.deltas[0].delta == Delta(text="a")
+    assert again.failure is not None
+    assert (again.failure.message, again.failure.status) == ("broke", 502)
+    with pytest.raises(EngineError):
+        await replay(engine, chat())
+    assert engine.stats().aborted_total == 0
+
+
+async def test_a_text_equals_its_one_part() -> None:
+    engine = ReplayEngine([Recording(chat("Hi"), (TimedDelta(0.0, Delta(finish_reason="stop")),))])
+    assert await replay(engine, chat([{"type": "text", "text": "Hi"}]))
+    assert await replay(engine, chat(messages=({"role": "user", "content": "Hi", "name": None},)))
+
+
+async def test_a_chat_serves_the_responses_endpoint_too() -> None:
+    engine = ReplayEngine([Recording(chat("Hi"), (TimedDelta(0.0, Delta(finish_reason="stop")),))])
+    assert await replay(engine, chat("Hi", endpoint="responses"))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        chat("Ho"),
+        chat(sampling=SamplingParams(n=2)),
+        chat(endpoint="completions", messages=(), prompts=("Hi",)),
+        chat([{"type": "text", "text": "Hi"}, {"type": "text", "text": "Hi"}]),
+    ],
+)
+async def test_finds_nothing_for_another_request(other: GenerationRequest) -> None:
+    engine = ReplayEngine([Recording(chat("Hi"), ())])
+    with pytest.raises(RequestError, match=r"No recording matches .*n \d, echo false") as error:
+        await replay(engine, other)
+    assert "Ho" not in str(error.value)
+
+
+async def test_takes_the_likest_and_of_equals_the_first(tmp_path: Path) -> None:
+    for name, temperature in (("b", 0.5), ("a", 0.0), ("c", 0.5)):
+        sampling = SamplingParams(temperature=temperature)
+        Recording(chat(sampling=sampling), (TimedDelta(0.0, Delta(text=name)),)).dump(
+            tmp_path / f"{name}.jsonl"
+        )
+    engine = ReplayEngine(tmp_path)
+    await engine.start()
+
+    async def taken(temperature: float) -> str:
+        return (await replay(engine, chat(sampling=SamplingParams(temperature=temperature))))[0].text
+
+    assert [await taken(t) for t in (0.5, 0.0, 1.0)] == ["b", "a", "a"]
+
+
+async def test_refuses_to_start_on_an_empty_folder(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no recording"):
+        await ReplayEngine(tmp_path).start()
+
+
+@pytest.mark.parametrize(("speed", "seconds"), [(0, 0.0), (1, 0.2), (4, 0.05)])
+async def test_keeps_the_recorded_times(speed: float, seconds: float) -> None:
+    engine = ReplayEngine([Recording(chat(), (TimedDelta(0.2, Delta(finish_reason="stop")),))], speed=speed)
+    again = await record(engine, chat())
+    assert seconds <= again.deltas[0].t + 0.002 < seconds + 0.1
