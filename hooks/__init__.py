@@ -1,0 +1,46 @@
+"""Guardrail hooks: the names that a guard's author needs.
+
+    from hooks import Chunk, Verdict, emit, terminate
+
+    class NoDigits:
+        def __call__(self, chunk: Chunk) -> Verdict:
+            return terminate("digits") if any(map(str.isdigit, chunk.pending)) else emit(chunk.pending)
+
+The names of TensorRT-LLM's post-processor hook are exported as well, so that a hook written for it runs
+here when only its import line changes. Every `hooks/` folder on `sys.path` is part of this package: a
+deployment's own `hooks/acme.py` is importable as `hooks.acme`.
+"""
+
+from pkgutil import extend_path
+
+__path__ = extend_path(__path__, __name__)
+
+from hooks.api import (
+    Chunk,
+    Hook,
+    PostProcessorHook,
+    PostProcessorHookChunk,
+    PostProcessorHookVerdict,
+    Span,
+    Verdict,
+    emit,
+    hold,
+    redact,
+    suppress,
+    terminate,
+)
+
+__all__ = [
+    "Chunk",
+    "Hook",
+    "PostProcessorHook",
+    "PostProcessorHookChunk",
+    "PostProcessorHookVerdict",
+    "Span",
+    "Verdict",
+    "emit",
+    "hold",
+    "redact",
+    "suppress",
+    "terminate",
+]

@@ -1,0 +1,220 @@
+"""A pipeline opened for one request: its outputs, their streams, and the order that their tokens leave in."""
+
+import asyncio
+from dataclasses import replace
+
+from engine.protocol import Delta, EngineError, FinishReason, GenerationRequest, Usage
+from hooks.api import Terminate
+from hooks.loader import LoadedHook
+from hooks.release import Fragment, Ledger, are_aligned, deltas_of, fragments_of, spoil
+from hooks.stage import Asked, PipelineOptions, Stream, Verdicts
+
+
+class _Output:
+    """One choice: its open streams by channel and tool call, and its tokens' order across them."""
+
+    __slots__ = ("ended_calls", "finished", "has_call", "index", "ledger", "streams")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.streams: dict[str | int, Stream] = {}
+        """By channel; tool calls by their index."""
+        self.ended_calls: set[int] = set()
+        """Indices of the tool calls that are over."""
+        self.has_call = False
+        """Something of a tool call was released."""
+        self.ledger = Ledger()
+        self.finished = False
+
+
+class Guard:
+    """A pipeline opened for one request: this request's own state, dropped with it."""
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        hooks: list[LoadedHook],
+        verdicts: Verdicts,
+        options: PipelineOptions,
+    ) -> None:
+        """`verdicts` are counted where the pipeline counts them."""
+        self._request = request
+        self._hooks = hooks
+        self._options = options
+        self._verdicts = verdicts
+        self._outputs = [_Output(i) for i in range(request.num_outputs)]
+        self._usage: Usage | None = None
+        self._num_released = 0
+        self._num_reasoning = 0
+        self._terminated = False
+
+    @property
+    def cut_short(self) -> bool:
+        return self._terminated and all(output.finished for output in self._outputs)
+
+    async def feed(self, delta: Delta) -> list[Delta]:
+        output = self._outputs[delta.index]
+        if delta.usage is not None:
+            self._usage = delta.usage
+        if output.finished:
+            return []
+        key = delta.channel if delta.tool_call is None else delta.tool_call.index
+        stream = output.streams.get(key)
+        asked: Asked | None = None
+        if stream is not None and stream.is_plain and self._is_common(output, stream, delta):
+            asked = stream.pass_through(delta.text, delta.tokens)
+            if asked is None:
+                output.has_call = output.has_call or delta.tool_call is not None
+                return self._counted([stream.cleaned(delta)])
+        if stream is None:
+            released = await self._end_earlier(output, delta)
+            if self._outputs[delta.index].finished:  # by a hook, on a last chunk
+                return self._counted(released)
+            stream = output.streams[key] = Stream(
+                self._request, delta, self._hooks, self._verdicts, self._options
+            )
+        else:
+            released = []
+        released += await self._vet(output, stream, delta, asked)
+        if delta.finish_reason is not None and not output.finished:
+            released += await self._finish(output, stream, delta)
+        return self._counted(released)
+
+    @staticmethod
+    def _is_common(output: _Output, stream: Stream, delta: Delta) -> bool:
+        """Whether nothing is undecided, so that if no hook touches or holds anything, the delta may go."""
+        text = delta.text
+        return bool(
+            text
+            and delta.finish_reason is None
+            and not output.ledger.groups
+            and not stream.waiting
+            and are_aligned(delta.tokens, text)
+        )
+
+    async def _end_earlier(self, output: _Output, delta: Delta) -> list[Delta]:
+        """End the streams that the first delta of another ends: the prompt's echo, and an earlier tool call.
+
+        Raises `EngineError` for more of a call that has ended: its hooks have had their last call.
+        """
+        is_call = delta.tool_call is not None
+        if delta.tool_call is not None and delta.tool_call.index in output.ended_calls:
+            raise EngineError("The engine went back to a tool call that it had left.", status=502)
+        released: list[Delta] = []
+        for key in [key for key in output.streams if key == "echo" or (is_call and isinstance(key, int))]:
+            released += await self._vet(output, output.streams[key], Delta(index=delta.index), is_final=True)
+            if output.finished:
+                break
+            del output.streams[key]
+            if isinstance(key, int):
+                output.ended_calls.add(key)
+        return released
+
+    async def close(self) -> None:
+        for output in self._outputs:
+            output.finished = True
+        await self._abort(self._outputs)
+
+    async def _vet(
+        self,
+        output: _Output,
+        stream: Stream,
+        delta: Delta,
+        asked: Asked | None = None,
+        *,
+        is_final: bool = False,
+    ) -> list[Delta]:
+        """Take a delta through a stream's hooks, `asked` being how far they have let it through already."""
+        is_final = is_final or delta.finish_reason is not None
+        is_clear = not (is_final or output.ledger.groups or stream.waiting)
+        fragments, textless = fragments_of(delta.tokens, delta.text)
+        if is_final and (textless or stream.waiting or not fragments):
+            fragments.append(Fragment("", textless))  # nothing follows: what has no text goes with the end
+            textless = None
+        if is_final:
+            spoil(f for f in fragments if f.group is not None and f.group.is_incomplete)
+        is_clear = not stream.join_waiting(fragments) and is_clear and textless is None
+        out, terminate = fragments, None
+        if fragments:
+            out, terminate = await stream.feed(fragments, is_final=is_final, asked=asked)
+        if fragments and out is fragments and is_clear and terminate is None:
+            stream.announced = True
+            output.has_call = output.has_call or delta.tool_call is not None
+            return [stream.cleaned(delta)]
+        output.ledger.enter(fragment.group for fragment in fragments)
+        if textless is not None:
+            output.ledger.enter([textless])
+            stream.waiting.append(textless)
+        template = replace(stream.template, usage=self._usage)
+        released = deltas_of(out, output.ledger, template)
+        if is_final and template.tool_call and not stream.announced and not released and out:
+            released = [template]  # a call without arguments, let through
+        if released:
+            stream.announced = True
+            output.has_call = output.has_call or template.tool_call is not None
+        if terminate is not None:
+            released += await self._terminate(output, terminate)
+        return released
+
+    async def _finish(self, output: _Output, last: Stream, delta: Delta) -> list[Delta]:
+        """The output came to its end: its other streams come to theirs, and it gets its finish reason."""
+        released: list[Delta] = []
+        for stream in list(output.streams.values()):
+            if stream is not last:
+                released += await self._vet(output, stream, Delta(index=output.index), is_final=True)
+                if output.finished:
+                    return released
+        output.finished = True
+        reason = delta.finish_reason
+        if reason == "tool_calls" and not output.has_call:
+            reason = "stop"  # every call was withheld: a client must not look for one
+        return [*released, self._finish_delta(output, reason, delta.stop_reason)]
+
+    async def _terminate(self, output: _Output, terminate: Terminate) -> list[Delta]:
+        self._terminated = True
+        ended = [output] if terminate.scope == "output" else [o for o in self._outputs if not o.finished]
+        for one in ended:
+            one.finished = True
+        await self._abort(ended)
+        return [self._finish_delta(one, self._options.finish_reason, terminate.reason) for one in ended]
+
+    def _finish_delta(self, output: _Output, reason: FinishReason | None, stop: str | int | None) -> Delta:
+        return Delta(
+            index=output.index,
+            tokens=tuple(output.ledger.close()),
+            finish_reason=reason,
+            stop_reason=stop,
+            usage=self._usage,
+        )
+
+    def _counted(self, released: list[Delta]) -> list[Delta]:
+        """With the usage that the server was told to give."""
+        if self._options.usage == "generated":
+            return released
+        return [self._recounted(delta) for delta in released]
+
+    def _recounted(self, released: Delta) -> Delta:
+        if released.channel != "echo":
+            self._num_released += len(released.tokens)
+        if released.channel == "reasoning":
+            self._num_reasoning += len(released.tokens)
+        used = released.usage
+        if used is None:
+            return released
+        num_reasoning = min(used.reasoning_tokens, self._num_reasoning)
+        counted = replace(used, completion_tokens=self._num_released, reasoning_tokens=num_reasoning)
+        return replace(released, usage=counted)
+
+    @staticmethod
+    async def _abort(outputs: list[_Output]) -> None:
+        """Give every open stream its last call. Being cancelled meanwhile ends one call, not the others."""
+        cancelled: asyncio.CancelledError | None = None
+        for output in outputs:
+            for stage in [stage for stream in output.streams.values() for stage in stream.stages]:
+                try:
+                    await stage.abort()
+                except asyncio.CancelledError as error:
+                    cancelled = error
+            output.streams.clear()
+        if cancelled is not None:
+            raise cancelled

@@ -1,0 +1,116 @@
+"""Hooks by import path: `pkg.module.Class`, `pkg.module:Class` or `path/to/file.py:Class` (contract 1.1)."""
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from pkgutil import extend_path
+from types import ModuleType
+from typing import Any, Literal
+
+
+class HookLoadError(RuntimeError):
+    """A hook cannot be imported, built or called: the server must not start without it (contract 1.4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookSpec:
+    """One configured hook."""
+
+    path: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments for its `__init__`."""
+    mode: Literal["enforce", "shadow"] = "enforce"
+    """shadow: its verdicts are counted, and nothing it says has an effect (contract 3.10)."""
+    name: str | None = None
+    """What metrics, logs and requests call it; None: its path."""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.path
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedHook:
+    """A hook's instance, ready to be called."""
+
+    name: str
+    call: Callable[..., Any]
+    is_async: bool
+    is_shadow: bool = False
+
+
+def load_hook(spec: HookSpec) -> LoadedHook:
+    """Import the class and build its one instance. Raises `HookLoadError`, saying what went wrong."""
+    cls = _find_class(spec.path)
+    try:
+        instance = cls(**spec.args)
+    except (Exception, SystemExit) as error:
+        raise HookLoadError(f"hook {spec.path!r} could not be built: {_describe(error)}") from error
+    if not callable(instance):
+        raise HookLoadError(f"hook {spec.path!r} has no __call__(self, chunk)")
+    is_async = inspect.iscoroutinefunction(type(instance).__call__)
+    return LoadedHook(spec.label, instance, is_async, spec.mode == "shadow")
+
+
+def _find_class(path: str) -> type:
+    module_name, class_name = _split(path)
+    module = _load_file(path, module_name) if module_name.endswith(".py") else _import(path, module_name)
+    found = getattr(module, class_name, None)
+    if not isinstance(found, type):
+        raise HookLoadError(f"hook {path!r}: {module_name} has no class {class_name!r}")
+    return found
+
+
+def _split(path: str) -> tuple[str, str]:
+    separator = ":" if ":" in path else "."
+    module_name, _, class_name = path.rpartition(separator)
+    if not module_name or not class_name.isidentifier():
+        raise HookLoadError(
+            f"hook {path!r} names no class; write pkg.module.Class, pkg.module:Class or path/to/file.py:Class"
+        )
+    return module_name, class_name
+
+
+def _import(path: str, module_name: str) -> ModuleType:
+    _search_working_folder_last()
+    try:
+        return importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        raise HookLoadError(f"hook {path!r} could not be imported: {_describe(error)}") from error
+
+
+def _search_working_folder_last() -> None:
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+        import hooks
+
+        hooks.__path__ = extend_path(hooks.__path__, hooks.__name__)
+
+
+def _load_file(path: str, file_name: str) -> ModuleType:
+    file = Path(file_name).resolve()
+    # One module for a file, however often it is named, so that two of its classes share what it defines.
+    name = f"weir_hook_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None or not file.is_file():
+        raise HookLoadError(f"hook {path!r}: there is no file {file}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise HookLoadError(f"hook {path!r} could not be imported: {_describe(error)}") from error
+    return module
+
+
+def _describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

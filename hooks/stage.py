@@ -1,0 +1,339 @@
+"""One hook on one stream, and a stream with all its hooks: who is shown what, what comes of the verdicts."""
+
+import asyncio
+import inspect
+import logging
+from collections import Counter
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Any, Literal
+
+from engine.protocol import Delta, FinishReason, GenerationRequest, Token
+from hooks.api import Chunk, Emit, StreamContext, Terminate, Verdict
+from hooks.loader import LoadedHook
+from hooks.release import BadVerdictError, Fragment, Outcome, TokenGroup, decide, text_of, tokens_of
+
+logger = logging.getLogger("weir.hooks")
+
+Verdicts = dict[str, Counter[str]]
+"""How often each action was taken, by hook. `error` is an action here."""
+
+
+class HookError(RuntimeError):
+    """A hook failed its request, closed (contract 4.1). `hook` names it; the message names nothing."""
+
+    def __init__(self, hook: str) -> None:
+        super().__init__("A guardrail failed, so the request was ended.")
+        self.hook = hook
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineOptions:
+    """What holds for every hook."""
+
+    finish_reason: FinishReason = "content_filter"
+    """Of an output that a hook ended; `stop` is TensorRT-LLM's (contract 3.3)."""
+    hook_timeout: float = 10.0
+    """Seconds that one call of a hook may take (contract 4.1)."""
+    rewritten_tokens: Literal["withhold", "keep"] = "withhold"
+    """Whether the tokens of rewritten text pass, as TensorRT-LLM lets them (contract 3.6)."""
+    usage: Literal["generated", "released"] = "generated"
+    """Which tokens `Usage` counts (contract 6.1)."""
+
+
+class Stage:
+    """One hook on one stream: what it was shown, what it holds, and its state.
+
+    Each chunk takes two steps: `ask` shows it to the hook; `settle` carries its verdict out on fragments. If
+    the verdict lets through just what was shown, as most do, the second has nothing to do.
+    """
+
+    __slots__ = (
+        "_held",
+        "_held_text",
+        "_keeps_tokens",
+        "_num_held",
+        "call",
+        "closed",
+        "context",
+        "held",
+        "hook",
+        "timeout",
+        "verdicts",
+    )
+
+    def __init__(
+        self, hook: LoadedHook, context: StreamContext, verdicts: Counter[str], options: PipelineOptions
+    ) -> None:
+        self.hook = hook
+        self.call = hook.call
+        self.context = context
+        self.verdicts = verdicts
+        self.timeout = options.hook_timeout
+        self._keeps_tokens = options.rewritten_tokens == "keep"
+        self._held: list[Fragment] = []
+        self._held_text: list[str] = []
+        self._num_held = 0
+        self.held: tuple[list[str], int] | None = None
+        """The held text as a chunk has it."""
+        self.closed = False
+        """The hook has had its last call for this stream."""
+
+    def ask(self, text: str, tokens: tuple[Token, ...], is_final: bool) -> tuple[Chunk, Any]:
+        """Show a plain hook what is new; returns its verdict, whatever that is. Raises what it raises."""
+        chunk = self._chunk(text, tokens, is_final)
+        started = monotonic()
+        verdict = self.call(chunk)
+        if monotonic() - started > self.timeout:
+            raise TimeoutError("its deadline passed")
+        return chunk, verdict
+
+    async def ask_async(self, text: str, tokens: tuple[Token, ...], is_final: bool) -> tuple[Chunk, Any]:
+        """The same for an async hook."""
+        chunk = self._chunk(text, tokens, is_final)
+        async with asyncio.timeout(self.timeout) as deadline:
+            verdict = await self.call(chunk)
+        if deadline.expired():  # a hook that catches being interrupted is late all the same
+            raise TimeoutError("its deadline passed")
+        return chunk, verdict
+
+    def lets_through(self, chunk: Chunk, verdict: Any) -> bool:
+        """Whether the verdict releases just what the hook was shown, untouched; then it is counted."""
+        is_same = type(verdict) is Emit and verdict.text is chunk.text_diff and verdict.alternatives
+        if is_same and self.held is None:
+            self.verdicts["emit"] += 1
+            return True
+        return False
+
+    def settle(
+        self, chunk: Chunk, verdict: Any, fragments: list[Fragment]
+    ) -> tuple[list[Fragment], Terminate | None]:
+        """Carry the verdict out on `fragments`, whose text the chunk showed. Returns what is released, and
+        the terminate if it ends things. Raises `BadVerdictError`."""
+        if not isinstance(verdict, Verdict):
+            if inspect.iscoroutine(verdict):
+                verdict.close()  # what a plain hook returned is not awaited (contract 3.8)
+            raise BadVerdictError(f"it returned {type(verdict).__name__}, which is no verdict")
+        if self.hook.is_shadow:
+            # A copy, so that what it says is counted and has no effect.
+            copies = [
+                Fragment(f.text, f.group and TokenGroup(f.group.shown), is_last=f.is_last) for f in fragments
+            ]
+            terminate = self._decide(chunk, verdict, copies).terminate
+            self.closed = self.closed or terminate is not None
+            return fragments, None
+        outcome = self._decide(chunk, verdict, fragments)
+        self.closed = self.closed or outcome.terminate is not None
+        return outcome.released, outcome.terminate
+
+    async def abort(self) -> None:
+        """The last call of a stream that ended before its time; nothing comes of it (contract 2.6)."""
+        if self.closed:
+            return
+        self.closed = True
+        chunk = self._chunk("", (), is_final=True, aborted=True)
+        try:
+            verdict = self.call(chunk)
+            if self.hook.is_async:
+                async with asyncio.timeout(self.timeout):
+                    await verdict
+        except BaseException as error:
+            if self.is_cancelled(error):
+                raise
+            logger.warning("hook %s failed on an aborted stream: %s", self.hook.name, _where(error))
+
+    def fail(self, error: BaseException) -> None:
+        """The hook raised, or gave what is no verdict: it is not called again for this stream."""
+        self.closed = True
+        self.verdicts["error"] += 1
+        # A hook's author may have put output into the exception's message: by default, only its type and
+        # place are logged.
+        logger.error("hook %s failed: %s", self.hook.name, _where(error))
+        logger.debug("hook %s failed", self.hook.name, exc_info=error)
+
+    def is_cancelled(self, error: BaseException) -> bool:
+        """Whether the request is being cancelled, rather than the hook raising what it likes."""
+        if not self.hook.is_async:
+            return False
+        task = asyncio.current_task()
+        is_cancelled = task is not None and task.cancelling() > 0
+        return isinstance(error, GeneratorExit) or (
+            isinstance(error, asyncio.CancelledError) and is_cancelled
+        )
+
+    def _chunk(self, text: str, tokens: tuple[Token, ...], is_final: bool, aborted: bool = False) -> Chunk:
+        self.closed = is_final
+        if text:
+            self.context.transcript.append(text)
+        return Chunk(self.context, text, tokens, is_final, aborted, self.held)
+
+    def _decide(self, chunk: Chunk, verdict: Verdict, fragments: list[Fragment]) -> Outcome:
+        pending = fragments
+        if self._held:
+            self._held.extend(fragments)
+            pending = self._held
+        outcome = decide(
+            verdict,
+            pending,
+            self._num_held + len(chunk.text_diff),
+            is_final=chunk.is_final,
+            keep_tokens=self._keeps_tokens,
+        )
+        if outcome.held or self._held:
+            self._keep(outcome.held, chunk.text_diff)
+        self.verdicts[outcome.action] += 1
+        return outcome
+
+    def _keep(self, held: list[Fragment], text_diff: str) -> None:
+        # `_held_text` is only appended to or replaced: chunks already made go on reading their part of it.
+        if held is self._held:
+            self._held_text.append(text_diff)
+            self._num_held += len(text_diff)
+        else:
+            self._held = list(held)
+            self._held_text = [fragment.text for fragment in held]
+            self._num_held = sum(map(len, self._held_text))
+        self.held = (self._held_text, len(self._held_text)) if held else None
+
+
+Asked = tuple[int, Chunk, Any]
+"""A stage by its place, the chunk that its hook was shown, and what the hook said."""
+
+
+class Stream:
+    """One channel of one output (one tool call, on that channel), and its stages in the hooks' order."""
+
+    __slots__ = ("announced", "is_plain", "stages", "template", "waiting")
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        delta: Delta,
+        hooks: list[LoadedHook],
+        verdicts: Verdicts,
+        options: PipelineOptions,
+    ) -> None:
+        """The stream that `delta` is the first of."""
+        call = delta.tool_call
+        name = call.name if call else None
+        self.template = Delta(index=delta.index, channel=delta.channel, tool_call=call)
+        """What is released of this stream is like this."""
+        self.stages = [
+            Stage(
+                hook,
+                StreamContext(request, delta.index, delta.channel, name),
+                verdicts[hook.name],
+                options,
+            )
+            for hook in hooks
+        ]
+        self.is_plain = not any(hook.is_async for hook in hooks)
+        self.waiting: list[TokenGroup] = []
+        """Textless tokens that go with the text that follows. The ledger knows them already."""
+        self.announced = False
+        """A tool call's name has been released."""
+
+    def join_waiting(self, fragments: list[Fragment]) -> bool:
+        """Tie the tokens that waited for text to the first of `fragments`. Whether there were any."""
+        if not self.waiting or not fragments:
+            return False
+        first = fragments[0].group
+        if first is None:
+            first = TokenGroup(())
+            fragments[0] = Fragment(fragments[0].text, first)
+        for group in reversed(self.waiting):
+            group.follows = first
+            first.shown = group.tokens + first.shown
+        self.waiting = []
+        return True
+
+    def cleaned(self, delta: Delta) -> Delta:
+        """The engine's delta as a client may have it: with nothing that no hook was shown (contract 5.3)."""
+        if delta.prompt_token_ids is None and delta.tool_call is None:
+            return delta
+        return replace(delta, prompt_token_ids=None, tool_call=self.template.tool_call)
+
+    def pass_through(self, text: str, tokens: tuple[Token, ...]) -> Asked | None:
+        """Show plain hooks, one after another, what is new, for as long as they let it through. Returns the
+        first that does otherwise, or None. Raises `HookError`."""
+        started = monotonic()
+        for i, stage in enumerate(self.stages):
+            if stage.closed:
+                continue
+            # `Stage.ask` and `lets_through`, spelt out: this is run for every chunk and hook.
+            context = stage.context
+            context.transcript.append(text)
+            chunk = Chunk(context, text, tokens, False, False, stage.held)
+            try:
+                verdict = stage.call(chunk)
+                ended = monotonic()
+                if ended - started > stage.timeout:
+                    raise TimeoutError("its deadline passed")
+            except BaseException as error:
+                stage.fail(error)
+                if stage.hook.is_shadow:
+                    started = monotonic()
+                    continue
+                raise HookError(stage.hook.name) from error
+            started = ended
+            if type(verdict) is Emit and verdict.text is text and verdict.alternatives and stage.held is None:
+                stage.verdicts["emit"] += 1
+            else:
+                return i, chunk, verdict
+        self.announced = True
+        return None
+
+    async def feed(
+        self, fragments: list[Fragment], *, is_final: bool, asked: Asked | None = None
+    ) -> tuple[list[Fragment], Terminate | None]:
+        """Take `fragments` through the hooks; `asked`: as far as that, they let it through already.
+
+        Returns what all of them released, which is `fragments` itself where none touched or held anything,
+        and the verdict that ends the request, if one came. Raises `HookError`.
+        """
+        ended: Terminate | None = None
+        for i, stage in enumerate(self.stages):
+            if (asked is not None and i < asked[0]) or stage.closed:
+                continue
+            if not fragments and not is_final:
+                break
+            answer = asked[1:] if asked is not None and i == asked[0] else None
+            fragments, terminate = await self._take(stage, fragments, is_final, answer)
+            if terminate is None:
+                continue
+            if ended is None or (terminate.scope == "request" and ended.scope == "output"):
+                ended = terminate
+            if terminate.after is None and terminate.text is None:
+                return [], ended
+            is_final = True  # later hooks see what is still released as the stream's last chunk
+        return fragments, ended
+
+    async def _take(
+        self, stage: Stage, fragments: list[Fragment], is_final: bool, answer: tuple[Chunk, Any] | None
+    ) -> tuple[list[Fragment], Terminate | None]:
+        try:
+            if answer is None:
+                new = text_of(fragments), tokens_of(fragments), is_final
+                answer = await stage.ask_async(*new) if stage.hook.is_async else stage.ask(*new)
+                if stage.lets_through(*answer):
+                    return fragments, None
+            return stage.settle(*answer, fragments)
+        except BaseException as error:
+            if stage.is_cancelled(error):
+                raise
+            stage.fail(error)
+            if stage.hook.is_shadow:
+                return fragments, None
+            raise HookError(stage.hook.name) from error
+
+
+def _where(error: BaseException) -> str:
+    """An exception's type and the line that raised it; never its message, which may hold model output."""
+    if isinstance(error, BadVerdictError):
+        return str(error)  # ours, and names no text
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None:
+        return type(error).__name__
+    return f"{type(error).__name__} at {traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"

@@ -1,0 +1,86 @@
+"""`weir hooks check` tells a hook that is right at every boundary from one that is not."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hooks.check import RECORDINGS, check
+from hooks.loader import HookSpec
+
+ROOT = Path(__file__).parents[2]
+
+HOOKS = """
+from hooks import emit, hold, terminate
+
+class Leaks:
+    '''Lets a word's first part go before it knows the rest.'''
+    def __call__(self, chunk):
+        return terminate("x") if "hunter2" in chunk.text else emit(chunk.pending)
+
+class Raises:
+    def __call__(self, chunk):
+        if "4111" in chunk.text:
+            raise ValueError
+        return emit(chunk.pending)
+
+class Slow:
+    async def __call__(self, chunk):
+        return emit(chunk.pending) if chunk.is_final else hold()
+"""
+
+
+@pytest.fixture(autouse=True)
+def mode() -> str:
+    """In both modes, by itself."""
+    return "both"
+
+
+@pytest.mark.parametrize("hook", ["banned_phrase.py:BannedPhrase", "redact_email.py:RedactEmail"])
+async def test_the_examples_are_right_at_every_boundary(hook: str) -> None:
+    results = await check(HookSpec(f"{ROOT}/examples/{hook}"))
+    assert [result.name for result in results] == list(RECORDINGS)
+    assert [result for result in results if not result.is_good] == []
+    assert max(result.num_held for result in results) > 5
+    assert all(result.num_runs > 100 for result in results)
+
+
+async def test_a_guard_that_leaks_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "guards.py").write_text(HOOKS)
+    results = {r.name: r for r in await check(HookSpec(f"{tmp_path}/guards.py:Leaks"))}
+    bad = results.pop("reasoning")
+    assert bad.num_leaked > 0
+    assert "cut into tokens" in bad.differing
+    assert "cut into tokens in a worker" in bad.differing
+    assert all(result.is_good for result in results.values())
+
+
+async def test_a_hook_that_fails_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "guards.py").write_text(HOOKS)
+    results = {r.name: r for r in await check(HookSpec(f"{tmp_path}/guards.py:Raises"))}
+    assert results["card and key"].failure == "fails on the whole text"
+    assert results["prose"].is_good
+
+
+async def test_an_async_hook_that_holds_to_the_end_is_right(tmp_path: Path) -> None:
+    (tmp_path / "guards.py").write_text(HOOKS)
+    results = await check(HookSpec(f"{tmp_path}/guards.py:Slow"))
+    assert all(result.is_good for result in results)
+    assert results[0].num_held == len(RECORDINGS["prose"][1])
+
+
+def test_the_command_prints_a_table_and_says_by_its_exit(tmp_path: Path) -> None:
+    (tmp_path / "guards.py").write_text(HOOKS)
+
+    def run(path: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "proxy", "hooks", "check", path]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    bad = run(f"{tmp_path}/guards.py:Leaks")
+    assert bad.returncode == 1
+    assert "reasoning: not as in one chunk when cut into tokens" in bad.stdout
+    assert bad.stdout.splitlines()[0].split()[:4] == ["recording", "runs", "same", "leaked"]
+    missing = run("no.such.Hook")
+    assert missing.returncode == 1
+    assert missing.stderr.startswith("weir hooks check: hook 'no.such.Hook' could not be imported")

@@ -1,0 +1,47 @@
+"""What a hook is shown (contract 2)."""
+
+from engine.protocol import Delta
+from hooks import Chunk, Verdict, emit, hold
+from hooks.api import StreamContext
+from tests.helpers import Script, guard_all, make_deltas, make_request, pipeline_of
+
+
+def passing(chunk: Chunk) -> Verdict:
+    return emit(chunk.pending)
+
+
+async def test_a_chunk_says_whose_it_is() -> None:  # contract 2.1, 2.2
+    hook = Script(passing)
+    request = make_request(stream=True, user="u7", metadata={"team": "x"})
+    await guard_all(pipeline_of(hook), make_deltas(["a", "b"]), request)
+    chunk = hook.chunks[1]
+    assert (chunk.request_id, chunk.output_index, chunk.channel) == ("r1", 0, "content")
+    assert (chunk.text_diff, chunk.text, chunk.token_ids_diff) == ("b", "ab", (1,))
+    assert (chunk.is_final, chunk.aborted, chunk.streaming) == (False, False, True)
+    assert [token.logprob for token in chunk.logprobs_diff] == [-0.25]
+    assert [top.raw for top in chunk.logprobs_diff[0].top] == [b"alt:b"]
+    assert (chunk.request.user, chunk.request.metadata) == ("u7", {"team": "x"})
+    assert chunk.request.messages[0]["content"] == "Hi"
+
+
+async def test_text_and_pending_of_a_kept_chunk_stay_what_they_were() -> None:
+    hook = Script(lambda c: emit(c.pending) if c.is_final else hold(min(1, len(c.pending))))
+    await guard_all(pipeline_of(hook), make_deltas(["ab", "cd", "ef"]))
+    assert [c.text for c in hook.chunks] == ["ab", "abcd", "abcdef", "abcdef"]
+    assert [c.pending for c in hook.chunks] == ["ab", "bcd", "def", "f"]
+
+
+async def test_holding_all_keeps_pending_growing() -> None:
+    hook = Script(lambda c: emit(c.pending) if c.is_final else hold())
+    await guard_all(pipeline_of(hook), make_deltas(["ab", "cd", "ef"]))
+    assert [c.pending for c in hook.chunks] == ["ab", "abcd", "abcdef", "abcdef"]
+
+
+async def test_a_hook_is_not_called_without_new_text() -> None:
+    hook = Script(passing)
+    await guard_all(pipeline_of(hook), [Delta(), Delta(text="a"), Delta(), Delta(finish_reason="stop")])
+    assert [(c.text_diff, c.is_final) for c in hook.chunks] == [("a", False), ("", True)]
+
+
+def test_a_chunks_repr_holds_no_text() -> None:  # contract 6.2
+    assert "secret" not in repr(Chunk(StreamContext(make_request()), "secret"))

@@ -1,0 +1,156 @@
+"""For any text, tokens, chunks and verdicts: released is what the clauses say, character by character."""
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.protocol import Delta
+from hooks import Chunk, Verdict, emit, hold, redact, suppress, terminate
+from tests.helpers import Script, guard_all, ids_of, make_deltas, pipeline_of, recut, text_of
+
+PIECES = st.lists(st.text("ab😀 ", min_size=1, max_size=4), min_size=1, max_size=12)
+SIZES = st.lists(st.integers(1, 4), max_size=12)
+
+
+@dataclass
+class Oracle:
+    """Plays hooks that answer at random, and works out, character by character, what each one passes on.
+
+    A character is (text, index of its token, or None if it was rewritten). A token may be released once all
+    of its characters were.
+    """
+
+    seed: int
+    ended: bool = False
+
+    def verdict(self, chunk: Chunk, rng: random.Random) -> Verdict:
+        pending = chunk.pending
+        n = len(pending)
+        held = 0 if chunk.is_final else rng.randint(0, n)
+        match rng.randint(0, 9):
+            case 0:
+                return suppress()
+            case 1:
+                return emit(pending.upper() + "!")
+            case 2 | 3:
+                cuts = sorted(rng.randint(0, n - held) for _ in range(4))
+                spans = [(cuts[0], cuts[1], rng.choice(["", "#"])), (cuts[2], cuts[3], "##")]
+                return redact(spans, hold=held)
+            case 4 if n:
+                return terminate("x", after=rng.randint(0, n), text=rng.choice([None, "bye"]))
+            case 5 | 6 if held or not chunk.is_final:
+                return hold(held)
+        return emit(pending)
+
+
+def oracle_apply(verdict: object, pending: list[tuple[str, int | None]]) -> tuple[list, list, bool]:
+    """(passed on, kept, ended) by contract 3, on characters."""
+    name = type(verdict).__name__
+    text = "".join(c for c, _ in pending)
+    if name == "Suppress":
+        return [], [], False
+    if name == "Emit":
+        new = verdict.text
+        return (pending if new == text else [(c, None) for c in new]), [], False
+    if name == "Hold":
+        n = len(pending) if verdict.n is None else verdict.n
+        return pending[: len(pending) - n], pending[len(pending) - n :], False
+    if name == "Terminate":
+        closing = [(c, None) for c in verdict.text or ""]
+        return pending[: verdict.after or 0] + closing, [], True
+    end = len(pending) - verdict.hold
+    passed, position = [], 0
+    for start, stop, replacement in sorted(verdict.spans):
+        passed += pending[position:start] + [(c, None) for c in replacement]
+        position = stop
+    return passed + pending[position:end], pending[end:], False
+
+
+def stands_together(characters: list[tuple[str, int | None]], token: int) -> bool:
+    """Whether nothing was inserted between a token's characters."""
+    places = [place for place, (_, own) in enumerate(characters) if own == token]
+    return places == list(range(places[0], places[0] + len(places))) if places else True
+
+
+@settings(max_examples=500, deadline=None)
+@given(PIECES, SIZES, st.integers(0, 2**32), st.integers(1, 3))
+def test_what_is_released_is_what_the_clauses_say(
+    pieces: list[str], sizes: list[int], seed: int, num_hooks: int
+) -> None:
+    deltas = recut(make_deltas(pieces), sizes)
+    oracle = Oracle(seed)
+    shown: list[list[tuple[str, Verdict, bool]]] = [[] for _ in range(num_hooks)]
+
+    def make_hook(i: int) -> Script:
+        rng = random.Random(seed + i)
+
+        def answer(chunk: Chunk) -> Verdict:
+            if chunk.aborted:
+                return suppress()
+            verdict = oracle.verdict(chunk, rng)
+            shown[i].append((chunk.text_diff, verdict, chunk.is_final))
+            return verdict
+
+        return Script(answer)
+
+    released = asyncio.run(guard_all(pipeline_of(*(make_hook(i) for i in range(num_hooks))), deltas))
+
+    # Replay what each hook said on characters, stage by stage.
+    characters = [(c, i) for i, piece in enumerate(pieces) for c in piece]
+    stage_input = characters
+    torn: set[int] = set()
+    for i in range(num_hooks):
+        stage_output: list[tuple[str, int | None]] = []
+        pending: list[tuple[str, int | None]] = []
+        position = 0
+        for text_diff, verdict, _ in shown[i]:
+            new = stage_input[position : position + len(text_diff)]
+            assert "".join(c for c, _ in new) == text_diff  # each hook is shown what the one before released
+            position += len(text_diff)
+            passed, pending, ended = oracle_apply(verdict, pending + new)
+            stage_output += passed
+            if ended:
+                break
+        stage_input = stage_output
+        torn |= {i for i in range(len(pieces)) if not stands_together(stage_output, i)}
+    assert text_of(released) == "".join(c for c, _ in stage_input)
+
+    whole = {i: len(piece) for i, piece in enumerate(pieces)}
+    survived = [
+        i for i in whole if sum(1 for _, token in stage_input if token == i) == whole[i] and i not in torn
+    ]
+    assert ids_of(released) == survived
+
+    withheld = [piece for i, piece in enumerate(pieces) if i not in survived]
+    told = {token.raw for d in released for token in d.tokens} | {
+        top.raw for d in released for token in d.tokens for top in token.top
+    }
+    assert told == {form for i in survived for form in (pieces[i].encode(), b"alt:" + pieces[i].encode())}
+    assert len(withheld) + len(survived) == len(pieces)
+
+
+@given(PIECES, SIZES)
+def test_an_observer_changes_nothing_however_the_stream_is_cut(pieces: list[str], sizes: list[int]) -> None:
+    deltas = recut(make_deltas(pieces), sizes)
+    observers = [Script(lambda c: emit(c.pending)) for _ in range(3)]
+    assert asyncio.run(guard_all(pipeline_of(*observers), deltas)) == deltas
+    for observer in observers:
+        assert "".join(c.text_diff for c in observer.chunks) == "".join(pieces)
+
+
+@given(PIECES, SIZES)
+def test_offsets_follow_from_the_text_released(pieces: list[str], sizes: list[int]) -> None:
+    """In each released delta the tokens' texts end where its text ends."""
+    hook = Script(
+        lambda c: redact(
+            [(i, i + 1, "##") for i, ch in enumerate(c.pending) if ch == "b"],
+            hold=0,
+        )
+    )
+    released: list[Delta] = asyncio.run(guard_all(pipeline_of(hook), recut(make_deltas(pieces), sizes)))
+    for delta in released:
+        assert delta.text.endswith("".join(token.text for token in delta.tokens))
+    assert text_of(released) == "".join(pieces).replace("b", "##")
