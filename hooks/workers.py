@@ -1,0 +1,274 @@
+"""A pool of hook workers: the same hooks, in processes of their own (contract 1.5).
+
+A request's chunks all go to one worker, which holds its `Guard`. A worker that dies, or makes no progress
+past its deadline, fails its own requests, closed, and is replaced.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+
+from engine.protocol import Delta, EngineError, GenerationRequest
+from hooks.loader import HookLoadError, HookSpec
+from hooks.messages import Channel, Close, Counts, Feed, Open, Ready, Reply, Setup
+from hooks.pipeline import Guarding, PassThrough, check_named
+from hooks.stage import HookError, PipelineOptions, Verdicts
+
+logger = logging.getLogger("weir.hooks")
+
+GRACE = 1.0
+"""Seconds beyond its calls' deadlines after which a worker that says nothing is stuck."""
+MAX_BACKOFF = 5.0
+"""Seconds between two attempts to replace a worker that cannot start."""
+
+
+class WorkerPool:
+    """Implements `Opener`, as `Pipeline` does, with the hooks in `num_workers` processes."""
+
+    def __init__(
+        self,
+        num_workers: int,
+        specs: Iterable[HookSpec],
+        allowed: Iterable[HookSpec] = (),
+        options: PipelineOptions | None = None,
+    ) -> None:
+        self.options = options or PipelineOptions()
+        self.setup = Setup(
+            tuple(specs),
+            tuple(allowed),
+            self.options,
+            tuple(sys.path),
+            logging.getLogger().getEffectiveLevel(),
+        )
+        self.verdicts: Verdicts = {spec.label: Counter() for spec in (*self.setup.specs, *self.setup.allowed)}
+        self._num_workers = num_workers
+        self._workers: set[WorkerProcess] = set()
+        self._is_changed = asyncio.Event()
+        self._slots: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Start every worker and await its self-test. Raises `HookLoadError` (contract 1.4)."""
+        try:
+            for _ in range(self._num_workers):
+                worker = WorkerProcess(self)
+                await worker.start()
+                self._add(worker)
+                self._slots.append(asyncio.get_running_loop().create_task(self._keep(worker)))
+        except BaseException:
+            await self.aclose()
+            raise
+
+    def open(self, request: GenerationRequest) -> Guarding:
+        """Raises `RequestError` if the request names a hook that it may not."""
+        check_named(request, {spec.label for spec in self.setup.allowed})
+        if not self.setup.specs and not request.hooks:
+            return PassThrough()
+        return _RemoteGuard(self, request)
+
+    async def worker(self) -> "WorkerProcess":
+        """The one with the fewest requests; waits if all are being replaced. Raises `HookError`."""
+        try:
+            async with asyncio.timeout(self.options.hook_timeout + GRACE):
+                while not self._workers:
+                    self._is_changed.clear()
+                    await self._is_changed.wait()
+        except TimeoutError as error:
+            raise HookError("worker") from error
+        return min(self._workers, key=lambda worker: worker.num_requests)
+
+    async def aclose(self) -> None:
+        for slot in self._slots:
+            slot.cancel()
+        await asyncio.gather(*self._slots, return_exceptions=True)
+
+    async def _keep(self, worker: "WorkerProcess") -> None:
+        """Run a worker; when it ends, run another in its place."""
+        try:
+            while True:
+                await worker.run()
+                logger.error("a hook worker died; it is replaced")
+                worker = await self._replacement()
+                self._add(worker)
+        finally:
+            self.drop(worker)
+            await worker.stop()
+
+    async def _replacement(self) -> "WorkerProcess":
+        backoff = 0.1
+        while True:
+            worker = WorkerProcess(self)
+            try:
+                await worker.start()
+            except (HookLoadError, OSError) as error:
+                logger.error("a hook worker cannot be replaced: %s", error)
+                await asyncio.sleep(backoff)
+                backoff = min(2 * backoff, MAX_BACKOFF)
+            else:
+                return worker
+
+    def drop(self, worker: "WorkerProcess") -> None:
+        self._workers.discard(worker)
+
+    def _add(self, worker: "WorkerProcess") -> None:
+        self._workers.add(worker)
+        self._is_changed.set()
+
+
+class WorkerProcess:
+    """One worker, seen from the service."""
+
+    def __init__(self, pool: "WorkerPool") -> None:
+        self._pool = pool
+        self._replies: dict[tuple[int, bool], asyncio.Future[Reply]] = {}
+        self._keys = itertools.count()
+        self._heard = 0.0
+        self.num_requests = 0
+        self.process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start the process and await its self-test. Raises `HookLoadError`."""
+        await self._spawn()
+        try:
+            self.channel.say(self._pool.setup)
+            (ready,) = await self.channel.hear()
+            assert isinstance(ready, Ready)
+            if ready.error is not None:
+                raise HookLoadError(ready.error)
+        except EOFError as error:
+            await self.stop()
+            raise HookLoadError("a hook worker died while it loaded the hooks") from error
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _spawn(self) -> None:
+        """A process and a channel to it, or neither: the pool may be closed at any moment of it."""
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                self.process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", "hooks.worker", str(theirs.fileno()), pass_fds=[theirs.fileno()]
+                )
+            self.attach(Channel(*await asyncio.open_connection(sock=ours)))
+        except BaseException:
+            ours.close()
+            if self.process is not None:
+                self.kill()
+                await self.process.wait()
+            raise
+
+    def attach(self, channel: Channel) -> None:
+        self.channel = channel
+
+    async def run(self) -> None:
+        """Until it dies, or is stuck and killed; what it still owed has then failed."""
+        watch = asyncio.get_running_loop().create_task(self._watch())
+        try:
+            while True:
+                for message in await self.channel.hear():
+                    self._take(message)
+                self._heard = time.monotonic()
+        except EOFError:
+            self._pool.drop(self)  # before anybody hears of it, so that no new request comes here
+        finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+            await self.stop()
+
+    async def stop(self) -> None:
+        for reply in self._replies.values():
+            if not reply.done():
+                reply.set_exception(HookError("worker"))
+        self._replies.clear()
+        await self.channel.close()
+        if self.process is not None and self.process.returncode is None:
+            # Its hooks get their last calls when the channel closes; one that is stuck does not.
+            try:
+                async with asyncio.timeout(GRACE):
+                    await self.process.wait()
+            except TimeoutError:
+                self.kill()
+                await self.process.wait()
+
+    def kill(self) -> None:
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+
+    def open(self, request: GenerationRequest) -> int:
+        """A key for the request, which the worker's replies are found by."""
+        key = next(self._keys)
+        self.num_requests += 1
+        self.channel.say(Open(key, request))
+        return key
+
+    async def ask(self, key: int, message: Feed | Close) -> Reply:
+        """Raises `HookError` if the worker dies before it answers."""
+        if self.channel.is_closing:
+            raise HookError("worker")
+        if not self._replies:
+            self._heard = time.monotonic()
+        expected = (key, isinstance(message, Close))
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._replies[expected] = reply
+        self.channel.say(message)
+        try:
+            return await reply
+        finally:
+            self._replies.pop(expected, None)
+
+    def _take(self, message: object) -> None:
+        if isinstance(message, Counts):
+            for name, counts in message.verdicts.items():
+                self._pool.verdicts[name].update(counts)
+        elif isinstance(message, Reply):
+            reply = self._replies.get((message.key, message.is_closed))
+            if reply is not None and not reply.done():
+                reply.set_result(message)
+
+    async def _watch(self) -> None:
+        options, setup = self._pool.options, self._pool.setup
+        num_hooks = len(setup.specs) + len(setup.allowed)
+        limit = options.hook_timeout * max(1, num_hooks) + GRACE
+        while True:
+            await asyncio.sleep(limit / 8)
+            if self._replies and time.monotonic() - self._heard > limit:
+                logger.error("a hook worker is stuck; it is killed")
+                self.kill()
+
+
+class _RemoteGuard:
+    """A request's guard, in a worker. One delta is under way at a time, so that nothing piles up."""
+
+    def __init__(self, pool: WorkerPool, request: GenerationRequest) -> None:
+        self._pool = pool
+        self._request = request
+        self._worker: WorkerProcess | None = None
+        self._key = 0
+        self.cut_short = False
+
+    async def feed(self, delta: Delta) -> list[Delta]:
+        if self._worker is None:
+            self._worker = await self._pool.worker()
+            self._key = self._worker.open(self._request)
+        reply = await self._worker.ask(self._key, Feed(self._key, delta))
+        if reply.failed is not None:
+            raise HookError(reply.failed)
+        if reply.engine_error is not None:
+            message, status = reply.engine_error
+            raise EngineError(message, status=status)
+        self.cut_short = reply.cut_short
+        return reply.released
+
+    async def close(self) -> None:
+        if self._worker is None:
+            return
+        self._worker.num_requests -= 1
+        with contextlib.suppress(HookError):  # the worker is gone, and the guard with it
+            await self._worker.ask(self._key, Close(self._key))
