@@ -1,0 +1,142 @@
+"""The service: its routes, and its life from start to the last stream's end."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+
+import orjson
+from aiohttp import web
+from pydantic import BaseModel
+
+from engine.protocol import Engine
+from hooks.pipeline import Opener
+from proxy import handlers
+from proxy.auth import auth_middleware
+from proxy.config import ServeSettings
+from proxy.errors import Handler, error_middleware
+from proxy.openai.chat import ChatRequest
+from proxy.openai.completions import CompletionRequest
+from proxy.openai.responses import ResponsesRequest
+from proxy.openai.tokens import DetokenizeRequest, TokenizeRequest
+from proxy.openapi import openapi
+from proxy.service import SERVICE, Service
+
+ABORT_TIMEOUT = 2.0
+"""Seconds that aborted streams get to tell their clients so, and then that their hooks get to end."""
+
+# What handlers raise, the middleware answers and logs. What is left is malformed HTTP, which aiohttp would
+# log with the bytes that it could not read, and those may be anybody's prompt.
+_HTTP_LOG = logging.getLogger("weir.http")
+_HTTP_LOG.setLevel(logging.CRITICAL)
+
+Endpoint = tuple[str, str, str, type[BaseModel] | None, Handler]
+
+ENDPOINTS: list[Endpoint] = [
+    ("POST", "/v1/chat/completions", "Answer a chat", ChatRequest, handlers.chat_completions),
+    ("POST", "/v1/completions", "Complete one or more prompts", CompletionRequest, handlers.completions),
+    ("POST", "/v1/responses", "Respond to a conversation", ResponsesRequest, handlers.responses),
+    ("GET", "/v1/responses/{id}", "A stored response", None, handlers.response),
+    ("DELETE", "/v1/responses/{id}", "Forget a stored response", None, handlers.delete_response),
+    ("GET", "/v1/models", "The models served", None, handlers.models),
+    ("GET", "/v1/models/{id}", "One of the models served", None, handlers.model),
+    ("POST", "/tokenize", "A text's or a chat's token ids", TokenizeRequest, handlers.tokenize),
+    ("POST", "/detokenize", "Token ids' text", DetokenizeRequest, handlers.detokenize),
+    ("GET", "/health", "Whether the engine can serve", None, handlers.health),
+    ("GET", "/ready", "Whether new requests are taken", None, handlers.ready),
+    ("GET", "/version", "Weir's version", None, handlers.version),
+    ("GET", "/metrics", "Metrics, in Prometheus' text form", None, handlers.metrics),
+]
+
+
+def make_app(service: Service) -> web.Application:
+    """The application on `service`. Whoever runs it must turn aiohttp's `handler_cancellation` on: without it
+    a client that leaves is not noticed until something is written to it."""
+    settings = service.settings
+    keys = [key.get_secret_value() for key in settings.api_key]
+    app = web.Application(
+        middlewares=[error_middleware, auth_middleware(keys)], client_max_size=settings.max_body_size
+    )
+    app[SERVICE] = service
+    description = orjson.dumps(openapi([endpoint[:4] for endpoint in ENDPOINTS]))
+
+    async def openapi_json(_: web.Request) -> web.Response:
+        return web.Response(body=description, content_type="application/json")
+
+    for method, path, _, _, handler in ENDPOINTS:
+        # A model's name may hold slashes.
+        add = {"GET": app.router.add_get, "POST": app.router.add_post, "DELETE": app.router.add_delete}[
+            method
+        ]
+        add(path.replace("{id}", "{id:.+}"), handler)
+    app.router.add_get("/openapi.json", openapi_json)
+    return app
+
+
+class Server:
+    """A service on a socket, as `weir serve` runs it."""
+
+    def __init__(self, engine: Engine, pipeline: Opener, settings: ServeSettings, names: list[str]) -> None:
+        self.service = Service(engine, pipeline, settings, names)
+        # A compressed body would be unpacked, or fail, before any handler could refuse it in the API's words.
+        self._runner = web.AppRunner(
+            make_app(self.service),
+            handler_cancellation=True,
+            auto_decompress=False,
+            access_log=None,
+            logger=_HTTP_LOG,
+            shutdown_timeout=ABORT_TIMEOUT,
+        )
+
+    async def start(self) -> str:
+        """Put every hook to its self-test, start the engine, then listen. Returns the base URL.
+
+        Raises what keeps it from serving: `EngineError`, `HookLoadError`, `HookError`, or `OSError`.
+        """
+        service = self.service
+        try:
+            # Hooks first: what is quick to refuse is refused before a model loads.
+            await service.pipeline.start()
+            await service.engine.start()
+            await self._runner.setup()
+            site = web.TCPSite(self._runner, service.settings.host, service.settings.port)
+            await site.start()
+        except BaseException:
+            await self._runner.cleanup()
+            await service.engine.aclose()
+            await service.pipeline.aclose()
+            raise
+        host, port = self._runner.addresses[0][:2]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    async def run_until_signalled(self) -> None:
+        """Serve until SIGTERM or SIGINT. A second one, while the first is being obeyed, ends the process."""
+        loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+
+        def obey() -> None:
+            if stop.is_set():
+                os._exit(1)
+            stop.set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, obey)
+        await stop.wait()
+
+    async def stop(self) -> None:
+        """Take no more requests, let what runs finish for `shutdown_timeout` seconds, then abort it."""
+        service = self.service
+        service.draining = True
+        for site in list(self._runner.sites):
+            await site.stop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(service.settings.shutdown_timeout):
+                await service.idle()
+        # What still runs fails with the engine, and so each client is told with an event of its own.
+        await service.engine.aclose()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ABORT_TIMEOUT):
+                await service.idle()
+        await service.pipeline.aclose()
+        await self._runner.cleanup()

@@ -1,0 +1,128 @@
+"""The `weir` command."""
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import sys
+from importlib.metadata import version
+
+from engine.protocol import EngineError
+from hooks import check
+from hooks.loader import HookLoadError, HookSpec
+from hooks.pipeline import Opener, Pipeline
+from hooks.stage import HookError, PipelineOptions
+from hooks.workers import WorkerPool
+from proxy.app import Server
+from proxy.chat import add_chat_arguments, chat
+from proxy.config import ServeSettings, load_settings
+from proxy.engines import make_engine
+
+DESCRIPTION = """\
+Weir runs a language model behind guardrail hooks, on an OpenAI-compatible API.
+
+  weir serve                                  the small model that ships, on 127.0.0.1:8000
+  weir serve --model Qwen/Qwen3-8B --hook acme.guards.NoSecrets
+  weir serve --engine openai --upstream http://127.0.0.1:8001/v1 --hook acme.guards.NoSecrets
+  weir chat                                   talk to it
+  weir hooks check acme.guards.NoSecrets      is it right at every chunk boundary?
+"""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a subcommand. Exits with 0, or with 1 or 2 and a reason on standard error."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["serve"]:
+        return serve(load_settings(arguments[1:]))
+    parser = argparse.ArgumentParser(
+        prog="weir", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=version("weir"))
+    commands = parser.add_subparsers(title="commands", required=True, metavar="{serve,chat,hooks}")
+    commands.add_parser("serve", help="serve a model (see weir serve --help)")
+    hooks = commands.add_parser("hooks", help="check a hook: weir hooks check path/to/file.py:Class")
+    checks = hooks.add_subparsers(required=True, metavar="check").add_parser(
+        "check", help="run a hook over built-in recordings, cut at every place, and tell what differs"
+    )
+    checks.add_argument("path", help="pkg.module.Class, pkg.module:Class or path/to/file.py:Class")
+    checks.add_argument(
+        "--args", type=json.loads, default={}, help="JSON object with arguments for its __init__"
+    )
+    add_chat_arguments(commands.add_parser("chat", help="talk to a server, and watch the stream as it comes"))
+    options = parser.parse_args(arguments)
+    if "path" in options:
+        return check_hook(HookSpec(options.path, options.args))
+    return asyncio.run(chat(options))
+
+
+def check_hook(spec: HookSpec) -> None:
+    """Exits with 1 if the hook cannot be loaded, or does not say the same wherever a stream is cut."""
+    try:
+        is_good = check.main(spec)
+    except HookLoadError as error:
+        raise SystemExit(f"weir hooks check: {error}") from error
+    except HookError as error:
+        raise SystemExit(f"weir hooks check: hook {error.hook!r} failed its self-test") from error
+    raise SystemExit(0 if is_good else 1)
+
+
+def serve(settings: ServeSettings) -> None:
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    for chatty in ("httpx", "filelock", "urllib3"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    try:
+        asyncio.run(_serve(settings))
+    except HookLoadError as error:
+        raise SystemExit(f"weir serve: {error}") from error
+    except HookError as error:
+        raise SystemExit(f"weir serve: hook {error.hook!r} failed its self-test") from error
+    except ImportError as error:
+        raise SystemExit(
+            f"weir serve: {error}. The in-process engine needs: pip install 'weir[engine]'"
+        ) from error
+    except (EngineError, ValueError, OSError) as error:
+        raise SystemExit(f"weir serve: {error}") from error
+
+
+async def _serve(settings: ServeSettings) -> None:
+    pipeline = _make_pipeline(settings)
+    engine, names = make_engine(settings)
+    server = Server(engine, pipeline, settings, names)
+    url = await server.start()
+    try:
+        _greet(url, (server.service.names or ["MODEL"])[0], len(settings.hook_specs))
+        await server.run_until_signalled()
+    finally:
+        await server.stop()
+        if asyncio.all_tasks() - {asyncio.current_task()}:
+            # A hook that will not be cancelled would keep the process for ever.
+            logging.getLogger("weir.proxy").warning("a hook does not end; leaving without it")
+            os._exit(0)
+
+
+def _make_pipeline(settings: ServeSettings) -> Opener:
+    specs = settings.hook_specs
+    allowed = [hook.spec for hook in settings.allowed_hooks]
+    options = PipelineOptions(
+        finish_reason=settings.terminate_finish_reason,
+        hook_timeout=settings.hook_timeout,
+        rewritten_tokens=settings.rewritten_tokens,
+        usage=settings.usage,
+    )
+    if settings.hook_workers:
+        return WorkerPool(settings.hook_workers, specs, allowed, options)
+    return Pipeline.load(specs, allowed, options)
+
+
+def _greet(url: str, model: str, num_hooks: int) -> None:
+    guarded = f"{num_hooks} hook{'s' if num_hooks != 1 else ''}" if num_hooks else "no hooks"
+    print(
+        f"Weir serves {model} at {url}/v1, with {guarded}. Try:\n\n"
+        f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+        f'    -d \'{{"model": "{model}", "stream": true, '
+        '"messages": [{"role": "user", "content": "Hello!"}]}\'\n',
+        flush=True,
+    )

@@ -1,0 +1,64 @@
+"""Which engine the settings ask for. Torch loads here, and only with the in-process one."""
+
+from pathlib import Path
+
+from engine.protocol import Engine
+from proxy.config import ServeSettings
+
+
+def make_engine(settings: ServeSettings) -> tuple[Engine, list[str]]:
+    """The engine, not yet started, and the names its model is served under (none: whatever is asked for).
+
+    Raises `ImportError` if the in-process engine's libraries are not installed, and `ValueError` for settings
+    that it cannot run with.
+    """
+    names = settings.served_model_name
+    match settings.engine:
+        case "echo":
+            from engine.backends.echo import EchoEngine
+
+            return EchoEngine(), names or ["echo"]
+        case "replay":
+            from engine.backends.replay import ReplayEngine
+
+            assert settings.recordings is not None
+            return ReplayEngine(settings.recordings, speed=settings.replay_speed), names
+        case "openai":
+            from engine.backends.openai import OpenAIEngine
+
+            assert settings.upstream is not None
+            key = settings.upstream_api_key
+            return OpenAIEngine(
+                settings.upstream,
+                api_key=key.get_secret_value() if key else None,
+                model=settings.upstream_model,
+            ), names
+        case "local":
+            from engine.backends.local import LocalEngine
+            from engine.config import EngineConfig
+
+            if settings.model.startswith(("/", ".", "~")) and not Path(settings.model).expanduser().is_dir():
+                raise ValueError(f"there is no model folder {settings.model}")
+            config = EngineConfig(
+                model=settings.model,
+                dtype=settings.dtype,
+                device=settings.device,
+                max_model_len=settings.max_model_len,
+                max_num_seqs=settings.max_num_seqs,
+                max_num_batched_tokens=settings.max_num_batched_tokens,
+                max_queue_len=settings.max_queue_len,
+                block_size=settings.block_size,
+                kv_cache_memory=settings.kv_cache_memory,
+                logprobs_mode=settings.logprobs_mode,
+                seed=settings.seed,
+                num_threads=settings.num_threads,
+                trust_remote_code=settings.trust_remote_code,
+            )
+            return LocalEngine(config), names or [model_name(settings.model)]
+
+
+def model_name(model: str) -> str:
+    """What a model is called if nobody says: the embedded one's own name, else what it was asked for as."""
+    from engine.demo import MODEL_DIR
+
+    return "weir-demo" if Path(model) == MODEL_DIR else model

@@ -1,0 +1,116 @@
+"""Every error as the API's error object, with the right status (contract 4.2).
+
+The caller's fault is told to the caller with the field named; ours is logged, and told in general terms.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+from aiohttp import web
+from pydantic import ValidationError
+
+from engine.protocol import EngineError, QueueFullError, RequestError
+from hooks.stage import HookError
+
+logger = logging.getLogger("weir.proxy")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class APIError(Exception):
+    """An error as a client sees it."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        type: str = "invalid_request_error",  # noqa: A002 - the field's name
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after: int | None = None,
+    ) -> None:
+        """`param` names the field at fault; `retry_after` is in seconds."""
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.type = type
+        self.param = param
+        self.code = code
+        self.retry_after = retry_after
+
+    def body(self) -> dict[str, Any]:
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+    def response(self) -> web.Response:
+        headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
+        if self.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        return web.Response(
+            status=self.status,
+            body=orjson.dumps(self.body()),
+            content_type="application/json",
+            headers=headers,
+        )
+
+
+def to_api_error(error: Exception) -> APIError:
+    """What a client is told of `error`. Logs what is our fault."""
+    if isinstance(error, APIError):
+        return error
+    if isinstance(error, HookError):
+        return APIError(500, str(error), "guardrail_error")
+    if isinstance(error, RequestError):
+        kind = "not_found_error" if error.status == 404 else "invalid_request_error"
+        return APIError(error.status, str(error), kind, param=error.param, code=error.code)
+    if isinstance(error, QueueFullError):
+        return APIError(429, str(error), "rate_limit_error", code="queue_full", retry_after=1)
+    if isinstance(error, EngineError):
+        kind = "rate_limit_error" if error.status == 429 else "server_error"
+        return APIError(error.status, str(error), kind, retry_after=1 if error.status in (429, 503) else None)
+    if isinstance(error, ValidationError):
+        return _invalid(error)
+    if isinstance(error, web.HTTPException):
+        return _http(error)
+    logger.error("internal error", exc_info=error)
+    return APIError(500, "The server had an error while processing the request.", "server_error")
+
+
+def _invalid(error: ValidationError) -> APIError:
+    problems = error.errors(include_url=False, include_input=False)
+    first = problems[0]
+    # Members of a union are named in the location by their type; a client knows only keys and indices.
+    param = ".".join(str(part) for part in first["loc"] if _is_field(part)) or None
+    message = first["msg"].removeprefix("Value error, ")
+    return APIError(400, f"{param}: {message}" if param else message, param=param, code=first["type"])
+
+
+def _is_field(part: int | str) -> bool:
+    return isinstance(part, int) or (part.replace("_", "").isalnum() and part not in _UNION_TAGS)
+
+
+_UNION_TAGS = frozenset({"str", "int", "float", "bool", "constrained"})
+
+
+def _http(error: web.HTTPException) -> APIError:
+    if error.status == 404:
+        return APIError(404, "There is no such path.", "not_found_error")
+    if error.status == 405:
+        return APIError(405, "This path does not take this method.")
+    if error.status == 413:
+        return APIError(413, "The request body is too large.")
+    return APIError(error.status, error.reason)
+
+
+@web.middleware
+async def error_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answers with an error object for whatever a handler raises before its response has started."""
+    try:
+        return await handler(request)
+    except Exception as error:  # noqa: BLE001 - to_api_error logs what is not the caller's
+        response = to_api_error(error).response()
+        if isinstance(error, web.HTTPMethodNotAllowed):
+            response.headers["Allow"] = error.headers["Allow"]
+        return response

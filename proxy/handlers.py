@@ -1,0 +1,247 @@
+"""The endpoints. Each reads JSON, hands values on, and formats what came back."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from importlib.metadata import version as distribution_version
+from typing import Any, TypeVar
+
+import orjson
+from aiohttp import web
+from pydantic import BaseModel
+
+from engine.protocol import Delta, GenerationRequest, Tokenizer
+from proxy.auth import caller
+from proxy.errors import APIError, to_api_error
+from proxy.openai.answer import Answer, new_id
+from proxy.openai.chat import ChatAnswer, ChatRequest
+from proxy.openai.completions import CompletionAnswer, CompletionRequest
+from proxy.openai.response_answer import ResponsesAnswer
+from proxy.openai.response_input import InputItem
+from proxy.openai.responses import ResponsesRequest
+from proxy.openai.tokens import DetokenizeRequest, TokenizeRequest
+from proxy.response_store import StoredResponse
+from proxy.service import SERVICE, Service
+from proxy.sse import DONE, EventStream
+
+STARTED = int(time.time())
+
+MAX_DEPTH = 100
+"""Levels of nesting in a body: more than any schema needs, fewer than any library on the way trips over."""
+
+Fields = TypeVar("Fields", bound=BaseModel)
+
+
+async def chat_completions(http: web.Request) -> web.StreamResponse:
+    service = http.app[SERVICE]
+    with service.running():
+        fields = await _read(http, ChatRequest)
+        request = fields.to_request(new_id("chatcmpl"), service.model_name(fields.model))
+        return await _answer(http, service, request, ChatAnswer(fields, request))
+
+
+async def completions(http: web.Request) -> web.StreamResponse:
+    service = http.app[SERVICE]
+    with service.running():
+        fields = await _read(http, CompletionRequest)
+        request = fields.to_request(new_id("cmpl"), service.model_name(fields.model))
+        return await _answer(http, service, request, CompletionAnswer(fields, request))
+
+
+async def responses(http: web.Request) -> web.StreamResponse:
+    service = http.app[SERVICE]
+    stored, owner = service.responses, caller(http)
+    with service.running():
+        fields = await _read(http, ResponsesRequest)
+        model = service.model_name(fields.model)
+        conversation = stored.conversation(fields.previous_response_id, fields.input, owner)
+        request = fields.to_request(new_id("resp", "_"), model, conversation)
+        is_stored = fields.store and stored.capacity > 0
+        answer = ResponsesAnswer(fields, request, is_stored=is_stored)
+
+        def keep() -> None:
+            if is_stored:
+                output = [InputItem.model_validate(item) for item in answer.output]
+                stored.put(StoredResponse(owner, answer.response(), (*conversation, *output)))
+
+        return await _answer(http, service, request, answer, keep)
+
+
+async def response(http: web.Request) -> web.Response:
+    return _json(_stored(http).body)
+
+
+async def delete_response(http: web.Request) -> web.Response:
+    found = _stored(http)
+    http.app[SERVICE].responses.remove(found.id)
+    return _json({"id": found.id, "object": "response", "deleted": True})
+
+
+def _stored(http: web.Request) -> StoredResponse:
+    response_id = http.match_info["id"]
+    found = http.app[SERVICE].responses.get(response_id, caller(http))
+    if found is None:
+        raise APIError(404, f"Response with id '{response_id}' not found.", "not_found_error", param="id")
+    return found
+
+
+async def _answer(
+    http: web.Request,
+    service: Service,
+    request: GenerationRequest,
+    answer: Answer,
+    keep: Callable[[], None] = lambda: None,
+) -> web.StreamResponse:
+    """Generate, guard and send: streaming and not differ only in when the pieces are sent (contract 2.5).
+    `keep` is called once the answer is whole, before a client could know."""
+    headers = {"X-Request-Id": request.request_id}
+    async with aclosing(service.generate(request)) as deltas:
+        if request.stream:
+            keep_alive = service.settings.keep_alive_interval
+            async with EventStream(http, keep_alive=keep_alive, headers=headers) as stream:
+                return await _send(stream, deltas, answer, keep)
+        async for delta in deltas:
+            answer.fold(delta)
+        whole = answer.whole()
+        keep()
+        return web.Response(body=whole, content_type="application/json", headers=headers)
+
+
+async def _send(
+    stream: EventStream, deltas: AsyncGenerator[Delta, None], answer: Answer, keep: Callable[[], None]
+) -> web.StreamResponse:
+    """Send each delta as events. A failure before the first has a status of its own; after it, one `error`
+    event tells of it (contract 4.2). Either way `[DONE]` is last.
+
+    OpenAI's own responses end without `[DONE]`. Here they too have one: the SDKs stop reading there, as in
+    any stream, and a client that waits for it would wait for ever."""
+    try:
+        async for delta in deltas:
+            if frames := answer.chunk(delta):
+                await stream.write(frames)
+        last = answer.end()
+        keep()
+    except ConnectionError:
+        raise  # the client is gone
+    except Exception as error:
+        if not stream.started:
+            raise
+        last = answer.failure(to_api_error(error).body())
+    await stream.write(last + DONE)
+    await stream.response.write_eof()
+    return stream.response
+
+
+async def models(http: web.Request) -> web.Response:
+    service = http.app[SERVICE]
+    return _json({"object": "list", "data": [_model(service, name) for name in service.names]})
+
+
+async def model(http: web.Request) -> web.Response:
+    service = http.app[SERVICE]
+    return _json(_model(service, service.model_name(http.match_info["id"])))
+
+
+def _model(service: Service, name: str) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": STARTED,
+        "owned_by": "weir",
+        "max_model_len": service.engine.info.max_model_len,
+    }
+
+
+async def tokenize(http: web.Request) -> web.Response:
+    service = http.app[SERVICE]
+    fields = await _read(http, TokenizeRequest)
+    service.model_name(fields.model)
+    tokenizer = _tokenizer(service)
+    if fields.messages is None:
+        ids = await asyncio.to_thread(
+            tokenizer.encode, fields.prompt or "", add_special_tokens=fields.add_special_tokens
+        )
+    else:
+        messages = [message.model_dump(exclude_unset=True) for message in fields.messages]
+        ids = await asyncio.to_thread(tokenizer.apply_chat_template, messages)
+    return _json({"count": len(ids), "max_model_len": service.engine.info.max_model_len, "tokens": ids})
+
+
+async def detokenize(http: web.Request) -> web.Response:
+    service = http.app[SERVICE]
+    fields = await _read(http, DetokenizeRequest)
+    service.model_name(fields.model)
+    tokenizer = _tokenizer(service)
+    vocab_size = service.engine.info.vocab_size
+    if vocab_size is not None and any(token >= vocab_size for token in fields.tokens):
+        raise APIError(400, f"tokens: ids must be below {vocab_size}.", param="tokens")
+    return _json({"prompt": await asyncio.to_thread(tokenizer.decode, fields.tokens)})
+
+
+def _tokenizer(service: Service) -> Tokenizer:
+    if service.engine.tokenizer is None:
+        raise APIError(501, "This engine has no tokenizer.", "server_error")
+    return service.engine.tokenizer
+
+
+async def health(http: web.Request) -> web.Response:
+    """Whether the engine can serve."""
+    http.app[SERVICE].engine.check_health()
+    return _json({"status": "ok"})
+
+
+async def ready(http: web.Request) -> web.Response:
+    """Whether new requests are taken: the engine is up, every hook passed its self-test, nothing stops."""
+    service = http.app[SERVICE]
+    service.engine.check_health()
+    if service.draining:
+        raise APIError(503, "The server is shutting down.", "server_error", retry_after=1)
+    return _json({"status": "ready"})
+
+
+async def version(_: web.Request) -> web.Response:
+    return _json({"version": distribution_version("weir")})
+
+
+async def metrics(http: web.Request) -> web.Response:
+    return web.Response(
+        body=http.app[SERVICE].metrics.render(),
+        headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+    )
+
+
+async def _read(http: web.Request, fields: type[Fields]) -> Fields:
+    """The body, as `fields`. Raises `APIError` 415 or 400, `ValidationError`, and aiohttp's own 413."""
+    if http.content_type not in (
+        "application/json",
+        "application/octet-stream",
+    ):  # the latter: none was given
+        raise APIError(415, f"The body must be application/json, not {http.content_type}.")
+    encoding = http.headers.get("Content-Encoding", "identity")
+    if encoding != "identity":
+        raise APIError(415, f"The body must not be compressed: {encoding} is not read here.")
+    body = await http.read()
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise APIError(400, f"The body is not valid JSON: {error}") from error
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _is_deeper(value, MAX_DEPTH):
+        raise APIError(400, f"The body is nested too deeply: {MAX_DEPTH} levels are read.")
+    return fields.model_validate(value)
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    level = [value]
+    for _ in range(depth):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return bool(level)
+
+
+def _json(body: dict[str, Any]) -> web.Response:
+    return web.Response(body=orjson.dumps(body), content_type="application/json")

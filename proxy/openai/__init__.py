@@ -1,0 +1,1 @@
+"""The API's shapes: JSON in, `GenerationRequest`; released `Delta`s in, JSON out. Knows no HTTP."""

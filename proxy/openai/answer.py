@@ -1,0 +1,163 @@
+"""What every endpoint's answer has in common: the whole is its chunks, folded."""
+
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from engine.protocol import Delta, GenerationRequest, Token, Usage
+from proxy.openai.fields import GenerationFields
+from proxy.sse import event
+
+JSONObject = dict[str, Any]
+
+
+class Answer(ABC):
+    """An answer from released deltas: as events for a stream (`chunk`, then `end` or `failure`), or whole
+    (`fold`, then `whole`)."""
+
+    def __init__(self, fields: GenerationFields, request: GenerationRequest) -> None:
+        self.fields = fields
+        self.request = request
+        self._usage = Usage(0, 0)
+
+    @abstractmethod
+    def chunk(self, delta: Delta) -> bytes:
+        """The events for `delta`; perhaps none."""
+
+    @abstractmethod
+    def end(self) -> bytes:
+        """The events that end a stream; perhaps none."""
+
+    def failure(self, error: JSONObject) -> bytes:
+        """The events that end a stream which failed. `error` is an error object (contract 4.2)."""
+        return event(orjson.dumps(error), "error")
+
+    @abstractmethod
+    def fold(self, delta: Delta) -> None:
+        """Take `delta` into the whole answer."""
+
+    @abstractmethod
+    def whole(self) -> bytes:
+        """The whole answer, as JSON."""
+
+    def token_name(self, token_id: int | None, raw: bytes) -> str:
+        if self.fields.return_tokens_as_token_ids and token_id is not None:
+            return f"token_id:{token_id}"
+        return raw.decode("utf-8", "replace")
+
+    def token_logprob(self, token: Token) -> JSONObject:
+        """A token with its logprob and its top alternatives."""
+        return {
+            **self._named(token.id, token.raw, token.logprob),
+            "top_logprobs": [
+                self._named(top.id, top.raw, top.logprob)
+                for top in token.top[: self.request.sampling.logprobs]
+            ],
+        }
+
+    def _named(self, token_id: int | None, raw: bytes, logprob: float | None) -> JSONObject:
+        return {"token": self.token_name(token_id, raw), "logprob": logprob, "bytes": list(raw)}
+
+    def _count(self, delta: Delta) -> None:
+        if delta.usage is not None:
+            self._usage = delta.usage
+
+
+class ChoicesAnswer(Answer):
+    """An answer of `choices`, one for each output: a chat's and a completion's."""
+
+    def __init__(self, fields: GenerationFields, request: GenerationRequest) -> None:
+        super().__init__(fields, request)
+        options = fields.stream_options
+        self._include_usage = options is not None and options.include_usage
+        self._continuous_usage = options is not None and options.continuous_usage_stats
+        self.gives_ids = fields.return_token_ids
+        self._choices = [self.empty_choice(i) for i in range(request.num_outputs)]
+        # All chunks begin alike, up to their choices: formatted once.
+        self._head = orjson.dumps(self._identity())[:-1] + b',"choices":'
+
+    @property
+    @abstractmethod
+    def object(self) -> str:
+        """The API's name for what is sent: a whole answer, or a chunk of one."""
+
+    @abstractmethod
+    def chunk_choice(self, delta: Delta) -> JSONObject:
+        """The choice of the chunk that `delta` becomes."""
+
+    @abstractmethod
+    def empty_choice(self, index: int) -> JSONObject:
+        """A whole answer's choice before anything was released."""
+
+    @abstractmethod
+    def fold_choice(self, whole: JSONObject, part: JSONObject) -> None:
+        """Add a chunk's choice to a whole answer's."""
+
+    @abstractmethod
+    def finish_choice(self, whole: JSONObject) -> JSONObject:
+        """The whole answer's choice, as it is sent."""
+
+    def chunk(self, delta: Delta) -> bytes:
+        self._count(delta)
+        body = self._head + orjson.dumps([self.chunk_choice(delta)])
+        if self._continuous_usage:
+            body += b',"usage":' + orjson.dumps(self.usage())
+        elif self._include_usage:
+            body += b',"usage":null'
+        return event(body + b"}")
+
+    def end(self) -> bytes:
+        """The usage, for a caller who asked for it."""
+        if not self._include_usage:
+            return b""
+        return event(self._head + b'[],"usage":' + orjson.dumps(self.usage()) + b"}")
+
+    def fold(self, delta: Delta) -> None:
+        self._count(delta)
+        self.fold_choice(self._choices[delta.index], self.chunk_choice(delta))
+
+    def whole(self) -> bytes:
+        choices = [self.finish_choice(choice) for choice in self._choices]
+        return orjson.dumps({**self._identity(), "choices": choices, "usage": self.usage()})
+
+    def usage(self) -> JSONObject:
+        used = self._usage
+        return {
+            "prompt_tokens": used.prompt_tokens,
+            "completion_tokens": used.completion_tokens,
+            "total_tokens": used.prompt_tokens + used.completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": used.cached_tokens},
+            "completion_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
+        }
+
+    @staticmethod
+    def fold_end(whole: JSONObject, part: JSONObject) -> None:
+        """Add what every chunk's choice may have beside its text."""
+        for field in ("finish_reason", "stop_reason", "prompt_token_ids"):
+            if part.get(field) is not None:
+                whole[field] = part[field]
+        if "token_ids" in part:
+            whole.setdefault("token_ids", []).extend(part["token_ids"])
+
+    def token_ids(self, delta: Delta) -> list[int]:
+        return [token.id for token in delta.tokens if token.id is not None]
+
+    def _identity(self) -> JSONObject:
+        return {
+            "id": self.request.request_id,
+            "object": self.object,
+            "created": int(time.time()),
+            "model": self.request.model,
+        }
+
+
+def with_logprob(tokens: Iterable[Token]) -> list[Token]:
+    return [token for token in tokens if token.logprob is not None]
+
+
+def new_id(prefix: str, separator: str = "-") -> str:
+    return f"{prefix}{separator}{uuid.uuid4().hex}"

@@ -1,0 +1,203 @@
+"""`POST /v1/chat/completions`: what a caller may ask, and the answer's two forms."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from engine.protocol import Delta, GenerationRequest, RequestError, ToolCall
+from proxy.openai.answer import ChoicesAnswer, JSONObject, new_id, with_logprob
+from proxy.openai.fields import GenerationFields
+
+
+class ContentPart(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    type: str
+    text: str | None = None
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    role: Annotated[str, Field(min_length=1)]
+    content: str | Annotated[list[ContentPart], Field(fail_fast=True)] | None = None
+    name: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+
+
+class Function(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    name: Annotated[str, Field(min_length=1)]
+
+
+class Tool(BaseModel):
+    """A function that the model may call."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    type: Literal["function"]
+    function: Function
+
+
+class NamedTool(Tool):
+    """The function that the model must call."""
+
+
+class ChatRequest(GenerationFields):
+    """A chat."""
+
+    messages: list[Message] = Field(min_length=1, fail_fast=True)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    logprobs: bool = False
+    top_logprobs: int = Field(0, ge=0, le=20)
+    tools: list[Tool] = Field([], fail_fast=True)
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool = True
+    response_format: dict[str, Any] | None = None
+
+    def to_request(self, request_id: str, model: str) -> GenerationRequest:
+        """Raises `RequestError` where fields do not go together."""
+        if self.top_logprobs and not self.logprobs:
+            raise RequestError("top_logprobs can only be given when logprobs is true", param="top_logprobs")
+        if self.max_tokens == 0:
+            raise RequestError("max_tokens must be at least 1", param="max_tokens")
+        self._check_tools()
+        max_tokens = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+        return GenerationRequest(
+            request_id=request_id,
+            model=model,
+            endpoint="chat",
+            messages=tuple(message.model_dump(exclude_unset=True) for message in self.messages),
+            sampling=self.sampling(
+                max_tokens=max_tokens, logprobs=self.top_logprobs if self.logprobs else None
+            ),
+            return_token_ids=self.wants_ids,
+            given=frozenset(self.model_fields_set),
+            stream=self.stream,
+            hooks=tuple(dict.fromkeys(self.hooks)),
+            user=self.user,
+            metadata=self.metadata,
+            extra=self.extra | ({"response_format": self.response_format} if self.response_format else {}),
+            tools=tuple(tool.model_dump(exclude_unset=True) for tool in self.tools),
+            tool_choice=(
+                self.tool_choice.model_dump(exclude_unset=True)
+                if isinstance(self.tool_choice, NamedTool)
+                else self.tool_choice
+            ),
+            parallel_tool_calls=self.parallel_tool_calls,
+        )
+
+    def _check_tools(self) -> None:
+        names = [tool.function.name for tool in self.tools]
+        if isinstance(self.tool_choice, NamedTool) and self.tool_choice.function.name not in names:
+            raise RequestError("tool_choice names a tool that is not in tools", param="tool_choice")
+        if self.tool_choice == "required" and not names:
+            raise RequestError("tool_choice 'required' needs tools", param="tool_choice")
+
+
+class ChatAnswer(ChoicesAnswer):
+    """A chat's answer, from released deltas."""
+
+    def __init__(self, fields: ChatRequest, request: GenerationRequest) -> None:
+        super().__init__(fields, request)
+        self._begun: set[int] = set()
+        self._calls: list[list[int]] = [[] for _ in range(request.num_outputs)]
+        """The engine's indices of each output's tool calls, in the order released; a client's are dense."""
+
+    @property
+    def object(self) -> str:
+        return "chat.completion.chunk" if self.request.stream else "chat.completion"
+
+    def chunk_choice(self, delta: Delta) -> JSONObject:
+        choice: JSONObject = {
+            "index": delta.index,
+            "delta": self._message(delta),
+            "logprobs": self._logprobs(delta),
+            "finish_reason": delta.finish_reason,
+        }
+        if delta.stop_reason is not None:
+            choice["stop_reason"] = delta.stop_reason
+        if self.gives_ids:
+            choice["token_ids"] = self.token_ids(delta)
+            if delta.prompt_token_ids is not None:
+                choice["prompt_token_ids"] = delta.prompt_token_ids
+        return choice
+
+    def _message(self, delta: Delta) -> JSONObject:
+        message: JSONObject = {}
+        if delta.index not in self._begun:
+            self._begun.add(delta.index)
+            message["role"] = "assistant"
+            message["content"] = "" if delta.channel == "content" else None
+        if delta.tool_call is not None:
+            message["tool_calls"] = [self._tool_call(delta, delta.tool_call)]
+        elif delta.channel == "reasoning":
+            message["reasoning_content"] = delta.text
+        elif delta.text:
+            message["content"] = delta.text
+        return message
+
+    def _tool_call(self, delta: Delta, call: ToolCall) -> JSONObject:
+        calls = self._calls[delta.index]
+        if call.index in calls:
+            return {"index": calls.index(call.index), "function": {"arguments": delta.text}}
+        calls.append(call.index)
+        return {
+            "index": len(calls) - 1,
+            # Never an upstream's own: an id is text that no hook has seen.
+            "id": new_id("call"),
+            "type": "function",
+            "function": {"name": call.name, "arguments": delta.text},
+        }
+
+    def _logprobs(self, delta: Delta) -> JSONObject | None:
+        if self.request.sampling.logprobs is None:
+            return None
+        tokens = with_logprob(delta.tokens)
+        return (
+            {"content": [self.token_logprob(token) for token in tokens], "refusal": None} if tokens else None
+        )
+
+    def empty_choice(self, index: int) -> JSONObject:
+        return {
+            "index": index,
+            "message": {"role": "assistant", "content": [], "reasoning_content": [], "tool_calls": []},
+            "logprobs": None,
+            "finish_reason": None,
+            "stop_reason": None,
+        }
+
+    def fold_choice(self, whole: JSONObject, part: JSONObject) -> None:
+        message, delta = whole["message"], part["delta"]
+        for field in ("content", "reasoning_content"):
+            if delta.get(field):
+                message[field].append(delta[field])
+        for call in delta.get("tool_calls", ()):
+            if call["index"] == len(message["tool_calls"]):
+                message["tool_calls"].append({**call, "arguments": []})
+            message["tool_calls"][call["index"]]["arguments"].append(call["function"]["arguments"])
+        if part["logprobs"] is not None:
+            whole["logprobs"] = whole["logprobs"] or {"content": [], "refusal": None}
+            whole["logprobs"]["content"] += part["logprobs"]["content"]
+        self.fold_end(whole, part)
+
+    def finish_choice(self, whole: JSONObject) -> JSONObject:
+        message = whole["message"]
+        calls = [
+            {
+                "id": call["id"],
+                "type": "function",
+                "function": {"name": call["function"]["name"], "arguments": "".join(call["arguments"])},
+            }
+            for call in message["tool_calls"]
+        ]
+        content = "".join(message["content"])
+        finished: JSONObject = {"role": "assistant", "content": content if content or not calls else None}
+        finished["refusal"] = None
+        if message["reasoning_content"]:
+            finished["reasoning_content"] = "".join(message["reasoning_content"])
+        if calls:
+            finished["tool_calls"] = calls
+        return {**whole, "message": finished}

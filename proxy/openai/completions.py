@@ -1,0 +1,140 @@
+"""`POST /v1/completions`: what a caller may ask, and the answer's two forms."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from engine.protocol import Delta, GenerationRequest, Prompt, RequestError, Token
+from proxy.openai.answer import ChoicesAnswer, JSONObject
+from proxy.openai.fields import GenerationFields, TokenId
+
+MAX_OUTPUTS = 4096
+"""Outputs of one request."""
+
+# `fail_fast`: every member of the union is tried, and a long list must not give an error for each element.
+Texts = Annotated[list[str], Field(fail_fast=True)]
+NonEmptyIds = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
+ListOfIds = Annotated[list[NonEmptyIds], Field(fail_fast=True)]
+
+
+class CompletionRequest(GenerationFields):
+    """A completion of each of one or more prompts."""
+
+    prompt: str | Texts | NonEmptyIds | ListOfIds
+    max_tokens: int | None = Field(16, ge=0)
+    echo: bool = False
+    logprobs: int | None = Field(None, ge=0, le=20, description="Top alternatives; 0: the chosen token only")
+    best_of: int | None = Field(None, ge=1)
+    suffix: str | None = None
+    detokenize: bool = Field(True, description="False: give token ids and no text (TensorRT-LLM)")
+
+    def to_request(self, request_id: str, model: str) -> GenerationRequest:
+        """Raises `RequestError` where fields do not go together."""
+        if self.suffix:
+            raise RequestError("suffix is not supported", param="suffix")
+        if self.best_of is not None and self.best_of != self.n:
+            raise RequestError("best_of other than n is not supported", param="best_of")
+        prompts = self._prompts()
+        if len(prompts) * self.n > MAX_OUTPUTS:
+            raise RequestError(f"prompts times n must not be more than {MAX_OUTPUTS}", param="prompt")
+        return GenerationRequest(
+            request_id=request_id,
+            model=model,
+            endpoint="completions",
+            prompts=prompts,
+            sampling=self.sampling(max_tokens=self.max_tokens, logprobs=self.logprobs),
+            echo=self.echo,
+            return_token_ids=self.wants_ids or not self.detokenize,
+            given=frozenset(self.model_fields_set),
+            stream=self.stream,
+            hooks=tuple(dict.fromkeys(self.hooks)),
+            user=self.user,
+            metadata=self.metadata,
+            extra=self.extra,
+        )
+
+    def _prompts(self) -> tuple[Prompt, ...]:
+        prompt = self.prompt
+        if isinstance(prompt, str):
+            return (prompt,)
+        if not prompt:
+            raise RequestError("prompt must not be empty", param="prompt")
+        if isinstance(prompt[0], int):
+            return (tuple(prompt),)
+        return tuple(one if isinstance(one, str) else tuple(one) for one in prompt)
+
+
+class CompletionAnswer(ChoicesAnswer):
+    """A completion's answer, from released deltas."""
+
+    fields: CompletionRequest
+
+    def __init__(self, fields: CompletionRequest, request: GenerationRequest) -> None:
+        super().__init__(fields, request)
+        self.gives_ids = fields.return_token_ids or not fields.detokenize
+        self._offsets = [0] * request.num_outputs
+        """Characters released so far, by output."""
+
+    @property
+    def object(self) -> str:
+        return "text_completion"
+
+    def chunk_choice(self, delta: Delta) -> JSONObject:
+        offset = self._offsets[delta.index] = self._offsets[delta.index] + len(delta.text)
+        choice: JSONObject = {
+            "index": delta.index,
+            "text": delta.text if self.fields.detokenize else "",
+            "logprobs": self._logprobs(delta, offset),
+            "finish_reason": delta.finish_reason,
+        }
+        if delta.stop_reason is not None:
+            choice["stop_reason"] = delta.stop_reason
+        if self.gives_ids:
+            choice["token_ids"] = [] if delta.channel == "echo" else self.token_ids(delta)
+            if delta.prompt_token_ids is not None:
+                choice["prompt_token_ids"] = delta.prompt_token_ids
+        return choice
+
+    def _logprobs(self, delta: Delta, end: int) -> JSONObject | None:
+        """`end` is where the delta's text ends, in characters released; its tokens' texts end there too."""
+        if self.request.sampling.logprobs is None:
+            return None
+        offset = end - sum(len(token.text) for token in delta.tokens)
+        tokens: list[Token] = []
+        offsets: list[int] = []
+        for token in delta.tokens:
+            if token.logprob is not None or delta.channel == "echo":
+                tokens.append(token)
+                offsets.append(offset)
+            offset += len(token.text)
+        if not tokens:
+            return None
+        return {
+            "tokens": [self.token_name(token.id, token.raw) for token in tokens],
+            "token_logprobs": [token.logprob for token in tokens],
+            "top_logprobs": [self._top(token) for token in tokens],
+            "text_offset": offsets,
+        }
+
+    def _top(self, token: Token) -> dict[str, float] | None:
+        """The top alternatives by name, and always the chosen token, as OpenAI's own completions have it."""
+        if token.logprob is None:
+            return None
+        top = {self.token_name(t.id, t.raw): t.logprob for t in token.top[: self.request.sampling.logprobs]}
+        top.setdefault(self.token_name(token.id, token.raw), token.logprob)
+        return top
+
+    def empty_choice(self, index: int) -> JSONObject:
+        return {"index": index, "text": [], "logprobs": None, "finish_reason": None, "stop_reason": None}
+
+    def fold_choice(self, whole: JSONObject, part: JSONObject) -> None:
+        whole["text"].append(part["text"])
+        if part["logprobs"] is not None:
+            if whole["logprobs"] is None:
+                whole["logprobs"] = {key: [] for key in part["logprobs"]}
+            for key, values in part["logprobs"].items():
+                whole["logprobs"][key] += values
+        self.fold_end(whole, part)
+
+    def finish_choice(self, whole: JSONObject) -> JSONObject:
+        return {**whole, "text": "".join(whole["text"])}

@@ -1,0 +1,178 @@
+"""A response, from released deltas: events for a stream; the whole is what they end with."""
+
+import time
+from typing import Literal
+
+import orjson
+
+from engine.protocol import Delta, GenerationRequest
+from proxy.openai.answer import Answer, JSONObject, with_logprob
+from proxy.openai.response_items import Event, Message, OutputItem, item_for
+from proxy.openai.responses import ResponsesRequest
+from proxy.sse import event
+
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+"""Why a response is incomplete, by finish reason. After any other it is complete."""
+
+
+class ResponsesAnswer(Answer):
+    """A response.
+
+    One item is open at a time, and text of another kind begins the next: clients read the events as a nest
+    of pairs. So text that a hook let go only after another item had begun is an item of its own; replayed as
+    input, it joins the same message again.
+    """
+
+    fields: ResponsesRequest
+
+    def __init__(self, fields: ResponsesRequest, request: GenerationRequest, *, is_stored: bool) -> None:
+        super().__init__(fields, request)
+        self._is_stored = is_stored
+        self._created_at = int(time.time())
+        self._status: Literal["in_progress", "completed", "incomplete", "failed"] = "in_progress"
+        self._error: JSONObject | None = None
+        self._finish = Delta()
+        """The delta that had the finish reason."""
+        self._items: list[OutputItem] = []
+        self._open: OutputItem | None = None
+        """The last item, until it is done."""
+        self._source: tuple[str, int] | None = None
+        """Whose text it takes: a channel's, or a tool call's."""
+        self._has_begun = False
+        self._num_events = 0
+
+    def chunk(self, delta: Delta) -> bytes:
+        return self._written(self._take(delta))
+
+    def end(self) -> bytes:
+        events = self._complete()
+        return self._written([*events, (f"response.{self._status}", {"response": self.response()})])
+
+    def failure(self, error: JSONObject) -> bytes:
+        """`response.failed`, then the `error` event of contract 4.2.
+
+        The latter has the error twice: OpenAI documents its fields in the event itself, and its own servers
+        and SDKs have them under `error`.
+        """
+        events = self._begin()
+        told = error["error"]
+        self._status = "failed"
+        self._error = {"code": "server_error", "message": told["message"]}
+        if self._open is not None:
+            self._open.status = "incomplete"
+        flat = {name: told[name] for name in ("code", "message", "param")}
+        failed: Event = ("response.failed", {"response": self.response()})
+        return self._written([*events, failed, ("error", {**flat, **error})])
+
+    def fold(self, delta: Delta) -> None:
+        self._take(delta)
+
+    def whole(self) -> bytes:
+        self._complete()
+        return orjson.dumps(self.response())
+
+    @property
+    def output(self) -> list[JSONObject]:
+        return [item.json() for item in self._items]
+
+    def response(self) -> JSONObject:
+        """The response object, as far as it is made."""
+        fields, reason = self.fields, self._finish.finish_reason
+        response: JSONObject = {
+            "id": self.request.request_id,
+            "object": "response",
+            "created_at": self._created_at,
+            "status": self._status,
+            "background": False,
+            "error": self._error,
+            "incomplete_details": {"reason": _INCOMPLETE[reason]} if reason in _INCOMPLETE else None,
+            "instructions": fields.instructions,
+            "max_output_tokens": fields.max_output_tokens,
+            "model": self.request.model,
+            "output": self.output,
+            "parallel_tool_calls": fields.parallel_tool_calls,
+            "previous_response_id": fields.previous_response_id,
+            "reasoning": {"effort": fields.reasoning.get("effort"), "summary": None},
+            "store": self._is_stored,
+            "temperature": fields.temperature,
+            "text": {**fields.text, "format": fields.text.get("format") or {"type": "text"}},
+            "tool_choice": fields.tool_choice,
+            "tools": [tool.model_dump() for tool in fields.tools],
+            "top_logprobs": fields.top_logprobs,
+            "top_p": fields.top_p,
+            "truncation": "disabled",  # also for who asked for `auto`
+            "usage": None if self._status == "in_progress" else self._used(),
+            "user": fields.user,
+            "metadata": fields.metadata,
+        }
+        if self._finish.stop_reason is not None:
+            response["stop_reason"] = self._finish.stop_reason
+        return response
+
+    def _take(self, delta: Delta) -> list[Event]:
+        """The events for `delta`."""
+        self._count(delta)
+        events = self._begin()
+        logprobs = self._logprobs(delta)
+        if delta.text or delta.tool_call is not None:
+            events += self._turn_to(delta)
+        if self._open is not None and (delta.text or (logprobs and isinstance(self._open, Message))):
+            events += self._open.add(delta.text, logprobs)
+        if delta.finish_reason is not None:
+            self._finish = delta
+        return events
+
+    def _begin(self) -> list[Event]:
+        if self._has_begun:
+            return []
+        self._has_begun = True
+        response = self.response()
+        return [
+            ("response.created", {"response": response}),
+            ("response.in_progress", {"response": response}),
+        ]
+
+    def _turn_to(self, delta: Delta) -> list[Event]:
+        """Have the item open that `delta`'s text belongs in."""
+        source = (delta.channel, delta.tool_call.index if delta.tool_call else 0)
+        if self._open is not None and source == self._source:
+            return []
+        events = self._close("completed")
+        self._open, self._source = item_for(delta, len(self._items)), source
+        self._items.append(self._open)
+        return events + self._open.begin()
+
+    def _close(self, status: Literal["completed", "incomplete"]) -> list[Event]:
+        item, self._open = self._open, None
+        return [] if item is None else item.end(status)
+
+    def _complete(self) -> list[Event]:
+        """The answer is over. One of nothing at all has a message of nothing."""
+        events = self._begin()
+        if not self._items:
+            events += self._turn_to(Delta())
+        self._status = "incomplete" if self._finish.finish_reason in _INCOMPLETE else "completed"
+        return events + self._close(self._status)
+
+    def _logprobs(self, delta: Delta) -> list[JSONObject]:
+        if self.request.sampling.logprobs is None or delta.channel != "content":
+            return []
+        return [self.token_logprob(token) for token in with_logprob(delta.tokens)]
+
+    def _used(self) -> JSONObject:
+        used = self._usage
+        return {
+            "input_tokens": used.prompt_tokens,
+            "input_tokens_details": {"cached_tokens": used.cached_tokens},
+            "output_tokens": used.completion_tokens,
+            "output_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
+            "total_tokens": used.prompt_tokens + used.completion_tokens,
+        }
+
+    def _written(self, events: list[Event]) -> bytes:
+        return b"".join([self._numbered(kind, fields) for kind, fields in events])
+
+    def _numbered(self, kind: str, fields: JSONObject) -> bytes:
+        number = self._num_events
+        self._num_events += 1
+        return event(orjson.dumps({"type": kind, "sequence_number": number, **fields}), kind)

@@ -1,0 +1,134 @@
+"""What a response is given: items, and the chat that they are.
+
+The items of an answer are themselves input: a caller who keeps the conversation gives them back, with or
+without their ids, and so does the service for `previous_response_id`.
+"""
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from proxy.openai.answer import JSONObject
+
+
+class InputPart(BaseModel):
+    """A part of a message's content, of a function's output or of reasoning."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    type: Literal["input_text", "output_text", "text", "refusal", "reasoning_text", "input_image"]
+    text: str | None = None
+    refusal: str | None = None
+    image_url: str | None = None
+
+    @model_validator(mode="after")
+    def _has_what_its_type_says(self) -> "InputPart":
+        if self._value is None:
+            raise ValueError(f"a part of type {self.type} needs {self._field}")
+        return self
+
+    @property
+    def _field(self) -> str:
+        return {"refusal": "refusal", "input_image": "image_url"}.get(self.type, "text")
+
+    @property
+    def _value(self) -> Any:
+        return getattr(self, self._field)
+
+    @property
+    def said(self) -> str:
+        """Its text; none for an image."""
+        return "" if self.type == "input_image" else str(self._value)
+
+    def to_chat(self) -> JSONObject:
+        if self.type == "input_image":
+            return {"type": "image_url", "image_url": {"url": self.image_url}}
+        return {"type": "text", "text": self.said}
+
+
+def _text_is_a_part(value: Any) -> Any:
+    return [{"type": "text", "text": value}] if isinstance(value, str) else value
+
+
+Content = Annotated[
+    list[InputPart], BeforeValidator(_text_is_a_part, json_schema_input_type=str | list[InputPart])
+]
+
+
+class InputItem(BaseModel):
+    """One item of a conversation."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    type: Literal["message", "function_call", "function_call_output", "reasoning", "item_reference"] = Field(
+        "message", description="Messages may leave it out"
+    )
+    id: str | None = None
+    role: Literal["user", "assistant", "system", "developer"] | None = None
+    content: Content | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    output: Content | None = None
+
+    @model_validator(mode="after")
+    def _has_what_its_type_says(self) -> "InputItem":
+        missing = [name for name in _NEEDED[self.type] if getattr(self, name) is None]
+        if missing:
+            raise ValueError(f"a {self.type} needs {', '.join(missing)}")
+        return self
+
+    @property
+    def is_assistants(self) -> bool:
+        return self.type in ("function_call", "reasoning") or self.role == "assistant"
+
+
+_NEEDED = {
+    "message": ("role", "content"),
+    "function_call": ("call_id", "name", "arguments"),
+    "function_call_output": ("call_id", "output"),
+    "reasoning": (),
+    "item_reference": ("id",),
+}
+
+
+def to_messages(items: Iterable[InputItem]) -> list[JSONObject]:
+    """The items as a chat. What the assistant said, thought and called without a break is one message."""
+    messages: list[JSONObject] = []
+    for item in items:
+        if not item.is_assistants:
+            messages.append(_message(item))
+            continue
+        if not messages or messages[-1]["role"] != "assistant":
+            messages.append({"role": "assistant", "content": ""})
+        _continue(messages[-1], item)
+    return messages
+
+
+def _message(item: InputItem) -> JSONObject:
+    if item.type == "function_call_output":
+        return {"role": "tool", "tool_call_id": item.call_id, "content": _content(item.output or [])}
+    # Few chat templates know a developer; all that know a system message mean the same by it.
+    role = "system" if item.role == "developer" else item.role
+    return {"role": role, "content": _content(item.content or [])}
+
+
+def _content(parts: list[InputPart]) -> str | list[JSONObject]:
+    """A text where there is no more than one, as any engine takes it."""
+    if len(parts) <= 1 and not any(part.type == "input_image" for part in parts):
+        return "".join(part.said for part in parts)
+    return [part.to_chat() for part in parts]
+
+
+def _continue(message: JSONObject, item: InputItem) -> None:
+    said = "".join(part.said for part in item.content or ())
+    if item.type == "function_call":
+        call = {"name": item.name, "arguments": item.arguments}
+        message.setdefault("tool_calls", []).append(
+            {"id": item.call_id, "type": "function", "function": call}
+        )
+    elif item.type == "message":
+        message["content"] += said
+    elif said:
+        message["reasoning_content"] = message.get("reasoning_content", "") + said

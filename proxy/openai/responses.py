@@ -1,0 +1,140 @@
+"""`POST /v1/responses`: what a caller may ask. To an engine it is a chat."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from engine.protocol import GenerationRequest, RequestError
+from proxy.openai.answer import JSONObject
+from proxy.openai.fields import GenerationFields
+from proxy.openai.response_input import InputItem, to_messages
+
+LOGPROBS = "message.output_text.logprobs"
+"""What `include` names to have logprobs."""
+
+
+class FunctionTool(BaseModel):
+    """A function that the model may call; no other tool is known here."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    type: Literal["function"]
+    name: Annotated[str, Field(min_length=1)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+    def to_chat(self) -> JSONObject:
+        function = self.model_dump(exclude={"type"}, exclude_none=True)
+        return {"type": "function", "function": function}
+
+
+def _text_is_a_message(value: Any) -> Any:
+    return [{"role": "user", "content": value}] if isinstance(value, str) else value
+
+
+Items = Annotated[
+    list[InputItem], BeforeValidator(_text_is_a_message, json_schema_input_type=str | list[InputItem])
+]
+
+
+class ResponsesRequest(GenerationFields):
+    """A response to a conversation."""
+
+    input: Items
+    instructions: str | None = Field(None, description="A system message in front, of this response only")
+    previous_response_id: str | None = None
+    store: bool = Field(True, description="Keep the response, in memory, for previous_response_id")
+    max_output_tokens: int | None = Field(None, ge=1)
+    include: list[str] = Field([], description=f"{LOGPROBS}; anything else is passed over")
+    top_logprobs: int = Field(0, ge=0, le=20)
+    tools: list[FunctionTool] = Field([])
+    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] = "auto"
+    parallel_tool_calls: bool = True
+    text: dict[str, Any] = Field({}, description="format: text, json_schema or json_object")
+    reasoning: dict[str, Any] = Field({}, description="effort")
+    truncation: Literal["auto", "disabled"] = Field("disabled", description="Nothing is ever truncated")
+    background: bool = False
+    conversation: Any = None
+    prompt: Any = None
+    max_tool_calls: int | None = Field(None, description="Of built-in tools: there are none")
+
+    def to_request(self, request_id: str, model: str, conversation: Iterable[InputItem]) -> GenerationRequest:
+        """`conversation`: all of it, to the input's last item. Raises `RequestError` where fields do not go
+        together."""
+        self._check()
+        messages = to_messages(conversation)
+        if not messages:
+            raise RequestError("input must not be empty", param="input")
+        if self.instructions:
+            messages.insert(0, {"role": "system", "content": self.instructions})
+        return GenerationRequest(
+            request_id=request_id,
+            model=model,
+            endpoint="responses",
+            messages=tuple(messages),
+            sampling=self.sampling(
+                max_tokens=self.max_output_tokens,
+                logprobs=self.top_logprobs if LOGPROBS in self.include else None,
+            ),
+            given=frozenset(self.model_fields_set),
+            stream=self.stream,
+            hooks=tuple(dict.fromkeys(self.hooks)),
+            user=self.user,
+            metadata=self.metadata,
+            tools=tuple(tool.to_chat() for tool in self.tools),
+            tool_choice=self._tool_choice(),
+            parallel_tool_calls=self.parallel_tool_calls,
+            extra={**self.extra, **self._text(), **self._reasoning()},
+        )
+
+    def _check(self) -> None:
+        for name in ("background", "conversation", "prompt", "return_token_ids"):
+            if getattr(self, name):
+                raise RequestError(f"{name} is not supported", param=name)
+        if self.n != 1:
+            raise RequestError("n must be 1", param="n")
+        if self.max_tokens is not None:
+            raise RequestError("max_tokens is called max_output_tokens here", param="max_tokens")
+        if self.top_logprobs and LOGPROBS not in self.include:
+            raise RequestError(
+                f"top_logprobs can only be given when include has {LOGPROBS}", param="top_logprobs"
+            )
+
+    def _tool_choice(self) -> str | JSONObject | None:
+        """In its chat form. Without tools there is none, as upstreams want it."""
+        names = [tool.name for tool in self.tools]
+        choice = self.tool_choice
+        if isinstance(choice, dict):
+            if choice.get("type") != "function" or choice.get("name") not in names:
+                raise RequestError("tool_choice must name a function that is in tools", param="tool_choice")
+            return {"type": "function", "function": {"name": choice["name"]}}
+        if choice == "required" and not names:
+            raise RequestError("tool_choice 'required' needs tools", param="tool_choice")
+        return choice if names and "tool_choice" in self.model_fields_set else None
+
+    def _text(self) -> JSONObject:
+        """`text` in its chat form."""
+        chat: JSONObject = {}
+        if self.text.get("verbosity") is not None:
+            chat["verbosity"] = self.text["verbosity"]
+        form = self.text.get("format") or {"type": "text"}
+        match form:
+            case {"type": "text"}:
+                pass
+            case {"type": "json_object"}:
+                chat["response_format"] = {"type": "json_object"}
+            case {"type": "json_schema", "name": str(), "schema": dict()}:
+                schema = {name: value for name, value in form.items() if name != "type"}
+                chat["response_format"] = {"type": "json_schema", "json_schema": schema}
+            case _:
+                raise RequestError(
+                    "text.format must be of type text, json_object or json_schema (with name and schema)",
+                    param="text.format",
+                )
+        return chat
+
+    def _reasoning(self) -> JSONObject:
+        effort = self.reasoning.get("effort")
+        return {} if effort is None else {"reasoning_effort": effort}

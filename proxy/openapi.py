@@ -1,0 +1,34 @@
+"""`/openapi.json`, made from the request models."""
+
+from importlib.metadata import version
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+_REF = "#/components/schemas/{model}"
+
+
+def openapi(endpoints: list[tuple[str, str, str, type[BaseModel] | None]]) -> dict[str, Any]:
+    """The description of `endpoints`: method, path, one line of what it does, and what its body is."""
+    bodies = sorted({body for *_, body in endpoints if body is not None}, key=lambda model: model.__name__)
+    references, definitions = models_json_schema([(body, "validation") for body in bodies], ref_template=_REF)
+    paths: dict[str, Any] = {}
+    for method, path, summary, body in endpoints:
+        operation: dict[str, Any] = {"summary": summary, "responses": {"200": {"description": "The answer"}}}
+        if body is not None:
+            schema = references[body, "validation"]
+            operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+            operation["responses"]["400"] = {"description": "An error object"}
+        if "{" in path:
+            name = path[path.index("{") + 1 : path.index("}")]
+            operation["parameters"] = [
+                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            ]
+        paths.setdefault(path, {})[method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Weir", "version": version("weir")},
+        "paths": paths,
+        "components": {"schemas": definitions.get("$defs", {})},
+    }

@@ -1,0 +1,77 @@
+"""Stored responses: what `previous_response_id` goes on from. In memory, and gone with the process."""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from engine.protocol import RequestError
+from proxy.openai.response_input import InputItem
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """A response as it was released, and the conversation that it ends."""
+
+    owner: str
+    """Whose key it was made with; nobody else sees it."""
+    body: dict[str, Any]
+    conversation: tuple[InputItem, ...]
+    """Its output included, its instructions not."""
+
+    @property
+    def id(self) -> str:
+        return str(self.body["id"])
+
+
+class ResponseStore:
+    """Responses by id: no more than `capacity`, those last used."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._responses: OrderedDict[str, StoredResponse] = OrderedDict()
+
+    def put(self, response: StoredResponse) -> None:
+        self._responses[response.id] = response
+        while len(self._responses) > self.capacity:
+            self._responses.popitem(last=False)
+
+    def get(self, response_id: str, caller: str) -> StoredResponse | None:
+        """What `caller` stored under `response_id`."""
+        found = self._responses.get(response_id)
+        if found is None or found.owner != caller:
+            return None
+        self._responses.move_to_end(response_id)
+        return found
+
+    def remove(self, response_id: str) -> None:
+        self._responses.pop(response_id, None)
+
+    def conversation(
+        self, previous_id: str | None, items: Iterable[InputItem], caller: str
+    ) -> tuple[InputItem, ...]:
+        """`items` after the conversation of `previous_id`, with the items that they refer to in their place.
+
+        Raises `RequestError` for what is not stored.
+        """
+        conversation: tuple[InputItem, ...] = ()
+        if previous_id is not None:
+            previous = self.get(previous_id, caller)
+            if previous is None:
+                raise RequestError(
+                    f"Previous response with id '{previous_id}' not found.",
+                    param="previous_response_id",
+                    code="previous_response_not_found",
+                )
+            conversation = previous.conversation
+        return (*conversation, *(self._item(item, caller) for item in items))
+
+    def _item(self, item: InputItem, caller: str) -> InputItem:
+        if item.type != "item_reference":
+            return item
+        for response in reversed(self._responses.values()):
+            if response.owner == caller:
+                for stored in response.conversation:
+                    if stored.id == item.id and stored.type != "item_reference":
+                        return stored
+        raise RequestError(f"Item with id '{item.id}' not found.", param="input", status=404)

@@ -1,0 +1,70 @@
+"""Server-sent events: one response that starts with its first event and stays alive through silences.
+
+https://html.spec.whatwg.org/multipage/server-sent-events.html
+"""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+
+DONE = b"data: [DONE]\n\n"
+_COMMENT = b": keep-alive\n\n"
+
+_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",  # nginx would otherwise collect the stream
+}
+
+
+class EventStream:
+    """Writes events to a client. The response starts with the first, so that an earlier failure can still
+    have a status of its own; when nothing was sent for `keep_alive` seconds, a comment line is."""
+
+    def __init__(self, request: web.Request, *, keep_alive: float, headers: dict[str, str]) -> None:
+        self._request = request
+        self._keep_alive = keep_alive
+        self._starting = asyncio.Lock()
+        self._last_write = asyncio.get_running_loop().time()
+        self.response = web.StreamResponse(headers={**_HEADERS, **headers})
+
+    async def __aenter__(self) -> Self:
+        self._ticker = asyncio.get_running_loop().create_task(self._tick())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ticker.cancel()
+        await asyncio.gather(self._ticker, return_exceptions=True)
+
+    @property
+    def started(self) -> bool:
+        return self.response.prepared
+
+    async def write(self, frames: bytes) -> None:
+        """Send whole events. Raises `ConnectionError` if the client is gone."""
+        if not self.response.prepared:
+            async with self._starting:
+                if not self.response.prepared:
+                    await self.response.prepare(self._request)
+        self._last_write = asyncio.get_running_loop().time()
+        await self.response.write(frames)
+
+    async def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            silence = loop.time() - self._last_write
+            if silence < self._keep_alive:
+                await asyncio.sleep(self._keep_alive - silence)
+            else:
+                await self.write(_COMMENT)
+
+
+def event(data: bytes, name: str | None = None) -> bytes:
+    """One event. `data` is a JSON document on one line."""
+    if name is None:
+        return b"data: " + data + b"\n\n"
+    return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"

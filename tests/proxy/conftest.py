@@ -1,0 +1,116 @@
+"""A server on a real socket, started as `weir serve` starts it, and what to read its answers with."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from hooks.pipeline import Pipeline
+from proxy.app import Server
+from proxy.config import ServeSettings
+from tests.helpers import pipeline_of
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+COMPLETION = {"model": "m", "prompt": "Hi"}
+
+
+@dataclass
+class Events:
+    """A stream as it came: (event name, JSON or `[DONE]`) pairs, and comment lines."""
+
+    status: int
+    headers: Any
+    events: list[tuple[str | None, Any]]
+    comments: list[str]
+
+    @property
+    def chunks(self) -> list[dict[str, Any]]:
+        return [data for name, data in self.events if name is None and data != "[DONE]"]
+
+    def content(self, index: int = 0) -> str:
+        return "".join(
+            c["delta"].get("content") or "" if "delta" in c else c["text"]
+            for chunk in self.chunks
+            for c in chunk["choices"]
+            if c["index"] == index
+        )
+
+
+def read_events(body: bytes) -> tuple[list[tuple[str | None, Any]], list[str]]:
+    """Parse server-sent events; fails for anything that is not well formed."""
+    events: list[tuple[str | None, Any]] = []
+    comments: list[str] = []
+    text = body.decode()
+    assert text.endswith("\n\n"), "the stream was cut"
+    for block in text[:-2].split("\n\n"):
+        name = None
+        for line in block.split("\n"):
+            field, _, value = line.partition(": ")
+            if field == "event":
+                name = value
+            elif field == "data":
+                events.append((name, value if value == "[DONE]" else orjson.loads(value)))
+            else:
+                assert line.startswith(":"), line
+                comments.append(line)
+    return events, comments
+
+
+@dataclass
+class Client:
+    """Talks to one server."""
+
+    url: str
+    server: Server
+    http: aiohttp.ClientSession
+
+    async def post(self, path: str, body: Any, **options: Any) -> tuple[int, Any, Any]:
+        async with self.http.post(self.url + path, json=body, **options) as response:
+            return response.status, orjson.loads(await response.read()), response.headers
+
+    async def get(self, path: str, **options: Any) -> tuple[int, bytes]:
+        async with self.http.get(self.url + path, **options) as response:
+            return response.status, await response.read()
+
+    async def stream(self, path: str, body: dict[str, Any]) -> Events:
+        async with self.http.post(self.url + path, json={**body, "stream": True}) as response:
+            raw = await response.read()
+            if response.status != 200:
+                return Events(response.status, response.headers, [(None, orjson.loads(raw))], [])
+            assert response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+            return Events(200, response.headers, *read_events(raw))
+
+
+Serve = Callable[..., Awaitable[Client]]
+
+
+@pytest.fixture
+async def serve(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
+    """Start a server: `client = await serve(engine, hook, ..., names=[...], **settings)`."""
+    async with AsyncExitStack() as stack:
+        http = await stack.enter_async_context(
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True))
+        )
+
+        async def start(
+            engine: Any,
+            *hooks: Any,
+            pipeline: Pipeline | None = None,
+            names: list[str] | None = None,
+            **settings: Any,
+        ) -> Client:
+            server = Server(
+                engine,
+                pipeline or pipeline_of(*hooks),
+                ServeSettings(port=0, **settings),
+                ["m"] if names is None else names,
+            )
+            url = await server.start()
+            stack.push_async_callback(server.stop)
+            return Client(url, server, http)
+
+        yield start

@@ -1,0 +1,99 @@
+"""One definition for the command line, the environment and a YAML file."""
+
+from pathlib import Path
+
+import pytest
+
+from proxy.config import ServeSettings, load_settings
+
+
+def test_the_defaults_serve_the_model_that_ships() -> None:
+    settings = load_settings([])
+    assert (settings.engine, settings.host, settings.port, settings.hooks) == ("local", "127.0.0.1", 8000, [])
+    assert Path(settings.model).name == "model"
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "weir.yaml"
+    file.write_text("port: 1\nmax_num_seqs: 2\nmax_model_len: 3\n")
+    monkeypatch.setenv("WEIR_PORT", "10")
+    monkeypatch.setenv("WEIR_MAX_NUM_SEQS", "20")
+    settings = load_settings(["--config", str(file), "--port", "100"])
+    assert (settings.port, settings.max_num_seqs, settings.max_model_len) == (100, 20, 3)
+    monkeypatch.setenv("WEIR_CONFIG", str(file))
+    assert load_settings([]).max_model_len == 3
+
+
+def test_hooks_come_with_arguments_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "weir.yaml"
+    file.write_text("hooks:\n  - acme.Plain\n  - path: acme.Fancy\n    args: {phrases: [a, b]}\n")
+    hooks = load_settings(["--config", str(file)]).hooks
+    assert [(hook.path, hook.args) for hook in hooks] == [
+        ("acme.Plain", {}),
+        ("acme.Fancy", {"phrases": ["a", "b"]}),
+    ]
+
+
+def test_lists_are_given_by_repeating_or_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load_settings(["--hook", "a.B", "--hook", "c.py:D", "--served-model-name", "x"])
+    assert [hook.path for hook in settings.hooks] == ["a.B", "c.py:D"]
+    assert settings.served_model_name == ["x"]
+    monkeypatch.setenv("WEIR_API_KEY", "k1,k2")
+    assert [key.get_secret_value() for key in load_settings([]).api_key] == ["k1", "k2"]
+
+
+def test_keys_are_not_shown() -> None:
+    settings = load_settings(["--api-key", "hunter2", "--upstream-api-key", "hunter3"])
+    assert "hunter" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("prot: 8000", "prot: Extra inputs are not permitted"),
+        ("port: many", "port: Input should be a valid integer"),
+        ("hooks: [{path: a.B, arg: {}}]", "hooks.0.arg: Extra inputs"),
+        ("port: [", "is not YAML"),
+        ("[1]", "must hold options by name"),
+        ("device: tpu", "device: Input should be"),
+        ("reasoning_parser: qwen9", "there is no 'qwen9'; there are deepseek_r1,"),
+        ("tool_call_parser: qwen3", "there is no 'qwen3'; there are hermes,"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_option_named(tmp_path: Path, text: str, reason: str) -> None:
+    file = tmp_path / "weir.yaml"
+    file.write_text(text)
+    with pytest.raises(SystemExit, match=reason):
+        load_settings(["--config", str(file)])
+
+
+def test_the_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        load_settings(["--help"])
+    assert left.value.code == 0
+    text = capsys.readouterr().out
+    for name in ServeSettings.model_fields:
+        assert f"--{name.replace('_', '-')}" in text
+    assert "list[" not in text
+
+
+def test_a_hook_may_be_named_as_tensorrt_llm_names_it(tmp_path: Path) -> None:
+    file = tmp_path / "weir.yaml"
+    file.write_text("post_processor_hook: acme.First\nhooks: [acme.Second]\n")
+    for arguments in (
+        ["--config", str(file)],
+        ["--post_processor_hook", "acme.First", "--hook", "acme.Second"],
+    ):
+        assert [spec.path for spec in load_settings(arguments).hook_specs] == ["acme.First", "acme.Second"]
+
+
+@pytest.mark.parametrize("arguments", [["--api-key="], ["--api-key", "k1", "--api-key", ""]])
+def test_an_empty_key_is_refused(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is what an unset variable leaves, and must neither open the server nor be a key to it."""
+    with pytest.raises(SystemExit, match="api_key"):
+        load_settings(arguments)
+    monkeypatch.setenv("WEIR_API_KEY", "")
+    with pytest.raises(SystemExit, match="api_key"):
+        load_settings([])

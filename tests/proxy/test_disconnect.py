@@ -1,0 +1,81 @@
+"""A client that leaves frees its slot. The service is started as `weir serve` starts it: aiohttp's own test
+server would turn `handler_cancellation` on by itself."""
+
+import asyncio
+import time
+from typing import Any
+
+import orjson
+import pytest
+
+from engine.protocol import Delta
+from hooks import emit, hold
+from tests.helpers import Script, ScriptedEngine, make_deltas
+from tests.proxy.conftest import CHAT, Client, Serve
+
+
+async def open_request(client: Client, body: dict[str, Any], version: str = "1.1") -> Any:
+    """Send a chat over a bare socket; returns its reader and writer."""
+    host, port = client.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    data = orjson.dumps(body)
+    head = (
+        f"POST /v1/chat/completions HTTP/{version}\r\nHost: x\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(data)}\r\n\r\n"
+    )
+    writer.write(head.encode() + data)
+    await writer.drain()
+    return reader, writer
+
+
+async def gone(engine: ScriptedEngine) -> float:
+    """Seconds until the engine has nothing to do."""
+    start = time.perf_counter()
+    async with asyncio.timeout(5):
+        while engine.running:
+            await asyncio.sleep(0.001)
+    return time.perf_counter() - start
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("holding", [True, False])
+async def test_a_client_that_leaves_frees_its_slot(serve: Serve, stream: bool, holding: bool) -> None:
+    forever = asyncio.Event()
+    engine = ScriptedEngine(lambda r: [*make_deltas(["a", "b"], finish=False), forever])
+    hook = Script(lambda c: hold() if holding and not c.is_final else emit(c.pending))
+    client = await serve(engine, hook)
+    reader, writer = await open_request(client, {**CHAT, "stream": stream})
+    if stream and not holding:
+        assert b"200 OK" in await reader.readline()
+    async with asyncio.timeout(5):
+        while sum(c.text == "ab" for c in hook.chunks) < 1:
+            await asyncio.sleep(0.001)
+    assert engine.running == 1
+    writer.close()
+    assert await gone(engine) < 0.2
+    assert engine.aborted == 1
+    assert [(c.is_final, c.aborted) for c in hook.chunks if c.is_final][-1] == (True, True)
+
+
+async def test_http_1_0_gets_no_chunked_encoding(serve: Serve) -> None:
+    client = await serve(ScriptedEngine(lambda r: make_deltas(["a", "b"])))
+    reader, writer = await open_request(client, {**CHAT, "stream": True}, version="1.0")
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert b"200 OK" in head
+    assert b"chunked" not in head.lower()
+    assert body.startswith(b"data: {")
+    assert body.endswith(b"data: [DONE]\n\n")
+
+
+async def test_a_connection_serves_one_stream_after_another(serve: Serve) -> None:
+    client = await serve(ScriptedEngine(lambda r: [Delta(text="a"), Delta(finish_reason="stop")]))
+    reader, writer = await open_request(client, {**CHAT, "stream": True})
+    assert (await reader.readuntil(b"[DONE]\n\n\r\n0\r\n\r\n")).startswith(b"HTTP/1.1 200")
+    data = orjson.dumps(CHAT)
+    writer.write(
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(data) + data
+    )
+    assert (await reader.read()).startswith(b"HTTP/1.1 200")
+    writer.close()

@@ -1,0 +1,62 @@
+"""The endpoints beside the two that generate."""
+
+import orjson
+
+from engine.backends.echo import EchoEngine
+from hooks import emit
+from tests.helpers import Script, ScriptedEngine, make_deltas
+from tests.proxy.conftest import CHAT, Serve
+
+
+async def test_models_are_listed_and_found_by_name(serve: Serve) -> None:
+    client = await serve(ScriptedEngine(lambda r: []), names=["org/model", "alias"])
+    _, body = await client.get("/v1/models")
+    models = orjson.loads(body)
+    assert models["object"] == "list"
+    assert [m["id"] for m in models["data"]] == ["org/model", "alias"]
+    _, body = await client.get("/v1/models/org/model")
+    model = orjson.loads(body)
+    assert set(model) >= {"id", "object", "created", "owned_by"}
+    assert (model["id"], model["object"], model["max_model_len"]) == ("org/model", "model", 1024)
+
+
+async def test_the_answer_names_the_model_as_it_was_asked_for(serve: Serve) -> None:
+    client = await serve(ScriptedEngine(lambda r: make_deltas(["a"])), names=["m", "alias"])
+    for asked, answered in (("alias", "alias"), ("m", "m"), (None, "m")):
+        _, body, _ = await client.post("/v1/chat/completions", {**CHAT, "model": asked})
+        assert body["model"] == answered
+
+
+async def test_health_follows_the_engine(serve: Serve) -> None:
+    engine = ScriptedEngine(lambda r: [])
+    client = await serve(engine)
+    assert (await client.get("/health"))[0] == 200
+    engine.healthy = False
+    assert (await client.get("/health"))[0] == 503
+    assert (await client.get("/ready"))[0] == 503
+
+
+async def test_version_and_metrics_and_openapi(serve: Serve) -> None:
+    client = await serve(ScriptedEngine(lambda r: make_deltas(["a"])), Script(lambda c: emit(c.pending)))
+    await client.post("/v1/chat/completions", CHAT)
+    _, body = await client.get("/version")
+    assert orjson.loads(body)["version"]
+    _, metrics = await client.get("/metrics")
+    assert b'weir_hook_verdicts_total{action="emit",hook="hook0"} 2.0' in metrics
+    assert b'weir_time_to_first_token_seconds_count{endpoint="chat"} 1.0' in metrics
+    assert b'weir_requests_total{endpoint="chat",outcome="finished"} 1.0' in metrics
+    _, body = await client.get("/openapi.json")
+    api = orjson.loads(body)
+    assert api["openapi"].startswith("3.")
+    schema = api["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"][
+        "schema"
+    ]
+    name = schema["$ref"].rpartition("/")[2]
+    assert {"messages", "temperature", "stream"} <= set(api["components"]["schemas"][name]["properties"])
+
+
+async def test_an_engine_without_a_tokenizer_says_so(serve: Serve) -> None:
+    client = await serve(EchoEngine(), names=["echo"])
+    if client.server.service.engine.tokenizer is None:
+        status, body, _ = await client.post("/tokenize", {"prompt": "a"})
+        assert (status, body["error"]["type"]) == (501, "server_error")

@@ -1,0 +1,93 @@
+"""Weir in front of another OpenAI-compatible server, here another Weir: the same hooks, the same promises."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from engine.backends.openai import OpenAIEngine
+from engine.protocol import Delta, RequestError, Token, TopLogprob, Usage
+from hooks import Chunk, Verdict, emit, terminate
+from tests.helpers import Script, ScriptedEngine, make_deltas
+from tests.proxy.conftest import CHAT, COMPLETION, Client, Serve
+
+CHATS = "/v1/chat/completions"
+ASKS = {**CHAT, "logprobs": True, "top_logprobs": 2, "return_token_ids": True}
+
+
+def token(text: str, token_id: int) -> Delta:
+    top = (TopLogprob(token_id, text.encode(), -0.25), TopLogprob(99, b"other", -2.0))
+    tokens = (Token(token_id, text, text.encode(), -0.25, top),)
+    return Delta(text=text, tokens=tokens, usage=Usage(3, token_id))
+
+
+def hello(request: Any) -> list[Delta]:
+    return [
+        *(token(text, i) for i, text in enumerate(["Hel", "lo ", "🎉", "!"], 1)),
+        Delta(finish_reason="stop"),
+    ]
+
+
+async def in_front_of(serve: Serve, engine: ScriptedEngine, *hooks: Any) -> tuple[Client, Client]:
+    back = await serve(engine)
+    return await serve(OpenAIEngine(back.url), *hooks, names=[]), back
+
+
+def without_identity(body: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if key not in ("id", "created")}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [(CHATS, ASKS), ("/v1/completions", {**COMPLETION, "logprobs": 2})]
+)
+async def test_an_answer_comes_through_as_it_is(serve: Serve, path: str, body: dict[str, Any]) -> None:
+    front, back = await in_front_of(serve, ScriptedEngine(hello), Script(lambda c: emit(c.pending)))
+    assert without_identity((await front.post(path, body))[1]) == without_identity(
+        (await back.post(path, body))[1]
+    )
+    assert (await front.stream(path, body)).content() == "Hello 🎉!"
+
+
+async def test_the_upstreams_models_are_listed(serve: Serve) -> None:
+    front, _ = await in_front_of(serve, ScriptedEngine(hello))
+    status, body = await front.get("/v1/models")
+    assert (status, b'"id":"m"' in body) == (200, True)
+
+
+async def test_a_terminate_hangs_up_on_the_upstream(serve: Serve) -> None:
+    def guard(chunk: Chunk) -> Verdict:
+        return terminate("x") if "lo" in chunk.text else emit(chunk.pending)
+
+    engine = ScriptedEngine(lambda r: [*hello(r)[:2], asyncio.Event()])
+    front, _ = await in_front_of(serve, engine, Script(guard))
+    stream = await front.stream(CHATS, ASKS)
+    assert stream.content() == "Hel"
+    assert stream.chunks[-1]["choices"][0]["finish_reason"] == "content_filter"
+    assert "lo " not in str(stream.events)
+    async with asyncio.timeout(5):
+        while engine.running:
+            await asyncio.sleep(0.001)
+    assert engine.aborted == 1
+
+
+async def test_an_upstreams_refusal_keeps_its_status_and_words(serve: Serve) -> None:
+    refusal = RequestError("The maximum context length is 9 tokens.", param="messages", code="too_long")
+    front, _ = await in_front_of(serve, ScriptedEngine(lambda r: [refusal]))
+    for stream in (False, True):
+        status, body, _ = await front.post(CHATS, {**CHAT, "stream": stream})
+        assert status == 400
+        assert body["error"] == {
+            "message": "The maximum context length is 9 tokens.",
+            "type": "invalid_request_error",
+            "param": "messages",
+            "code": "too_long",
+        }
+
+
+async def test_a_batch_of_prompts_keeps_its_order(serve: Serve) -> None:
+    def each(request: Any) -> list[Delta]:
+        return [delta for i in range(request.num_outputs) for delta in make_deltas([f"out{i}"], index=i)]
+
+    front, _ = await in_front_of(serve, ScriptedEngine(each))
+    _, body, _ = await front.post("/v1/completions", {"prompt": ["a", "b"], "n": 2})
+    assert [choice["text"] for choice in body["choices"]] == ["out0", "out1", "out2", "out3"]
