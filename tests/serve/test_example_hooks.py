@@ -1,0 +1,75 @@
+"""The example hooks in front of the model that ships."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import pytest
+from openai import OpenAI
+
+SECRET = "What is the secret project called?"
+EMAIL = "What is your e-mail address?"
+
+
+def ask(url: str, question: str, **more: Any) -> tuple[str, Any, str]:
+    """(text, last chunk's choice, everything that was received, as text)."""
+    with OpenAI(base_url=url + "/v1", api_key="none", max_retries=0) as client:
+        chunks = list(
+            client.chat.completions.create(
+                model="weir-demo",
+                messages=[{"role": "user", "content": question}],
+                temperature=0,
+                stream=True,
+                logprobs=True,
+                top_logprobs=0,
+                extra_body={"return_token_ids": True},
+                **more,
+            )
+        )
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    return text, chunks[-1].choices[0], " ".join(chunk.model_dump_json() for chunk in chunks)
+
+
+async def is_idle(url: str) -> bool:
+    """Whether the engine's running count is back at zero, as it must be within a step."""
+    async with aiohttp.ClientSession() as http, asyncio.timeout(0.2):
+        while True:
+            async with http.get(url + "/metrics") as response:
+                if "weir_num_requests_running 0.0" in await response.text():
+                    return True
+
+
+def test_the_model_says_what_the_guards_are_for(weir_serve: Callable[..., str]) -> None:
+    url = weir_serve()
+    assert "Project Bluebird" in ask(url, SECRET)[0]
+    assert "@" in ask(url, EMAIL)[0]
+
+
+async def test_a_banned_phrase_ends_the_stream_before_it_is_said(weir_serve: Callable[..., str]) -> None:
+    url = weir_serve("--hook", "examples/banned_phrase.py:BannedPhrase")
+    text, last, received = ask(url, SECRET)
+    assert text
+    assert "project" not in text.lower().split("secret project")[-1]
+    assert (last.finish_reason, last.stop_reason) == ("content_filter", "banned_phrase")
+    assert "bluebird" not in received.lower()
+    assert await is_idle(url)
+    assert ask(url, "Hello!")[1].finish_reason == "stop"
+
+
+def test_an_email_address_is_redacted_on_every_channel(weir_serve: Callable[..., str]) -> None:
+    plain = ask(weir_serve(), EMAIL)[0]
+    text, last, received = ask(weir_serve("--hook", "examples/redact_email.py:RedactEmail"), EMAIL)
+    assert "[e-mail]" in text
+    assert "@" not in received
+    before, _, after = text.partition("[e-mail]")
+    assert plain.startswith(before)
+    assert plain.endswith(after)
+    assert last.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("question", ["Hello!", SECRET])
+def test_upper_case_rewrites_everything(weir_serve: Callable[..., str], question: str) -> None:
+    plain = ask(weir_serve(), question)[0]
+    text, _, _ = ask(weir_serve("--hook", "examples/upper_case.py:UpperCase"), question)
+    assert text == plain.upper()

@@ -1,0 +1,49 @@
+"""The packages' arrows, read off their imports; and no torch where none is due."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+OURS = {"proxy", "engine", "hooks"}
+
+
+def imports_of(package: str) -> set[str]:
+    found = set()
+    for file in (ROOT / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                found.add(node.module)
+    return {name for name in found if name.partition(".")[0] in OURS}
+
+
+def test_the_engine_knows_nothing_of_the_rest() -> None:
+    assert {name.partition(".")[0] for name in imports_of("engine")} == {"engine"}
+
+
+def test_hooks_know_the_engines_values_only() -> None:
+    assert {name for name in imports_of("hooks") if not name.startswith("hooks")} == {"engine.protocol"}
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "proxy",
+        "proxy.app",
+        "proxy.cli",
+        "hooks",
+        "hooks.pipeline",
+        "engine",
+        "engine.protocol",
+        "engine.parsers",
+    ]
+    + [f"engine.backends.{name}" for name in ("openai", "replay", "echo")],
+)
+def test_no_torch_is_loaded_by(module: str) -> None:
+    code = f"import sys, {module}; sys.exit(bool({{'torch', 'transformers'}} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
