@@ -1,0 +1,265 @@
+"""What guarding a stream costs: `make bench-hooks`.
+
+Everything is measured in one run, in turn, and told as medians: quote the ratios. CPU time where one thread
+works alone, wall time where a server and its clients share the machine.
+"""
+
+import argparse
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import Any
+
+import ahocorasick
+import aiohttp
+from aiohttp import web
+
+from engine.backends.replay import ReplayEngine
+from engine.protocol import Delta, GenerationRequest, Token
+from engine.recording import Recording, TimedDelta
+from hooks import Chunk, Verdict, emit, hold, terminate
+from hooks.loader import HookSpec, LoadedHook
+from hooks.pipeline import Opener, Pipeline, guarded
+from hooks.workers import WorkerPool
+from proxy.app import Server
+from proxy.config import ServeSettings
+
+MESSAGES = ({"role": "user", "content": "Hello?"},)
+REQUEST = GenerationRequest(request_id="bench", model="m", endpoint="chat", messages=MESSAGES)
+PATH = "/v1/chat/completions"
+BODY = {"model": "m", "messages": list(MESSAGES), "stream": True}
+
+
+class PassThrough:
+    """Looks at nothing."""
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        return emit(chunk.text_diff)
+
+
+class Burn:
+    """Burns 5 ms of CPU a chunk."""
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        end = time.process_time() + 0.005
+        while time.process_time() < end:
+            pass
+        return emit(chunk.text_diff)
+
+
+class Phrases:
+    """Ends at any of many phrases, holding exactly what could still become one."""
+
+    def __init__(self, num_phrases: int = 10) -> None:
+        self.automaton = ahocorasick.Automaton()
+        for i in range(num_phrases):
+            phrase = f"forbidden phrase {i:06d}"
+            self.automaton.add_word(phrase, len(phrase))
+        self.automaton.make_automaton()
+        self.longest = len("forbidden phrase 000000")
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        text = chunk.pending
+        for end, length in self.automaton.iter(text):
+            return terminate("phrase", after=end + 1 - length)
+        if chunk.is_final:
+            return emit(text)
+        for n in range(min(self.longest - 1, len(text)), 0, -1):
+            if self.automaton.match(text[-n:]):
+                return hold(n)
+        return emit(text)
+
+
+def deltas(count: int) -> list[Delta]:
+    texts = [" the", " cat", " forbids", " a", " phrase"]
+    tokens = [Token(i % 5, texts[i % 5], texts[i % 5].encode(), -0.5) for i in range(count)]
+    return [Delta(text=token.text, tokens=(token,)) for token in tokens]
+
+
+async def source(items: Iterable[Delta]) -> AsyncGenerator[Delta, None]:
+    for item in items:
+        yield item
+    yield Delta(finish_reason="stop")
+
+
+def pipeline(hook: Callable[..., Any], count: int) -> Pipeline:
+    return Pipeline([LoadedHook(f"h{i}", hook, is_async=False) for i in range(count)])
+
+
+def cpu_per_chunk(hook: Callable[..., Any], count: int, items: list[Delta]) -> float:
+    """Microseconds, with `count` such hooks."""
+
+    async def drain() -> None:
+        async for _ in guarded(pipeline(hook, count).open(REQUEST), source(items)):
+            pass
+
+    started = time.process_time()
+    asyncio.run(drain())
+    return (time.process_time() - started) / len(items) * 1e6
+
+
+def medians_of(measures: dict[str, Callable[[], float]], repetitions: int) -> dict[str, float]:
+    """Medians of measures taken in turn, so that what else the machine does hits all alike."""
+    taken: dict[str, list[float]] = {name: [] for name in measures}
+    for _ in range(repetitions):
+        for name, measure in measures.items():
+            taken[name].append(measure())
+    return {name: statistics.median(values) for name, values in taken.items()}
+
+
+def chunks(repetitions: int) -> None:
+    items, passing = deltas(10_000), PassThrough()
+    measures: dict[str, Callable[[], float]] = {}
+    for count in (0, 1, 3, 10):
+        measures[f"{count} pass-through hooks"] = lambda n=count: cpu_per_chunk(passing, n, items)  # type: ignore[misc]
+    for size in (10, 1_000, 100_000):
+        guard = Phrases(size)
+        measures[f"a phrase guard, {size:,} phrases"] = lambda hook=guard: cpu_per_chunk(hook, 1, items)  # type: ignore[misc]
+    medians = medians_of(measures, repetitions)
+    none = medians["0 pass-through hooks"]
+    print("\nCPU a chunk, hooks in process                  µs  over none")
+    for name, value in medians.items():
+        print(f"  {name:<38} {value:8.2f} {value - none:10.2f}")
+    for count in (3, 10):
+        each = (medians[f"{count} pass-through hooks"] - medians["1 pass-through hooks"]) / (count - 1)
+        print(f"  each further one, up to {count:<2}              {each:8.2f}")
+
+
+def flatness(repetitions: int) -> None:
+    """Around the 100th and around the 30,000th chunk of one stream: a thousand chunks each."""
+    items = deltas(31_000)
+
+    async def ratio(hook: Callable[..., Any]) -> float:
+        guard = pipeline(hook, 3).open(REQUEST)
+        marks: dict[int, float] = {}
+        for i, item in enumerate(items):
+            if i in (100, 1_100, 29_500, 30_500):
+                marks[i] = time.process_time()
+            await guard.feed(item)
+        await guard.close()
+        return (marks[30_500] - marks[29_500]) / (marks[1_100] - marks[100])
+
+    print("\nCPU a chunk, the 30,000th over the 100th")
+    for name, hook in {"3 pass-through hooks": PassThrough(), "3 phrase guards": Phrases(1_000)}.items():
+        ratios = [asyncio.run(ratio(hook)) for _ in range(repetitions)]
+        print(f"  {name:<38} {statistics.median(ratios):8.2f}")
+
+
+async def service(repetitions: int, counts: list[int], length: int) -> None:
+    """Chunks a second through the whole service, beside a bare handler that writes the same bytes."""
+    recording = Recording(
+        GenerationRequest(request_id="r", model="m", endpoint="chat", messages=MESSAGES),
+        tuple(TimedDelta(0.0, delta) for delta in [*deltas(length), Delta(finish_reason="stop")]),
+        None,
+    )
+    servers = [
+        Server(ReplayEngine([recording]), pipeline(PassThrough(), n), ServeSettings(port=0), ["m"])
+        for n in (0, 3)
+    ]
+    plain, hooked = [await server.start() for server in servers]
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+        async with http.post(plain + PATH, json=BODY) as response:
+            frames = [frame + b"\n\n" for frame in (await response.read()).split(b"\n\n") if frame]
+        runner, bare = await bare_handler(frames)
+        print(f"\nThe whole service, chunks/s   {'bare':>10} {'no hooks':>10} {'3 hooks':>10}   ratios")
+        for count in counts:
+            rates: list[list[float]] = [[], [], []]
+            for _ in range(repetitions):
+                for taken, url in zip(rates, (bare, plain, hooked), strict=True):
+                    taken.append(await rate(http, url, count, len(frames)))
+            ceiling, none, three = (statistics.median(taken) for taken in rates)
+            print(
+                f"  {count:4} streams                {ceiling:10,.0f} {none:10,.0f} {three:10,.0f}"
+                f"   none/bare {none / ceiling:.2f}  3 hooks/none {three / none:.2f}"
+            )
+    await runner.cleanup()
+    for server in servers:
+        await server.stop()
+
+
+async def bare_handler(frames: list[bytes]) -> tuple[web.AppRunner, str]:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        await request.read()
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for frame in frames:
+            await response.write(frame)
+            await asyncio.sleep(0)  # as between the steps of an engine
+        await response.write_eof()
+        return response
+
+    app = web.Application()
+    app.router.add_post(PATH, handler)
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+
+async def rate(http: aiohttp.ClientSession, url: str, streams: int, num_frames: int) -> float:
+    async def one() -> None:
+        async with http.post(url + PATH, json=BODY) as response:
+            async for _ in response.content.iter_any():
+                pass
+
+    started = time.perf_counter()
+    await asyncio.gather(*(one() for _ in range(streams)))
+    return streams * num_frames / (time.perf_counter() - started)
+
+
+async def workers(repetitions: int) -> None:
+    """What a worker costs, and what a hook that burns 5 ms a chunk does to requests that do not use it."""
+    passing = HookSpec(f"{__file__}:PassThrough", name="pass")
+    burning = HookSpec(f"{__file__}:Burn", name="burn")
+    burner = GenerationRequest(request_id="b", model="m", endpoint="chat", messages=MESSAGES, hooks=("burn",))
+    items = deltas(300)
+
+    async def feed(opener: Opener, request: GenerationRequest, more: Callable[[], bool]) -> None:
+        guard = opener.open(request)
+        while more():
+            await guard.feed(items[0])
+            await asyncio.sleep(0)
+        await guard.close()
+
+    async def per_chunk(opener: Opener, *, beside: bool) -> float:
+        done = False
+        async with asyncio.TaskGroup() as tasks:
+            if beside:
+                tasks.create_task(feed(opener, burner, lambda: not done))
+                await asyncio.sleep(0.05)
+            left = iter(items)
+            started = time.perf_counter()
+            await feed(opener, REQUEST, lambda: next(left, None) is not None)
+            took = time.perf_counter() - started
+            done = True
+        return took / len(items) * 1e6
+
+    openers: dict[str, Opener] = {
+        "in process, 1 hook": Pipeline.load([passing], [burning]),
+        "2 workers, 1 hook": WorkerPool(2, [passing], [burning]),
+        "1 worker, no hook of its own": WorkerPool(1, [], [burning]),
+    }
+    print("\nOne stream, wall time a chunk            alone    beside a hook that burns 5 ms a chunk")
+    for name, opener in openers.items():
+        await opener.start()
+        alone = [await per_chunk(opener, beside=False) for _ in range(repetitions)]
+        beside = [await per_chunk(opener, beside=True) for _ in range(repetitions)]
+        print(f"  {name:<32} {statistics.median(alone):8.1f} µs {statistics.median(beside):10.1f} µs")
+        await opener.aclose()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=7)
+    parser.add_argument("--streams", default="1,16,64,256")
+    parser.add_argument("--length", type=int, default=200, help="chunks of each served stream")
+    options = parser.parse_args()
+    chunks(options.repetitions)
+    flatness(options.repetitions)
+    asyncio.run(service(options.repetitions, [int(n) for n in options.streams.split(",")], options.length))
+    asyncio.run(workers(options.repetitions))
+
+
+if __name__ == "__main__":
+    main()

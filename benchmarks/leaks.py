@@ -1,0 +1,160 @@
+"""Does anything of a forbidden span get out? `make bench-leaks`.
+
+Random streams, full of a few phrases and of what almost is one, in random tokens and random chunks, go
+through guards that redact the phrases or end at them. Of each stream all that is released is compared with
+what should be: the text, every token id, every logprob and alternative. What the guards hold is compared with
+the longest suffix that could still become a phrase.
+"""
+
+import argparse
+import asyncio
+import random
+import re
+from collections.abc import AsyncGenerator, Iterator
+
+from engine.protocol import Delta, GenerationRequest, Token, TopLogprob
+from hooks import Chunk, Verdict, emit, redact, terminate
+from hooks.loader import LoadedHook
+from hooks.pipeline import Pipeline, guarded
+
+PHRASES = ("abca", "bcd", "ddd", "e🎉e")
+"""None within another, so that the first match is the match."""
+MATCH = re.compile("|".join(PHRASES))
+
+
+def num_undecided(text: str) -> int:
+    """Length of the longest suffix that is a proper prefix of a phrase."""
+    longest = max(map(len, PHRASES)) - 1
+    return max(
+        n
+        for n in range(min(longest, len(text)) + 1)
+        if any(p.startswith(text[len(text) - n :]) for p in PHRASES)
+    )
+
+
+class RedactPhrases:
+    """Redacts every phrase, and holds exactly what could still become one."""
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        text = chunk.pending
+        spans = [(found.start(), found.end(), "*") for found in MATCH.finditer(text)]
+        rest = text[spans[-1][1] :] if spans else text
+        return redact(spans, hold=0 if chunk.is_final else num_undecided(rest))
+
+
+class EndAtPhrases:
+    """Ends the stream before the first phrase."""
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        text = chunk.pending
+        if found := MATCH.search(text):
+            return terminate("phrase", after=found.start())
+        return redact([], hold=0 if chunk.is_final else num_undecided(text))
+
+
+class Observer:
+    """Looks, and changes nothing."""
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        return emit(chunk.pending)
+
+
+def random_tokens(rng: random.Random) -> list[Token]:
+    text = "".join(
+        rng.choice(PHRASES) if rng.random() < 0.15 else rng.choice("abcde🎉 ")
+        for _ in range(rng.randint(1, 40))
+    )
+    tokens: list[Token] = []
+    while text:
+        size = rng.randint(1, 5)
+        piece, text = text[:size], text[size:]
+        i = len(tokens)
+        raw = piece.encode()
+        if (
+            rng.random() < 0.1
+        ):  # a token of its own for the first byte: it has no text until the character is whole
+            tokens.append(Token(i, "", raw[:1], -0.5, (TopLogprob(1000 + i, raw[:1], -1.0),)))
+            i, raw = i + 1, raw[1:]
+        tokens.append(Token(i, piece, raw, -0.5, (TopLogprob(1000 + i, raw, -1.0),)))
+    return tokens
+
+
+def random_deltas(rng: random.Random, tokens: list[Token]) -> Iterator[Delta]:
+    rest = list(tokens)
+    while rest:
+        size = rng.randint(1, 6)
+        while size < len(rest) and not rest[size - 1].text:
+            size += 1
+        taken, rest = rest[:size], rest[size:]
+        yield Delta(text="".join(token.text for token in taken), tokens=tuple(taken))
+    yield Delta(finish_reason="stop")
+
+
+def expected(tokens: list[Token], *, ends: bool) -> tuple[str, list[int]]:
+    """The text and the ids that may get out."""
+    text = "".join(token.text for token in tokens)
+    spans = [found.span() for found in MATCH.finditer(text)]
+    if ends and spans:
+        spans = [(spans[0][0], len(text))]
+    gone = {i for start, end in spans for i in range(start, end)}
+    released = text[: spans[0][0]] if ends and spans else MATCH.sub("*", text)
+    ids: list[int] = []
+    position, waiting = 0, []
+    for token in tokens:
+        waiting.append(token.id or 0)
+        if token.text:
+            if not gone & set(range(position, position + len(token.text))):
+                ids += waiting
+            position += len(token.text)
+            waiting = []
+    return released, ids
+
+
+async def run(num_streams: int, seed: int) -> int:
+    """Run so many streams; returns the most characters that a guard held. Raises `AssertionError`."""
+    rng = random.Random(seed)
+    request = GenerationRequest(request_id="leaks", model="m", endpoint="chat")
+    most = 0
+    for _ in range(num_streams):
+        ends = rng.random() < 0.3
+        guard = EndAtPhrases() if ends else RedactPhrases()
+
+        def watched(chunk: Chunk, guard: EndAtPhrases | RedactPhrases = guard) -> Verdict:
+            nonlocal most
+            held = chunk.pending[: len(chunk.pending) - len(chunk.text_diff)]
+            assert len(held) == num_undecided(held), "held more than could become a phrase"
+            most = max(most, len(held))
+            return guard(chunk)
+
+        hooks = [LoadedHook("guard", watched, False)]
+        if rng.random() < 0.5:
+            hooks.insert(rng.randint(0, 1), LoadedHook("observer", Observer(), False))
+        tokens = random_tokens(rng)
+
+        async def source(deltas: list[Delta]) -> AsyncGenerator[Delta, None]:
+            for delta in deltas:
+                yield delta
+
+        deltas = list(random_deltas(rng, tokens))
+        out = [d async for d in guarded(Pipeline(hooks).open(request), source(deltas))]
+        text, ids = expected(tokens, ends=ends)
+        given = [token for delta in out for token in delta.tokens]
+        assert "".join(delta.text for delta in out) == text
+        assert [token.id for token in given] == ids
+        assert given == [token for token in tokens if token.id in set(ids)]
+    return most
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--streams", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    most = asyncio.run(run(options.streams, options.seed))
+    longest = max(map(len, PHRASES)) - 1
+    print(f"{options.streams:,} streams: nothing of a forbidden span got out, on any channel.")
+    print(f"Held at most {most} characters, never more than could become a phrase (at most {longest}).")
+
+
+if __name__ == "__main__":
+    main()
