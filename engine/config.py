@@ -5,12 +5,15 @@ from typing import Literal
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
+ModelImpl = Literal["auto", "weir", "transformers"]
+Quantization = Literal["int8"]
+CpuKernels = Literal["auto", "native", "torch"]
 LogprobsMode = Literal["raw_logprobs", "processed_logprobs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """Names and meanings are vLLM's, but for `num_threads`, `kv_cache_memory` and `max_queue_len`."""
+    """Names and meanings are vLLM's, where it has them."""
 
     model: str
     """A transformers directory, or a name on the hub."""
@@ -18,6 +21,13 @@ class EngineConfig:
     """auto: as the checkpoint was saved."""
     device: Device = "auto"
     """auto: CUDA where there is a device, else the CPU."""
+    model_impl: ModelImpl = "auto"
+    """auto: Weir's own decoder for the families that it knows, transformers' code for all others."""
+    quantization: Quantization | None = None
+    """int8: weights of 8 bits, made while loading. Half the memory to read for each token, for few streams at
+    once; Weir's own decoder only."""
+    cpu_kernels: CpuKernels = "auto"
+    """native: in C, compiled at start; torch: torch's own operators. auto: native where a compiler is."""
     max_model_len: int | None = None
     """Longest prompt and output together, in tokens. None: the model's own; never more than that."""
     max_num_seqs: int = 64

@@ -119,6 +119,15 @@ class ServeSettings(BaseSettings):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="Number format of weights and keys and values (auto: as the model says)"
     )
+    quantization: Literal["int8"] | None = Field(
+        None, description="int8: round weights to 8 bits while loading, for few streams at once"
+    )
+    model_impl: Literal["auto", "weir", "transformers"] = Field(
+        "auto", description="Whose code runs the model (auto: Weir's own for the families that it knows)"
+    )
+    cpu_kernels: Literal["auto", "native", "torch"] = Field(
+        "auto", description="What runs between matrices on a CPU (auto: C where there is a compiler)"
+    )
     max_model_len: int | None = Field(
         None, ge=1, description="Longest prompt and output together, in tokens (default: as the model says)"
     )

@@ -10,6 +10,15 @@ import torch
 from engine.protocol import GenerationRequest
 
 FAMILIES = ["qwen3", "llama", "mistral", "gemma2", "gemma3", "gpt_oss", "deepseek_v3", "gpt2"]
+IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
+    "own": {},
+    "own in torch": {"cpu_kernels": "torch"},
+    "transformers": {"model_impl": "transformers"},
+}
+RUNS = [
+    *((family, implementation) for family in FAMILIES[:3] for implementation in IMPLEMENTATIONS),
+    *((family, "transformers") for family in FAMILIES[3:]),
+]
 CRAMPED = {
     # A step holds few tokens, so prompts are prefilled in chunks; the cache holds few blocks, so sequences
     # preempt each other. 9 blocks of 8 tokens have room for one sequence, not for four.
@@ -24,22 +33,26 @@ def random_prompts(number: int, longest: int, seed: int = 0) -> list[list[int]]:
     return [[rng.randrange(4, 320) for _ in range(rng.randint(1, longest))] for _ in range(number)]
 
 
-def cramped_core(tiny_core: Callable[..., Any], family: str) -> Any:
+def cramped_core(tiny_core: Callable[..., Any], family: str, **settings: Any) -> Any:
     cache = tiny_core(family).core.runner.kv_cache
     pools = [*cache.keys.values(), *cache.values.values()]
-    return tiny_core(family, **CRAMPED, kv_cache_memory=sum(pool[0, 0].nbytes for pool in pools) * 72)
+    return tiny_core(
+        family, **CRAMPED, **settings, kv_cache_memory=sum(pool[0, 0].nbytes for pool in pools) * 72
+    )
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "implementation"), RUNS)
 @pytest.mark.parametrize("is_cramped", [False, True], ids=["roomy", "cramped"])
 def test_greedy_output_is_that_of_generate(
     family: str,
+    implementation: str,
     is_cramped: bool,
     tiny_core: Callable[..., Any],
     tiny_model: Callable[[str], Any],
     completion_request: Callable[..., GenerationRequest],
 ) -> None:
-    core = cramped_core(tiny_core, family) if is_cramped else tiny_core(family)
+    settings = IMPLEMENTATIONS[implementation]
+    core = cramped_core(tiny_core, family, **settings) if is_cramped else tiny_core(family, **settings)
     prompts = random_prompts(6, longest=40)
     groups, num_preempted = [], 0
     for prompt in prompts:

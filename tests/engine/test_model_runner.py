@@ -14,10 +14,10 @@ from transformers import (
     T5Config,
 )
 
-from engine.attention import IMPLEMENTATION
 from engine.config import EngineConfig
 from engine.kv_cache import KVCache, LayerShape
-from engine.model_runner import ModelRunner, _check_architecture, _max_model_len
+from engine.model_runner import ModelRunner, max_model_len_of
+from engine.models.transformers_model import IMPLEMENTATION, TransformersModel, _check_architecture
 
 
 def test_layer_shapes_are_learnt_from_the_model(tiny_core: Any) -> None:
@@ -53,7 +53,7 @@ def test_a_model_without_the_attention_interface_is_refused() -> None:
     config = MambaConfig(vocab_size=50, hidden_size=16, state_size=4, num_hidden_layers=1)
     model = AutoModelForCausalLM.from_config(config)
     with pytest.raises(ValueError, match="MambaForCausalLM"):
-        ModelRunner(model, EngineConfig(model="m", max_model_len=16))
+        TransformersModel(model)
 
 
 def test_a_model_that_cannot_even_be_loaded_with_our_attention_is_refused(tmp_path: Path) -> None:
@@ -76,20 +76,21 @@ def test_longrope_is_served_up_to_where_it_would_depend_on_the_batch() -> None:
             "short_factor": [1.0] * 64,
         },
     )
-    assert _max_model_len(config, EngineConfig(model="m")) == 32
+    assert max_model_len_of(config, EngineConfig(model="m")) == 32
     with pytest.raises(ValueError, match="made for 32 tokens"):
-        _max_model_len(config, EngineConfig(model="m", max_model_len=64))
+        max_model_len_of(config, EngineConfig(model="m", max_model_len=64))
 
 
 def test_a_model_that_is_not_causal_is_refused(tiny_core: Any) -> None:
-    model = tiny_core().core.runner.model
+    model = tiny_core(model_impl="transformers").core.runner.model.model
     model.model.layers[0].self_attn.is_causal = False
     with pytest.raises(ValueError, match="not causal"):
-        ModelRunner(model, EngineConfig(model="m"))
+        TransformersModel(model)
 
 
 def test_a_model_s_own_eager_attention_is_not_used(tiny_core: Any) -> None:
-    assert tiny_core().core.runner.model.config._attn_implementation == IMPLEMENTATION
+    model = tiny_core(model_impl="transformers").core.runner.model.model
+    assert model.config._attn_implementation == IMPLEMENTATION
 
 
 def test_what_is_written_is_what_is_gathered() -> None:

@@ -1,0 +1,262 @@
+/* What a decoder does besides multiplying matrices, on a CPU.
+
+   Plain C over plain arrays, loaded by native.py, which says what each function computes. Compiled once for each
+   element type: SCALAR_BF16, or float. Sums are kept in float. Loops over elements are written for the
+   compiler to vectorise; loops over rows run in torch's own OpenMP threads when there is enough to do. */
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define MAX_DIM 256   /* of a head */
+#define MAX_GROUP 16  /* query heads that share a key head */
+#define TILE 32       /* keys weighed together */
+#define LANES 16      /* floats of a vector: one register where the processor has such, several where not */
+#define STRIP 4       /* vectors of a sum kept in registers */
+#define MAX_VECS (MAX_DIM / LANES)
+#define WORTH_THREADS 65536 /* elements */
+
+typedef float vec __attribute__((vector_size(4 * LANES)));
+
+#ifdef SCALAR_BF16
+typedef uint16_t scalar;
+typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+typedef uint32_t words __attribute__((vector_size(4 * LANES)));
+static inline vec load_vec(const scalar *x) { return (vec)(__builtin_convertvector(*(const halves *)x, words) << 16); }
+static inline float load(scalar x) {
+    union { uint32_t bits; float value; } u = {(uint32_t)x << 16};
+    return u.value;
+}
+static inline scalar store(float x) { /* to the nearest, ties to even; what is no number stays none */
+    union { float value; uint32_t bits; } u = {x};
+    uint32_t rounded = (u.bits + 0x7fff + ((u.bits >> 16) & 1)) >> 16;
+    return x == x ? (scalar)rounded : 0x7fc0;
+}
+#else
+typedef float scalar;
+typedef float floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+static inline vec load_vec(const scalar *x) { return *(const floats *)x; }
+static inline float load(scalar x) { return x; }
+static inline scalar store(float x) { return x; }
+#endif
+
+static inline float total_of(vec x) {
+    float sum = 0;
+    for (int i = 0; i < LANES; i++) sum += x[i];
+    return sum;
+}
+
+typedef struct {
+    int64_t num_heads, num_kv_heads, head_dim, block_size;
+    float eps;
+    const float *rope; /* [positions, head_dim]: cosines, then sines */
+} Shape;
+
+typedef struct {
+    const scalar *q_norm, *k_norm; /* [head_dim], or NULL */
+    scalar *keys, *values;         /* [blocks, block_size, num_kv_heads, head_dim] */
+    int64_t window;                /* tokens seen, itself included; 0: all before it */
+} Layer;
+
+typedef struct {
+    int64_t num_tokens, num_singles, table_width;
+    const int64_t *positions, *slots, *block_tables;
+} Step;
+
+/* exp(x) for x <= 0, to 2 units in the last place: 2^n * 2^f, the fraction by a polynomial. */
+static inline float exp_negative(float x) {
+    float y = (x > -87.0f ? x : -87.0f) * 1.44269504f;
+    float n = nearbyintf(y), f = y - n;
+    float p = 1.53533619e-4f;
+    p = p * f + 1.33988744e-3f;
+    p = p * f + 9.61843736e-3f;
+    p = p * f + 5.55033125e-2f;
+    p = p * f + 2.40226479e-1f;
+    p = p * f + 6.93147182e-1f;
+    p = p * f + 1.0f;
+    union { int32_t bits; float value; } u = {((int32_t)n + 127) << 23};
+    return p * u.value;
+}
+
+static void norm_row(scalar *out, const scalar *x, const scalar *weight, int64_t dim, float eps) {
+    float sum = 0;
+    for (int64_t i = 0; i < dim; i++) sum += load(x[i]) * load(x[i]);
+    float scale = 1.0f / sqrtf(sum / dim + eps);
+    for (int64_t i = 0; i < dim; i++) out[i] = store(load(store(load(x[i]) * scale)) * load(weight[i]));
+}
+
+void rms_norm(scalar *out, const scalar *x, const scalar *weight, int64_t rows, int64_t dim, float eps) {
+#pragma omp parallel for if (rows * dim > WORTH_THREADS)
+    for (int64_t row = 0; row < rows; row++) norm_row(out + row * dim, x + row * dim, weight, dim, eps);
+}
+
+void silu_and_mul(scalar *out, const scalar *gate_up, int64_t rows, int64_t dim) {
+#pragma omp parallel for if (rows * dim > WORTH_THREADS)
+    for (int64_t row = 0; row < rows; row++) {
+        const scalar *gate = gate_up + 2 * row * dim, *up = gate + dim;
+        scalar *to = out + row * dim;
+        for (int64_t i = 0; i < dim; i++) {
+            float x = load(gate[i]), e = exp_negative(-fabsf(x));
+            float silu = x * (x < 0 ? e : 1.0f) / (1.0f + e);
+            to[i] = store(load(store(silu)) * load(up[i]));
+        }
+    }
+}
+
+static void rotate(scalar *x, const float *rope, int64_t dim) {
+    int64_t half = dim / 2;
+    for (int64_t i = 0; i < half; i++) {
+        float a = load(x[i]), b = load(x[i + half]), c = rope[i], s = rope[i + half];
+        x[i] = store(a * c - b * s);
+        x[i + half] = store(b * c + a * s);
+    }
+}
+
+static void prepare_token(const Shape *s, const Layer *layer, scalar *qkv, int64_t position, int64_t slot) {
+    int64_t dim = s->head_dim, width = s->num_kv_heads * dim;
+    scalar *key = qkv + s->num_heads * dim, *value = key + width;
+    for (scalar *head = qkv; head < value; head += dim) {
+        const scalar *norm = head < key ? layer->q_norm : layer->k_norm;
+        if (norm) norm_row(head, head, norm, dim, s->eps);
+        rotate(head, s->rope + position * dim, dim);
+    }
+    memcpy(layer->keys + slot * width, key, width * sizeof(scalar));
+    memcpy(layer->values + slot * width, value, width * sizeof(scalar));
+}
+
+static inline int64_t place(const Shape *s, const int64_t *table, int64_t position) {
+    return table[position / s->block_size] * s->block_size + position % s->block_size;
+}
+
+/* Keys and values of one head lie far apart: the processor does not guess which come next. */
+static inline void fetch(const scalar *x, int64_t dim) {
+    for (int64_t i = 0; i < dim; i += 64 / sizeof(scalar)) __builtin_prefetch(x + i);
+}
+
+static inline void widen(vec *to, const scalar *from, int64_t dim) {
+    int64_t whole = dim / LANES;
+    for (int64_t i = 0; i < whole; i++) to[i] = load_vec(from + i * LANES);
+    if (dim % LANES) {
+        to[whole] = (vec){0};
+        for (int64_t i = 0; i < dim % LANES; i++) to[whole][i] = load(from[whole * LANES + i]);
+    }
+}
+
+/* Of one token and one key head: weighs keys tile by tile, rescaling what it has when a greater score comes
+   (Milakov and Gimelshein, 2018). Inlined for each usual `dim`, so that the loops over it have no end to find. */
+static inline __attribute__((always_inline)) void attend_head(const Shape *s, const Layer *layer,
+                                                              const scalar *queries, scalar *out,
+                                                              const int64_t *table, int64_t position,
+                                                              int64_t kv_head, const int64_t dim) {
+    const int64_t vecs = (dim + LANES - 1) / LANES;
+    int64_t group = s->num_heads / s->num_kv_heads, width = s->num_kv_heads * dim;
+    int64_t first = layer->window && position >= layer->window ? position - layer->window + 1 : 0;
+    vec query[MAX_GROUP * MAX_VECS], sum[MAX_GROUP * MAX_VECS], tile[TILE * MAX_VECS];
+    float max[MAX_GROUP], total[MAX_GROUP], scale = 1.0f / sqrtf((float)dim);
+    for (int64_t g = 0; g < group; g++) {
+        max[g] = -INFINITY;
+        total[g] = 0;
+        widen(query + g * vecs, queries + g * dim, dim);
+        for (int64_t i = 0; i < vecs; i++) {
+            query[g * vecs + i] *= scale;
+            sum[g * vecs + i] = (vec){0};
+        }
+    }
+    for (int64_t begin = first; begin <= position; begin += TILE) {
+        int64_t count = position + 1 - begin < TILE ? position + 1 - begin : TILE, offset[TILE];
+        float weight[MAX_GROUP][TILE];
+        for (int64_t t = 0; t < count; t++) {
+            offset[t] = place(s, table, begin + t) * width + kv_head * dim;
+            fetch(layer->values + offset[t], dim);
+            if (begin + t + TILE <= position)
+                fetch(layer->keys + place(s, table, begin + t + TILE) * width + kv_head * dim, dim);
+            widen(tile + t * vecs, layer->keys + offset[t], dim);
+        }
+        for (int64_t g = 0; g < group; g++) {
+            float top = max[g], part = 0;
+            for (int64_t t = 0; t < count; t++) {
+                vec dot = {0};
+                for (int64_t i = 0; i < vecs; i++) dot += query[g * vecs + i] * tile[t * vecs + i];
+                weight[g][t] = total_of(dot);
+                top = weight[g][t] > top ? weight[g][t] : top;
+            }
+            float rescale = exp_negative(max[g] - top);
+            max[g] = top;
+            for (int64_t t = 0; t < count; t++) {
+                weight[g][t] = exp_negative(weight[g][t] - top);
+                part += weight[g][t];
+            }
+            total[g] = total[g] * rescale + part;
+            for (int64_t i = 0; i < vecs; i++) sum[g * vecs + i] *= rescale;
+        }
+        for (int64_t t = 0; t < count; t++) widen(tile + t * vecs, layer->values + offset[t], dim);
+        for (int64_t g = 0; g < group; g++)
+            for (int64_t i = 0; i < vecs; i += STRIP) {
+                int64_t end = vecs - i < STRIP ? vecs - i : STRIP;
+                vec strip[STRIP];
+                for (int64_t k = 0; k < end; k++) strip[k] = sum[g * vecs + i + k];
+                for (int64_t t = 0; t < count; t++)
+                    for (int64_t k = 0; k < end; k++) strip[k] += weight[g][t] * tile[t * vecs + i + k];
+                for (int64_t k = 0; k < end; k++) sum[g * vecs + i + k] = strip[k];
+            }
+    }
+    for (int64_t g = 0; g < group; g++) {
+        const float *row = (const float *)(sum + g * vecs), share = 1.0f / total[g];
+        for (int64_t i = 0; i < dim; i++) out[g * dim + i] = store(row[i] * share);
+    }
+}
+
+static void attend_token(const Shape *s, const Layer *layer, const scalar *queries, scalar *out,
+                         const int64_t *table, int64_t position, int64_t kv_head) {
+    switch (s->head_dim) {
+    case 64: attend_head(s, layer, queries, out, table, position, kv_head, 64); break;
+    case 128: attend_head(s, layer, queries, out, table, position, kv_head, 128); break;
+    default: attend_head(s, layer, queries, out, table, position, kv_head, s->head_dim);
+    }
+}
+
+void attend(const Shape *s, const Layer *layer, const Step *step, scalar *qkv, scalar *out) {
+    int64_t dim = s->head_dim, heads = s->num_heads, kv_heads = s->num_kv_heads, group = heads / kv_heads;
+    int64_t stride = (heads + 2 * kv_heads) * dim, num_keys = 0;
+    for (int64_t i = 0; i < step->num_singles; i++) num_keys += step->positions[i] + 1;
+#pragma omp parallel for if (step->num_tokens * stride > WORTH_THREADS)
+    for (int64_t i = 0; i < step->num_tokens; i++)
+        prepare_token(s, layer, qkv + i * stride, step->positions[i], step->slots[i]);
+#pragma omp parallel for collapse(2) schedule(dynamic) if (num_keys * heads * dim > WORTH_THREADS)
+    for (int64_t i = 0; i < step->num_singles; i++)
+        for (int64_t h = 0; h < kv_heads; h++)
+            attend_token(s, layer, qkv + i * stride + h * group * dim, out + (i * heads + h * group) * dim,
+                         step->block_tables + i * step->table_width, step->positions[i], h);
+}
+
+/* [tokens, in] by int8 [outs, in], each row with a scale of its own. */
+void int8_linear(scalar *out, const scalar *x, const int8_t *weight, const float *scales, int64_t tokens,
+                 int64_t ins, int64_t outs) {
+    enum { ROWS = 4 };
+#pragma omp parallel for if (ins * outs > WORTH_THREADS)
+    for (int64_t o = 0; o < outs; o++) {
+        const int8_t *row = weight + o * ins;
+        for (int64_t begin = 0; begin < tokens; begin += ROWS) {
+            int64_t count = tokens - begin < ROWS ? tokens - begin : ROWS;
+            const scalar *a = x + begin * ins, *b = a + (count > 1) * ins, *c = b + (count > 2) * ins,
+                         *d = c + (count > 3) * ins;
+            float sums[ROWS] = {0};
+            if (count == 1) {
+                float sum = 0;
+                for (int64_t i = 0; i < ins; i++) sum += load(a[i]) * row[i];
+                sums[0] = sum;
+            } else {
+                float p = 0, q = 0, r = 0, t = 0;
+                for (int64_t i = 0; i < ins; i++) {
+                    float w = row[i];
+                    p += load(a[i]) * w;
+                    q += load(b[i]) * w;
+                    r += load(c[i]) * w;
+                    t += load(d[i]) * w;
+                }
+                sums[0] = p, sums[1] = q, sums[2] = r, sums[3] = t;
+            }
+            for (int64_t k = 0; k < count; k++) out[(begin + k) * outs + o] = store(sums[k] * scales[o]);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+"""The kernels in C, for CPUs: compiled at first use where there is a compiler, and kept for later starts.
+
+What is compiled is for this very processor, so it is kept under a name made of the source, the compiler and
+what the processor can do.
+"""
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from ctypes import c_float, c_int64, c_void_p
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.attention import PagedAttention, Scoring
+from engine.batch import Batch
+from engine.kernels import AttentionShape
+from engine.kv_cache import KVCache
+from engine.models.decoder import Layer
+
+logger = logging.getLogger("weir.engine")
+
+SOURCE = Path(__file__).with_name("kernels.c")
+FLAGS = (
+    "-O3",
+    "-march=native",
+    "-mprefer-vector-width=512",
+    "-fopenmp",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-signed-zeros",
+    "-fassociative-math",
+    "-shared",
+    "-fPIC",
+)
+DEFINES = {torch.float32: "-DSCALAR_F32", torch.bfloat16: "-DSCALAR_BF16"}
+MAX_DIM, MAX_GROUP = 256, 16
+"""kernels.c has room for heads of so many elements, and so many query heads to a key head."""
+
+
+class _Shape(ctypes.Structure):
+    _fields_ = (
+        *((name, c_int64) for name in ("num_heads", "num_kv_heads", "head_dim", "block_size")),
+        ("eps", c_float),
+        ("rope", c_void_p),
+    )
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = (
+        *((name, c_void_p) for name in ("q_norm", "k_norm", "keys", "values")),
+        ("window", c_int64),
+    )
+
+
+class _Step(ctypes.Structure):
+    _fields_ = (
+        *((name, c_int64) for name in ("num_tokens", "num_singles", "table_width")),
+        *((name, c_void_p) for name in ("positions", "slots", "block_tables")),
+    )
+
+
+@functools.cache
+def load(dtype: torch.dtype) -> "Library | None":
+    """The kernels for an element type; None, told in the log, where they cannot be had."""
+    if dtype not in DEFINES:
+        return None
+    try:
+        return Library(ctypes.CDLL(str(_build(dtype))))
+    except (OSError, subprocess.SubprocessError) as error:
+        logger.info("no kernels in C, torch's own operators do the work: %s", error)
+        return None
+
+
+class Library:
+    """kernels.c, compiled for one element type. Tensors are contiguous, of that type, on the CPU."""
+
+    def __init__(self, functions: ctypes.CDLL) -> None:
+        # An argument's type is told once, or ctypes would take addresses for C's int.
+        pointer, size = c_void_p, c_int64
+        functions.rms_norm.argtypes = (pointer, pointer, pointer, size, size, c_float)
+        functions.silu_and_mul.argtypes = (pointer, pointer, size, size)
+        functions.attend.argtypes = (pointer,) * 5
+        functions.int8_linear.argtypes = (pointer, pointer, pointer, pointer, size, size, size)
+        for name in ("rms_norm", "silu_and_mul", "attend", "int8_linear"):
+            getattr(functions, name).restype = None
+        self.functions = functions
+
+    def int8_linear(self, x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
+        """`[tokens, in]` by int8 `[out, in]`, whose rows have float32 `scales` `[out]`, `[tokens, out]`."""
+        (tokens, ins), outs = x.shape, weight.shape[0]
+        out = x.new_empty(tokens, outs)
+        self.functions.int8_linear(
+            out.data_ptr(), x.data_ptr(), weight.data_ptr(), scales.data_ptr(), tokens, ins, outs
+        )
+        return out
+
+
+class NativeKernels:
+    """Implements `Kernels` on a CPU."""
+
+    def __init__(self, library: Library, shape: AttentionShape) -> None:
+        self.library = library
+        self.shape = shape
+        self._layers: dict[int, _Layer] = {}
+
+    @staticmethod
+    def can_run(shape: AttentionShape) -> bool:
+        return shape.head_dim <= MAX_DIM and shape.num_heads <= MAX_GROUP * shape.num_kv_heads
+
+    def step(self, batch: Batch, kv_cache: KVCache) -> "NativeStep":
+        return NativeStep(self, batch, kv_cache)
+
+    def layer(self, layer: Layer, kv_cache: KVCache) -> _Layer:
+        """What C has to know of it; the cache is the same at every step."""
+        known = self._layers.get(layer.index)
+        if known is None:
+            known = self._layers[layer.index] = _Layer(
+                _address(layer.q_norm),
+                _address(layer.k_norm),
+                kv_cache.keys[layer.index].data_ptr(),
+                kv_cache.values[layer.index].data_ptr(),
+                layer.window or 0,
+            )
+        return known
+
+
+class NativeStep:
+    """Implements `StepKernels`."""
+
+    def __init__(self, kernels: NativeKernels, batch: Batch, kv_cache: KVCache) -> None:
+        shape = kernels.shape
+        self._kernels = kernels
+        self._functions: Any = kernels.library.functions
+        self._kv_cache = kv_cache
+        self._batch = batch
+        self._shape = _Shape(
+            shape.num_heads,
+            shape.num_kv_heads,
+            shape.head_dim,
+            kv_cache.block_size,
+            shape.rms_norm_eps,
+            shape.rope_table.data_ptr(),
+        )
+        self._step = _Step(
+            batch.token_ids.shape[0],
+            batch.num_singles,
+            batch.block_tables.shape[1],
+            batch.positions.data_ptr(),
+            batch.slots.data_ptr(),
+            batch.block_tables.data_ptr(),
+        )
+
+    def rms_norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        rows, dim = x.shape
+        eps = self._kernels.shape.rms_norm_eps
+        self._functions.rms_norm(out.data_ptr(), x.data_ptr(), weight.data_ptr(), rows, dim, eps)
+        return out
+
+    def silu_and_mul(self, gate_up: Tensor) -> Tensor:
+        rows, dim = gate_up.shape[0], gate_up.shape[1] // 2
+        out = gate_up.new_empty(rows, dim)
+        self._functions.silu_and_mul(out.data_ptr(), gate_up.data_ptr(), rows, dim)
+        return out
+
+    def attend(self, layer: Layer, qkv: Tensor) -> Tensor:
+        shape = self._kernels.shape
+        tokens, heads, kv_heads, dim = qkv.shape[0], shape.num_heads, shape.num_kv_heads, shape.head_dim
+        out = qkv.new_empty(tokens, heads * dim)
+        self._functions.attend(
+            ctypes.byref(self._shape),
+            ctypes.byref(self._kernels.layer(layer, self._kv_cache)),
+            ctypes.byref(self._step),
+            qkv.data_ptr(),
+            out.data_ptr(),
+        )
+        if self._batch.chunks:
+            query, key, value = torch.split(qkv.view(tokens, -1, dim), [heads, kv_heads, kv_heads], dim=1)
+            scoring = Scoring(sliding_window=layer.window)
+            attention = PagedAttention(self._kv_cache, self._batch)
+            attention.attend_chunks(layer.index, query, key, value, scoring, out.view(tokens, heads, dim))
+        return out
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _build(dtype: torch.dtype) -> Path:
+    """Compile, unless it was done before. Raises `OSError` or `SubprocessError`."""
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+        raise OSError("there is no C compiler")
+    command = [compiler, *FLAGS, DEFINES[dtype]]
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=True).stdout
+    made_of = [SOURCE.read_bytes(), version, " ".join(command).encode(), _processor()]
+    name = hashlib.sha256(b"\0".join(made_of)).hexdigest()[:24]
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weir"
+    library = folder / f"kernels-{name}.so"
+    if not library.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            made = Path(scratch) / "kernels.so"
+            subprocess.run([*command, str(SOURCE), "-lm", "-o", str(made)], capture_output=True, check=True)
+            made.replace(library)  # at once, since others may be starting as well
+    return library
+
+
+def _processor() -> bytes:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_bytes().splitlines() if cpuinfo.exists() else [platform.processor().encode()]
+    return b"\n".join(line for line in lines[:40] if line.startswith((b"flags", b"Features", b"model name")))

@@ -1,0 +1,88 @@
+"""The models that the engine runs: its own decoder for the common family, transformers' code for the rest."""
+
+import logging
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig
+
+from engine.batch import Batch
+from engine.config import EngineConfig
+from engine.kernels import AttentionShape
+from engine.kv_cache import KVCache, LayerShape
+from engine.models.checkpoint import Checkpoint
+
+logger = logging.getLogger("weir.engine")
+
+
+class Model(Protocol):
+    """Weights on a device, and what turns a batch of tokens into logits."""
+
+    device: torch.device
+    dtype: torch.dtype
+    layers: dict[int, LayerShape]
+    """What each attention layer keeps of a token."""
+
+    def forward(self, batch: Batch, kv_cache: KVCache) -> Tensor:
+        """Keep the tokens' keys and values; `batch.logit_rows`' logits `[rows, vocab]`, of any float type."""
+
+
+def load_model(config: EngineConfig, hf_config: PreTrainedConfig, max_model_len: int) -> Model:
+    """Load `config.model`, whose configuration in transformers' form is `hf_config`.
+
+    Raises `ValueError` if it cannot be served as it was asked, `OSError` if it is not there.
+    """
+    device = config.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if config.model_impl != "transformers":
+        try:
+            return _load_decoder(config, hf_config, max_model_len, torch.device(device))
+        except (KeyError, ValueError) as error:
+            reason = f"tensor {error} is missing" if isinstance(error, KeyError) else str(error)
+            if config.model_impl == "weir" or config.quantization or config.cpu_kernels == "native":
+                raise ValueError(f"Weir's own decoder cannot run {config.model}: {reason}.") from error
+            logger.info("transformers' code runs this model: %s", reason)
+    elif config.quantization is not None:
+        raise ValueError("quantization needs Weir's own decoder: model_impl must not be transformers.")
+
+    from engine.models.transformers_model import TransformersModel  # seconds to import, and often not needed
+
+    dtype = config.dtype if config.dtype == "auto" else getattr(torch, config.dtype)
+    return TransformersModel.load(config.model, hf_config, dtype, device, config.trust_remote_code)
+
+
+def _load_decoder(
+    config: EngineConfig, hf_config: PreTrainedConfig, max_model_len: int, device: torch.device
+) -> Model:
+    """Raises `ValueError` or `KeyError` for a model that is none of the decoder's family."""
+    from engine.kernels.choice import make_kernels
+    from engine.models.decoder import Decoder, DecoderConfig, rope_table
+
+    decoder_config = DecoderConfig.of(hf_config)
+    files = Checkpoint.find(config.model) if decoder_config is not None else None
+    if decoder_config is None or files is None:
+        raise ValueError("it is none of the family that it knows" if files is None else "no safetensors")
+    dtype = _dtype(config, hf_config)
+    shape = AttentionShape(
+        num_heads=decoder_config.num_heads,
+        num_kv_heads=decoder_config.num_kv_heads,
+        head_dim=decoder_config.head_dim,
+        rms_norm_eps=decoder_config.rms_norm_eps,
+        rope_table=rope_table(hf_config, decoder_config.head_dim, max_model_len, device),
+    )
+    with torch.inference_mode(), Checkpoint(files, dtype, device) as checkpoint:
+        return Decoder(
+            decoder_config,
+            checkpoint,
+            make_kernels(config.cpu_kernels, shape, dtype, device),
+            config.quantization,
+        )
+
+
+def _dtype(config: EngineConfig, hf_config: PreTrainedConfig) -> torch.dtype:
+    """float32 if nobody tells."""
+    name = hf_config.dtype if config.dtype == "auto" else config.dtype
+    dtype: torch.dtype = getattr(torch, name) if isinstance(name, str) else name or torch.float32
+    return dtype

@@ -1,0 +1,60 @@
+"""A checkpoint's tensors by name, read from safetensors files without building a module tree."""
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import snapshot_download
+from safetensors import safe_open
+from torch import Tensor
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+
+
+class Checkpoint:
+    """Each tensor is read when it is taken, converted to `dtype` and moved to `device`."""
+
+    def __init__(self, files: dict[str, Path], dtype: torch.dtype, device: torch.device) -> None:
+        self._files = files
+        self._dtype = dtype
+        self._device = device
+        self._stack = ExitStack()
+        self._open: dict[Path, Any] = {}
+        self.untaken = set(files)
+        """Names that nobody asked for."""
+
+    @staticmethod
+    def find(model: str) -> dict[str, Path] | None:
+        """Where each tensor of a directory, or of a name on the hub, stands; None without safetensors."""
+        folder = Path(model)
+        if not folder.is_dir():
+            folder = Path(snapshot_download(model, allow_patterns=["*.safetensors", "*.json"]))
+        if (folder / INDEX).exists():
+            names = json.loads((folder / INDEX).read_text())["weight_map"]
+            return {name: folder / file for name, file in names.items()}
+        if (folder / SINGLE).exists():
+            with safe_open(folder / SINGLE, "pt") as file:
+                return dict.fromkeys(file.keys(), folder / SINGLE)
+        return None
+
+    def __enter__(self) -> "Checkpoint":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def take(self, name: str) -> Tensor:
+        """Raises `KeyError` if there is none of that name."""
+        path = self._files[name]
+        if path not in self._open:
+            self._open[path] = self._stack.enter_context(safe_open(path, "pt"))
+        self.untaken.discard(name)
+        tensor: Tensor = self._open[path].get_tensor(name)
+        return tensor.to(self._device, self._dtype)
+
+    def take_any(self, name: str) -> Tensor | None:
+        """None if there is none of that name."""
+        return self.take(name) if name in self._files else None
