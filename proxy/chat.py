@@ -29,6 +29,10 @@ def add_chat_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+class NoModelError(Exception):
+    """A server does not say which models it has, or has none."""
+
+
 async def chat(options: argparse.Namespace) -> None:
     """A dialogue on standard input and output. Exits with 1 if the server cannot be reached."""
     headers = {"Authorization": f"Bearer {options.api_key}"} if options.api_key else {}
@@ -38,10 +42,12 @@ async def chat(options: argparse.Namespace) -> None:
             await _dialogue(session, options)
         except aiohttp.ClientConnectionError as error:
             raise SystemExit(f"weir chat: {options.url}: {error}") from error
+        except NoModelError as error:
+            raise SystemExit(f"weir chat: {error}") from error
 
 
 async def _dialogue(session: aiohttp.ClientSession, options: argparse.Namespace) -> None:
-    model = options.model or await _first_model(session, options.url)
+    model = options.model or await first_model(session, options.url)
     messages: list[dict[str, str]] = []
     if options.system:
         messages.append({"role": "system", "content": options.system})
@@ -88,7 +94,7 @@ async def _pieces(session: aiohttp.ClientSession, url: str, body: dict[str, Any]
     """The answer's text as it comes. How it ended, if not by itself, goes to standard error."""
     async with session.post(f"{url}/chat/completions", json=body) as response:
         if response.status != 200:
-            print(f"[{response.status}: {_message(await response.read())}]", file=sys.stderr)
+            print(f"[{response.status}: {error_message(await response.read())}]", file=sys.stderr)
             return
         async for line in response.content:
             if not line.startswith(b"data: {"):
@@ -104,18 +110,20 @@ async def _pieces(session: aiohttp.ClientSession, url: str, body: dict[str, Any]
                     print(f"\n[{choice['finish_reason']}{reason}]", file=sys.stderr)
 
 
-async def _first_model(session: aiohttp.ClientSession, url: str) -> str:
+async def first_model(session: aiohttp.ClientSession, url: str) -> str:
+    """The name of the first model that the server at this base URL has. Raises `NoModelError`."""
     async with session.get(f"{url}/models") as response:
         body = await response.read()
         if response.status != 200:
-            raise SystemExit(f"weir chat: {response.status}: {_message(body)}")
-    names = [model["id"] for model in orjson.loads(body)["data"]]
-    if not names:
-        raise SystemExit("weir chat: the server names no models; give one with --model")
-    return str(names[0])
+            raise NoModelError(f"{response.status}: {error_message(body)}")
+    try:
+        return str(orjson.loads(body)["data"][0]["id"])
+    except (orjson.JSONDecodeError, LookupError, TypeError):
+        raise NoModelError("the server names no models; give one with --model") from None
 
 
-def _message(body: bytes) -> str:
+def error_message(body: bytes) -> str:
+    """What an error's body says, if it has the API's shape."""
     try:
         return str(orjson.loads(body)["error"]["message"])
     except (orjson.JSONDecodeError, KeyError, TypeError):

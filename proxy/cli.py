@@ -15,6 +15,7 @@ from hooks.pipeline import Opener, Pipeline
 from hooks.stage import HookError, PipelineOptions
 from hooks.workers import WorkerPool
 from proxy.app import Server
+from proxy.bench.arguments import add_bench_arguments
 from proxy.chat import add_chat_arguments, chat
 from proxy.config import ServeSettings, load_settings
 from proxy.engines import make_engine
@@ -27,6 +28,7 @@ Weir runs a language model behind guardrail hooks, on an OpenAI-compatible API.
   weir serve --engine openai --upstream http://127.0.0.1:8001/v1 --hook acme.guards.NoSecrets
   weir chat                                   talk to it
   weir hooks check acme.guards.NoSecrets      is it right at every chunk boundary?
+  weir bench --concurrency 1,8,32             how fast is it under load?
 """
 
 
@@ -39,7 +41,7 @@ def main(arguments: list[str] | None = None) -> None:
         prog="weir", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=version("weir"))
-    commands = parser.add_subparsers(title="commands", required=True, metavar="{serve,chat,hooks}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="{serve,chat,hooks,bench}")
     commands.add_parser("serve", help="serve a model (see weir serve --help)")
     hooks = commands.add_parser("hooks", help="check a hook: weir hooks check path/to/file.py:Class")
     checks = hooks.add_subparsers(required=True, metavar="check").add_parser(
@@ -50,7 +52,13 @@ def main(arguments: list[str] | None = None) -> None:
         "--args", type=json.loads, default={}, help="JSON object with arguments for its __init__"
     )
     add_chat_arguments(commands.add_parser("chat", help="talk to a server, and watch the stream as it comes"))
+    benches = commands.add_parser("bench", help="put load on servers, and measure latency and throughput")
+    add_bench_arguments(benches)
     options = parser.parse_args(arguments)
+    if "concurrency" in options:
+        from proxy.bench.cli import bench  # with what only it needs: serving starts sooner without
+
+        return bench(options)
     if "path" in options:
         return check_hook(HookSpec(options.path, options.args))
     return asyncio.run(chat(options))

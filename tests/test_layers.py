@@ -35,6 +35,7 @@ def test_hooks_know_the_engines_values_only() -> None:
     [
         "proxy",
         "proxy.app",
+        "proxy.bench.cli",
         "proxy.cli",
         "hooks",
         "hooks.pipeline",

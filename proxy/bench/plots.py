@@ -1,0 +1,146 @@
+"""Line plots as inline SVG: shapes only; their colours are the page's (`.s0`, `.s1`, ...)."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from xml.etree.ElementTree import Element, SubElement
+
+Point = tuple[float, float]
+
+NUM_COLOURS = 6
+_WIDTH, _HEIGHT = 380.0, 230.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 50.0, 14.0, 24.0, 40.0
+_MAX_DOTS = 12  # a line of more points has no dots on them
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Points in ascending x. `colour` counts from 0; lines of the same thing have the same in every plot."""
+
+    name: str
+    points: Sequence[Point]
+    colour: int
+    dashed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """From `low` to `high`. A logarithmic one has both above 0."""
+
+    label: str
+    low: float
+    high: float
+    is_log: bool = False
+
+    @classmethod
+    def over(cls, label: str, values: Iterable[float], *, from_zero: bool = False) -> "Axis":
+        """Holds all `values`; logarithmic where they span more than a decade, unless it starts at zero."""
+        found = list(values) or [0.0, 1.0]
+        low, high = min(found), max(found)
+        if from_zero or low <= 0:
+            step = _nice_above(high / 6) if high > 0 else 1.0
+            return cls(label, min(low, 0.0), max(math.ceil(high / step - 1e-9), 1) * step)
+        if high > 10 * low:
+            return cls(label, low, high, is_log=True)
+        margin = (high - low) * 0.05 or low * 0.05
+        return cls(label, low - margin, high + margin)
+
+    def place(self, value: float) -> float:
+        """0 at `low`, 1 at `high`."""
+        if self.is_log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def ticks(self) -> list[float]:
+        """Three to nine round values within."""
+        if self.is_log:
+            decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            for steps in ((1, 2, 5), (1,)):
+                found = [s * 10.0**d for d in decades for s in steps if self.low <= s * 10.0**d <= self.high]
+                if len(found) <= 9:
+                    break
+            return found
+        step = _nice_above((self.high - self.low) / 6)
+        first = math.ceil(self.low / step - 1e-9)
+        return [i * step for i in range(first, math.floor(self.high / step + 1e-9) + 1)]
+
+
+def line_plot(title: str, lines: Sequence[Line], x: Axis, y: Axis) -> Element:
+    """A `figure` with its caption and one `svg`."""
+    figure = Element("figure")
+    SubElement(figure, "figcaption").text = title
+    svg = SubElement(
+        figure,
+        "svg",
+        {
+            "viewBox": f"0 0 {_WIDTH:g} {_HEIGHT:g}",
+            "role": "img",
+            "aria-label": f"{title}: {y.label} by {x.label}",
+        },
+    )
+    _draw_axes(svg, x, y)
+    for line in lines:
+        _draw_line(svg, line, _placer(x, y))
+    return figure
+
+
+def _placer(x: Axis, y: Axis) -> Callable[[Point], Point]:
+    width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+
+    def place(point: Point) -> Point:
+        across, up = (min(max(axis.place(v), 0.0), 1.0) for axis, v in zip((x, y), point, strict=True))
+        return round(_LEFT + width * across, 1), round(_TOP + height * (1 - up), 1)
+
+    return place
+
+
+def _draw_axes(svg: Element, x: Axis, y: Axis) -> None:
+    place = _placer(x, y)
+    for value in y.ticks():
+        left, height = place((x.low, value))
+        _add_line(svg, "grid", [(left, height), (_WIDTH - _RIGHT, height)])
+        _add_text(svg, (left - 6, height + 4), _short(value), "end")
+    for value in x.ticks():
+        across, bottom = place((value, y.low))
+        _add_line(svg, "grid", [(across, bottom), (across, bottom + 4)])
+        _add_text(svg, (across, bottom + 16), _short(value), "middle")
+    _add_line(svg, "axis", [place((x.low, y.low)), place((x.high, y.low))])
+    _add_text(svg, ((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 4), x.label, "middle")
+    _add_text(svg, (8, 11), y.label, "start")
+
+
+def _draw_line(svg: Element, line: Line, place: Callable[[Point], Point]) -> None:
+    style = f"line s{line.colour % NUM_COLOURS}{' dashed' if line.dashed else ''}"
+    drawn = _add_line(svg, style, [place(point) for point in line.points])
+    SubElement(drawn, "title").text = line.name
+    if len(line.points) > _MAX_DOTS:
+        return
+    for point in line.points:
+        across, height = place(point)
+        dot = SubElement(svg, "circle", {"cx": f"{across:g}", "cy": f"{height:g}", "r": "3.5"})
+        dot.set("class", f"dot s{line.colour % NUM_COLOURS}")
+        SubElement(dot, "title").text = f"{line.name}: {_short(point[0])}, {_short(point[1])}"
+
+
+def _add_line(svg: Element, style: str, points: Iterable[Point]) -> Element:
+    path = " ".join(f"{x:g},{y:g}" for x, y in points)
+    return SubElement(svg, "polyline", {"class": style, "points": path})
+
+
+def _add_text(svg: Element, place: Point, text: str, anchor: str) -> Element:
+    found = SubElement(svg, "text", {"x": f"{place[0]:g}", "y": f"{place[1]:g}", "text-anchor": anchor})
+    found.text = text
+    return found
+
+
+def _short(value: float) -> str:
+    """At most four digits that say something: 0.05, 12, 1,500, 2.5M."""
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:.3g}M"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _nice_above(value: float) -> float:
+    """The next of 1, 2, 2.5 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 2, 2.5, 5, 10) if step * power >= value * (1 - 1e-9))
