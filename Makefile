@@ -4,13 +4,14 @@
 #   make test     the tests
 #   make check    lint, format and types
 #   make bench-hooks, bench-leaks    what guarding costs, and that nothing leaks
+#   make bench-engine    what a step of the engine costs, beside transformers
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test check bench-hooks bench-leaks
+.PHONY: serve test check bench-hooks bench-leaks bench-engine
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -33,5 +34,5 @@ $(VENV)/.dev: $(VENV)/.engine
 	touch $@
 
 # Measurements: see benchmarks/.
-bench-hooks bench-leaks: bench-%: $(VENV)/.dev
+bench-hooks bench-leaks bench-engine: bench-%: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.$* $(ARGS)

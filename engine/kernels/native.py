@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 from ctypes import c_float, c_int64, c_void_p
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -24,7 +24,9 @@ from engine.attention import PagedAttention, Scoring
 from engine.batch import Batch
 from engine.kernels import AttentionShape
 from engine.kv_cache import KVCache
-from engine.models.decoder import Layer
+
+if TYPE_CHECKING:
+    from engine.models.decoder import Layer
 
 logger = logging.getLogger("weir.engine")
 
@@ -97,9 +99,9 @@ class Library:
     def int8_linear(self, x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
         """`[tokens, in]` by int8 `[out, in]`, whose rows have float32 `scales` `[out]`, `[tokens, out]`."""
         (tokens, ins), outs = x.shape, weight.shape[0]
-        out = x.new_empty(tokens, outs)
+        out, wide = x.new_empty(tokens, outs), x.float()
         self.functions.int8_linear(
-            out.data_ptr(), x.data_ptr(), weight.data_ptr(), scales.data_ptr(), tokens, ins, outs
+            out.data_ptr(), wide.data_ptr(), weight.data_ptr(), scales.data_ptr(), tokens, ins, outs
         )
         return out
 
@@ -119,7 +121,7 @@ class NativeKernels:
     def step(self, batch: Batch, kv_cache: KVCache) -> "NativeStep":
         return NativeStep(self, batch, kv_cache)
 
-    def layer(self, layer: Layer, kv_cache: KVCache) -> _Layer:
+    def layer(self, layer: "Layer", kv_cache: KVCache) -> _Layer:
         """What C has to know of it; the cache is the same at every step."""
         known = self._layers.get(layer.index)
         if known is None:
@@ -172,7 +174,7 @@ class NativeStep:
         self._functions.silu_and_mul(out.data_ptr(), gate_up.data_ptr(), rows, dim)
         return out
 
-    def attend(self, layer: Layer, qkv: Tensor) -> Tensor:
+    def attend(self, layer: "Layer", qkv: Tensor) -> Tensor:
         shape = self._kernels.shape
         tokens, heads, kv_heads, dim = qkv.shape[0], shape.num_heads, shape.num_kv_heads, shape.head_dim
         out = qkv.new_empty(tokens, heads * dim)

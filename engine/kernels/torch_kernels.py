@@ -1,5 +1,7 @@
 """The kernels in torch's own operators."""
 
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -8,7 +10,9 @@ from engine.attention import PagedAttention, Scoring
 from engine.batch import Batch
 from engine.kernels import AttentionShape
 from engine.kv_cache import KVCache
-from engine.models.decoder import Layer
+
+if TYPE_CHECKING:
+    from engine.models.decoder import Layer
 
 
 class TorchKernels:
@@ -36,7 +40,7 @@ class TorchStep:
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate).mul_(up)
 
-    def attend(self, layer: Layer, qkv: Tensor) -> Tensor:
+    def attend(self, layer: "Layer", qkv: Tensor) -> Tensor:
         shape = self._shape
         heads, kv_heads = shape.num_heads, shape.num_kv_heads
         qkv = qkv.view(qkv.shape[0], heads + 2 * kv_heads, shape.head_dim)

@@ -1,0 +1,158 @@
+"""What a step of the in-process engine costs, beside transformers' `generate` on the same weights.
+
+    python -m benchmarks.engine [--shape tiny] [--batches 1,4,16] [--threads 1] [--dtype bfloat16]
+
+CPU time of one decode step, from the difference between long outputs and short ones, and prompt tokens
+prefilled a second. Weights are random, in the shape of a Qwen3 of 19M parameters (tiny) or of Qwen3-0.6B
+(small): what they say is noise, what they cost is not. All take turns within one run; medians.
+"""
+
+import argparse
+import random
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, Qwen3Config
+
+from engine.config import EngineConfig
+from engine.core import EngineCore
+from engine.demo import MODEL_DIR
+from engine.input_processor import InputProcessor
+from engine.model_runner import ModelRunner
+from engine.protocol import GenerationRequest, SamplingParams
+from engine.tokenizer import LocalTokenizer
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "tiny": {
+        "vocab_size": 8192,
+        "hidden_size": 384,
+        "intermediate_size": 1024,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+        "tie_word_embeddings": False,
+    },
+    "small": {
+        "vocab_size": 151936,
+        "hidden_size": 1024,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "tie_word_embeddings": True,
+    },
+}
+PROMPT = 64
+LONG_PROMPT = 512
+
+Generate = Callable[[list[list[int]], int], None]
+"""Continues each prompt by so many tokens."""
+
+
+def make_model(shape: str, dtype: str, folder: Path) -> None:
+    torch.manual_seed(0)
+    config = Qwen3Config(**SHAPES[shape], max_position_embeddings=4096, eos_token_id=None)
+    AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype)).save_pretrained(folder)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(MODEL_DIR / file, folder)
+
+
+def weir(folder: Path, **settings: Any) -> Generate:
+    config = EngineConfig(model=str(folder), max_num_seqs=64, kv_cache_memory=2**30, **settings)
+    tokenizer, runner = LocalTokenizer.load(config.model), ModelRunner.load(config)
+    core = EngineCore(runner, tokenizer, config)
+    processor = InputProcessor(tokenizer, runner.max_model_len, runner.vocab_size, runner.eos_token_ids)
+
+    def generate(prompts: list[list[int]], max_tokens: int) -> None:
+        sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
+        for prompt in prompts:
+            names = {"request_id": "r", "model": "m", "endpoint": "completions"}
+            request = GenerationRequest(**names, prompts=(tuple(prompt),), sampling=sampling)
+            core.add(processor.process(request))
+        while core.has_work:
+            core.step()
+
+    return generate
+
+
+def transformers_generate(folder: Path) -> Generate:
+    model = AutoModelForCausalLM.from_pretrained(folder)
+
+    def generate(prompts: list[list[int]], max_tokens: int) -> None:
+        ids = torch.tensor(prompts)
+        options = {"min_new_tokens": max_tokens, "max_new_tokens": max_tokens, "do_sample": False}
+        model.generate(ids, attention_mask=torch.ones_like(ids), eos_token_id=None, pad_token_id=0, **options)
+
+    return generate
+
+
+def seconds(generate: Generate, prompts: list[list[int]], max_tokens: int) -> float:
+    """Of the CPU, on all threads."""
+    begin = time.process_time()
+    generate(prompts, max_tokens)
+    return time.process_time() - begin
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--shape", choices=SHAPES, default="tiny")
+    parser.add_argument("--batches", default="1,4,16")
+    parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    rng = random.Random(0)
+
+    def random_prompts(number: int, length: int) -> list[list[int]]:
+        return [[rng.randrange(300, 2000) for _ in range(length)] for _ in range(number)]
+
+    with tempfile.TemporaryDirectory() as folder:
+        make_model(options.shape, options.dtype, Path(folder))
+        engines = {
+            "transformers generate": transformers_generate(Path(folder)),
+            "weir": weir(Path(folder)),
+            "weir, int8": weir(Path(folder), quantization="int8"),
+            "weir, torch's operators": weir(Path(folder), cpu_kernels="torch"),
+            "weir, transformers' code": weir(Path(folder), model_impl="transformers"),
+        }
+        print(
+            f"{options.shape}, {options.dtype}, {options.threads} thread(s): CPU ms a decode step (x faster)"
+        )
+        for batch in map(int, options.batches.split(",")):
+            steps: dict[str, list[float]] = {name: [] for name in engines}
+            for generate in engines.values():
+                generate(random_prompts(batch, PROMPT), 4)
+            for _ in range(options.repeats):
+                for name, generate in engines.items():
+                    short = seconds(generate, random_prompts(batch, PROMPT), 1)
+                    long = seconds(generate, random_prompts(batch, PROMPT), options.tokens)
+                    steps[name].append(1e3 * (long - short) / (options.tokens - 1))
+            report(f"batch {batch}", steps)
+        prefills: dict[str, list[float]] = {name: [] for name in engines}
+        for _ in range(options.repeats):
+            for name, generate in engines.items():
+                prefills[name].append(1e3 * seconds(generate, random_prompts(1, LONG_PROMPT), 1))
+        report(f"prefill of {LONG_PROMPT}", prefills)
+
+
+def report(what: str, times: dict[str, list[float]]) -> None:
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    first = next(iter(medians.values()))
+    row = "   ".join(f"{name} {value:.2f} ({first / value:.2f})" for name, value in medians.items())
+    print(f"  {what}: {row}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
