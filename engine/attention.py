@@ -44,7 +44,7 @@ class PagedAttention:
         out = query.new_empty(*query.shape[:2], value.shape[2])
         if n := self.batch.num_singles:
             k, v = self.kv_cache.gather(layer, self.batch.block_tables)
-            seen = self.batch.single_mask(k.shape[1], scoring.sliding_window)
+            seen = self.batch.single_mask(k.shape[2], scoring.sliding_window)
             out[:n] = _attend(query[:n, None], k, v, seen, scoring)[:, 0]
         self.attend_chunks(layer, query, key, value, scoring, out)
         return out
@@ -57,9 +57,9 @@ class PagedAttention:
             tokens = slice(chunk.start, chunk.end)
             if chunk.num_context:
                 num_keys = chunk.num_context + chunk.end - chunk.start
-                k, v = (t[:, :num_keys] for t in self.kv_cache.gather(layer, chunk.block_table))
+                k, v = (t[:, :, :num_keys] for t in self.kv_cache.gather(layer, chunk.block_table))
             else:
-                k, v = key[None, tokens], value[None, tokens]
+                k, v = key[None, tokens].transpose(1, 2), value[None, tokens].transpose(1, 2)
             mask = self.batch.chunk_mask(chunk, scoring.sliding_window)
             out[tokens] = _attend(query[None, tokens], k, v, mask, scoring)[0]
 
@@ -71,10 +71,10 @@ def _attend(
     mask: Tensor | None,
     scoring: Scoring,
 ) -> Tensor:
-    # query [rows, queries, heads, dim]; key and value [rows, keys, kv_heads, dim]; gives what query is like.
+    # query [rows, queries, heads, dim]; key and value [rows, kv_heads, keys, dim]; gives what query is like.
     # A mask of None is the causal one.
     scaling, softcap, sinks = scoring.scaling, scoring.softcap, scoring.s_aux
-    query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+    query = query.transpose(1, 2)
     rows, heads, queries, _ = query.shape
     kv_heads = key.shape[1]
     plain = softcap is None and sinks is None

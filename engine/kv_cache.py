@@ -20,9 +20,10 @@ class LayerShape(NamedTuple):
 
 
 class KVCache:
-    """For each layer, keys `[num_blocks, block_size, num_kv_heads, key_dim]`, and values alike.
+    """For each layer, keys `[num_blocks, num_kv_heads, block_size, key_dim]`, and values alike.
 
-    A token's slot is `block * block_size + offset`.
+    A head's part of a block lies in one piece, which is what attention reads one after the other. A token's
+    slot is `block * block_size + offset`.
     """
 
     def __init__(
@@ -36,22 +37,25 @@ class KVCache:
     ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
-        blocks = (num_blocks, block_size)
         self.keys = {
-            i: _zeros((*blocks, s.num_kv_heads, s.key_dim), dtype, device) for i, s in layers.items()
+            i: _zeros((num_blocks, s.num_kv_heads, block_size, s.key_dim), dtype, device)
+            for i, s in layers.items()
         }
         self.values = {
-            i: _zeros((*blocks, s.num_kv_heads, s.value_dim), dtype, device) for i, s in layers.items()
+            i: _zeros((num_blocks, s.num_kv_heads, block_size, s.value_dim), dtype, device)
+            for i, s in layers.items()
         }
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         """Keep the tokens' `keys` and `values`, each `[tokens, num_kv_heads, dim]`, at `slots` `[tokens]`."""
+        blocks, offsets = slots // self.block_size, slots % self.block_size
         for pool, tokens in ((self.keys[layer], keys), (self.values[layer], values)):
-            pool.flatten(0, 1).index_copy_(0, slots, tokens.to(pool.dtype))
+            pool.transpose(1, 2)[blocks, offsets] = tokens.to(pool.dtype)
 
     def gather(self, layer: int, block_tables: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of whole blocks: of `[rows, blocks]`, `[rows, blocks * block_size, heads, dim]`."""
-        return self.keys[layer][block_tables].flatten(1, 2), self.values[layer][block_tables].flatten(1, 2)
+        """Keys and values of whole blocks: of `[rows, blocks]`, `[rows, heads, blocks * block_size, dim]`."""
+        keys, values = self.keys[layer][block_tables], self.values[layer][block_tables]
+        return keys.transpose(1, 2).flatten(2, 3), values.transpose(1, 2).flatten(2, 3)
 
 
 def free_memory(device: torch.device) -> int:

@@ -75,7 +75,7 @@ typedef struct {
 
 typedef struct {
     const scalar *q_norm, *k_norm; /* [head_dim], or NULL */
-    scalar *keys, *values;         /* [blocks, block_size, num_kv_heads, head_dim] */
+    scalar *keys, *values;         /* [blocks, num_kv_heads, block_size, head_dim] */
     int64_t window;                /* tokens seen, itself included; 0: all before it */
 } Layer;
 
@@ -133,25 +133,25 @@ static void rotate(scalar *x, const float *rope, int64_t dim) {
     }
 }
 
+/* Where a head's part of a token's keys begins. */
+static inline int64_t place(const Shape *s, const int64_t *table, int64_t position, int64_t kv_head) {
+    int64_t block = table[position / s->block_size] * s->num_kv_heads + kv_head;
+    return (block * s->block_size + position % s->block_size) * s->head_dim;
+}
+
 static void prepare_token(const Shape *s, const Layer *layer, scalar *qkv, int64_t position, int64_t slot) {
-    int64_t dim = s->head_dim, width = s->num_kv_heads * dim;
+    int64_t dim = s->head_dim, width = s->num_kv_heads * dim, block = slot / s->block_size;
     scalar *key = qkv + s->num_heads * dim, *value = key + width;
     for (scalar *head = qkv; head < value; head += dim) {
         const scalar *norm = head < key ? layer->q_norm : layer->k_norm;
         if (norm) norm_row(head, head, norm, dim, s->eps);
         rotate(head, s->rope + position * dim, dim);
     }
-    memcpy(layer->keys + slot * width, key, width * sizeof(scalar));
-    memcpy(layer->values + slot * width, value, width * sizeof(scalar));
-}
-
-static inline int64_t place(const Shape *s, const int64_t *table, int64_t position) {
-    return table[position / s->block_size] * s->block_size + position % s->block_size;
-}
-
-/* Keys and values of one head lie far apart: the processor does not guess which come next. */
-static inline void fetch(const scalar *x, int64_t dim) {
-    for (int64_t i = 0; i < dim; i += 64 / sizeof(scalar)) __builtin_prefetch(x + i);
+    for (int64_t h = 0; h < s->num_kv_heads; h++) {
+        int64_t to = place(s, &block, slot % s->block_size, h);
+        memcpy(layer->keys + to, key + h * dim, dim * sizeof(scalar));
+        memcpy(layer->values + to, value + h * dim, dim * sizeof(scalar));
+    }
 }
 
 static inline void widen(vec *to, const scalar *from, int64_t dim) {
@@ -170,7 +170,7 @@ static inline __attribute__((always_inline)) void attend_head(const Shape *s, co
                                                               const int64_t *table, int64_t position,
                                                               int64_t kv_head, const int64_t dim) {
     const int64_t vecs = (dim + LANES - 1) / LANES;
-    int64_t group = s->num_heads / s->num_kv_heads, width = s->num_kv_heads * dim;
+    int64_t group = s->num_heads / s->num_kv_heads;
     int64_t first = layer->window && position >= layer->window ? position - layer->window + 1 : 0;
     vec query[MAX_GROUP * MAX_VECS], sum[MAX_GROUP * MAX_VECS], tile[TILE * MAX_VECS];
     float max[MAX_GROUP], total[MAX_GROUP], scale = 1.0f / sqrtf((float)dim);
@@ -187,10 +187,7 @@ static inline __attribute__((always_inline)) void attend_head(const Shape *s, co
         int64_t count = position + 1 - begin < TILE ? position + 1 - begin : TILE, offset[TILE];
         float weight[MAX_GROUP][TILE];
         for (int64_t t = 0; t < count; t++) {
-            offset[t] = place(s, table, begin + t) * width + kv_head * dim;
-            fetch(layer->values + offset[t], dim);
-            if (begin + t + TILE <= position)
-                fetch(layer->keys + place(s, table, begin + t + TILE) * width + kv_head * dim, dim);
+            offset[t] = place(s, table, begin + t, kv_head);
             widen(tile + t * vecs, layer->keys + offset[t], dim);
         }
         for (int64_t g = 0; g < group; g++) {

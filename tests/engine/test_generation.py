@@ -37,7 +37,10 @@ def cramped_core(tiny_core: Callable[..., Any], family: str, **settings: Any) ->
     cache = tiny_core(family).core.runner.kv_cache
     pools = [*cache.keys.values(), *cache.values.values()]
     return tiny_core(
-        family, **CRAMPED, **settings, kv_cache_memory=sum(pool[0, 0].nbytes for pool in pools) * 72
+        family,
+        **CRAMPED,
+        **settings,
+        kv_cache_memory=sum(pool[0].nbytes for pool in pools) // cache.block_size * 72,
     )
 
 
