@@ -46,13 +46,6 @@ class PagedAttention:
             k, v = self.kv_cache.gather(layer, self.batch.block_tables)
             seen = self.batch.single_mask(k.shape[2], scoring.sliding_window)
             out[:n] = _attend(query[:n, None], k, v, seen, scoring)[:, 0]
-        self.attend_chunks(layer, query, key, value, scoring, out)
-        return out
-
-    def attend_chunks(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring, out: Tensor
-    ) -> None:
-        """Fill in the chunks' rows of `out`; the keys and values were kept before."""
         for chunk in self.batch.chunks:
             tokens = slice(chunk.start, chunk.end)
             if chunk.num_context:
@@ -62,6 +55,7 @@ class PagedAttention:
                 k, v = key[None, tokens].transpose(1, 2), value[None, tokens].transpose(1, 2)
             mask = self.batch.chunk_mask(chunk, scoring.sliding_window)
             out[tokens] = _attend(query[None, tokens], k, v, mask, scoring)[0]
+        return out
 
 
 def _attend(

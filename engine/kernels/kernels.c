@@ -16,6 +16,7 @@
 #define TILE 32       /* keys weighed together */
 #define LANES 16      /* floats of a vector: one register where the processor has such, several where not */
 #define STRIP 4       /* vectors of a sum kept in registers */
+#define BAND 64       /* rows of a chunk, queries of tokens and heads, that share a tile */
 #define INT8_ROWS 4   /* outputs and tokens computed together: one register for each pair of them */
 #define INT8_TOKENS 4
 #define MAX_VECS (MAX_DIM / LANES)
@@ -80,8 +81,14 @@ typedef struct {
 } Layer;
 
 typedef struct {
-    int64_t num_tokens, num_singles, table_width;
+    int64_t start, end; /* of its tokens in the flat row */
+    const int64_t *block_table;
+} Chunk;
+
+typedef struct {
+    int64_t num_tokens, num_singles, num_chunks, table_width;
     const int64_t *positions, *slots, *block_tables;
+    const Chunk *chunks;
 } Step;
 
 /* exp(x) for x <= 0, to 2 units in the last place: 2^n * 2^f, the fraction by a polynomial. */
@@ -233,9 +240,101 @@ static void attend_token(const Shape *s, const Layer *layer, const scalar *queri
     }
 }
 
+/* The same for up to BAND rows of a chunk, which are consecutive tokens with the query heads of one key head:
+   a tile of keys, turned so that one register holds a dimension of LANES keys, serves them all. */
+static inline __attribute__((always_inline)) void attend_band(const Shape *s, const Layer *layer,
+                                                              const scalar *qkv, scalar *out,
+                                                              const int64_t *table, int64_t position,
+                                                              int64_t tokens, int64_t kv_head, const int64_t dim) {
+    const int64_t vecs = (dim + LANES - 1) / LANES, keys = TILE / LANES;
+    int64_t group = s->num_heads / s->num_kv_heads, rows = tokens * group;
+    int64_t stride = (s->num_heads + 2 * s->num_kv_heads) * dim;
+    int64_t first = layer->window && position >= layer->window ? position - layer->window + 1 : 0;
+    vec query[BAND * MAX_VECS], sum[BAND * MAX_VECS], tile[TILE * MAX_VECS], turned[MAX_DIM * TILE / LANES];
+    vec weight[BAND * TILE / LANES];
+    float max[BAND], total[BAND], scale = 1.0f / sqrtf((float)dim);
+    for (int64_t row = 0; row < rows; row++) {
+        widen(query + row * vecs, qkv + row / group * stride + (kv_head * group + row % group) * dim, dim);
+        max[row] = -INFINITY;
+        total[row] = 0;
+        for (int64_t i = 0; i < vecs; i++) {
+            query[row * vecs + i] *= scale;
+            sum[row * vecs + i] = (vec){0};
+        }
+    }
+    for (int64_t begin = first; begin < position + tokens; begin += TILE) {
+        int64_t count = position + tokens - begin < TILE ? position + tokens - begin : TILE;
+        for (int64_t t = 0; t < count; t++)
+            widen(tile + t * vecs, layer->keys + place(s, table, begin + t, kv_head), dim);
+        for (int64_t i = 0; i < dim; i++)
+            for (int64_t t = 0; t < TILE; t++)
+                ((float *)turned)[i * TILE + t] = t < count ? ((const float *)tile)[t * vecs * LANES + i] : 0;
+        for (int64_t row = 0; row < rows; row += STRIP) {
+            vec dot[STRIP][TILE / LANES] = {0};
+            const float *from = (const float *)(query + row * vecs);
+            for (int64_t i = 0; i < dim; i++)
+                for (int64_t r = 0; r < STRIP; r++)
+                    for (int64_t k = 0; k < keys; k++)
+                        dot[r][k] += from[r * vecs * LANES + i] * turned[i * keys + k];
+            memcpy(weight + row * keys, dot, sizeof(dot));
+        }
+        for (int64_t t = 0; t < count; t++)
+            widen(tile + t * vecs, layer->values + place(s, table, begin + t, kv_head), dim);
+        for (int64_t row = 0; row < rows; row++) {
+            float *w = (float *)(weight + row * keys), top = max[row], part = 0;
+            int64_t last = position + row / group - begin; /* of the tile's keys that it may see */
+            int64_t from = layer->window ? last - layer->window + 1 : 0;
+            for (int64_t t = 0; t < TILE; t++) {
+                w[t] = t <= last && t >= from && t < count ? w[t] : -INFINITY;
+                top = w[t] > top ? w[t] : top;
+            }
+            if (top == -INFINITY) {
+                memset(w, 0, TILE * sizeof(float));
+                continue;
+            }
+            float rescale = exp_negative(max[row] - top);
+            max[row] = top;
+            for (int64_t t = 0; t < TILE; t++) {
+                w[t] = exp_negative(w[t] - top);
+                part += w[t];
+            }
+            total[row] = total[row] * rescale + part;
+            for (int64_t i = 0; i < vecs; i++) sum[row * vecs + i] *= rescale;
+        }
+        for (int64_t row = 0; row < rows; row += STRIP)
+            for (int64_t i = 0; i < vecs; i += STRIP) {
+                int64_t end = vecs - i < STRIP ? vecs - i : STRIP;
+                vec part[STRIP][STRIP];
+                const float *w = (const float *)(weight + row * keys);
+                for (int64_t r = 0; r < STRIP; r++)
+                    for (int64_t k = 0; k < end; k++) part[r][k] = sum[(row + r) * vecs + i + k];
+                for (int64_t t = 0; t < count; t++)
+                    for (int64_t r = 0; r < STRIP; r++)
+                        for (int64_t k = 0; k < end; k++)
+                            part[r][k] += w[r * TILE + t] * tile[t * vecs + i + k];
+                for (int64_t r = 0; r < STRIP; r++)
+                    for (int64_t k = 0; k < end; k++) sum[(row + r) * vecs + i + k] = part[r][k];
+            }
+    }
+    for (int64_t row = 0; row < rows; row++) {
+        const float *from = (const float *)(sum + row * vecs), share = 1.0f / total[row];
+        scalar *to = out + (row / group * s->num_heads + kv_head * group + row % group) * dim;
+        for (int64_t i = 0; i < dim; i++) to[i] = store(from[i] * share);
+    }
+}
+
+static void attend_tokens(const Shape *s, const Layer *layer, const scalar *qkv, scalar *out,
+                          const int64_t *table, int64_t position, int64_t tokens, int64_t kv_head) {
+    switch (s->head_dim) {
+    case 64: attend_band(s, layer, qkv, out, table, position, tokens, kv_head, 64); break;
+    case 128: attend_band(s, layer, qkv, out, table, position, tokens, kv_head, 128); break;
+    default: attend_band(s, layer, qkv, out, table, position, tokens, kv_head, s->head_dim);
+    }
+}
+
 void attend(const Shape *s, const Layer *layer, const Step *step, scalar *qkv, scalar *out) {
     int64_t dim = s->head_dim, heads = s->num_heads, kv_heads = s->num_kv_heads, group = heads / kv_heads;
-    int64_t stride = (heads + 2 * kv_heads) * dim, num_keys = 0;
+    int64_t stride = (heads + 2 * kv_heads) * dim, num_keys = 0, band = BAND / group;
     for (int64_t i = 0; i < step->num_singles; i++) num_keys += step->positions[i] + 1;
 #pragma omp parallel for if (step->num_tokens * stride > WORTH_THREADS)
     for (int64_t i = 0; i < step->num_tokens; i++)
@@ -245,6 +344,14 @@ void attend(const Shape *s, const Layer *layer, const Step *step, scalar *qkv, s
         for (int64_t h = 0; h < kv_heads; h++)
             attend_token(s, layer, qkv + i * stride + h * group * dim, out + (i * heads + h * group) * dim,
                          step->block_tables + i * step->table_width, step->positions[i], h);
+    for (const Chunk *chunk = step->chunks; chunk < step->chunks + step->num_chunks; chunk++)
+#pragma omp parallel for collapse(2) schedule(dynamic)
+        for (int64_t i = chunk->start; i < chunk->end; i += band)
+            for (int64_t h = 0; h < kv_heads; h++) {
+                int64_t tokens = chunk->end - i < band ? chunk->end - i : band;
+                attend_tokens(s, layer, qkv + i * stride, out + i * heads * dim, chunk->block_table,
+                              step->positions[i], tokens, h);
+            }
 }
 
 /* A tile of products, whose sums all stay in registers. `ins` of each row and token lie one after the other. */

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from engine.attention import PagedAttention, Scoring
 from engine.batch import Batch
 from engine.kernels import AttentionShape
 from engine.kv_cache import KVCache
@@ -63,10 +62,14 @@ class _Layer(ctypes.Structure):
     )
 
 
+class _Chunk(ctypes.Structure):
+    _fields_ = (("start", c_int64), ("end", c_int64), ("block_table", c_void_p))
+
+
 class _Step(ctypes.Structure):
     _fields_ = (
-        *((name, c_int64) for name in ("num_tokens", "num_singles", "table_width")),
-        *((name, c_void_p) for name in ("positions", "slots", "block_tables")),
+        *((name, c_int64) for name in ("num_tokens", "num_singles", "num_chunks", "table_width")),
+        *((name, c_void_p) for name in ("positions", "slots", "block_tables", "chunks")),
     )
 
 
@@ -143,7 +146,6 @@ class NativeStep:
         self._kernels = kernels
         self._functions: Any = kernels.library.functions
         self._kv_cache = kv_cache
-        self._batch = batch
         self._shape = _Shape(
             shape.num_heads,
             shape.num_kv_heads,
@@ -152,13 +154,18 @@ class NativeStep:
             shape.rms_norm_eps,
             shape.rope_table.data_ptr(),
         )
+        self._chunks = (_Chunk * len(batch.chunks))(
+            *((c.start, c.end, c.block_table.data_ptr()) for c in batch.chunks)
+        )
         self._step = _Step(
             batch.token_ids.shape[0],
             batch.num_singles,
+            len(batch.chunks),
             batch.block_tables.shape[1],
             batch.positions.data_ptr(),
             batch.slots.data_ptr(),
             batch.block_tables.data_ptr(),
+            ctypes.addressof(self._chunks),
         )
 
     def rms_norm(self, x: Tensor, weight: Tensor) -> Tensor:
@@ -176,8 +183,7 @@ class NativeStep:
 
     def attend(self, layer: "Layer", qkv: Tensor) -> Tensor:
         shape = self._kernels.shape
-        tokens, heads, kv_heads, dim = qkv.shape[0], shape.num_heads, shape.num_kv_heads, shape.head_dim
-        out = qkv.new_empty(tokens, heads * dim)
+        out = qkv.new_empty(qkv.shape[0], shape.num_heads * shape.head_dim)
         self._functions.attend(
             ctypes.byref(self._shape),
             ctypes.byref(self._kernels.layer(layer, self._kv_cache)),
@@ -185,11 +191,6 @@ class NativeStep:
             qkv.data_ptr(),
             out.data_ptr(),
         )
-        if self._batch.chunks:
-            query, key, value = torch.split(qkv.view(tokens, -1, dim), [heads, kv_heads, kv_heads], dim=1)
-            scoring = Scoring(sliding_window=layer.window)
-            attention = PagedAttention(self._kv_cache, self._batch)
-            attention.attend_chunks(layer.index, query, key, value, scoring, out.view(tokens, heads, dim))
         return out
 
 
