@@ -155,7 +155,7 @@ class NativeStep:
             shape.rope_table.data_ptr(),
         )
         self._chunks = (_Chunk * len(batch.chunks))(
-            *((c.start, c.end, c.block_table.data_ptr()) for c in batch.chunks)
+            *(_Chunk(c.start, c.end, c.block_table.data_ptr()) for c in batch.chunks)
         )
         self._step = _Step(
             batch.token_ids.shape[0],
