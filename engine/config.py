@@ -38,7 +38,7 @@ class EngineConfig:
     """Tokens whose keys and values share one block of the cache."""
     kv_cache_memory: int | None = None
     """Bytes for keys and values. None: enough for `max_num_seqs` sequences of `max_model_len`, but at most a
-    quarter of the device's free memory."""
+    quarter of the device's free memory (on the CPU, of what a container's limit leaves)."""
     max_queue_len: int = 1024
     """Outputs that may wait for their turn; a request that finds this many waiting gets `QueueFullError`."""
     logprobs_mode: LogprobsMode = "raw_logprobs"

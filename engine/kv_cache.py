@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engine import cgroup
+
 
 class LayerShape(NamedTuple):
     """What one attention layer keeps of a token."""
@@ -59,13 +61,15 @@ class KVCache:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that the device could still give; on a CPU that does not tell, 4 GiB."""
+    """Bytes that the device could still give, and a container's limits let it; on a CPU that does not tell,
+    4 GiB."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     meminfo = Path("/proc/meminfo")
     lines = meminfo.read_text().splitlines() if meminfo.exists() else []
     available = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    return available[0] if available else 4 * 2**30
+    limited = cgroup.free_memory()
+    return min([*available, *([] if limited is None else [limited])], default=4 * 2**30)
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
