@@ -8,6 +8,7 @@ Device = Literal["auto", "cpu", "cuda"]
 ModelImpl = Literal["auto", "weir", "transformers"]
 Quantization = Literal["int8"]
 CpuKernels = Literal["auto", "native", "torch"]
+SchedulingPolicy = Literal["fcfs", "priority"]
 LogprobsMode = Literal["raw_logprobs", "processed_logprobs"]
 
 
@@ -34,8 +35,15 @@ class EngineConfig:
     """Sequences that run at once."""
     max_num_batched_tokens: int = 2048
     """Tokens computed in one step; a longer prompt is prefilled in chunks of at most this."""
+    max_num_prefill_tokens: int | None = None
+    """Prompt tokens computed in one step beside sequences that decode. None: as many as let it take up to
+    twice as long as without them, which the engine learns (`engine.step_budget`)."""
+    scheduling_policy: SchedulingPolicy = "fcfs"
+    """Who is next: by arrival (a request with a priority is refused), or by priority and then by arrival."""
     block_size: int = 16
     """Tokens whose keys and values share one block of the cache."""
+    enable_prefix_caching: bool = True
+    """Whether a prompt that begins as an earlier text did takes that text's blocks."""
     kv_cache_memory: int | None = None
     """Bytes for keys and values. None: enough for `max_num_seqs` sequences of `max_model_len`, but at most a
     quarter of the device's free memory (on the CPU, of what a container's limit leaves)."""
@@ -50,7 +58,14 @@ class EngineConfig:
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "num_threads"):
+        for name in (
+            "max_model_len",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "max_num_prefill_tokens",
+            "block_size",
+            "num_threads",
+        ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}.")

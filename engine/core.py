@@ -1,6 +1,7 @@
 """The engine's loop body. One thread owns an `EngineCore`, and torch with it; all of it is synchronous."""
 
 import logging
+import time
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from itertools import chain, repeat
@@ -14,6 +15,7 @@ from engine.protocol import Channel, Delta, EngineError, EngineStats, Token, Top
 from engine.sampler import SampledToken, Sampler, logprobs_of
 from engine.scheduler import ScheduledSequence, Scheduler
 from engine.sequence import Logprobs, Sequence, SequenceGroup
+from engine.step_budget import StepBudget
 from engine.tokenizer import LocalTokenizer
 
 logger = logging.getLogger("weir.engine")
@@ -30,10 +32,12 @@ class EngineCore:
         self.tokenizer = tokenizer
         self.sampler = Sampler(runner.device, logprobs_mode=config.logprobs_mode, seed=config.seed)
         self.block_manager = BlockManager(runner.kv_cache.num_blocks, config.block_size)
+        self.step_budget = StepBudget(config.max_num_prefill_tokens)
         self.scheduler = Scheduler(
             self.block_manager,
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
+            step_budget=self.step_budget,
         )
         self._prompt_tokens_total = 0
         self._generation_tokens_total = 0
@@ -60,8 +64,18 @@ class EngineCore:
 
     def step(self) -> list[Output]:
         """Schedule, run, sample, update. What fails a request is an `Output`; what is raised is fatal."""
-        self._steps_total += 1
+        started = time.perf_counter()
         scheduled = self.scheduler.schedule()
+        if not scheduled:  # the last to need blocks gave up its own: there are some now
+            return []
+        num_decodes = sum(s.is_decode for s in scheduled)
+        num_tokens = sum(s.end - s.start for s in scheduled)
+        outputs = self._run(scheduled)
+        self._steps_total += 1
+        self.step_budget.observe(num_decodes, num_tokens - num_decodes, time.perf_counter() - started)
+        return outputs
+
+    def _run(self, scheduled: list[ScheduledSequence]) -> list[Output]:
         try:
             logits, prompt_logits = self.runner.run(scheduled)
             sampled = self.sample(logits, [s.sequence for s in scheduled if s.is_sampled])
@@ -112,7 +126,7 @@ class EngineCore:
         failed: dict[SequenceGroup, None] = {}
         for s in scheduled:
             seq = s.sequence
-            seq.num_computed_tokens = s.end
+            self.scheduler.update(s)
             if seq.num_uncomputed_tokens:
                 continue
             try:
@@ -132,6 +146,9 @@ class EngineCore:
             generation_tokens_total=self._generation_tokens_total,
             aborted_total=self._aborted_total,
             steps_total=self._steps_total,
+            preemptions_total=self.scheduler.num_preempted,
+            prefix_cache_queries_total=self.scheduler.num_cache_queries,
+            prefix_cache_hits_total=self.scheduler.num_cache_hits,
             kv_blocks_used=self.block_manager.num_used,
             kv_blocks=self.block_manager.num_blocks,
         )

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.alignment import align_tokens
+from engine.block_hash import root_hash, unique_root
+from engine.config import SchedulingPolicy
 from engine.detokenizer import Detokenizer, TextStream
 from engine.protocol import GenerationRequest, Prompt, RequestError, SamplingParams, Token
 from engine.sequence import Sequence, SequenceGroup
@@ -22,6 +24,8 @@ class InputProcessor:
     max_model_len: int
     vocab_size: int
     eos_token_ids: frozenset[int]
+    enable_prefix_caching: bool = True
+    scheduling_policy: SchedulingPolicy = "fcfs"
 
     def process(self, request: GenerationRequest) -> SequenceGroup:
         """The request's sequences, ready to be scheduled. Raises `RequestError`.
@@ -30,7 +34,12 @@ class InputProcessor:
         """
         check_extra(request)
         self._check_sampling(request)
-        group = SequenceGroup(request)
+        if request.priority and self.scheduling_policy != "priority":
+            raise RequestError(
+                "priority: this engine serves by arrival (its scheduling_policy is fcfs).", param="priority"
+            )
+        root = root_hash(request.cache_salt) if self.enable_prefix_caching else unique_root()
+        group = SequenceGroup(request, root_hash=root)
         if request.is_chat:
             template_kwargs = request.extra.get("chat_template_kwargs")
             if not isinstance(template_kwargs, Mapping | None):

@@ -68,6 +68,10 @@ class GenerationRequest:
     """Begin each output with its prompt, as an `echo` channel (with logprobs, if `sampling.logprobs`)."""
     return_token_ids: bool = False
     """The caller wants token ids. An engine that has them gives them anyway; an upstream must be asked."""
+    cache_salt: str | None = field(default=None, repr=False)
+    """Prompts share what the engine has cached only with requests of the same salt, or of none."""
+    priority: int = 0
+    """Lower is served earlier, by an engine that schedules by priority."""
     stream: bool = False
     """How the caller wants the answer. It never changes what an engine yields."""
     hooks: tuple[str, ...] = ()
@@ -147,6 +151,7 @@ class Usage:
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
+    """Prompt tokens that needed not be computed, since an earlier prompt or output began alike."""
     reasoning_tokens: int = 0
 
 
@@ -198,7 +203,12 @@ class EngineStats:
     generation_tokens_total: int = 0
     aborted_total: int = 0
     steps_total: int = 0
+    preemptions_total: int = 0
+    prefix_cache_queries_total: int = 0
+    """Prompt tokens that were looked for in the cache; `hits` were found there."""
+    prefix_cache_hits_total: int = 0
     kv_blocks_used: int = 0
+    """In use; what is only cached does not count."""
     kv_blocks: int = 0
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from engine.block_hash import root_hash
 from engine.protocol import FinishReason, GenerationRequest, Usage
 
 if TYPE_CHECKING:
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from engine.detokenizer import Detokenizer
     from engine.protocol import SamplingParams
     from engine.sampler import TokenCounts
+
+
+Rank = tuple[int, int, int]
+"""Priority, turn, arrival."""
 
 
 class Logprobs(NamedTuple):
@@ -50,6 +55,12 @@ class Sequence:
     """Leading tokens whose keys and values are in the cache. Preemption sets it back to 0."""
     block_table: list[int] = field(default_factory=list)
     """The cache's blocks that hold them; grown and emptied by the `BlockManager`."""
+    block_hashes: list[bytes] = field(default_factory=list)
+    """Of its first full blocks, as far as the `Scheduler` has needed them."""
+    rank: Rank = (0, 0, 0)
+    """Whose turn it is: the least goes first, the greatest is preempted first. Given by the `Scheduler`."""
+    has_run: bool = False
+    """Whether it was ever given blocks."""
     prompt_logprobs: list[Logprobs] = field(default_factory=list)
     """Of the prompt's second token, the third, and so on; filled while the prompt is prefilled."""
     generator: torch.Generator | None = None
@@ -63,6 +74,17 @@ class Sequence:
     @property
     def sampling(self) -> SamplingParams:
         return self.group.request.sampling
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the first of its prompt's outputs."""
+        return self.index % self.sampling.n == 0
+
+    @property
+    def followers(self) -> list[Sequence]:
+        """The other outputs of its prompt, if it is the first."""
+        last = self.index + self.sampling.n
+        return self.group.sequences[self.index + 1 : last] if self.is_first else []
 
     @property
     def num_tokens(self) -> int:
@@ -104,11 +126,17 @@ class SequenceGroup:
     """Each prompt counted once, whatever `n`."""
     num_output_tokens: int = 0
     """Of all its sequences. Counted, since every delta tells it."""
+    num_cached_tokens: int = 0
+    """Of its prompts, those that the cache held when their turn came. Filled by the `Scheduler`."""
+    root_hash: bytes = root_hash(None)
+    """Who may share its blocks: all with the same root."""
+    arrival: int | None = None
+    """How many requests came before it. Given by the `Scheduler`."""
     is_aborted: bool = False
 
     @property
     def usage(self) -> Usage:
-        return Usage(prompt_tokens=self.num_prompt_tokens, completion_tokens=self.num_output_tokens)
+        return Usage(self.num_prompt_tokens, self.num_output_tokens, self.num_cached_tokens)
 
     @property
     def is_finished(self) -> bool:

@@ -133,8 +133,15 @@ class ServeSettings(BaseSettings):
     )
     max_num_seqs: int = Field(64, ge=1, description="Sequences that run at the same time")
     max_num_batched_tokens: int = Field(2048, ge=1, description="Tokens in one step of the engine")
+    max_num_prefill_tokens: int | None = Field(
+        None, ge=1, description="Prompt tokens in a step that others decode in (default: learnt, see README)"
+    )
+    scheduling_policy: Literal["fcfs", "priority"] = Field(
+        "fcfs", description="Who is next: by arrival, or by the requests' priority and then by arrival"
+    )
     max_queue_len: int = Field(1024, ge=0, description="Outputs that may wait; what finds more gets 429")
     block_size: int = Field(16, ge=1, description="Tokens in a block of the key-value cache")
+    enable_prefix_caching: bool = Field(True, description="Compute once what prompts begin with in common")
     kv_cache_memory: int | None = Field(
         None, ge=1, description="Bytes for keys and values (default: enough, up to a quarter of free memory)"
     )

@@ -77,6 +77,15 @@ class _Counted(Collector):
             "weir_generation_tokens": ("Tokens generated.", stats.generation_tokens_total),
             "weir_requests_aborted": ("Requests whose work was cancelled.", stats.aborted_total),
             "weir_engine_steps": ("Steps of the engine.", stats.steps_total),
+            "weir_num_preemptions": ("Times that an output gave up its blocks.", stats.preemptions_total),
+            "weir_prefix_cache_queries": (
+                "Prompt tokens looked for in the cache.",
+                stats.prefix_cache_queries_total,
+            ),
+            "weir_prefix_cache_hits": (
+                "Prompt tokens found in the cache, and so not computed.",
+                stats.prefix_cache_hits_total,
+            ),
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(name, text, value=value)

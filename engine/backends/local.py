@@ -161,7 +161,14 @@ class LocalEngine:
         eos_token_ids = runner.eos_token_ids
         if tokenizer.eos_token_id is not None:
             eos_token_ids |= {tokenizer.eos_token_id}
-        processor = InputProcessor(tokenizer, runner.max_model_len, runner.vocab_size, eos_token_ids)
+        processor = InputProcessor(
+            tokenizer,
+            runner.max_model_len,
+            runner.vocab_size,
+            eos_token_ids,
+            enable_prefix_caching=config.enable_prefix_caching,
+            scheduling_policy=config.scheduling_policy,
+        )
         return EngineCore(runner, tokenizer, config), processor
 
     def _take_in(self, core: EngineCore) -> bool:

@@ -48,6 +48,10 @@ def request_body(request: GenerationRequest, model: str | None = None) -> dict[s
     body |= _tools(request)
     if request.user is not None:
         body["user"] = request.user
+    if request.cache_salt is not None:
+        body["cache_salt"] = request.cache_salt
+    if request.priority:
+        body["priority"] = request.priority
     if request.metadata:
         body["metadata"] = dict(request.metadata)
     return body

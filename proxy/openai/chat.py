@@ -75,6 +75,8 @@ class ChatRequest(GenerationFields):
             ),
             return_token_ids=self.wants_ids,
             given=frozenset(self.model_fields_set),
+            cache_salt=self.cache_salt,
+            priority=self.priority,
             stream=self.stream,
             hooks=tuple(dict.fromkeys(self.hooks)),
             user=self.user,

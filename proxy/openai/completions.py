@@ -46,6 +46,8 @@ class CompletionRequest(GenerationFields):
             echo=self.echo,
             return_token_ids=self.wants_ids or not self.detokenize,
             given=frozenset(self.model_fields_set),
+            cache_salt=self.cache_salt,
+            priority=self.priority,
             stream=self.stream,
             hooks=tuple(dict.fromkeys(self.hooks)),
             user=self.user,

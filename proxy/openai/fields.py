@@ -54,6 +54,10 @@ class GenerationFields(BaseModel):
     ignore_eos: bool = False
     return_token_ids: bool = Field(False, description="Give token ids with the text")
     return_tokens_as_token_ids: bool = Field(False, description="Name tokens `token_id:N` in logprobs")
+    cache_salt: str | None = Field(
+        None, min_length=1, description="Share cached prompts only with requests of the same salt"
+    )
+    priority: int = Field(0, description="Lower is served earlier, if the server schedules by priority")
     hooks: list[str] = Field([], description="Hooks to run beside the server's own, of those it allows")
     user: str | None = None
     metadata: dict[str, Any] = {}

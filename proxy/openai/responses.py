@@ -79,6 +79,8 @@ class ResponsesRequest(GenerationFields):
                 logprobs=self.top_logprobs if LOGPROBS in self.include else None,
             ),
             given=frozenset(self.model_fields_set),
+            cache_salt=self.cache_salt,
+            priority=self.priority,
             stream=self.stream,
             hooks=tuple(dict.fromkeys(self.hooks)),
             user=self.user,

@@ -62,8 +62,9 @@ def test_greedy_output_is_that_of_generate(
         groups.append(core.add(completion_request(tuple(prompt), max_tokens=28, ignore_eos=True)))
         for _ in range(3):
             core.step()
-            num_preempted += any(s.num_output_tokens for s in core.core.scheduler.waiting)
-    core.run()
+    while core.core.has_work:
+        core.step()
+        num_preempted += any(s.num_output_tokens for s in core.core.scheduler.waiting)
     assert is_cramped == bool(num_preempted)
     assert core.core.block_manager.num_used == 0
     for prompt, group in zip(prompts, groups, strict=True):

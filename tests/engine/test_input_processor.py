@@ -47,6 +47,8 @@ def processor(tiny_core: Callable[..., Any]) -> InputProcessor:
         ({"extra": {"logits_processors": ["a.b"]}}, "logits_processors"),
         ({"extra": {"use_beam_search": True}}, "use_beam_search"),
         ({"extra": {"best_of": 2}}, "best_of"),
+        ({"priority": 1}, "priority"),
+        ({"priority": -1}, "priority"),
         ({"extra": {"audio": {"voice": "x"}}}, "audio"),
         ({"extra": {"prompt_logprobs": 0}}, "prompt_logprobs"),
         ({"extra": {"chat_template": "{{ 1 }}"}}, "chat_template"),

@@ -186,6 +186,17 @@ async def test_the_queue_s_limit_is_kept(start_engine: Start, completion_request
     await streams[1].aclose()
 
 
+async def test_more_outputs_than_the_cache_holds_take_turns(start_engine: Start) -> None:
+    engine = await start_engine(kv_cache_memory=7 * 16 * 384)
+    assert engine.info.max_model_len == 7 * 16
+    with pytest.raises(RequestError, match="maximum context length is 112 tokens"):
+        await engine.complete((5,) * 100, n=8, max_tokens=13)
+    answers = await engine.complete((5,) * 80, n=8, max_tokens=32, ignore_eos=True)
+    assert [len(answer.ids) for answer in answers] == [32] * 8
+    assert len({tuple(answer.ids) for answer in answers}) == 1
+    assert engine.stats().preemptions_total
+
+
 async def test_request_errors_come_before_the_first_delta(engine: Any) -> None:
     with pytest.raises(RequestError, match="maximum context length"):
         await engine.complete("hello", max_tokens=1000)

@@ -91,3 +91,16 @@ async def test_a_batch_of_prompts_keeps_its_order(serve: Serve) -> None:
     front, _ = await in_front_of(serve, ScriptedEngine(each))
     _, body, _ = await front.post("/v1/completions", {"prompt": ["a", "b"], "n": 2})
     assert [choice["text"] for choice in body["choices"]] == ["out0", "out1", "out2", "out3"]
+
+
+@pytest.mark.parametrize("path", [CHATS, "/v1/completions", "/v1/responses"])
+async def test_salt_and_priority_come_through(serve: Serve, path: str) -> None:
+    engine = ScriptedEngine(hello)
+    front, _ = await in_front_of(serve, engine)
+    body = {"model": "m", "messages": CHAT["messages"], "prompt": "Hi", "input": "Hi"}
+    needed = {CHATS: "messages", "/v1/completions": "prompt", "/v1/responses": "input"}[path]
+    asked = {"model": "m", needed: body[needed]}
+    assert (await front.post(path, {**asked, "cache_salt": "tenant", "priority": -3}))[0] == 200
+    assert (await front.post(path, asked))[0] == 200
+    assert [(r.cache_salt, r.priority) for r in engine.requests] == [("tenant", -3), (None, 0)]
+    assert not any(r.extra.keys() & {"cache_salt", "priority"} for r in engine.requests)

@@ -1,0 +1,175 @@
+"""Any comings and goings: a sequence always reads back the keys and values of its own text, and all finish.
+
+No model runs. In place of keys and values a block remembers what they would have been computed from: all of
+the text up to their token, and who may share it. So whatever mixes two streams, or two salts, is read back.
+"""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from engine.block_hash import root_hash, unique_root
+from engine.block_manager import BlockManager
+from engine.protocol import GenerationRequest, SamplingParams
+from engine.scheduler import ScheduledSequence, Scheduler
+from engine.sequence import Logprobs, Sequence, SequenceGroup
+from engine.step_budget import StepBudget
+
+BLOCK_SIZE = 4
+NUM_BLOCKS = 9
+MAX_NUM_SEQS = 4
+MAX_TOKENS = 6
+
+TOKENS = st.integers(0, 1)
+# Few openings, so that many texts have much in common.
+PROMPTS = st.tuples(
+    st.sampled_from([[], [0] * 8, [0] * 13, [0, 1] * 10]), st.lists(TOKENS, min_size=1, max_size=8)
+).map(lambda parts: parts[0] + parts[1])
+
+Content = tuple[bytes, tuple[int, ...]]
+
+
+class Machine(RuleBasedStateMachine):
+    @initialize(max_num_batched_tokens=st.integers(1, 40), is_caching=st.booleans())
+    def start(self, max_num_batched_tokens: int, is_caching: bool) -> None:
+        self.step_budget = StepBudget()
+        self.max_num_batched_tokens = max_num_batched_tokens
+        self.scheduler = Scheduler(
+            BlockManager(NUM_BLOCKS, BLOCK_SIZE),
+            max_num_seqs=MAX_NUM_SEQS,
+            max_num_batched_tokens=max_num_batched_tokens,
+            step_budget=self.step_budget,
+        )
+        self.is_caching = is_caching
+        self.memory: dict[int, Content] = {}
+        self.groups: list[SequenceGroup] = []
+
+    @rule(
+        prompts=st.lists(PROMPTS, min_size=1, max_size=2),
+        n=st.integers(1, 3),
+        max_tokens=st.integers(0, MAX_TOKENS),
+        priority=st.integers(-1, 1),
+        salt=st.sampled_from([None, "a"]),
+        has_prompt_logprobs=st.booleans(),
+    )
+    def come(
+        self,
+        prompts: list[list[int]],
+        n: int,
+        max_tokens: int,
+        priority: int,
+        salt: str | None,
+        has_prompt_logprobs: bool,
+    ) -> None:
+        request = GenerationRequest(
+            request_id="r",
+            model="m",
+            endpoint="completions",
+            sampling=SamplingParams(n=n, logprobs=0),
+            priority=priority,
+        )
+        group = SequenceGroup(request, root_hash=root_hash(salt) if self.is_caching else unique_root())
+        for prompt in prompts:
+            for _ in range(n):
+                seq = Sequence(
+                    group=group,
+                    index=len(group.sequences),
+                    token_ids=list(prompt),
+                    num_prompt_tokens=len(prompt),
+                    max_tokens=max_tokens,
+                    seed=None,
+                    eos_token_ids=frozenset(),
+                    detokenizer=None,  # type: ignore[arg-type]
+                    echo_texts=("x",) * len(prompt) if has_prompt_logprobs else None,
+                )
+                group.sequences.append(seq)
+        for seq in group.sequences:
+            self.scheduler.add(seq)
+        self.groups.append(group)
+
+    @precondition(lambda self: self.groups)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        group = self.groups.pop(data.draw(st.integers(0, len(self.groups) - 1)))
+        for seq in group.sequences:
+            self.scheduler.remove(seq)
+
+    @rule(token=TOKENS, seconds=st.floats(0, 1))
+    def step(self, token: int, seconds: float) -> None:
+        scheduled = self.scheduler.schedule()
+        lengths = [s.end - s.start for s in scheduled]
+        assert sum(lengths) <= self.max_num_batched_tokens
+        assert sorted(lengths, key=lambda n: n > 1) == lengths
+        assert len({s.sequence for s in scheduled}) == len(scheduled)
+        for s in scheduled:
+            self.write(s)
+        for s in scheduled:
+            self.read(s.sequence, s.end)
+        num_decodes = sum(s.is_decode for s in scheduled)
+        self.step_budget.observe(num_decodes, sum(lengths) - num_decodes, seconds)
+        for s in scheduled:
+            self.settle(s, token)
+        self.groups = [g for g in self.groups if not g.is_finished]
+
+    def write(self, s: ScheduledSequence) -> None:
+        seq = s.sequence
+        assert s.start == seq.num_computed_tokens < s.end <= seq.num_tokens
+        others = [q.block_table for q in self.scheduler.running if q is not seq]
+        for position in range(s.start, s.end):
+            block = seq.block_table[position // BLOCK_SIZE]
+            assert not any(block in table for table in others), "what is shared is not written"
+            self.memory[block * BLOCK_SIZE + position % BLOCK_SIZE] = content(seq, position)
+
+    def read(self, seq: Sequence, end: int) -> None:
+        for position in range(end):
+            slot = seq.block_table[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE
+            assert self.memory[slot] == content(seq, position)
+
+    def settle(self, s: ScheduledSequence, token: int) -> None:
+        seq = s.sequence
+        is_sampled = s.is_sampled
+        for position in s.prompt_logprob_positions:
+            assert position == len(seq.prompt_logprobs)
+            seq.prompt_logprobs.append(Logprobs(0.0, []))
+        self.scheduler.update(s)
+        if seq.num_uncomputed_tokens:
+            return
+        assert not seq.needs_prompt_logprobs
+        if is_sampled:
+            seq.token_ids.append(token)
+        if seq.num_output_tokens == seq.max_tokens:
+            seq.finish_reason = "length"
+            self.scheduler.remove(seq)
+
+    @invariant()
+    def all_blocks_are_accounted_for(self) -> None:
+        if not hasattr(self, "scheduler"):
+            return
+        scheduler = self.scheduler
+        scheduler.block_manager.check(s.block_table for s in scheduler.running)
+        assert len(scheduler.running) <= MAX_NUM_SEQS
+        for queue in (scheduler.running, scheduler.waiting):
+            assert [s.rank for s in queue] == sorted({s.rank for s in queue})
+        assert not any(s.block_table or s.num_computed_tokens for s in scheduler.waiting)
+        for seq in scheduler.running:
+            self.read(seq, seq.num_computed_tokens)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "scheduler"):
+            return
+        steps = 0
+        while self.groups:
+            assert self.scheduler.running or self.scheduler.waiting, "someone was forgotten"
+            self.step(0, 0.1)
+            steps += 1
+            assert steps < 10_000, "nobody comes to an end"
+        assert self.scheduler.running == self.scheduler.waiting == []
+        assert self.scheduler.block_manager.num_used == 0
+
+
+def content(seq: Sequence, position: int) -> Content:
+    return seq.group.root_hash, tuple(seq.token_ids[: position + 1])
+
+
+TestSchedulerProperties = Machine.TestCase
+TestSchedulerProperties.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
