@@ -8,6 +8,7 @@ from itertools import chain, repeat
 
 import torch
 
+from engine.best_of import best_candidates
 from engine.block_manager import BlockManager
 from engine.config import EngineConfig
 from engine.model_runner import ModelRunner
@@ -122,7 +123,7 @@ class EngineCore:
         self, scheduled: Seq[ScheduledSequence], sampled: dict[Sequence, SampledToken | None]
     ) -> list[Output]:
         """Move every sequence on, and say what came of it."""
-        outputs: list[Output] = []
+        outputs: list[tuple[SequenceGroup, Delta]] = []
         failed: dict[SequenceGroup, None] = {}
         for s in scheduled:
             seq = s.sequence
@@ -136,7 +137,20 @@ class EngineCore:
                 failed[seq.group] = None
             if seq.finish_reason:
                 self.scheduler.remove(seq)
-        return [o for o in outputs if o[0] not in failed] + self._fail(failed)
+        return self._given([o for o in outputs if o[0] not in failed]) + self._fail(failed)
+
+    def _given(self, outputs: list[tuple[SequenceGroup, Delta]]) -> list[Output]:
+        """Keep back what is a candidate's, until its request has all of them and gives the best."""
+        given: list[Output] = []
+        chosen: dict[SequenceGroup, None] = {}
+        for group, delta in outputs:
+            if group.has_choice:
+                group.sequences[delta.index].kept.append(delta)
+                if delta.finish_reason and group.is_finished:
+                    chosen[group] = None
+            else:
+                given.append((group, delta))
+        return given + [(group, delta) for group in chosen for delta in best_candidates(group)]
 
     def stats(self) -> EngineStats:
         return EngineStats(
@@ -169,7 +183,10 @@ class EngineCore:
             self._generation_tokens_total += 1
             seq.group.num_output_tokens += 1
             seq.token_ids.append(sampled.id)
-            tokens, stop_reason = self._append(seq, self._token(sampled.id, sampled.logprobs))
+            if sampled.logprobs is not None:
+                seq.cumulative_logprob += sampled.logprobs.logprob
+            logprobs = None if seq.sampling.logprobs is None else sampled.logprobs
+            tokens, stop_reason = self._append(seq, self._token(sampled.id, logprobs))
         if tokens or seq.finish_reason:
             yield self._delta(seq, tokens, stop_reason=stop_reason)
 

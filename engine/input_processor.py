@@ -77,7 +77,7 @@ class InputProcessor:
         echo_texts = self._echo_texts(ids, prompt) if request.echo and prompt is not None else None
         seed = request.sampling.seed
         group.num_prompt_tokens += len(ids)
-        for i in range(request.sampling.n):
+        for i in range(request.sampling.num_candidates):
             group.sequences.append(
                 Sequence(
                     group=group,
@@ -124,6 +124,7 @@ def check_sampling(s: SamplingParams) -> None:
     max_tokens = math.inf if s.max_tokens is None else s.max_tokens
     rules = {
         "n": (1 <= s.n <= MAX_N, f"must be between 1 and {MAX_N}"),
+        "best_of": (s.best_of is None or s.n <= s.best_of <= MAX_N, f"must be between n and {MAX_N}"),
         "max_tokens": (max_tokens >= 0, "must not be negative"),
         "min_tokens": (0 <= s.min_tokens <= max_tokens, "must be between 0 and max_tokens"),
         "temperature": (0 <= s.temperature < math.inf, "must be finite and not negative"),

@@ -23,6 +23,9 @@ class SamplingParams:
 
     n: int = 1
     """Outputs for each prompt."""
+    best_of: int | None = None
+    """Candidates to generate for each prompt, of which the `n` with the highest logprob per token are given;
+    at least `n`. None: `n`."""
     max_tokens: int | None = None
     """Tokens to generate for each output; None: up to the end of the model's context."""
     min_tokens: int = 0
@@ -44,6 +47,11 @@ class SamplingParams:
     ignore_eos: bool = False
     logprobs: int | None = None
     """Top alternatives to give with each token; 0: the chosen token's logprob alone; None: none at all."""
+
+    @property
+    def num_candidates(self) -> int:
+        """Outputs to generate for each prompt, given or not."""
+        return max(self.n, self.best_of or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +105,11 @@ class GenerationRequest:
     @property
     def num_outputs(self) -> int:
         return self.sampling.n * max(1, len(self.prompts))
+
+    @property
+    def num_candidates(self) -> int:
+        """Outputs to generate, of which `num_outputs` are given."""
+        return self.sampling.num_candidates * max(1, len(self.prompts))
 
     @property
     def uses_tools(self) -> bool:

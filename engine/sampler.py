@@ -113,9 +113,7 @@ class Sampler:
         return (logits.softmax(-1) / noise.clamp_min_(torch.finfo(noise.dtype).tiny)).argmax(-1)
 
     def _logprobs(self, logits: Tensor, token_ids: Tensor, sequences: Seq[Sequence]) -> dict[int, Logprobs]:
-        wanted = {
-            row: s.sampling.logprobs for row, s in enumerate(sequences) if s.sampling.logprobs is not None
-        }
+        wanted = {row: n for row, s in enumerate(sequences) if (n := s.num_logprobs) is not None}
         if not wanted:
             return {}
         rows = _index(list(wanted), logits)

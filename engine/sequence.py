@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from engine.detokenizer import Detokenizer
-    from engine.protocol import SamplingParams
+    from engine.protocol import Delta, SamplingParams
     from engine.sampler import TokenCounts
 
 
@@ -39,7 +39,8 @@ class Sequence:
 
     group: SequenceGroup
     index: int
-    """Which output of the request (`GenerationRequest`'s numbering)."""
+    """Which of the request's candidates: the i-th of prompt p is `p * num_candidates + i`. Where all are
+    given, that is `GenerationRequest`'s numbering of outputs."""
     token_ids: list[int]
     """The prompt's and the generated ones."""
     num_prompt_tokens: int
@@ -67,6 +68,10 @@ class Sequence:
     """Made by the `Sampler` at a seeded sequence's first draw. It outlives a preemption."""
     token_counts: TokenCounts | None = None
     """Made by the `Sampler` for a sequence with penalties."""
+    cumulative_logprob: float = 0.0
+    """Of the tokens drawn, as far as their logprobs were computed."""
+    kept: list[Delta] = field(default_factory=list)
+    """What is not given yet, of a candidate."""
     has_begun: bool = False
     """Whether something of it was given out."""
     finish_reason: FinishReason | None = None
@@ -76,14 +81,19 @@ class Sequence:
         return self.group.request.sampling
 
     @property
+    def num_logprobs(self) -> int | None:
+        """Top alternatives that are needed of each token drawn, as `SamplingParams.logprobs` counts them."""
+        return 0 if self.group.has_choice and self.sampling.logprobs is None else self.sampling.logprobs
+
+    @property
     def is_first(self) -> bool:
-        """Whether it is the first of its prompt's outputs."""
-        return self.index % self.sampling.n == 0
+        """Whether it is the first of its prompt's candidates."""
+        return self.index % self.sampling.num_candidates == 0
 
     @property
     def followers(self) -> list[Sequence]:
-        """The other outputs of its prompt, if it is the first."""
-        last = self.index + self.sampling.n
+        """The other candidates of its prompt, if it is the first."""
+        last = self.index + self.sampling.num_candidates
         return self.group.sequences[self.index + 1 : last] if self.is_first else []
 
     @property
@@ -137,6 +147,11 @@ class SequenceGroup:
     @property
     def usage(self) -> Usage:
         return Usage(self.num_prompt_tokens, self.num_output_tokens, self.num_cached_tokens)
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether not all of its sequences will be given."""
+        return self.request.sampling.num_candidates > self.request.sampling.n
 
     @property
     def is_finished(self) -> bool:

@@ -72,14 +72,14 @@ class LocalEngine:
         self.check_health()
         if self._num_outputs >= self.config.max_num_seqs + self.config.max_queue_len:
             raise QueueFullError
-        self._num_outputs += request.num_outputs
+        self._num_outputs += request.num_candidates
         group: SequenceGroup | None = None
         try:
             group = await asyncio.to_thread(self._processor.process, request)
             self.check_health()
             stream = self._streams[group] = asyncio.Queue()
             self._inbox.put(_Add(group))
-            num_unfinished = len(group.sequences)
+            num_unfinished = request.num_outputs
             while num_unfinished:
                 output = await stream.get()
                 if isinstance(output, EngineError):
@@ -87,7 +87,7 @@ class LocalEngine:
                 num_unfinished -= output.finish_reason is not None
                 yield output
         finally:
-            self._num_outputs -= request.num_outputs
+            self._num_outputs -= request.num_candidates
             if group is not None and self._streams.pop(group, None) is not None:
                 self._inbox.put(_Abort(group))
 

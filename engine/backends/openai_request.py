@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from engine.protocol import GenerationRequest, SamplingParams
+from engine.protocol import GenerationRequest, RequestError, SamplingParams
 
 # Weir has names for these, or answers for them itself: the caller's own never reach the upstream.
 _OURS = frozenset(
@@ -11,7 +11,7 @@ _OURS = frozenset(
     | {"model", "messages", "prompt", "stream", "stream_options", "top_logprobs", "echo", "user", "metadata"}
     | {"return_token_ids", "return_tokens_as_token_ids"}
 )
-_OTHER_SHAPE = ("max_tokens", "logprobs", "logit_bias")
+_OTHER_SHAPE = ("max_tokens", "logprobs", "logit_bias", "best_of")
 
 
 def request_body(request: GenerationRequest, model: str | None = None) -> dict[str, Any]:
@@ -19,8 +19,12 @@ def request_body(request: GenerationRequest, model: str | None = None) -> dict[s
 
     `model`: the upstream's name for the model; None: the caller's. A caller who wants token ids, or ids of a
     prompt echoed, is also served by asking for logprobs, which say what text each token has.
+
+    Raises `RequestError` for what cannot be asked of a stream.
     """
     sampling = request.sampling
+    if sampling.num_candidates > sampling.n:
+        raise RequestError("best_of more than n cannot be had of an upstream.", param="best_of")
     body: dict[str, Any] = {
         **{name: value for name, value in request.extra.items() if name not in _OURS and value is not None},
         "model": model or request.model,

@@ -1,5 +1,6 @@
 """`POST /v1/completions`: what a caller may ask, and the answer's two forms."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
@@ -9,7 +10,7 @@ from proxy.openai.answer import ChoicesAnswer, JSONObject
 from proxy.openai.fields import GenerationFields, TokenId
 
 MAX_OUTPUTS = 4096
-"""Outputs of one request."""
+"""Outputs of one request, those that `best_of` will not choose among them."""
 
 # `fail_fast`: every member of the union is tried, and a long list must not give an error for each element.
 Texts = Annotated[list[str], Field(fail_fast=True)]
@@ -24,7 +25,9 @@ class CompletionRequest(GenerationFields):
     max_tokens: int | None = Field(16, ge=0)
     echo: bool = False
     logprobs: int | None = Field(None, ge=0, le=20, description="Top alternatives; 0: the chosen token only")
-    best_of: int | None = Field(None, ge=1)
+    best_of: int | None = Field(
+        None, ge=1, le=128, description="Outputs to choose the n of highest logprob per token from"
+    )
     suffix: str | None = None
     detokenize: bool = Field(True, description="False: give token ids and no text (TensorRT-LLM)")
 
@@ -32,17 +35,23 @@ class CompletionRequest(GenerationFields):
         """Raises `RequestError` where fields do not go together."""
         if self.suffix:
             raise RequestError("suffix is not supported", param="suffix")
-        if self.best_of is not None and self.best_of != self.n:
-            raise RequestError("best_of other than n is not supported", param="best_of")
+        num_candidates = self.n if self.best_of is None else self.best_of
+        if num_candidates < self.n:
+            raise RequestError("best_of must not be less than n", param="best_of")
+        if num_candidates > self.n and self.stream:
+            raise RequestError("best_of more than n cannot be streamed: none is best yet", param="best_of")
         prompts = self._prompts()
-        if len(prompts) * self.n > MAX_OUTPUTS:
-            raise RequestError(f"prompts times n must not be more than {MAX_OUTPUTS}", param="prompt")
+        if len(prompts) * num_candidates > MAX_OUTPUTS:
+            raise RequestError(
+                f"prompts times n (or best_of) must not be more than {MAX_OUTPUTS}", param="prompt"
+            )
+        sampling = self.sampling(max_tokens=self.max_tokens, logprobs=self.logprobs)
         return GenerationRequest(
             request_id=request_id,
             model=model,
             endpoint="completions",
             prompts=prompts,
-            sampling=self.sampling(max_tokens=self.max_tokens, logprobs=self.logprobs),
+            sampling=replace(sampling, best_of=self.best_of),
             echo=self.echo,
             return_token_ids=self.wants_ids or not self.detokenize,
             given=frozenset(self.model_fields_set),

@@ -66,6 +66,7 @@ class Load:
         request = self.request(
             *[prompt] * rng.choice((1, 1, 1, 2)),
             n=n,
+            best_of=n + rng.choice((0, 0, 0, 1)),
             max_tokens=rng.randint(1, 6) if fails else rng.randint(0, 6),
             echo=rng.random() < 0.2,
             logprobs=rng.choice((None, None, 0, 2)),

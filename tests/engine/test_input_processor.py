@@ -47,6 +47,8 @@ def processor(tiny_core: Callable[..., Any]) -> InputProcessor:
         ({"extra": {"logits_processors": ["a.b"]}}, "logits_processors"),
         ({"extra": {"use_beam_search": True}}, "use_beam_search"),
         ({"extra": {"best_of": 2}}, "best_of"),
+        ({"n": 2, "best_of": 1}, "best_of"),
+        ({"best_of": 129}, "best_of"),
         ({"priority": 1}, "priority"),
         ({"priority": -1}, "priority"),
         ({"extra": {"audio": {"voice": "x"}}}, "audio"),

@@ -186,6 +186,21 @@ async def test_the_queue_s_limit_is_kept(start_engine: Start, completion_request
     await streams[1].aclose()
 
 
+async def test_candidates_that_nobody_will_see_count_in_the_queue(
+    start_engine: Start, completion_request: Complete
+) -> None:
+    engine = await start_engine(max_num_seqs=1, max_queue_len=3)
+    request = completion_request("hello", n=1, best_of=4, max_tokens=300, temperature=1.0, ignore_eos=True)
+    stream = engine.generate(request)
+    task = asyncio.get_running_loop().create_task(anext(stream))
+    await asyncio.sleep(0)
+    with pytest.raises(QueueFullError):
+        await engine.complete("hello", max_tokens=1)
+    task.cancel()
+    await asyncio.wait([task])
+    assert len((await engine.complete("hello", max_tokens=1))[0].ids) == 1
+
+
 async def test_more_outputs_than_the_cache_holds_take_turns(start_engine: Start) -> None:
     engine = await start_engine(kv_cache_memory=7 * 16 * 384)
     assert engine.info.max_model_len == 7 * 16

@@ -127,3 +127,17 @@ async def test_the_echo_is_vetted(serve: Serve) -> None:  # contract 5.3
     assert body["choices"][0]["text"] == "The *** is blue"
     assert "sky" not in str(body)
     assert "prompt_token_ids" not in body["choices"][0]
+
+
+async def test_best_of_reaches_the_engine_and_cannot_be_streamed(serve: Serve) -> None:
+    engine = ScriptedEngine(lambda r: [Delta(index=i, finish_reason="stop") for i in range(r.num_outputs)])
+    client = await serve(engine)
+    status, body, _ = await client.post(PATH, {**COMPLETION, "n": 2, "best_of": 5})
+    assert (status, len(body["choices"])) == (200, 2)
+    (request,) = engine.requests
+    assert (request.sampling.best_of, request.num_outputs, request.num_candidates) == (5, 2, 5)
+    for more in ({"best_of": 2, "stream": True}, {"n": 3, "best_of": 2}, {"n": 0}):
+        status, body, _ = await client.post(PATH, {**COMPLETION, **more})
+        assert (status, body["error"]["param"] in more) == (400, True)
+    assert (await client.post(PATH, {**COMPLETION, "prompt": ["a"] * 100, "best_of": 50}))[0] == 400
+    assert (await client.stream(PATH, {**COMPLETION, "n": 2, "best_of": 2})).status == 200

@@ -104,3 +104,10 @@ async def test_salt_and_priority_come_through(serve: Serve, path: str) -> None:
     assert (await front.post(path, asked))[0] == 200
     assert [(r.cache_salt, r.priority) for r in engine.requests] == [("tenant", -3), (None, 0)]
     assert not any(r.extra.keys() & {"cache_salt", "priority"} for r in engine.requests)
+
+
+async def test_an_upstream_cannot_be_asked_to_choose(serve: Serve) -> None:
+    engine = ScriptedEngine(hello)
+    front, _ = await in_front_of(serve, engine)
+    status, body, _ = await front.post("/v1/completions", {**COMPLETION, "best_of": 2})
+    assert (status, body["error"]["param"], engine.requests) == (400, "best_of", [])

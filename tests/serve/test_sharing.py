@@ -1,4 +1,4 @@
-"""What requests share, and what is said of it: cached prompts, salts, priorities."""
+"""What requests share, and what is said of it: cached prompts, salts, candidates, priorities."""
 
 from collections.abc import Callable
 from typing import Any
@@ -59,6 +59,19 @@ def test_a_response_tells_what_was_cached(serve: Callable[..., OpenAI]) -> None:
 def test_the_cache_can_be_turned_off(serve: Callable[..., OpenAI]) -> None:
     with serve("--no-enable-prefix-caching") as client:
         assert [cached(chat(client, ASK)) for _ in range(2)] == [0, 0]
+
+
+def test_the_best_candidates_are_given_and_all_are_counted(serve: Callable[..., OpenAI]) -> None:
+    asked: dict[str, Any] = {"model": "weir-demo", "prompt": ASK, "max_tokens": 8, "seed": 1}
+    with serve() as client:
+        made = client.completions.create(**asked, n=2, best_of=6, extra_body={"ignore_eos": True})
+        assert [choice.index for choice in made.choices] == [0, 1]
+        assert all(choice.finish_reason == "length" and not choice.logprobs for choice in made.choices)
+        assert made.usage.completion_tokens == 6 * 8
+        with pytest.raises(openai.BadRequestError, match="best_of"):
+            client.completions.create(**asked, best_of=2, stream=True)
+        with pytest.raises(openai.BadRequestError, match="best_of"):
+            client.completions.create(**asked, n=3, best_of=2)
 
 
 def test_priorities_need_their_policy(serve: Callable[..., OpenAI]) -> None:
