@@ -86,18 +86,18 @@ class BatchBuilder:
         self._device = device
 
     def build(self, scheduled: Sequence[ScheduledSequence]) -> Batch:
-        """Logits are wanted for each sequence that `is_sampled`, then for `prompt_logprob_positions`."""
-        ordered = sorted(scheduled, key=lambda s: s.end - s.start > MAX_SPAN)
+        """Logits are wanted of each one's `num_samples`, then of its `prompt_logprob_positions`."""
+        ordered = sorted(scheduled, key=lambda s: s.num_tokens > MAX_SPAN)
         token_ids: list[int] = []
         positions: list[int] = []
         firsts: dict[int, int] = {}
         for s in ordered:
             firsts[id(s)] = len(token_ids)
-            token_ids += s.sequence.token_ids[s.start : s.end]
-            positions += range(s.start, s.end)
-        sampled = [firsts[id(s)] + s.end - 1 - s.start for s in scheduled if s.is_sampled]
+            token_ids += (*s.sequence.token_ids[s.start : s.end], *s.draft)
+            positions += range(s.start, s.start + s.num_tokens)
+        sampled = [firsts[id(s)] + s.end - 1 - s.start + i for s in scheduled for i in range(s.num_samples)]
         of_prompts = [firsts[id(s)] + p - s.start for s in scheduled for p in s.prompt_logprob_positions]
-        singles = [s for s in ordered if s.end - s.start <= MAX_SPAN]
+        singles = [s for s in ordered if s.num_tokens <= MAX_SPAN]
         tables = self._tables(singles)
         num_singles = len(tables)
         offsets = np.array(positions, dtype=np.int64)
@@ -108,7 +108,7 @@ class BatchBuilder:
         )
         chunks = []
         for s in ordered[len(singles) :]:
-            first, last = firsts[id(s)], firsts[id(s)] + s.end - s.start
+            first, last = firsts[id(s)], firsts[id(s)] + s.num_tokens
             table = np.array(s.sequence.block_table, dtype=np.int64)
             slots[first:last] = self._slots(
                 table[offsets[first:last] // self._block_size], offsets[first:last]
@@ -129,13 +129,13 @@ class BatchBuilder:
 
     def _tables(self, singles: Sequence[ScheduledSequence]) -> Ids:
         """A row for each token; those of one sequence are alike."""
-        width = max((-(-s.end // self._block_size) for s in singles), default=0)
-        tables = np.zeros((sum(s.end - s.start for s in singles), width), dtype=np.int64)
+        width = max((-(-(s.start + s.num_tokens) // self._block_size) for s in singles), default=0)
+        tables = np.zeros((sum(s.num_tokens for s in singles), width), dtype=np.int64)
         row = 0
         for s in singles:
             blocks = s.sequence.block_table[:width]
-            tables[row : row + s.end - s.start, : len(blocks)] = blocks
-            row += s.end - s.start
+            tables[row : row + s.num_tokens, : len(blocks)] = blocks
+            row += s.num_tokens
         return tables
 
     def _tensor(self, values: Ids) -> Tensor:

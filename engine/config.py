@@ -49,6 +49,13 @@ class EngineConfig:
     quarter of the device's free memory (on the CPU, of what a container's limit leaves)."""
     max_queue_len: int = 1024
     """Outputs that may wait for their turn; a request that finds this many waiting gets `QueueFullError`."""
+    num_speculative_tokens: int = 0
+    """Tokens to guess from a sequence's own text and compute with its last one (`engine.speculation`), for
+    fewer steps; outputs stay what they are. 0: none."""
+    prompt_lookup_min: int = 2
+    """Tokens at the text's end that must have stood before, for a guess at what follows."""
+    prompt_lookup_max: int = 4
+    """Tokens that are looked for first."""
     logprobs_mode: LogprobsMode = "raw_logprobs"
     """Whether logprobs are of the model's own distribution, or of the one that tokens were drawn from."""
     seed: int | None = None
@@ -69,5 +76,8 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}.")
-        if self.max_queue_len < 0:
-            raise ValueError(f"max_queue_len must not be negative, not {self.max_queue_len}.")
+        for name in ("max_queue_len", "num_speculative_tokens"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}.")
+        if not 1 <= self.prompt_lookup_min <= self.prompt_lookup_max:
+            raise ValueError("prompt_lookup_min must be at least 1, and at most prompt_lookup_max.")

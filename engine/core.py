@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
-from itertools import chain, repeat
+from itertools import accumulate, chain, repeat
 
 import torch
 
@@ -16,6 +16,7 @@ from engine.protocol import Channel, Delta, EngineError, EngineStats, Token, Top
 from engine.sampler import SampledToken, Sampler, logprobs_of
 from engine.scheduler import ScheduledSequence, Scheduler
 from engine.sequence import Logprobs, Sequence, SequenceGroup
+from engine.speculation import Speculation
 from engine.step_budget import StepBudget
 from engine.tokenizer import LocalTokenizer
 
@@ -33,12 +34,16 @@ class EngineCore:
         self.tokenizer = tokenizer
         self.sampler = Sampler(runner.device, logprobs_mode=config.logprobs_mode, seed=config.seed)
         self.block_manager = BlockManager(runner.kv_cache.num_blocks, config.block_size)
+        self.speculation = Speculation(
+            config.num_speculative_tokens, config.prompt_lookup_min, config.prompt_lookup_max
+        )
         self.step_budget = StepBudget(config.max_num_prefill_tokens)
         self.scheduler = Scheduler(
             self.block_manager,
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
             step_budget=self.step_budget,
+            speculation=self.speculation,
         )
         self._prompt_tokens_total = 0
         self._generation_tokens_total = 0
@@ -79,7 +84,6 @@ class EngineCore:
     def _run(self, scheduled: list[ScheduledSequence]) -> list[Output]:
         try:
             logits, prompt_logits = self.runner.run(scheduled)
-            sampled = self.sample(logits, [s.sequence for s in scheduled if s.is_sampled])
             self.settle_prompts(prompt_logits, scheduled)
         except torch.AcceleratorError:
             # The device's state is lost, and with it every later step.
@@ -87,7 +91,20 @@ class EngineCore:
         except Exception:
             logger.exception("a step of %d sequences failed", len(scheduled))
             return self._fail({s.sequence.group: None for s in scheduled})
-        return self.update(scheduled, sampled)
+        return self._settle(scheduled, logits)
+
+    def _settle(self, scheduled: list[ScheduledSequence], logits: torch.Tensor) -> list[Output]:
+        """Give each sequence its token, and while that is what its draft foretold, the next one too."""
+        outputs: list[Output] = []
+        first_rows = accumulate((s.num_samples for s in scheduled), initial=0)
+        turn = list(zip(scheduled, first_rows, strict=False))
+        while turn:
+            drawn = [(s.sequence, row) for s, row in turn if s.is_sampled]
+            rows = _take(logits, [row for _, row in drawn])
+            outputs += self.update([s for s, _ in turn], self.sample(rows, [seq for seq, _ in drawn]))
+            turn = [(follower, row + 1) for s, row in turn if (follower := _foretold(s))]
+            self.speculation.num_accepted_tokens += len(turn)
+        return outputs
 
     def sample(self, logits: torch.Tensor, sequences: Seq[Sequence]) -> dict[Sequence, SampledToken | None]:
         """A token for each sequence, or None if there is none to draw. If a batch fails, its halves try."""
@@ -163,6 +180,9 @@ class EngineCore:
             preemptions_total=self.scheduler.num_preempted,
             prefix_cache_queries_total=self.scheduler.num_cache_queries,
             prefix_cache_hits_total=self.scheduler.num_cache_hits,
+            spec_decode_drafts_total=self.speculation.num_drafts,
+            spec_decode_draft_tokens_total=self.speculation.num_draft_tokens,
+            spec_decode_accepted_tokens_total=self.speculation.num_accepted_tokens,
             kv_blocks_used=self.block_manager.num_used,
             kv_blocks=self.block_manager.num_blocks,
         )
@@ -245,3 +265,17 @@ class EngineCore:
         for group in groups:
             self.abort(group)
         return [(group, EngineError("The engine failed to generate this output.")) for group in groups]
+
+
+def _take(logits: torch.Tensor, rows: list[int]) -> torch.Tensor:
+    """Those rows; nothing is copied if they are all."""
+    return logits if len(rows) == len(logits) else logits[rows]
+
+
+def _foretold(s: ScheduledSequence) -> ScheduledSequence | None:
+    """If the token drawn is the one that the draft says, that is computed as well: like a step of its own."""
+    seq = s.sequence
+    goes_on = seq.finish_reason is None and not seq.group.is_aborted
+    if goes_on and s.draft and seq.token_ids[s.end :] == [s.draft[0]]:
+        return ScheduledSequence(seq, s.end, s.end + 1, s.draft[1:])
+    return None

@@ -63,11 +63,11 @@ class ModelRunner:
     def run(self, scheduled: Sequence[ScheduledSequence]) -> tuple[Tensor, Tensor]:
         """Compute the step that was scheduled.
 
-        Gives logits `[rows, vocab]`, float32, twice: a row for each that `is_sampled`, and one for each of
-        the `prompt_logprob_positions`, in order.
+        Gives logits `[rows, vocab]`, float32, twice: a row for each one's `num_samples`, and one for each
+        of the `prompt_logprob_positions`, in order.
         """
         logits = self.model.forward(self._batches.build(scheduled), self.kv_cache).float()
-        num_sampled = sum(s.is_sampled for s in scheduled)
+        num_sampled = sum(s.num_samples for s in scheduled)
         return logits[:num_sampled], logits[num_sampled:]
 
 

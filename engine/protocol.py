@@ -223,6 +223,10 @@ class EngineStats:
     kv_blocks_used: int = 0
     """In use; what is only cached does not count."""
     kv_blocks: int = 0
+    spec_decode_drafts_total: int = 0
+    spec_decode_draft_tokens_total: int = 0
+    spec_decode_accepted_tokens_total: int = 0
+    """Of the drafts' tokens, those that were what was drawn."""
 
 
 class Tokenizer(Protocol):

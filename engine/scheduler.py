@@ -24,11 +24,12 @@ whether or not requests share with each other.
 """
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.block_hash import extend_hashes
 from engine.block_manager import BlockManager
 from engine.sequence import Rank, Sequence
+from engine.speculation import Speculation
 from engine.step_budget import StepBudget
 
 MAX_PARTIAL_PREFILLS = 4
@@ -46,6 +47,19 @@ class ScheduledSequence:
     sequence: Sequence
     start: int
     end: int
+    draft: tuple[int, ...] = ()
+    """Tokens that may follow, computed as well: if the next one drawn is the first of them, the logits of the
+    one after it are there, and so on."""
+
+    @property
+    def num_tokens(self) -> int:
+        """That the model computes."""
+        return self.end - self.start + len(self.draft)
+
+    @property
+    def num_samples(self) -> int:
+        """Tokens that it may get, each with a row of logits."""
+        return 1 + len(self.draft) if self.is_sampled else 0
 
     @property
     def is_sampled(self) -> bool:
@@ -80,8 +94,10 @@ class Scheduler:
         max_num_seqs: int,
         max_num_batched_tokens: int,
         step_budget: StepBudget | None = None,
+        speculation: Speculation | None = None,
     ) -> None:
-        """`step_budget`: None sets prompts no limit but `max_num_batched_tokens`."""
+        """`step_budget`: None sets prompts no limit but `max_num_batched_tokens`; `speculation`: None, no
+        drafts."""
         self.block_manager = block_manager
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
@@ -92,6 +108,7 @@ class Scheduler:
         self._max_num_seqs = max_num_seqs
         self._max_num_batched_tokens = max_num_batched_tokens
         self._step_budget = step_budget or StepBudget(max_num_batched_tokens)
+        self._speculation = speculation or Speculation()
         self._num_arrived = 0
 
     def add(self, seq: Sequence) -> None:
@@ -135,6 +152,8 @@ class Scheduler:
             num_tokens = self._admit(ends, num_tokens)
         self._give_rest(ends, num_tokens)
         scheduled = [ScheduledSequence(seq, seq.num_computed_tokens, end) for seq, end in ends.items()]
+        if self._speculation.num_speculative_tokens:
+            scheduled = self._with_drafts(scheduled)
         return sorted(scheduled, key=lambda s: s.end - s.start > 1)
 
     def _budgets(self) -> tuple[int, int]:
@@ -200,6 +219,25 @@ class Scheduler:
             if more and self.block_manager.allocate(seq.block_table, end + more):
                 ends[seq] += more
                 num_tokens -= more
+
+    def _with_drafts(self, scheduled: list[ScheduledSequence]) -> list[ScheduledSequence]:
+        """Those that decode, with what may come next, as far as tokens and blocks are left. Nobody is
+        preempted for a guess."""
+        num_left = self._max_num_batched_tokens - sum(s.num_tokens for s in scheduled)
+        drafted = []
+        for s in scheduled:
+            seq = s.sequence
+            if s.is_decode:
+                # The last token that it may have is never computed.
+                num_wanted = min(num_left, seq.max_tokens - seq.num_output_tokens - 1)
+                draft = self._speculation.draft(seq, num_wanted)
+                if draft and self.block_manager.allocate(seq.block_table, s.end + len(draft)):
+                    s = replace(s, draft=tuple(draft))
+                    num_left -= len(draft)
+                    self._speculation.num_drafts += 1
+                    self._speculation.num_draft_tokens += len(draft)
+            drafted.append(s)
+        return drafted
 
     def _preempt_last(self) -> Sequence:
         seq = self.running.pop()

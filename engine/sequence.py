@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from engine.detokenizer import Detokenizer
     from engine.protocol import Delta, SamplingParams
     from engine.sampler import TokenCounts
+    from engine.speculation import PromptLookup
 
 
 Rank = tuple[int, int, int]
@@ -68,6 +69,8 @@ class Sequence:
     """Made by the `Sampler` at a seeded sequence's first draw. It outlives a preemption."""
     token_counts: TokenCounts | None = None
     """Made by the `Sampler` for a sequence with penalties."""
+    lookup: PromptLookup | None = None
+    """Made by `Speculation` for a sequence that decodes."""
     cumulative_logprob: float = 0.0
     """Of the tokens drawn, as far as their logprobs were computed."""
     kept: list[Delta] = field(default_factory=list)

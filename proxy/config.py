@@ -145,6 +145,11 @@ class ServeSettings(BaseSettings):
     kv_cache_memory: int | None = Field(
         None, ge=1, description="Bytes for keys and values (default: enough, up to a quarter of free memory)"
     )
+    num_speculative_tokens: int = Field(
+        0, ge=0, description="Tokens to guess from the text so far in one step; outputs stay the same"
+    )
+    prompt_lookup_min: int = Field(2, ge=1, description="Tokens that must have stood before, for a guess")
+    prompt_lookup_max: int = Field(4, ge=1, description="Tokens that are looked for first, for a guess")
     logprobs_mode: Literal["raw_logprobs", "processed_logprobs"] = Field(
         "raw_logprobs", description="Logprobs before or after penalties, temperature and filters"
     )
