@@ -17,11 +17,17 @@ class Verdict:
 
 
 class Emit(Verdict):
-    """Made for almost every chunk, so it is not a dataclass, which would be slower to make."""
+    """Release `text` for everything pending (contract 3.1).
 
+    If it equals `Chunk.pending`, text, token ids and logprobs are released untouched; if not, it is a
+    rewrite, and the rewritten text's tokens are withheld (contract 3.6). `alternatives=False` withholds the
+    top alternatives of what is released, which can name what the text does not.
+    """
+
+    # Made for almost every chunk, so it is not a dataclass, which would be slower to make.
     __slots__ = ("alternatives", "text")
 
-    def __init__(self, text: str, alternatives: bool = True) -> None:
+    def __init__(self, text: str, *, alternatives: bool = True) -> None:
         self.text = text
         self.alternatives = alternatives
 
@@ -53,14 +59,7 @@ class Redact(Verdict):
     hold: int = 0
 
 
-def emit(text: str, *, alternatives: bool = True) -> Verdict:
-    """Release `text` for everything pending (contract 3.1).
-
-    If it equals `Chunk.pending`, text, token ids and logprobs are released untouched; if not, it is a
-    rewrite, and the rewritten text's tokens are withheld (contract 3.6). `alternatives=False` withholds the
-    top alternatives of what is released, which can name what the text does not.
-    """
-    return Emit(text, alternatives)
+emit = Emit  # the class itself, where the others are functions: a call less for almost every chunk
 
 
 _SUPPRESS = Suppress()
@@ -104,34 +103,22 @@ def redact(spans: Iterable[Span], *, hold: int = 0) -> Verdict:
     return Redact(tuple(spans), hold)
 
 
-class Transcript:
-    """The text of a stream, as pieces; joined when it is read, so that adding to it costs its own length."""
-
-    __slots__ = ("_joined", "_pieces", "length")
-
-    def __init__(self, text: str = "") -> None:
-        self._joined = text
-        self._pieces: list[str] = []
-        self.length = len(text)
-
-    def append(self, piece: str) -> None:
-        self._pieces.append(piece)
-        self.length += len(piece)
-
-    def read(self, length: int) -> str:
-        if self._pieces:
-            self._joined += "".join(self._pieces)
-            self._pieces.clear()
-        return self._joined[:length]
-
-
 class StreamContext:
     """What one hook's chunks of one stream have in common: which stream it is, its text, the hook's state.
 
     A stream is one channel of one output of one request; each tool call is a stream of its own.
     """
 
-    __slots__ = ("channel", "output_index", "request", "state", "tool_name", "transcript")
+    __slots__ = (
+        "_joined",
+        "_num_joined",
+        "channel",
+        "output_index",
+        "pieces",
+        "request",
+        "state",
+        "tool_name",
+    )
 
     def __init__(
         self,
@@ -144,8 +131,20 @@ class StreamContext:
         self.output_index = output_index
         self.channel = channel
         self.tool_name = tool_name
-        self.transcript = Transcript()
+        self.pieces: list[str] = []
+        """The text that the hook was shown, as it was shown. Only appended to."""
         self.state: dict[Any, Any] = {}
+        self._joined = ""
+        self._num_joined = 0
+
+    def text(self, num_pieces: int) -> str:
+        """The first so many pieces. Joined when it is read, and what was joined is kept for the next time."""
+        if num_pieces < self._num_joined:
+            return "".join(self.pieces[:num_pieces])
+        if num_pieces > self._num_joined:
+            self._joined += "".join(self.pieces[self._num_joined : num_pieces])
+            self._num_joined = num_pieces
+        return self._joined
 
 
 class Chunk:
@@ -154,7 +153,7 @@ class Chunk:
     Chunks of a stream come in order, one at a time, and exactly one of them, the last, has `is_final`.
     """
 
-    __slots__ = ("_context", "_held", "_shown", "_tokens", "aborted", "is_final", "text_diff")
+    __slots__ = ("_context", "_held", "_num_shown", "_tokens", "aborted", "is_final", "text_diff")
 
     def __init__(
         self,
@@ -165,8 +164,8 @@ class Chunk:
         aborted: bool = False,
         held: tuple[list[str], int] | None = None,
     ) -> None:
-        """The context's transcript already ends in `text_diff`. `held`: pieces of which the first so many are
-        this hook's undecided text."""
+        """The context's pieces already end in `text_diff`. `held`: pieces of which the first so many are this
+        hook's undecided text."""
         self.text_diff = text_diff
         """The new part of `text`. Whole characters."""
         self.is_final = is_final
@@ -175,7 +174,7 @@ class Chunk:
         """The stream ended before its time: nothing of this chunk reaches a client, whatever the verdict."""
         self._context = context
         self._tokens = tokens
-        self._shown = context.transcript.length
+        self._num_shown = len(context.pieces)
         self._held = held
 
     @property
@@ -213,7 +212,7 @@ class Chunk:
     @property
     def text(self) -> str:
         """All of this stream's text that this hook has been shown so far. Joined when read."""
-        return self._context.transcript.read(self._shown)
+        return self._context.text(self._num_shown)
 
     @property
     def pending(self) -> str:

@@ -7,7 +7,8 @@ from engine.protocol import Delta, EngineError, FinishReason, GenerationRequest,
 from hooks.api import Terminate
 from hooks.loader import LoadedHook
 from hooks.release import Fragment, Ledger, are_aligned, deltas_of, fragments_of, spoil
-from hooks.stage import Asked, PipelineOptions, Stream, Verdicts
+from hooks.stage import Asked, PipelineOptions, Stream
+from hooks.tally import Tallies
 
 
 class _Output:
@@ -34,15 +35,16 @@ class Guard:
         self,
         request: GenerationRequest,
         hooks: list[LoadedHook],
-        verdicts: Verdicts,
+        tallies: Tallies,
         options: PipelineOptions,
     ) -> None:
-        """`verdicts` are counted where the pipeline counts them."""
+        """`tallies`: where the pipeline counts what its hooks do."""
         self._request = request
         self._hooks = hooks
         self._options = options
-        self._verdicts = verdicts
+        self._tallies = tallies
         self._outputs = [_Output(i) for i in range(request.num_outputs)]
+        self._counts_released = options.usage == "released"
         self._usage: Usage | None = None
         self._num_released = 0
         self._num_reasoning = 0
@@ -60,37 +62,32 @@ class Guard:
             return []
         key = delta.channel if delta.tool_call is None else delta.tool_call.index
         stream = output.streams.get(key)
-        asked: Asked | None = None
-        if stream is not None and stream.is_plain and self._is_common(output, stream, delta):
-            asked = stream.pass_through(delta.text, delta.tokens)
-            if asked is None:
-                output.has_call = output.has_call or delta.tool_call is not None
-                return self._counted([stream.cleaned(delta)])
+        released: list[Delta] = []
         if stream is None:
             released = await self._end_earlier(output, delta)
             if self._outputs[delta.index].finished:  # by a hook, on a last chunk
                 return self._counted(released)
             stream = output.streams[key] = Stream(
-                self._request, delta, self._hooks, self._verdicts, self._options
+                self._request, delta, self._hooks, self._tallies, self._options
             )
-        else:
-            released = []
+        asked: Asked | None = None
+        # Nothing is undecided: if no hook touches or holds anything, the delta may go as it is.
+        if (
+            stream.is_plain
+            and delta.finish_reason is None
+            and not (output.ledger.groups or stream.waiting)
+            and are_aligned(delta.tokens, delta.text)
+        ):
+            asked = stream.pass_through(delta.text, delta.tokens)
+            if asked is None:
+                if delta.tool_call is not None:
+                    output.has_call = True
+                released.append(stream.cleaned(delta))
+                return self._counted(released)
         released += await self._vet(output, stream, delta, asked)
         if delta.finish_reason is not None and not output.finished:
             released += await self._finish(output, stream, delta)
         return self._counted(released)
-
-    @staticmethod
-    def _is_common(output: _Output, stream: Stream, delta: Delta) -> bool:
-        """Whether nothing is undecided, so that if no hook touches or holds anything, the delta may go."""
-        text = delta.text
-        return bool(
-            text
-            and delta.finish_reason is None
-            and not output.ledger.groups
-            and not stream.waiting
-            and are_aligned(delta.tokens, text)
-        )
 
     async def _end_earlier(self, output: _Output, delta: Delta) -> list[Delta]:
         """End the streams that the first delta of another ends: the prompt's echo, and an earlier tool call.
@@ -189,9 +186,7 @@ class Guard:
 
     def _counted(self, released: list[Delta]) -> list[Delta]:
         """With the usage that the server was told to give."""
-        if self._options.usage == "generated":
-            return released
-        return [self._recounted(delta) for delta in released]
+        return [self._recounted(delta) for delta in released] if self._counts_released else released
 
     def _recounted(self, released: Delta) -> Delta:
         if released.channel != "echo":

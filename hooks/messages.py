@@ -14,6 +14,7 @@ from typing import Any
 from engine.protocol import Delta, GenerationRequest
 from hooks.loader import HookSpec
 from hooks.stage import PipelineOptions
+from hooks.tally import Tallies
 
 _LENGTH = struct.Struct(">I")
 
@@ -70,9 +71,9 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Verdicts since the last ones, by hook and action."""
+    """What each hook did since the last time."""
 
-    verdicts: dict[str, dict[str, int]]
+    tallies: Tallies
 
 
 class Channel:

@@ -6,7 +6,6 @@ A guard keeps a stream for every channel of every output, and in each stream a s
 sees what the one before it released (contract 1.3). It knows values only: neither HTTP nor which engine runs.
 """
 
-from collections import Counter
 from collections.abc import AsyncGenerator, Container, Iterable, Mapping
 from contextlib import aclosing
 from typing import Protocol
@@ -14,7 +13,8 @@ from typing import Protocol
 from engine.protocol import Delta, GenerationRequest, RequestError, Token
 from hooks.guard import Guard
 from hooks.loader import HookSpec, LoadedHook, load_hook
-from hooks.stage import HookError, PipelineOptions, Verdicts
+from hooks.stage import HookError, PipelineOptions
+from hooks.tally import Tallies, Tally
 
 
 class Guarding(Protocol):
@@ -37,7 +37,8 @@ class Guarding(Protocol):
 class Opener(Protocol):
     """The configured hooks, wherever they run: a `Pipeline` in this process, or a `WorkerPool`."""
 
-    verdicts: Verdicts
+    tallies: Tallies
+    """What each hook did."""
 
     async def start(self) -> None:
         """Make sure that every hook works. Raises `HookLoadError` or `HookError` (contract 1.4)."""
@@ -99,7 +100,7 @@ class Pipeline:
         self.hooks = tuple(hooks)
         self.allowed: Mapping[str, LoadedHook] = {hook.name: hook for hook in allowed}
         self.options = options or PipelineOptions()
-        self.verdicts: Verdicts = {hook.name: Counter() for hook in (*self.hooks, *self.allowed.values())}
+        self.tallies: Tallies = {hook.name: Tally() for hook in (*self.hooks, *self.allowed.values())}
 
     @classmethod
     def load(
@@ -114,7 +115,7 @@ class Pipeline:
     def open(self, request: GenerationRequest) -> Guarding:
         check_named(request, self.allowed)
         hooks = [*self.hooks, *(self.allowed[name] for name in request.hooks)]
-        return Guard(request, hooks, self.verdicts, self.options) if hooks else PassThrough()
+        return Guard(request, hooks, self.tallies, self.options) if hooks else PassThrough()
 
     async def start(self) -> None:
         """Feed every hook, by itself, a short stream to its end (contract 1.4). Raises `HookError`."""
@@ -125,15 +126,15 @@ class Pipeline:
             messages=({"role": "user", "content": "Hello?"},),
         )
         for hook in (*self.hooks, *self.allowed.values()):
-            verdicts: Verdicts = {hook.name: Counter()}
-            guard = Guard(request, [hook], verdicts, self.options)
+            tally = Tally()
+            guard = Guard(request, [hook], {hook.name: tally}, self.options)
             try:
                 for i, word in enumerate(("Hello", ", ", "world.")):
                     await guard.feed(Delta(text=word, tokens=(Token(i, word, word.encode(), -0.5),)))
                 await guard.feed(Delta(finish_reason="stop"))
             finally:
                 await guard.close()
-            if verdicts[hook.name]["error"]:  # as a shadow hook's failure is only counted
+            if tally.verdicts["error"]:  # as a shadow hook's failure is only counted
                 raise HookError(hook.name)
 
     async def aclose(self) -> None:

@@ -105,10 +105,12 @@ def tokens_of(fragments: list[Fragment]) -> tuple[Token, ...]:
 
 
 def are_aligned(tokens: tuple[Token, ...], text: str) -> bool:
-    """Whether the tokens' texts joined are the text, the last ending it."""
+    """Whether there is a text, and the tokens' texts joined are it, the last ending it."""
     if len(tokens) == 1:
-        return tokens[0].text == text
-    return not tokens or bool(tokens[-1].text and "".join([token.text for token in tokens]) == text)
+        return tokens[0].text == text != ""
+    if not tokens or not text:
+        return text != ""
+    return tokens[-1].text != "" and "".join([token.text for token in tokens]) == text
 
 
 def cut(fragments: list[Fragment], length: int) -> tuple[list[Fragment], list[Fragment]]:

@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import logging
-from collections import Counter
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, Literal
@@ -12,11 +11,9 @@ from engine.protocol import Delta, FinishReason, GenerationRequest, Token
 from hooks.api import Chunk, Emit, StreamContext, Terminate, Verdict
 from hooks.loader import LoadedHook
 from hooks.release import BadVerdictError, Fragment, Outcome, TokenGroup, decide, text_of, tokens_of
+from hooks.tally import Tallies, Tally
 
 logger = logging.getLogger("weir.hooks")
-
-Verdicts = dict[str, Counter[str]]
-"""How often each action was taken, by hook. `error` is an action here."""
 
 
 class HookError(RuntimeError):
@@ -58,17 +55,20 @@ class Stage:
         "context",
         "held",
         "hook",
+        "pieces",
+        "tally",
         "timeout",
-        "verdicts",
     )
 
     def __init__(
-        self, hook: LoadedHook, context: StreamContext, verdicts: Counter[str], options: PipelineOptions
+        self, hook: LoadedHook, context: StreamContext, tally: Tally, options: PipelineOptions
     ) -> None:
         self.hook = hook
-        self.call = hook.call
+        # What calling it calls, looked up once.
+        self.call = type(hook.call).__call__.__get__(hook.call)
         self.context = context
-        self.verdicts = verdicts
+        self.pieces = context.pieces
+        self.tally = tally
         self.timeout = options.hook_timeout
         self._keeps_tokens = options.rewritten_tokens == "keep"
         self._held: list[Fragment] = []
@@ -84,15 +84,21 @@ class Stage:
         chunk = self._chunk(text, tokens, is_final)
         started = monotonic()
         verdict = self.call(chunk)
-        if monotonic() - started > self.timeout:
+        took = monotonic() - started
+        self.tally.seconds += took
+        if took > self.timeout:
             raise TimeoutError("its deadline passed")
         return chunk, verdict
 
     async def ask_async(self, text: str, tokens: tuple[Token, ...], is_final: bool) -> tuple[Chunk, Any]:
         """The same for an async hook."""
         chunk = self._chunk(text, tokens, is_final)
-        async with asyncio.timeout(self.timeout) as deadline:
-            verdict = await self.call(chunk)
+        started = monotonic()
+        try:
+            async with asyncio.timeout(self.timeout) as deadline:
+                verdict = await self.call(chunk)
+        finally:
+            self.tally.seconds += monotonic() - started
         if deadline.expired():  # a hook that catches being interrupted is late all the same
             raise TimeoutError("its deadline passed")
         return chunk, verdict
@@ -101,7 +107,7 @@ class Stage:
         """Whether the verdict releases just what the hook was shown, untouched; then it is counted."""
         is_same = type(verdict) is Emit and verdict.text is chunk.text_diff and verdict.alternatives
         if is_same and self.held is None:
-            self.verdicts["emit"] += 1
+            self.tally.num_emitted += 1
             return True
         return False
 
@@ -145,7 +151,7 @@ class Stage:
     def fail(self, error: BaseException) -> None:
         """The hook raised, or gave what is no verdict: it is not called again for this stream."""
         self.closed = True
-        self.verdicts["error"] += 1
+        self.tally.count("error")
         # A hook's author may have put output into the exception's message: by default, only its type and
         # place are logged.
         logger.error("hook %s failed: %s", self.hook.name, _where(error))
@@ -164,7 +170,7 @@ class Stage:
     def _chunk(self, text: str, tokens: tuple[Token, ...], is_final: bool, aborted: bool = False) -> Chunk:
         self.closed = is_final
         if text:
-            self.context.transcript.append(text)
+            self.pieces.append(text)
         return Chunk(self.context, text, tokens, is_final, aborted, self.held)
 
     def _decide(self, chunk: Chunk, verdict: Verdict, fragments: list[Fragment]) -> Outcome:
@@ -181,7 +187,7 @@ class Stage:
         )
         if outcome.held or self._held:
             self._keep(outcome.held, chunk.text_diff)
-        self.verdicts[outcome.action] += 1
+        self.tally.count(outcome.action)
         return outcome
 
     def _keep(self, held: list[Fragment], text_diff: str) -> None:
@@ -210,7 +216,7 @@ class Stream:
         request: GenerationRequest,
         delta: Delta,
         hooks: list[LoadedHook],
-        verdicts: Verdicts,
+        tallies: Tallies,
         options: PipelineOptions,
     ) -> None:
         """The stream that `delta` is the first of."""
@@ -222,7 +228,7 @@ class Stream:
             Stage(
                 hook,
                 StreamContext(request, delta.index, delta.channel, name),
-                verdicts[hook.name],
+                tallies[hook.name],
                 options,
             )
             for hook in hooks
@@ -261,13 +267,15 @@ class Stream:
             if stage.closed:
                 continue
             # `Stage.ask` and `lets_through`, spelt out: this is run for every chunk and hook.
-            context = stage.context
-            context.transcript.append(text)
-            chunk = Chunk(context, text, tokens, False, False, stage.held)
+            held, tally = stage.held, stage.tally
+            stage.pieces.append(text)
+            chunk = Chunk(stage.context, text, tokens, False, False, held)
             try:
                 verdict = stage.call(chunk)
                 ended = monotonic()
-                if ended - started > stage.timeout:
+                took = ended - started
+                tally.seconds += took
+                if took > stage.timeout:
                     raise TimeoutError("its deadline passed")
             except BaseException as error:
                 stage.fail(error)
@@ -276,8 +284,8 @@ class Stream:
                     continue
                 raise HookError(stage.hook.name) from error
             started = ended
-            if type(verdict) is Emit and verdict.text is text and verdict.alternatives and stage.held is None:
-                stage.verdicts["emit"] += 1
+            if type(verdict) is Emit and verdict.text is text and verdict.alternatives and held is None:
+                tally.num_emitted += 1
             else:
                 return i, chunk, verdict
         self.announced = True

@@ -19,6 +19,7 @@ from hooks.loader import HookLoadError, LoadedHook
 from hooks.messages import Channel, Close, Counts, Feed, Open, Ready, Reply, Setup
 from hooks.pipeline import Guarding, Pipeline
 from hooks.stage import HookError
+from hooks.tally import Tally
 
 logger = logging.getLogger("weir.hooks")
 
@@ -101,10 +102,9 @@ class Worker:
         return task
 
     def _count(self) -> None:
-        counted = {name: dict(counts) for name, counts in self._pipeline.verdicts.items() if counts}
+        nothing = Tally()
+        counted = {name: tally.take() for name, tally in self._pipeline.tallies.items() if tally != nothing}
         if counted:
-            for counts in self._pipeline.verdicts.values():
-                counts.clear()
             self._channel.say(Counts(counted))
 
 
@@ -155,8 +155,6 @@ async def main(descriptor: int) -> None:
         channel.say(Ready(f"hook {error.hook!r} failed its self-test"))
     else:
         channel.say(Ready())
-        for counts in pipeline.verdicts.values():
-            counts.clear()
         await Worker(channel, pipeline).serve()
     await channel.close()
 

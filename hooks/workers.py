@@ -11,14 +11,14 @@ import logging
 import socket
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterable
 
 from engine.protocol import Delta, EngineError, GenerationRequest
 from hooks.loader import HookLoadError, HookSpec
 from hooks.messages import Channel, Close, Counts, Feed, Open, Ready, Reply, Setup
 from hooks.pipeline import Guarding, PassThrough, check_named
-from hooks.stage import HookError, PipelineOptions, Verdicts
+from hooks.stage import HookError, PipelineOptions
+from hooks.tally import Tallies, Tally
 
 logger = logging.getLogger("weir.hooks")
 
@@ -46,7 +46,7 @@ class WorkerPool:
             tuple(sys.path),
             logging.getLogger().getEffectiveLevel(),
         )
-        self.verdicts: Verdicts = {spec.label: Counter() for spec in (*self.setup.specs, *self.setup.allowed)}
+        self.tallies: Tallies = {spec.label: Tally() for spec in (*self.setup.specs, *self.setup.allowed)}
         self._num_workers = num_workers
         self._workers: set[WorkerProcess] = set()
         self._is_changed = asyncio.Event()
@@ -225,8 +225,8 @@ class WorkerProcess:
 
     def _take(self, message: object) -> None:
         if isinstance(message, Counts):
-            for name, counts in message.verdicts.items():
-                self._pool.verdicts[name].update(counts)
+            for name, tally in message.tallies.items():
+                self._pool.tallies[name].add(tally)
         elif isinstance(message, Reply):
             reply = self._replies.get((message.key, message.is_closed))
             if reply is not None and not reply.done():

@@ -94,7 +94,7 @@ class _Counted(Collector):
         verdicts = CounterMetricFamily(
             "weir_hook_verdicts", "Verdicts, by hook and what they did.", labels=["hook", "action"]
         )
-        for hook, counts in self._pipeline.verdicts.items():
-            for action, count in counts.items():
+        for hook, tally in self._pipeline.tallies.items():
+            for action, count in tally.verdicts.items():
                 verdicts.add_metric([hook, action], count)
         yield verdicts

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import socket
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -21,7 +22,7 @@ from engine.protocol import (
 from hooks.api import Chunk, Verdict
 from hooks.loader import HookSpec, LoadedHook
 from hooks.messages import Channel
-from hooks.pipeline import Guarding, Pipeline, guarded
+from hooks.pipeline import Guarding, Opener, Pipeline, guarded
 from hooks.stage import PipelineOptions
 from hooks.worker import Worker
 from hooks.workers import WorkerPool, WorkerProcess
@@ -143,8 +144,13 @@ async def opened(pipeline: Pipeline, request: GenerationRequest) -> AsyncIterato
         await process.channel.close()
         await asyncio.gather(serving, running, return_exceptions=True)
         await worker._channel.close()
-        for name, counts in pool.verdicts.items():
-            pipeline.verdicts[name].update(counts)
+        for name, tally in pool.tallies.items():
+            pipeline.tallies[name].add(tally)
+
+
+def verdicts_of(opener: Opener) -> dict[str, Counter[str]]:
+    """How often each hook took each action."""
+    return {name: tally.verdicts for name, tally in opener.tallies.items()}
 
 
 def text_of(deltas: Iterable[Delta], channel: str = "content", index: int = 0) -> str:

@@ -10,7 +10,7 @@ import pytest
 from hooks import Chunk, Verdict, emit, hold
 from hooks.pipeline import guarded
 from hooks.stage import HookError
-from tests.helpers import Script, Source, guard_all, make_deltas, make_request, pipeline_of
+from tests.helpers import Script, Source, guard_all, make_deltas, make_request, pipeline_of, verdicts_of
 
 
 async def test_nothing_pending_or_later_is_delivered_and_the_engine_is_closed() -> None:  # contract 4.1
@@ -53,7 +53,7 @@ async def test_failures_and_verdicts_are_counted_by_hook() -> None:
     )
     with pytest.raises(HookError):
         await guard_all(pipeline, make_deltas(["a", "b"]))
-    assert pipeline.verdicts == {"hook0": {"emit": 3}, "hook1": {"hold": 2, "error": 1}}
+    assert verdicts_of(pipeline) == {"hook0": {"emit": 3}, "hook1": {"hold": 2, "error": 1}}
 
 
 async def test_the_self_test_finds_a_hook_that_cannot_finish_a_stream() -> None:  # contract 1.4
@@ -62,7 +62,7 @@ async def test_the_self_test_finds_a_hook_that_cannot_finish_a_stream() -> None:
     with pytest.raises(HookError) as caught:
         await pipeline.start()
     assert caught.value.hook == "hook1"
-    assert pipeline.verdicts == {"hook0": {}, "hook1": {}}
+    assert verdicts_of(pipeline) == {"hook0": {}, "hook1": {}}
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError, GeneratorExit, RecursionError])

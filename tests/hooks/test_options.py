@@ -19,6 +19,7 @@ from tests.helpers import (
     make_token,
     pipeline_of,
     text_of,
+    verdicts_of,
 )
 
 
@@ -38,7 +39,7 @@ async def test_a_shadow_hook_has_no_effect_and_is_counted(verdict: Verdict) -> N
     deltas = make_deltas(["ab", "cd"])
     pipeline = shadowed(Script(lambda c: verdict if c.text_diff else emit(c.pending)))
     assert await guard_all(pipeline, deltas) == deltas
-    assert sum(pipeline.verdicts["shadow"].values()) - pipeline.verdicts["shadow"]["emit"] >= 1
+    assert sum(verdicts_of(pipeline)["shadow"].values()) - verdicts_of(pipeline)["shadow"]["emit"] >= 1
 
 
 async def test_a_shadow_hook_sees_what_it_would_hold() -> None:  # contract 3.10
@@ -52,7 +53,7 @@ async def test_a_shadow_hook_that_fails_fails_nothing_but_its_self_test() -> Non
     pipeline = shadowed(Script(lambda c: 1 / 0))
     deltas = make_deltas(["a"])
     assert await guard_all(pipeline, deltas) == deltas
-    assert pipeline.verdicts["shadow"] == {"error": 1}
+    assert verdicts_of(pipeline)["shadow"] == {"error": 1}
     with pytest.raises(HookError):
         await pipeline.start()
 

@@ -16,7 +16,7 @@ from hooks.loader import HookLoadError, HookSpec
 from hooks.pipeline import PassThrough, guarded
 from hooks.stage import HookError, PipelineOptions
 from hooks.workers import WorkerPool, WorkerProcess
-from tests.helpers import Source, ids_of, make_deltas, make_request, text_of
+from tests.helpers import Source, ids_of, make_deltas, make_request, text_of, verdicts_of
 
 HOOKS = """
 import os, time
@@ -108,7 +108,7 @@ async def test_hooks_work_as_they_do_in_process(pool) -> None:
     workers = await pool(HookSpec("Upper", {"mark": "!"}))
     released = await run(workers, "ab", "C")
     assert (text_of(released), ids_of(released)) == ("AB!C!", [])
-    assert workers.verdicts["Upper"] == {"rewrite": 2, "emit": 1}
+    assert verdicts_of(workers)["Upper"] == {"rewrite": 2, "emit": 1}
 
 
 async def test_a_requests_chunks_all_go_to_one_worker_and_requests_to_several(pool) -> None:
