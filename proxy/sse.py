@@ -27,11 +27,12 @@ class EventStream:
         self._request = request
         self._keep_alive = keep_alive
         self._starting = asyncio.Lock()
-        self._last_write = asyncio.get_running_loop().time()
+        self._loop = asyncio.get_running_loop()
+        self._last_write = self._loop.time()
         self.response = web.StreamResponse(headers={**_HEADERS, **headers})
 
     async def __aenter__(self) -> Self:
-        self._ticker = asyncio.get_running_loop().create_task(self._tick())
+        self._ticker = self._loop.create_task(self._tick())
         return self
 
     async def __aexit__(
@@ -45,18 +46,18 @@ class EventStream:
         return self.response.prepared
 
     async def write(self, frames: bytes) -> None:
-        """Send whole events. Raises `ConnectionError` if the client is gone."""
+        """Send whole events; waits while the client has too much to read. Raises `ConnectionError` if it is
+        gone."""
         if not self.response.prepared:
             async with self._starting:
                 if not self.response.prepared:
                     await self.response.prepare(self._request)
-        self._last_write = asyncio.get_running_loop().time()
+        self._last_write = self._loop.time()
         await self.response.write(frames)
 
     async def _tick(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
-            silence = loop.time() - self._last_write
+            silence = self._loop.time() - self._last_write
             if silence < self._keep_alive:
                 await asyncio.sleep(self._keep_alive - silence)
             else:

@@ -14,6 +14,9 @@ from proxy.sse import event
 
 JSONObject = dict[str, Any]
 
+_MARK = "text"
+"""Stands for a delta's text where an event is cut in two. Nothing after an event's text could hold it."""
+
 
 class Answer(ABC):
     """An answer from released deltas: as events for a stream (`chunk`, then `end` or `failure`), or whole
@@ -75,10 +78,19 @@ class ChoicesAnswer(Answer):
         options = fields.stream_options
         self._include_usage = options is not None and options.include_usage
         self._continuous_usage = options is not None and options.continuous_usage_stats
-        self.gives_ids = fields.return_token_ids
         self._choices = [self.empty_choice(i) for i in range(request.num_outputs)]
         # All chunks begin alike, up to their choices: formatted once.
         self._head = orjson.dumps(self._identity())[:-1] + b',"choices":'
+        # Most differ from the one before in their text alone: what stands round it, by output and channel.
+        self._around: dict[tuple[int, str], tuple[bytes, bytes]] = {}
+        self._gives_text_alone = not (
+            self._continuous_usage or self.gives_ids or request.sampling.logprobs is not None
+        )
+
+    @property
+    def gives_ids(self) -> bool:
+        """The caller wants token ids."""
+        return self.fields.return_token_ids
 
     @property
     @abstractmethod
@@ -103,6 +115,18 @@ class ChoicesAnswer(Answer):
 
     def chunk(self, delta: Delta) -> bytes:
         self._count(delta)
+        if not self._gives_text_alone or not delta.text or delta.tool_call or delta.finish_reason:
+            return self._event(delta)
+        key = delta.index, delta.channel
+        if (around := self._around.get(key)) is not None:
+            return around[0] + orjson.dumps(delta.text) + around[1]
+        first = self._event(delta)  # which has more to say
+        like_it = Delta(index=delta.index, channel=delta.channel, text=_MARK)
+        begin, _, end = self._event(like_it).rpartition(orjson.dumps(_MARK))
+        self._around[key] = begin, end
+        return first
+
+    def _event(self, delta: Delta) -> bytes:
         body = self._head + orjson.dumps([self.chunk_choice(delta)])
         if self._continuous_usage:
             body += b',"usage":' + orjson.dumps(self.usage())
