@@ -6,7 +6,7 @@ from dataclasses import replace
 from engine.protocol import Delta, EngineError, FinishReason, GenerationRequest, Usage
 from hooks.api import Terminate
 from hooks.loader import LoadedHook
-from hooks.release import Fragment, Ledger, are_aligned, deltas_of, fragments_of, spoil
+from hooks.release import Fragment, Ledger, are_aligned, fragments_of, pieces_of, spoil
 from hooks.stage import Asked, PipelineOptions, Stream
 from hooks.tally import Tallies
 
@@ -142,13 +142,12 @@ class Guard:
         if textless is not None:
             output.ledger.enter([textless])
             stream.waiting.append(textless)
-        template = replace(stream.template, usage=self._usage)
-        released = deltas_of(out, output.ledger, template)
-        if is_final and template.tool_call and not stream.announced and not released and out:
-            released = [template]  # a call without arguments, let through
+        released = [stream.delta(text, tokens, self._usage) for text, tokens in pieces_of(out, output.ledger)]
+        if is_final and stream.tool_call and not stream.announced and not released and out:
+            released = [stream.delta("", (), self._usage)]  # a call without arguments, let through
         if released:
             stream.announced = True
-            output.has_call = output.has_call or template.tool_call is not None
+            output.has_call = output.has_call or stream.tool_call is not None
         if terminate is not None:
             released += await self._terminate(output, terminate)
         return released
@@ -186,7 +185,9 @@ class Guard:
 
     def _counted(self, released: list[Delta]) -> list[Delta]:
         """With the usage that the server was told to give."""
-        return [self._recounted(delta) for delta in released] if self._counts_released else released
+        if not self._counts_released:
+            return released
+        return [self._recounted(delta) for delta in released]
 
     def _recounted(self, released: Delta) -> Delta:
         if released.channel != "echo":

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 
-from engine.protocol import Delta, Token
+from engine.protocol import Token
 from hooks.api import Emit, Hold, Redact, Span, Suppress, Terminate, Verdict
 
 
@@ -319,19 +319,19 @@ class Ledger:
         return tokens
 
 
-def deltas_of(fragments: list[Fragment], ledger: Ledger, template: Delta) -> list[Delta]:
-    """What a client may get of fragments that every hook released, as deltas like `template`.
+def pieces_of(fragments: list[Fragment], ledger: Ledger) -> list[tuple[str, tuple[Token, ...]]]:
+    """What a client may get of fragments that every hook released: texts, each with its tokens.
 
     In each, the tokens' texts end where its text ends, so that a token's offset is known from the text
     delivered before it.
     """
-    deltas: list[Delta] = []
+    pieces: list[tuple[str, tuple[Token, ...]]] = []
     text: list[str] = []
     tokens: list[Token] = []
 
     def flush() -> None:
         if text or tokens:
-            deltas.append(replace(template, text="".join(text), tokens=tuple(tokens)))
+            pieces.append(("".join(text), tuple(tokens)))
             text.clear()
             tokens.clear()
 
@@ -346,4 +346,4 @@ def deltas_of(fragments: list[Fragment], ledger: Ledger, template: Delta) -> lis
         tokens += ledger.leave()
     tokens += ledger.leave()
     flush()
-    return deltas
+    return pieces

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, Literal
 
-from engine.protocol import Delta, FinishReason, GenerationRequest, Token
+from engine.protocol import Delta, FinishReason, GenerationRequest, Token, Usage
 from hooks.api import Chunk, Emit, StreamContext, Terminate, Verdict
 from hooks.loader import LoadedHook
 from hooks.release import BadVerdictError, Fragment, Outcome, TokenGroup, decide, text_of, tokens_of
@@ -209,7 +209,7 @@ Asked = tuple[int, Chunk, Any]
 class Stream:
     """One channel of one output (one tool call, on that channel), and its stages in the hooks' order."""
 
-    __slots__ = ("announced", "is_plain", "stages", "template", "waiting")
+    __slots__ = ("announced", "channel", "index", "is_plain", "stages", "tool_call", "waiting")
 
     def __init__(
         self,
@@ -220,10 +220,10 @@ class Stream:
         options: PipelineOptions,
     ) -> None:
         """The stream that `delta` is the first of."""
-        call = delta.tool_call
-        name = call.name if call else None
-        self.template = Delta(index=delta.index, channel=delta.channel, tool_call=call)
-        """What is released of this stream is like this."""
+        self.index = delta.index
+        self.channel = delta.channel
+        self.tool_call = delta.tool_call
+        name = delta.tool_call.name if delta.tool_call else None
         self.stages = [
             Stage(
                 hook,
@@ -238,6 +238,17 @@ class Stream:
         """Textless tokens that go with the text that follows. The ledger knows them already."""
         self.announced = False
         """A tool call's name has been released."""
+
+    def delta(self, text: str, tokens: tuple[Token, ...], usage: Usage | None) -> Delta:
+        """A delta of this stream."""
+        return Delta(
+            index=self.index,
+            text=text,
+            tokens=tokens,
+            channel=self.channel,
+            tool_call=self.tool_call,
+            usage=usage,
+        )
 
     def join_waiting(self, fragments: list[Fragment]) -> bool:
         """Tie the tokens that waited for text to the first of `fragments`. Whether there were any."""
@@ -257,21 +268,21 @@ class Stream:
         """The engine's delta as a client may have it: with nothing that no hook was shown (contract 5.3)."""
         if delta.prompt_token_ids is None and delta.tool_call is None:
             return delta
-        return replace(delta, prompt_token_ids=None, tool_call=self.template.tool_call)
+        return replace(delta, prompt_token_ids=None, tool_call=self.tool_call)
 
     def pass_through(self, text: str, tokens: tuple[Token, ...]) -> Asked | None:
         """Show plain hooks, one after another, what is new, for as long as they let it through. Returns the
         first that does otherwise, or None. Raises `HookError`."""
         started = monotonic()
-        for i, stage in enumerate(self.stages):
+        for stage in self.stages:
             if stage.closed:
                 continue
             # `Stage.ask` and `lets_through`, spelt out: this is run for every chunk and hook.
-            held, tally = stage.held, stage.tally
+            call, held, tally = stage.call, stage.held, stage.tally
             stage.pieces.append(text)
             chunk = Chunk(stage.context, text, tokens, False, False, held)
             try:
-                verdict = stage.call(chunk)
+                verdict = call(chunk)
                 ended = monotonic()
                 took = ended - started
                 tally.seconds += took
@@ -287,7 +298,7 @@ class Stream:
             if type(verdict) is Emit and verdict.text is text and verdict.alternatives and held is None:
                 tally.num_emitted += 1
             else:
-                return i, chunk, verdict
+                return self.stages.index(stage), chunk, verdict
         self.announced = True
         return None
 
