@@ -13,6 +13,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 
+from engine.backends.delta_queue import DeltaQueue
 from engine.config import EngineConfig
 from engine.core import EngineCore, Output
 from engine.input_processor import InputProcessor
@@ -52,7 +53,7 @@ class LocalEngine:
         self.tokenizer: Tokenizer | None = None
         self._inbox: queue.SimpleQueue[_Add | _Abort | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="weir-engine", daemon=True)
-        self._streams: dict[SequenceGroup, asyncio.Queue[Delta | EngineError]] = {}
+        self._streams: dict[SequenceGroup, DeltaQueue] = {}
         self._num_outputs = 0
         self._stats = EngineStats()
         self._out_of_service: str | None = "The engine has not been started."
@@ -77,15 +78,13 @@ class LocalEngine:
         try:
             group = await asyncio.to_thread(self._processor.process, request)
             self.check_health()
-            stream = self._streams[group] = asyncio.Queue()
+            stream = self._streams[group] = DeltaQueue()
             self._inbox.put(_Add(group))
             num_unfinished = request.num_outputs
             while num_unfinished:
-                output = await stream.get()
-                if isinstance(output, EngineError):
-                    raise output
-                num_unfinished -= output.finish_reason is not None
-                yield output
+                for delta in await stream.get():
+                    num_unfinished -= delta.finish_reason is not None
+                    yield delta
         finally:
             self._num_outputs -= request.num_candidates
             if group is not None and self._streams.pop(group, None) is not None:
@@ -120,13 +119,18 @@ class LocalEngine:
     def _deliver(self, outputs: Sequence[Output], stats: EngineStats) -> None:
         self._stats = stats
         for group, output in outputs:
-            if group in self._streams:
-                self._streams[group].put_nowait(output)
+            stream = self._streams.get(group)
+            if stream is None:
+                continue  # its reader has left
+            if isinstance(output, EngineError):
+                stream.fail(output)
+            else:
+                stream.put(output)
 
     def _close(self, reason: str) -> None:
         self._out_of_service = reason
         for stream in self._streams.values():
-            stream.put_nowait(EngineError(reason, status=503))
+            stream.fail(EngineError(reason, status=503))
 
     # On the thread.
 

@@ -372,6 +372,25 @@ async def test_a_step_is_one_post_to_the_loop(
     answers = await asyncio.gather(
         *(engine.complete("hello", max_tokens=60, ignore_eos=True) for _ in range(8))
     )
-    num_deltas = sum(len(answer.deltas) for [answer] in answers)
+    num_tokens = sum(len(answer.ids) for [answer] in answers)
     assert set(posted) == {"_deliver"}
-    assert len(posted) <= engine.stats().steps_total < num_deltas / 2
+    assert len(posted) <= engine.stats().steps_total < num_tokens / 2
+
+
+async def test_a_reader_that_falls_behind_gets_what_waits_in_one_piece(
+    engine: Any, completion_request: Complete
+) -> None:
+    request = completion_request("hello", n=2, max_tokens=60, temperature=1.0, seed=5, ignore_eos=True)
+    expected = await engine.collect(request)
+    async with aclosing(engine.generate(request)) as stream:
+        deltas = [await anext(stream)]
+        await until(lambda: engine.stats().num_running == 0)
+        deltas += [delta async for delta in stream]
+    assert len(deltas) <= 4  # what was taken with the first may have had a companion
+    for index, whole in enumerate(expected):
+        own = [delta for delta in deltas if delta.index == index]
+        assert [token for delta in own for token in delta.tokens] == whole.tokens
+        assert "".join(delta.text for delta in own) == whole.text
+        assert own[-1].finish_reason == "length"
+        assert own[0].prompt_token_ids == whole.deltas[0].prompt_token_ids
+    assert deltas[-1].usage.completion_tokens == 120
