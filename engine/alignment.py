@@ -1,7 +1,6 @@
 """Fitting tokens to text: which token stands for which characters."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from engine.protocol import Token
 
@@ -17,7 +16,7 @@ def align_tokens(tokens: Sequence[Token], text: str) -> tuple[Token, ...]:
     """
     if "".join(t.text for t in tokens) == text:
         return tuple(tokens)
-    return (*(replace(t, text="") for t in tokens[:-1]), replace(tokens[-1], text=text)) if tokens else ()
+    return (*(t._replace(text="") for t in tokens[:-1]), tokens[-1]._replace(text=text)) if tokens else ()
 
 
 def cut_tokens(tokens: Sequence[Token], length: int) -> list[Token]:

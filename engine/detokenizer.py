@@ -6,7 +6,6 @@ anything else sees it (contract 2.7); the tokens that touch what could still bec
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from tokenizers import Tokenizer as FastTokenizer
 
@@ -37,9 +36,13 @@ class Detokenizer:
 
     def decode(self, token: Token, *, may_stop: bool = True) -> tuple[Token, ...]:
         """Take the next token, its text not known yet. `may_stop`: whether a stop string may end here."""
-        assert token.id is not None
-        text = self._texts.step(token.id)
-        self._pending.append(replace(token, text=text))
+        token_id, _, raw, logprob, top = token
+        assert token_id is not None
+        text = self._texts.step(token_id)
+        token = Token(token_id, text, raw, logprob, top)
+        if text and not self._stop and not self._pending:
+            return (token,)
+        self._pending.append(token)
         if not text:
             return ()
         num_seen = len(self._text)
@@ -52,7 +55,7 @@ class Detokenizer:
     def flush(self) -> tuple[Token, ...]:
         """No more will come: give what is left. Bytes of an incomplete character never become text."""
         if self._pending and (text := self._texts.flush()):
-            self._pending[-1] = replace(self._pending[-1], text=text)
+            self._pending[-1] = self._pending[-1]._replace(text=text)
         tokens, self._pending, self._text = tuple(self._pending), [], ""
         return tokens
 
@@ -91,14 +94,13 @@ class TextStream:
         """The whole characters that the id completes. One that also begins another completes none yet: it
         is the other's as well, and goes with it (contract 3.6)."""
         self._window.append(token_id)
-        text = self._fast.decode(self._window)
+        text: str = self._fast.decode(self._window)
         if not text.startswith(self._given) and not self._given.startswith(text.rstrip(INCOMPLETE)):
             # Byte tokens are decoded in runs, and one that does not fit spoils what its run had given.
             self._window = self._window[self._num_decided :]
             self._num_decided, self._given = 0, ""
             text = self._fast.decode(self._window)
-        is_overdue = len(self._window) - self._num_decided > MAX_UNDECIDED_TOKENS
-        if text.endswith(INCOMPLETE) and not is_overdue:
+        if text.endswith(INCOMPLETE) and len(self._window) - self._num_decided <= MAX_UNDECIDED_TOKENS:
             return ""
         return self._decide(text)
 

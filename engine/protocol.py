@@ -6,7 +6,7 @@ backwards is one thing: closing the iterator, which cancels the engine's work on
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 Channel = Literal["content", "reasoning", "tool_call", "echo"]
 """One of a choice's text streams. `echo` is the prompt, given back (completions only)."""
@@ -117,8 +117,7 @@ class GenerationRequest:
         return bool(self.tools) and self.tool_choice != "none"
 
 
-@dataclass(frozen=True, slots=True)
-class TopLogprob:
+class TopLogprob(NamedTuple):
     """One alternative that a token was drawn against."""
 
     id: int | None
@@ -126,8 +125,7 @@ class TopLogprob:
     logprob: float
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One generated token (or prompt token, on the `echo` channel).
 
     A token arrives with the text that it completes, never before (contract 2.4). A token without text of its
@@ -157,9 +155,9 @@ class ToolCall:
     """An upstream's own, to tell its calls apart. A client gets one of the service's making."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Usage:
-    """Token counts of a whole request, so far."""
+    """Token counts of a whole request, so far. Never changed once made, like a `Delta`."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -168,9 +166,12 @@ class Usage:
     reasoning_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Delta:
     """One streamed piece of one output.
+
+    Never changed once made, but not frozen: one is made for every token, and that would take three times as
+    long.
 
     If `tokens` is not empty, the tokens' texts joined are `text`. An output's last delta, and only that,
     has a `finish_reason`.

@@ -31,7 +31,7 @@ from typing import Any
 import orjson
 from pydantic import TypeAdapter
 
-from engine.protocol import Delta, Engine, EngineError, GenerationRequest, Token
+from engine.protocol import Delta, Engine, EngineError, GenerationRequest, Token, TopLogprob
 
 VERSION = 1
 
@@ -141,10 +141,15 @@ class _Reader:
 
 def _load_delta(fields: dict[str, Any]) -> Delta:
     for token in fields.get("tokens") or ():
-        token["raw"] = _raw(token)
-        for top in token.get("top") or ():
-            top["raw"] = _raw(top)
+        token["top"] = [_known(TopLogprob, top) for top in token.get("top") or ()]
+    if fields.get("tokens"):
+        fields["tokens"] = [_known(Token, token) for token in fields["tokens"]]
     return _DELTA.validate_python(fields)
+
+
+def _known(kind: type[Token] | type[TopLogprob], fields: dict[str, Any]) -> dict[str, Any]:
+    fields["raw"] = _raw(fields)
+    return {name: fields[name] for name in kind._fields if name in fields}
 
 
 def _raw(fields: dict[str, Any]) -> bytes:

@@ -8,7 +8,6 @@ so that spoiling either withholds its tokens, however many hooks stand between t
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
 
 from engine.protocol import Token
 from hooks.api import Emit, Hold, Redact, Span, Suppress, Terminate, Verdict
@@ -50,7 +49,7 @@ class TokenGroup:
             return ()
         if self.alternatives:
             return self.tokens
-        return tuple(replace(token, top=()) for token in self.tokens)
+        return tuple(token._replace(top=()) for token in self.tokens)
 
 
 class Fragment:

@@ -118,7 +118,7 @@ def _output(index: int, prompt: list[Token], request: GenerationRequest) -> list
         finish_reason, tokens = "stop", cut_tokens(tokens, end)
     deltas = [*_deltas(index, tokens, "content"), Delta(index=index)]
     if request.echo and prompt:
-        first = replace(prompt[0], logprob=None, top=())
+        first = prompt[0]._replace(logprob=None, top=())
         deltas = _deltas(index, [first, *prompt[1:]], "echo") + deltas
     ids = tuple(token.id for token in prompt if token.id is not None)
     deltas[0] = replace(deltas[0], prompt_token_ids=ids)

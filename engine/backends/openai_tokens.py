@@ -6,7 +6,6 @@ A chat's `logprobs` is a list of objects, a completion's an object of lists; vLL
 import codecs
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
@@ -47,7 +46,7 @@ class TokenReader:
         elif len(ids) != len(tokens):
             return tokens
         return [
-            token if token_id is None else replace(token, id=token_id)
+            token if token_id is None else token._replace(id=token_id)
             for token, token_id in zip_longest(tokens, ids)
         ]
 

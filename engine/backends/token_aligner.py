@@ -17,7 +17,6 @@ stop strings, lets the text lag behind the tokens. A token must not pass a guard
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import islice, takewhile
 
 from engine.alignment import align_tokens, cut_tokens
@@ -113,10 +112,10 @@ class TokenAligner:
                 run, end = self._run(len(fitted), pos)
                 if end is None:
                     break
-                fitted += align_tokens([replace(token, text="") for token in run], text[pos:end])
+                fitted += align_tokens([token._replace(text="") for token in run], text[pos:end])
                 pos = end
             else:
-                fitted.append(replace(token, text=""))
+                fitted.append(token._replace(text=""))
             if pos > settled[1]:
                 settled = (len(fitted), pos)
         return tuple(fitted[: settled[0]]), settled[1]

@@ -14,7 +14,6 @@ wait, no others. What becomes of it then:
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import NamedTuple
 
 from engine.alignment import align_tokens
@@ -111,7 +110,7 @@ class Tape:
         token = unit.token
         given = [] if unit.is_hidden else [run for run in unit.runs if run[0] is not None]
         if token is not None and not given and not unit.is_muted:
-            self.waiting += (replace(token, text=""),)
+            self.waiting += (token._replace(text=""),)
         for stream, text in given:
             assert stream is not None
             if token is None:
@@ -121,7 +120,7 @@ class Tape:
             elif text == token.text:
                 tokens = (token,)
             else:
-                tokens = (replace(token, text=""), Token(None, text))
+                tokens = (token._replace(text=""), Token(None, text))
             self._give(stream, text, tokens)
 
     def _give(self, stream: Stream, text: str, tokens: tuple[Token, ...]) -> None:

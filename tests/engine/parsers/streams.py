@@ -68,7 +68,7 @@ def tokenised(pieces: Iterable[str], special: Iterable[str] = ()) -> list[Delta]
     """A token a piece; the special ones without text, and an end-of-sequence token behind."""
     hidden = set(special)
     tokens = [
-        replace(make_token(piece, i), text="" if piece in hidden else piece) for i, piece in enumerate(pieces)
+        make_token(piece, i)._replace(text="" if piece in hidden else piece) for i, piece in enumerate(pieces)
     ]
     end = Token(9999, "", b"<eos>", -0.5)
     return [

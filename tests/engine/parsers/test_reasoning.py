@@ -111,7 +111,7 @@ def test_a_token_on_both_sides_of_a_marker_is_not_told() -> None:
 
 def test_tokens_that_share_a_text_are_not_read_twice() -> None:
     tokens = (make_token("[THINK]", 1), make_token("Hm", 2))
-    shared = (replace(tokens[0], text=""), replace(tokens[1], text="[THINK]Hm"))
+    shared = (tokens[0]._replace(text=""), tokens[1]._replace(text="[THINK]Hm"))
     made = parse(
         Parsers(reasoning="mistral"), [Delta(text="[THINK]Hm", tokens=shared), Delta(finish_reason="stop")]
     )
