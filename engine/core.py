@@ -11,6 +11,7 @@ import torch
 from engine.best_of import best_candidates
 from engine.block_manager import BlockManager
 from engine.config import EngineConfig
+from engine.metrics import EngineMetrics
 from engine.model_runner import ModelRunner
 from engine.protocol import Channel, Delta, EngineError, EngineStats, Token, TopLogprob
 from engine.sampler import SampledToken, Sampler, logprobs_of
@@ -45,6 +46,7 @@ class EngineCore:
             step_budget=self.step_budget,
             speculation=self.speculation,
         )
+        self.metrics = EngineMetrics()
         self._prompt_tokens_total = 0
         self._generation_tokens_total = 0
         self._aborted_total = 0
@@ -57,6 +59,7 @@ class EngineCore:
     def add(self, group: SequenceGroup) -> None:
         self._prompt_tokens_total += group.num_prompt_tokens
         for seq in group.sequences:
+            self.metrics.queue(seq)
             self.scheduler.add(seq)
 
     def abort(self, group: SequenceGroup) -> None:
@@ -70,10 +73,13 @@ class EngineCore:
 
     def step(self) -> list[Output]:
         """Schedule, run, sample, update. What fails a request is an `Output`; what is raised is fatal."""
+        self.metrics.begin_step()
         started = time.perf_counter()
         scheduled = self.scheduler.schedule()
         if not scheduled:  # the last to need blocks gave up its own: there are some now
             return []
+        self.metrics.end_phase("schedule")
+        self.metrics.schedule(scheduled)
         num_decodes = sum(s.is_decode for s in scheduled)
         num_tokens = sum(s.end - s.start for s in scheduled)
         outputs = self._run(scheduled)
@@ -84,6 +90,7 @@ class EngineCore:
     def _run(self, scheduled: list[ScheduledSequence]) -> list[Output]:
         try:
             logits, prompt_logits = self.runner.run(scheduled)
+            self.metrics.end_phase("forward")
             self.settle_prompts(prompt_logits, scheduled)
         except torch.AcceleratorError:
             # The device's state is lost, and with it every later step.
@@ -100,8 +107,10 @@ class EngineCore:
         turn = list(zip(scheduled, first_rows, strict=False))
         while turn:
             drawn = [(s.sequence, row) for s, row in turn if s.is_sampled]
-            rows = _take(logits, [row for _, row in drawn])
-            outputs += self.update([s for s, _ in turn], self.sample(rows, [seq for seq, _ in drawn]))
+            sampled = self.sample(_take(logits, [row for _, row in drawn]), [seq for seq, _ in drawn])
+            self.metrics.end_phase("sample")
+            outputs += self.update([s for s, _ in turn], sampled)
+            self.metrics.end_phase("update")
             turn = [(follower, row + 1) for s, row in turn if (follower := _foretold(s))]
             self.speculation.num_accepted_tokens += len(turn)
         return outputs
@@ -152,6 +161,7 @@ class EngineCore:
             except Exception:
                 logger.exception("one sequence failed")
                 failed[seq.group] = None
+            self.metrics.advance(seq)
             if seq.finish_reason:
                 self.scheduler.remove(seq)
         return self._given([o for o in outputs if o[0] not in failed]) + self._fail(failed)
@@ -185,6 +195,8 @@ class EngineCore:
             spec_decode_accepted_tokens_total=self.speculation.num_accepted_tokens,
             kv_blocks_used=self.block_manager.num_used,
             kv_blocks=self.block_manager.num_blocks,
+            step_seconds=self.metrics.step_seconds,
+            histograms=self.metrics.histograms,
         )
 
     def _advance(self, seq: Sequence, sampled: SampledToken | None) -> Iterator[Delta]:

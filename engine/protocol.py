@@ -8,6 +8,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
+from engine.histogram import Histogram
+
 Channel = Literal["content", "reasoning", "tool_call", "echo"]
 """One of a choice's text streams. `echo` is the prompt, given back (completions only)."""
 
@@ -209,7 +211,7 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """Gauges and counters that the engine keeps; monotonic ones end in `_total`."""
+    """Gauges, counters and histograms that the engine keeps; counters end in `_total`."""
 
     num_running: int = 0
     num_waiting: int = 0
@@ -228,6 +230,15 @@ class EngineStats:
     spec_decode_draft_tokens_total: int = 0
     spec_decode_accepted_tokens_total: int = 0
     """Of the drafts' tokens, those that were what was drawn."""
+    step_seconds: Mapping[str, Histogram] = field(default_factory=dict)
+    """Wall time of a step's phases, by phase. Histograms go on counting."""
+    histograms: Mapping[str, Histogram] = field(default_factory=dict)
+    """By name."""
+
+    @property
+    def kv_cache_usage(self) -> float:
+        """Share of the key-value cache in use, from 0 to 1."""
+        return self.kv_blocks_used / self.kv_blocks if self.kv_blocks else 0.0
 
 
 class Tokenizer(Protocol):

@@ -75,6 +75,10 @@ class Sequence:
     """Of the tokens drawn, as far as their logprobs were computed."""
     kept: list[Delta] = field(default_factory=list)
     """What is not given yet, of a candidate."""
+    queued_at: float = 0.0
+    """When it was added, first scheduled, and given its first token, in seconds, by the `EngineMetrics`."""
+    scheduled_at: float = 0.0
+    begun_at: float = 0.0
     has_begun: bool = False
     """Whether something of it was given out."""
     finish_reason: FinishReason | None = None

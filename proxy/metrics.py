@@ -1,18 +1,23 @@
 """`/metrics`, in Prometheus' text form, named as vLLM names its own, under `weir_`.
 
-What the engine and the hooks count is read when it is asked for; nothing here runs for each token.
+The engine, the hooks and the requests count for themselves, in plain values, which are told when somebody
+asks. No label holds anything that a caller or a model said.
 """
 
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+from time import perf_counter
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from engine.protocol import Engine
+from engine.histogram import Histogram
+from engine.protocol import Delta, Engine, EngineStats, Usage
 from hooks.pipeline import Opener
 
-_TTFT_BUCKETS = (
+FIRST_TOKEN_SECONDS = (
     0.001,
     0.005,
     0.01,
@@ -27,74 +32,202 @@ _TTFT_BUCKETS = (
     1,
     2.5,
     5,
-    7.5,
     10,
     20,
-    40,
     80,
 )
+INTER_TOKEN_SECONDS = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.075,
+    0.1,
+    0.15,
+    0.2,
+    0.3,
+    0.5,
+    1,
+    2.5,
+    10,
+    80,
+)
+REQUEST_SECONDS = (0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 20, 30, 40, 60, 120, 480, 1920)
+TOKENS = tuple(digit * 10**power for power in range(6) for digit in (1, 2, 5))
+
+Labels = tuple[str, ...]
 
 
-class Metrics:
-    """This server's metrics, in a registry of their own."""
+class EndpointMetrics:
+    """What one endpoint's requests saw, as their clients did: after the hooks."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.finished: Counter[str] = Counter()
+        self.time_to_first_token = Histogram(FIRST_TOKEN_SECONDS)
+        self.inter_token_latency = Histogram(INTER_TOKEN_SECONDS)
+        self.e2e_latency = Histogram(REQUEST_SECONDS)
+        self.prompt_tokens = Histogram(TOKENS)
+        self.generation_tokens = Histogram(TOKENS)
+
+
+class RequestMetrics:
+    """One request's: tell it of every delta that is released, and of the end."""
+
+    __slots__ = ("_arrived", "_endpoint", "_released", "_usage")
+
+    def __init__(self, endpoint: EndpointMetrics) -> None:
+        self._endpoint = endpoint
+        self._arrived = perf_counter()
+        self._released: dict[int, float] = {}
+        """When each output last had text."""
+        self._usage: Usage | None = None
+
+    def release(self, delta: Delta) -> None:
+        now = perf_counter()
+        last = self._released.get(delta.index)
+        if last is None:
+            if not self._released:
+                self._endpoint.time_to_first_token.observe(now - self._arrived)
+            self._released[delta.index] = now
+        elif delta.text:
+            self._endpoint.inter_token_latency.observe(now - last)
+            self._released[delta.index] = now
+        if delta.usage is not None:
+            self._usage = delta.usage
+        if delta.finish_reason is not None:
+            self._endpoint.finished[delta.finish_reason] += 1
+
+    def end(self, outcome: str) -> None:
+        """`outcome`: `finished`, `refused`, `failed` or `closed`."""
+        endpoint = self._endpoint
+        endpoint.outcomes[outcome] += 1
+        if outcome != "finished":
+            return
+        endpoint.e2e_latency.observe(perf_counter() - self._arrived)
+        if self._usage is not None:
+            endpoint.prompt_tokens.observe(self._usage.prompt_tokens)
+            endpoint.generation_tokens.observe(self._usage.completion_tokens)
+
+
+class Metrics(Collector):
+    """This server's metrics."""
 
     def __init__(self, engine: Engine, pipeline: Opener) -> None:
+        self._engine = engine
+        self._pipeline = pipeline
+        self._endpoints: defaultdict[str, EndpointMetrics] = defaultdict(EndpointMetrics)
         self._registry = CollectorRegistry()
-        self._registry.register(_Counted(engine, pipeline))
-        self.time_to_first_token = Histogram(
-            "weir_time_to_first_token_seconds",
-            "From a request's arrival to its first vetted piece.",
-            ["endpoint"],
-            buckets=_TTFT_BUCKETS,
-            registry=self._registry,
-        )
-        self.requests = Counter(
-            "weir_requests",
-            "Generations, by end: finished, refused (the caller's fault), failed, closed (the caller left).",
-            ["endpoint", "outcome"],
-            registry=self._registry,
-        )
+        self._registry.register(self)
+
+    def request(self, endpoint: str) -> RequestMetrics:
+        """Of a request that arrives now."""
+        return RequestMetrics(self._endpoints[endpoint])
 
     def render(self) -> bytes:
         return generate_latest(self._registry)
 
-
-class _Counted(Collector):
-    def __init__(self, engine: Engine, pipeline: Opener) -> None:
-        self._engine = engine
-        self._pipeline = pipeline
-
     def collect(self) -> Iterator[Metric]:
         stats = self._engine.stats()
-        gauges = {
-            "weir_num_requests_running": ("Requests that the engine works on.", stats.num_running),
-            "weir_num_requests_waiting": ("Requests that wait for the engine.", stats.num_waiting),
-            "weir_kv_blocks_used": ("Blocks of the key-value cache in use.", stats.kv_blocks_used),
-            "weir_kv_blocks": ("Blocks of the key-value cache.", stats.kv_blocks),
-        }
-        counters = {
-            "weir_prompt_tokens": ("Prompt tokens taken in.", stats.prompt_tokens_total),
-            "weir_generation_tokens": ("Tokens generated.", stats.generation_tokens_total),
-            "weir_requests_aborted": ("Requests whose work was cancelled.", stats.aborted_total),
-            "weir_engine_steps": ("Steps of the engine.", stats.steps_total),
-            "weir_num_preemptions": ("Times that an output gave up its blocks.", stats.preemptions_total),
-            "weir_prefix_cache_queries": (
-                "Prompt tokens looked for in the cache.",
-                stats.prefix_cache_queries_total,
-            ),
-            "weir_prefix_cache_hits": (
-                "Prompt tokens found in the cache, and so not computed.",
-                stats.prefix_cache_hits_total,
-            ),
-        }
-        for name, (text, value) in gauges.items():
-            yield GaugeMetricFamily(name, text, value=value)
-        for name, (text, value) in counters.items():
-            yield CounterMetricFamily(name, text, value=value)
-        verdicts = CounterMetricFamily(
-            "weir_hook_verdicts", "Verdicts, by hook and what they did.", labels=["hook", "action"]
+        yield from _engine(stats)
+        yield from _steps(stats)
+        yield from self._requests()
+        yield from self._hooks()
+
+    def _requests(self) -> Iterator[Metric]:
+        endpoints = dict(self._endpoints)
+        yield _counter(
+            "requests",
+            "Generations, by end: finished, refused (the caller's fault), failed, closed (the caller left).",
+            ("endpoint", "outcome"),
+            {(e, outcome): n for e, m in endpoints.items() for outcome, n in m.outcomes.items()},
         )
-        for hook, tally in self._pipeline.tallies.items():
-            for action, count in tally.verdicts.items():
-                verdicts.add_metric([hook, action], count)
-        yield verdicts
+        yield _counter(
+            "request_success",
+            "Outputs that came to their end, by why.",
+            ("endpoint", "finished_reason"),
+            {(e, reason): n for e, m in endpoints.items() for reason, n in m.finished.items()},
+        )
+        for name, text, attribute in (
+            ("time_to_first_token_seconds", "From arrival to the first vetted piece.", "time_to_first_token"),
+            ("inter_token_latency_seconds", "Between two vetted pieces of an output.", "inter_token_latency"),
+            ("e2e_request_latency_seconds", "From arrival to the end.", "e2e_latency"),
+            ("request_prompt_tokens", "Prompt tokens of a request.", "prompt_tokens"),
+            ("request_generation_tokens", "Tokens generated for a request.", "generation_tokens"),
+        ):
+            of: dict[Labels, Histogram] = {(e,): getattr(m, attribute) for e, m in endpoints.items()}
+            yield _histogram(name, text, ("endpoint",), of)
+
+    def _hooks(self) -> Iterator[Metric]:
+        tallies = self._pipeline.tallies
+        yield _counter(
+            "hook_verdicts",
+            "Verdicts, by hook and what they did.",
+            ("hook", "action"),
+            {(hook, action): n for hook, tally in tallies.items() for action, n in tally.verdicts.items()},
+        )
+        yield _counter(
+            "hook_seconds",
+            "Wall time that hooks took for their verdicts.",
+            ("hook",),
+            {(hook,): tally.seconds for hook, tally in tallies.items()},
+        )
+
+
+def _engine(stats: EngineStats) -> Iterator[Metric]:
+    for name, text, gauge in (
+        ("num_requests_running", "Requests that the engine works on.", stats.num_running),
+        ("num_requests_waiting", "Requests that wait for the engine.", stats.num_waiting),
+        ("kv_blocks_used", "Blocks of the key-value cache in use.", stats.kv_blocks_used),
+        ("kv_blocks", "Blocks of the key-value cache.", stats.kv_blocks),
+        ("kv_cache_usage_perc", "Share of the key-value cache in use; 1 is all.", stats.kv_cache_usage),
+    ):
+        yield GaugeMetricFamily(f"weir_{name}", text, value=gauge)
+    for name, text, count in (
+        ("prompt_tokens", "Prompt tokens taken in.", stats.prompt_tokens_total),
+        ("generation_tokens", "Tokens generated.", stats.generation_tokens_total),
+        ("requests_aborted", "Requests whose work was cancelled.", stats.aborted_total),
+        ("engine_steps", "Steps of the engine.", stats.steps_total),
+        ("num_preemptions", "Times that an output gave up its blocks.", stats.preemptions_total),
+        ("prefix_cache_queries", "Prompt tokens looked for in the cache.", stats.prefix_cache_queries_total),
+        ("prefix_cache_hits", "Those that were found, and so not computed.", stats.prefix_cache_hits_total),
+        ("spec_decode_num_drafts", "Guesses at what comes next.", stats.spec_decode_drafts_total),
+        ("spec_decode_num_draft_tokens", "Tokens guessed.", stats.spec_decode_draft_tokens_total),
+        ("spec_decode_num_accepted_tokens", "Those that came.", stats.spec_decode_accepted_tokens_total),
+    ):
+        yield CounterMetricFamily(f"weir_{name}", text, value=count)
+
+
+def _steps(stats: EngineStats) -> Iterator[Metric]:
+    of: dict[Labels, Histogram] = {(phase,): histogram for phase, histogram in stats.step_seconds.items()}
+    yield _histogram("engine_step_seconds", "Wall time of a step, by phase.", ("phase",), of)
+    texts = {
+        "iteration_tokens_total": "Tokens computed in a step.",
+        "iteration_sequences": "Outputs that a step computed tokens of.",
+        "request_queue_time_seconds": "From an output's arrival at the engine to its first step.",
+        "request_prefill_time_seconds": "From an output's first step to its first token.",
+        "request_decode_time_seconds": "From an output's first token to its last.",
+    }
+    for name, histogram in stats.histograms.items():
+        yield _histogram(name, texts[name], (), {(): histogram})
+
+
+def _counter(name: str, text: str, labels: Labels, values: Mapping[Labels, float]) -> Metric:
+    family = CounterMetricFamily(f"weir_{name}", text, labels=labels)
+    for of, value in values.items():
+        family.add_metric(of, value)
+    return family
+
+
+def _histogram(name: str, text: str, labels: Labels, values: Mapping[Labels, Histogram]) -> Metric:
+    family = HistogramMetricFamily(f"weir_{name}", text, labels=labels)
+    for of, histogram in values.items():
+        family.add_metric(of, list(_buckets(histogram)), histogram.sum)
+    return family
+
+
+def _buckets(histogram: Histogram) -> Iterable[tuple[str, float]]:
+    ends = [*map(str, map(float, histogram.bounds)), "+Inf"]
+    return zip(ends, accumulate(histogram.counts), strict=True)

@@ -1,7 +1,6 @@
 """What a server's handlers share: the engine, the hooks, the settings, and which requests run."""
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 
@@ -55,16 +54,13 @@ class Service:
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
         """What a client may have of the engine's answer. Raises as `guarded` and `Engine.generate` do."""
-        arrived = time.perf_counter()
-        observe = self.metrics.time_to_first_token.labels(request.endpoint).observe
+        metrics = self.metrics.request(request.endpoint)
         outcome = "closed"
         try:
             deltas = self._parsed(request)
             async with aclosing(guarded(self.pipeline.open(request), deltas)) as released:
                 async for delta in released:
-                    if arrived:
-                        observe(time.perf_counter() - arrived)
-                        arrived = 0.0
+                    metrics.release(delta)
                     yield delta
             outcome = "finished"
         except RequestError:
@@ -74,7 +70,7 @@ class Service:
             outcome = "failed"
             raise
         finally:
-            self.metrics.requests.labels(request.endpoint, outcome).inc()
+            metrics.end(outcome)
 
     def _parsed(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
         """The engine's answer on its channels. Raises `RequestError` for tools that it could not tell from
