@@ -5,13 +5,14 @@
 #   make check    lint, format and types
 #   make bench-hooks, bench-leaks    what guarding costs, and that nothing leaks
 #   make bench-engine    what a step of the engine costs, beside transformers
+#   make bench-engine_hooks    what guarding costs the engine's throughput
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test check bench-hooks bench-leaks bench-engine
+.PHONY: serve test check bench-hooks bench-leaks bench-engine bench-engine_hooks
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -34,5 +35,5 @@ $(VENV)/.dev: $(VENV)/.engine
 	touch $@
 
 # Measurements: see benchmarks/.
-bench-hooks bench-leaks bench-engine: bench-%: $(VENV)/.dev
+bench-hooks bench-leaks bench-engine bench-engine_hooks: bench-%: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.$* $(ARGS)

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -100,6 +101,10 @@ async def _serve(settings: ServeSettings) -> None:
     engine, names = make_engine(settings)
     server = Server(engine, pipeline, settings, names)
     url = await server.start()
+    # What is there now stays to the end: a full collection would look through all of it, torch and model
+    # included, while every stream waits for a quarter of a second.
+    gc.collect()
+    gc.freeze()
     try:
         _greet(url, (server.service.names or ["MODEL"])[0], len(settings.hook_specs))
         await server.run_until_signalled()
