@@ -8,6 +8,7 @@ wait, no others. What becomes of it then:
   that is (contract 2.4).
 - One piece was, and the rest was a marker's: it goes there as one piece, `(token without text, the text)`,
   which is released whole or not at all (contract 3.11).
+  Those before it in such a piece, whichever parser made it, share its fate.
 - Pieces on both sides of a marker were: only their text goes. Its id and logprob tell of all of them, and no
   single stream's guard may let them pass.
 """
@@ -53,11 +54,23 @@ class Tape:
         if not delta.tokens and delta.text:
             self._add(_Unit(None, delta.text))
         tokens = align_tokens(delta.tokens, delta.text)
+        tied: list[Token] = []
         for i, token in enumerate(tokens):
             marker = "" if token.text else self._markers.get(token.raw, "")
             # Of tokens that share a text, the last has it: there the marker is not hidden.
             shared = next((t.text for t in tokens[i + 1 :] if t.text), "") if marker else ""
-            self._add(_Unit(token, token.text) if marker in shared else _Unit(token, marker, is_hidden=True))
+            if not token.text and i + 1 < len(tokens) and marker in shared:
+                tied.append(token)
+                continue
+            is_hidden = marker not in shared
+            if token.id is not None or is_hidden:
+                for one in tied:
+                    self._add(_Unit(one, ""))
+                tied = []
+            self._add(
+                _Unit(token, marker if is_hidden else token.text, is_hidden=is_hidden, tied=tuple(tied))
+            )
+            tied = []
 
     def give(self, length: int, stream: Stream) -> None:
         """The first `length` undecided characters are the stream's."""
@@ -109,6 +122,8 @@ class Tape:
     def _settle(self, unit: "_Unit") -> None:
         token = unit.token
         given = [] if unit.is_hidden else [run for run in unit.runs if run[0] is not None]
+        if len(given) <= 1 and not unit.is_muted:
+            self.waiting += unit.tied
         if token is not None and not given and not unit.is_muted:
             self.waiting += (token._replace(text=""),)
         for stream, text in given:
@@ -144,11 +159,15 @@ class Piece(NamedTuple):
 class _Unit:
     """A token, or text without any, and which streams its characters were given to."""
 
-    __slots__ = ("is_hidden", "is_muted", "num_open", "runs", "text", "token")
+    __slots__ = ("is_hidden", "is_muted", "num_open", "runs", "text", "tied", "token")
 
-    def __init__(self, token: Token | None, text: str, *, is_hidden: bool = False) -> None:
+    def __init__(
+        self, token: Token | None, text: str, *, is_hidden: bool = False, tied: tuple[Token, ...] = ()
+    ) -> None:
         self.token = token
         self.text = text
+        self.tied = tied
+        """Tokens without text whose text this is as well: they came before it in one piece."""
         self.is_hidden = is_hidden
         """`text` is what the token means, and not to be given to anyone."""
         self.is_muted = False

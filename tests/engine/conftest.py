@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -33,10 +32,6 @@ from engine.model_runner import ModelRunner
 from engine.protocol import Delta, EngineError, GenerationRequest, Prompt, SamplingParams, Token, Usage
 from engine.sequence import SequenceGroup
 from engine.tokenizer import LocalTokenizer
-
-# Time is no measure on a machine that does other things as well.
-hypothesis.settings.register_profile("weir", deadline=None)
-hypothesis.settings.load_profile("weir")
 
 TEXT = "the quick brown fox jumps over the lazy dog. Grüße, 你好 世界! hello world, how are you today? "
 TEMPLATE = (

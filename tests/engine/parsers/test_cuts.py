@@ -3,7 +3,7 @@
 from itertools import accumulate
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS, Parsers
@@ -95,6 +95,7 @@ def test_nothing_but_markers_and_a_calls_wrapping_is_consumed(parsers: Parsers, 
 
 @pytest.mark.parametrize("parsers", CONFIGURED, ids=str)
 @given(text=TEXTS, cuts=CUTS)
+@example(text='</think>{"name": "f", "arguments": {"a": "}\\"{"}}<think>', cuts=[])
 def test_a_token_is_told_on_a_stream_only_if_no_other_has_text_of_it(
     parsers: Parsers, text: str, cuts: list[int]
 ) -> None:
