@@ -13,6 +13,7 @@ from engine.block_manager import BlockManager
 from engine.protocol import GenerationRequest, SamplingParams
 from engine.scheduler import ScheduledSequence, Scheduler
 from engine.sequence import Logprobs, Sequence, SequenceGroup
+from engine.speculation import Speculation
 from engine.step_budget import StepBudget
 
 BLOCK_SIZE = 4
@@ -30,8 +31,12 @@ Content = tuple[bytes, tuple[int, ...]]
 
 
 class Machine(RuleBasedStateMachine):
-    @initialize(max_num_batched_tokens=st.integers(1, 40), is_caching=st.booleans())
-    def start(self, max_num_batched_tokens: int, is_caching: bool) -> None:
+    @initialize(
+        max_num_batched_tokens=st.integers(1, 40),
+        is_caching=st.booleans(),
+        num_speculative_tokens=st.sampled_from([0, 0, 3]),
+    )
+    def start(self, max_num_batched_tokens: int, is_caching: bool, num_speculative_tokens: int) -> None:
         self.step_budget = StepBudget()
         self.max_num_batched_tokens = max_num_batched_tokens
         self.scheduler = Scheduler(
@@ -39,6 +44,7 @@ class Machine(RuleBasedStateMachine):
             max_num_seqs=MAX_NUM_SEQS,
             max_num_batched_tokens=max_num_batched_tokens,
             step_budget=self.step_budget,
+            speculation=Speculation(num_speculative_tokens),
         )
         self.is_caching = is_caching
         self.memory: dict[int, Content] = {}
@@ -98,7 +104,7 @@ class Machine(RuleBasedStateMachine):
     def step(self, token: int, seconds: float) -> None:
         scheduled = self.scheduler.schedule()
         lengths = [s.end - s.start for s in scheduled]
-        assert sum(lengths) <= self.max_num_batched_tokens
+        assert sum(s.num_tokens for s in scheduled) <= self.max_num_batched_tokens
         assert sorted(lengths, key=lambda n: n > 1) == lengths
         assert len({s.sequence for s in scheduled}) == len(scheduled)
         for s in scheduled:
@@ -115,15 +121,17 @@ class Machine(RuleBasedStateMachine):
         seq = s.sequence
         assert s.start == seq.num_computed_tokens < s.end <= seq.num_tokens
         others = [q.block_table for q in self.scheduler.running if q is not seq]
-        for position in range(s.start, s.end):
+        text = seq.token_ids[: s.end] + list(s.draft)
+        for position in range(s.start, len(text)):
             block = seq.block_table[position // BLOCK_SIZE]
             assert not any(block in table for table in others), "what is shared is not written"
-            self.memory[block * BLOCK_SIZE + position % BLOCK_SIZE] = content(seq, position)
+            slot = block * BLOCK_SIZE + position % BLOCK_SIZE
+            self.memory[slot] = seq.group.root_hash, tuple(text[: position + 1])
 
     def read(self, seq: Sequence, end: int) -> None:
         for position in range(end):
             slot = seq.block_table[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE
-            assert self.memory[slot] == content(seq, position)
+            assert self.memory[slot] == (seq.group.root_hash, tuple(seq.token_ids[: position + 1]))
 
     def settle(self, s: ScheduledSequence, token: int) -> None:
         seq = s.sequence
@@ -140,6 +148,8 @@ class Machine(RuleBasedStateMachine):
         if seq.num_output_tokens == seq.max_tokens:
             seq.finish_reason = "length"
             self.scheduler.remove(seq)
+        elif s.draft[:1] == (token,):
+            self.settle(ScheduledSequence(seq, s.end, s.end + 1, s.draft[1:]), token)
 
     @invariant()
     def all_blocks_are_accounted_for(self) -> None:
@@ -165,10 +175,6 @@ class Machine(RuleBasedStateMachine):
             assert steps < 10_000, "nobody comes to an end"
         assert self.scheduler.running == self.scheduler.waiting == []
         assert self.scheduler.block_manager.num_used == 0
-
-
-def content(seq: Sequence, position: int) -> Content:
-    return seq.group.root_hash, tuple(seq.token_ids[: position + 1])
 
 
 TestSchedulerProperties = Machine.TestCase
