@@ -17,9 +17,9 @@ from engine.speculation import Speculation
 from engine.step_budget import StepBudget
 
 BLOCK_SIZE = 4
-NUM_BLOCKS = 9
+NUM_BLOCKS = 10
 MAX_NUM_SEQS = 4
-MAX_TOKENS = 6
+MAX_TOKENS = 12
 
 TOKENS = st.integers(0, 1)
 # Few openings, so that many texts have much in common.
@@ -34,7 +34,7 @@ class Machine(RuleBasedStateMachine):
     @initialize(
         max_num_batched_tokens=st.integers(1, 40),
         is_caching=st.booleans(),
-        num_speculative_tokens=st.sampled_from([0, 0, 3]),
+        num_speculative_tokens=st.sampled_from([0, 3]),
     )
     def start(self, max_num_batched_tokens: int, is_caching: bool, num_speculative_tokens: int) -> None:
         self.step_budget = StepBudget()
@@ -100,7 +100,11 @@ class Machine(RuleBasedStateMachine):
         for seq in group.sequences:
             self.scheduler.remove(seq)
 
-    @rule(token=TOKENS, seconds=st.floats(0, 1))
+    @rule(token=TOKENS, seconds=st.floats(0, 1), times=st.integers(1, 5))
+    def go_on(self, token: int, seconds: float, times: int) -> None:
+        for _ in range(times):
+            self.step(token, seconds)
+
     def step(self, token: int, seconds: float) -> None:
         scheduled = self.scheduler.schedule()
         lengths = [s.end - s.start for s in scheduled]
