@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 
 from engine.backends.delta_queue import DeltaQueue
+from engine.beam_search import beam_search, is_beam_search
 from engine.config import EngineConfig
 from engine.core import EngineCore, Output
 from engine.input_processor import InputProcessor
@@ -69,7 +70,12 @@ class LocalEngine:
             self._processor.max_model_len, self._processor.vocab_size, parses_tool_calls=False
         )
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        if is_beam_search(request) and self._out_of_service is None:
+            return beam_search(request, self._processor, self._generate)
+        return self._generate(request)
+
+    async def _generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
         self.check_health()
         if self._num_outputs >= self.config.max_num_seqs + self.config.max_queue_len:
             raise QueueFullError

@@ -1,0 +1,117 @@
+"""Beam search on the engine as it runs, against transformers' own and against itself."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from engine.protocol import RequestError
+from tests.engine.conftest import completion
+
+PROMPT = (17, 40, 201, 99, 17, 40)
+
+
+def by_transformers(model: Any, width: int, max_tokens: int, **options: Any) -> list[list[int]]:
+    output = model.generate(
+        torch.tensor([PROMPT]),
+        attention_mask=torch.ones(1, len(PROMPT), dtype=torch.long),
+        max_new_tokens=max_tokens,
+        num_beams=width,
+        num_return_sequences=width,
+        do_sample=False,
+        pad_token_id=0,
+        **options,
+    )
+    return output[:, len(PROMPT) :].tolist()
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 5])
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2"])
+async def test_the_outputs_are_transformers_own(
+    family: str, width: int, start_engine: Any, tiny_model: Callable[[str], Any]
+) -> None:
+    engine = await start_engine(family)
+    request = {"n": width, "max_tokens": 20, "ignore_eos": True, "extra": {"use_beam_search": True}}
+    answers = await engine.complete(PROMPT, **request)
+    expected = by_transformers(tiny_model(family).model, width, 20, eos_token_id=None)
+    assert [a.ids for a in answers] == expected
+    assert {a.finish_reason for a in answers} == {"length"}
+
+
+@pytest.mark.parametrize("length_penalty", [-1.0, 0.0, 1.0])
+async def test_what_ends_early_competes_by_its_score(
+    length_penalty: float, start_engine: Any, tiny_model: Callable[[str], Any]
+) -> None:
+    """A frequent token is made the end, so that hypotheses of all lengths end."""
+    engine = await start_engine("llama")
+    free = (await engine.complete(PROMPT, n=4, max_tokens=12, ignore_eos=True, extra=BEAMS))[0].ids
+    end = free[5]
+    extra = BEAMS | {"length_penalty": length_penalty}
+    request = {
+        "n": 4,
+        "max_tokens": 12,
+        "ignore_eos": True,
+        "stop_token_ids": (end,),
+        "extra": extra,
+        "logprobs": 1,
+    }
+    answers = await engine.complete(PROMPT, **request)
+    expected = by_transformers(
+        tiny_model("llama").model, 4, 12, eos_token_id=end, length_penalty=length_penalty
+    )
+    ended = [ids[: ids.index(end)] if end in ids else ids for ids in expected]
+    assert [a.ids for a in answers] == ended
+    assert length_penalty > 0 or "stop" in {a.finish_reason for a in answers}
+    assert {a.stop_reason for a in answers if a.finish_reason == "stop"} <= {end}
+
+
+BEAMS = {"use_beam_search": True}
+
+
+async def test_one_beam_is_greedy_and_its_text_and_logprobs_too(engine: Any) -> None:
+    greedy = (await engine.complete(PROMPT, max_tokens=15, logprobs=3))[0]
+    beam = (await engine.complete(PROMPT, max_tokens=15, logprobs=3, extra=BEAMS))[0]
+    assert (beam.ids, beam.text, beam.finish_reason) == (greedy.ids, greedy.text, greedy.finish_reason)
+    assert [t.logprob for t in beam.tokens] == pytest.approx([t.logprob for t in greedy.tokens], abs=1e-4)
+    assert [len(t.top) for t in beam.tokens] == [len(t.top) for t in greedy.tokens]
+
+
+async def test_each_hypothesis_comes_once_and_whole_prompt_by_prompt(engine: Any) -> None:  # contract 5.5
+    request = completion(PROMPT, (5, 6, 7), n=3, max_tokens=6, extra=BEAMS)
+    deltas = [delta async for delta in engine.generate(request)]
+    assert [d.index for d in deltas] == [0, 1, 2, 3, 4, 5]
+    assert all(d.finish_reason and d.text == "".join(t.text for t in d.tokens) for d in deltas)
+    assert {d.prompt_token_ids for d in deltas[3:]} == {(5, 6, 7)}
+    usage = deltas[-1].usage
+    assert usage.prompt_tokens == len(PROMPT) + 3
+    assert usage.completion_tokens == 2 * (1 + 5 * 3), "a token of each live hypothesis, each step"
+
+
+async def test_a_search_that_is_left_leaves_nothing_behind(engine: Any) -> None:
+    deltas = engine.generate(completion(PROMPT, (5, 6, 7), n=2, max_tokens=6, extra=BEAMS))
+    assert await anext(deltas)
+    await deltas.aclose()
+    await engine.complete(PROMPT, max_tokens=1)
+    assert engine.stats().num_running == engine.stats().num_waiting == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"n": 11}, "n"),
+        ({"stop": ("x",)}, "stop"),
+        ({"echo": True}, "echo"),
+        ({"repetition_penalty": 1.1}, "repetition_penalty"),
+        ({"logit_bias": {4: 1.0}}, "logit_bias"),
+        ({"extra": {"length_penalty": "much"}}, "length_penalty"),
+        ({"max_tokens": 10_000}, "prompt"),
+    ],
+)
+async def test_what_a_search_cannot_honour_is_refused(
+    engine: Any, fields: dict[str, Any], param: str
+) -> None:
+    extra = BEAMS | fields.pop("extra", {})
+    with pytest.raises(RequestError) as caught:
+        await engine.complete(PROMPT, extra=extra, **fields)
+    assert caught.value.param == param
