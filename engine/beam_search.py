@@ -6,9 +6,10 @@ tokens. Nobody sees a hypothesis before it is chosen (contract 5.5): each comes 
 """
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from typing import Any
 
@@ -57,8 +58,8 @@ class BeamSearch:
     length_penalty: float
     num_generated: int = 0
     """Tokens, of all hypotheses."""
-    num_cached: int = 0
-    """Prompt tokens that the first step found in the cache."""
+    salt: str = field(default_factory=secrets.token_hex)
+    """Nobody else finds in the cache what was searched: some of it may come to be withheld."""
 
     async def run(self, request: GenerationRequest, generate: Generate) -> list[Hypothesis]:
         """The best `width`, best first."""
@@ -88,14 +89,13 @@ class BeamSearch:
         prompts = tuple((*prompt, *(t.id for t in beam.tokens() if t.id is not None)) for beam in live)
         num_top = max(2 * self.width, request.sampling.logprobs or 0)
         sampling = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True, logprobs=num_top)
-        step = replace(request, prompts=prompts, sampling=sampling, extra={}, echo=False)
+        salt = self.salt
+        step = replace(request, prompts=prompts, sampling=sampling, extra={}, echo=False, cache_salt=salt)
         continuations: list[Hypothesis] = []
         async with aclosing(generate(step)) as deltas:
             async for delta in deltas:
                 for token in delta.tokens:
                     continuations += _continuations(live[delta.index], token.top, request.sampling.logprobs)
-                if not self.num_generated and delta.usage is not None:
-                    self.num_cached = delta.usage.cached_tokens
         self.num_generated += len(live)
         return continuations
 
@@ -118,13 +118,12 @@ async def beam_search(
     plain = {name: value for name, value in request.extra.items() if name not in FIELDS}
     group = await asyncio.to_thread(processor.process, replace(request, extra=plain))
     width = request.sampling.n
-    num_generated = num_cached = 0
+    num_generated = 0
     for first in range(0, len(group.sequences), width):
         search = BeamSearch(group.sequences[first], width, length_penalty)
         hypotheses = await search.run(request, generate)
         num_generated += search.num_generated
-        num_cached += search.num_cached
-        usage = Usage(group.num_prompt_tokens, num_generated, num_cached)
+        usage = Usage(group.num_prompt_tokens, num_generated)
         for seq, hypothesis in zip(group.sequences[first:], hypotheses, strict=False):
             yield _delta(seq, hypothesis, search.is_ended(hypothesis), usage, processor.tokenizer.special_ids)
 

@@ -21,11 +21,22 @@ def unique_root() -> bytes:
 
 
 def extend_hashes(
-    hashes: list[bytes], root: bytes, token_ids: list[int], block_size: int, num_blocks: int
+    hashes: list[bytes],
+    root: bytes,
+    token_ids: list[int],
+    block_size: int,
+    num_blocks: int,
+    *,
+    num_public: int = 0,
+    secret: bytes = b"",
 ) -> None:
-    """Bring the hashes of a sequence's first blocks up to `num_blocks`, all of them full."""
+    """Bring the hashes of a sequence's first blocks up to `num_blocks`, all of them full.
+
+    Those that go beyond the first `num_public` tokens are also made of `secret` (32 bytes, or none).
+    """
     parent = hashes[-1] if hashes else root
     for start in range(len(hashes) * block_size, num_blocks * block_size, block_size):
-        block = array("I", token_ids[start : start + block_size])
-        parent = hashlib.sha256(parent + block.tobytes()).digest()
+        end = start + block_size
+        block = array("I", token_ids[start:end]).tobytes()
+        parent = hashlib.sha256(parent + (secret if end > num_public else b"") + block).digest()
         hashes.append(parent)

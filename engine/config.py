@@ -44,6 +44,9 @@ class EngineConfig:
     """Tokens whose keys and values share one block of the cache."""
     enable_prefix_caching: bool = True
     """Whether a prompt that begins as an earlier text did takes that text's blocks."""
+    share_outputs: bool = True
+    """Whether it may also take an earlier output's blocks. Not where some of that may have been withheld: who
+    guesses it would see it found (`usage`, and the time to the first token)."""
     kv_cache_memory: int | None = None
     """Bytes for keys and values. None: enough for `max_num_seqs` sequences of `max_model_len`, but at most a
     quarter of the device's free memory (on the CPU, of what a container's limit leaves)."""

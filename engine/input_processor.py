@@ -25,6 +25,7 @@ class InputProcessor:
     vocab_size: int
     eos_token_ids: frozenset[int]
     enable_prefix_caching: bool = True
+    share_outputs: bool = True
     scheduling_policy: SchedulingPolicy = "fcfs"
 
     def process(self, request: GenerationRequest) -> SequenceGroup:
@@ -39,7 +40,8 @@ class InputProcessor:
                 "priority: this engine serves by arrival (its scheduling_policy is fcfs).", param="priority"
             )
         root = root_hash(request.cache_salt) if self.enable_prefix_caching else unique_root()
-        group = SequenceGroup(request, root_hash=root)
+        secret = b"" if self.share_outputs else unique_root()
+        group = SequenceGroup(request, root_hash=root, output_secret=secret)
         if request.is_chat:
             template_kwargs = request.extra.get("chat_template_kwargs")
             if not isinstance(template_kwargs, Mapping | None):

@@ -270,7 +270,15 @@ class Scheduler:
     def _extend_hashes(self, seq: Sequence, num_blocks: int) -> None:
         if len(seq.block_hashes) < num_blocks:
             size = self.block_manager.block_size
-            extend_hashes(seq.block_hashes, seq.group.root_hash, seq.token_ids, size, num_blocks)
+            extend_hashes(
+                seq.block_hashes,
+                seq.group.root_hash,
+                seq.token_ids,
+                size,
+                num_blocks,
+                num_public=seq.num_prompt_tokens,
+                secret=seq.group.output_secret,
+            )
 
     def _num_shareable_blocks(self, seq: Sequence) -> int:
         """Of its prompt, with the prompt's other candidates."""

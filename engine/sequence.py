@@ -147,6 +147,8 @@ class SequenceGroup:
     """Of its prompts, those that the cache held when their turn came. Filled by the `Scheduler`."""
     root_hash: bytes = root_hash(None)
     """Who may share its blocks: all with the same root."""
+    output_secret: bytes = b""
+    """If not empty, what only it knows, and so nobody can find the blocks of its outputs."""
     arrival: int | None = None
     """How many requests came before it. Given by the `Scheduler`."""
     is_aborted: bool = False

@@ -54,6 +54,7 @@ def make_engine(settings: ServeSettings) -> tuple[Engine, list[str]]:
                 scheduling_policy=settings.scheduling_policy,
                 block_size=settings.block_size,
                 enable_prefix_caching=settings.enable_prefix_caching,
+                share_outputs=not (settings.hooks or settings.allowed_hooks),
                 kv_cache_memory=settings.kv_cache_memory,
                 num_speculative_tokens=settings.num_speculative_tokens,
                 prompt_lookup_min=settings.prompt_lookup_min,

@@ -177,6 +177,7 @@ class LocalEngine:
             runner.vocab_size,
             eos_token_ids,
             enable_prefix_caching=config.enable_prefix_caching,
+            share_outputs=config.share_outputs,
             scheduling_policy=config.scheduling_policy,
         )
         return EngineCore(runner, tokenizer, config), processor

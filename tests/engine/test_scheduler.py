@@ -196,6 +196,22 @@ def test_what_was_generated_is_found_by_the_prompt_that_goes_on_from_it() -> Non
     assert step(s) == {b: (8, 11)}
 
 
+def test_an_output_with_a_secret_is_found_by_nobody_but_itself() -> None:
+    """Or a guess at what a hook withheld could be seen to be right (contract 6.2)."""
+    s, a = scheduler(), sequence([1, 2, 3, 4, 5])
+    a.group.output_secret = b"s" * 32
+    s.add(a)
+    for _ in range(7):
+        step(s)
+    s._give_up(a)  # as if preempted
+    s._reuse_blocks(a)
+    assert a.num_computed_tokens == 8
+    s.remove(a)
+    b = sequence([*a.token_ids, 5])
+    s.add(b)
+    assert step(s) == {b: (4, 13)}
+
+
 def test_salts_never_share() -> None:
     s = scheduler()
     for salt, start in ((None, 0), ("a", 0), ("b", 0), ("a", 4), (None, 4), ("None", 0)):
