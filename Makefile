@@ -12,7 +12,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test check bench-hooks bench-leaks bench-engine bench-engine_hooks
+.PHONY: serve test check bench-hooks bench-leaks bench-engine bench-engine_hooks bench-streams
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -35,5 +35,5 @@ $(VENV)/.dev: $(VENV)/.engine
 	touch $@
 
 # Measurements: see benchmarks/.
-bench-hooks bench-leaks bench-engine bench-engine_hooks: bench-%: $(VENV)/.dev
+bench-hooks bench-leaks bench-engine bench-engine_hooks bench-streams: bench-%: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.$* $(ARGS)

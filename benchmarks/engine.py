@@ -59,7 +59,7 @@ Generate = Callable[[list[list[int]], int], None]
 
 def make_model(shape: str, dtype: str, folder: Path) -> None:
     torch.manual_seed(0)
-    config = Qwen3Config(**SHAPES[shape], max_position_embeddings=4096, eos_token_id=None)
+    config = Qwen3Config(**SHAPES[shape], max_position_embeddings=32768, eos_token_id=None)
     AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype)).save_pretrained(folder)
     for file in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(MODEL_DIR / file, folder)

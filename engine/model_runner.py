@@ -1,6 +1,7 @@
 """Computes a step's logits with a model, over a cache that it sizes for it."""
 
 import logging
+import os
 from collections.abc import Sequence
 
 import torch
@@ -53,8 +54,7 @@ class ModelRunner:
     @classmethod
     def load(cls, config: EngineConfig) -> "ModelRunner":
         """Load `config.model`. Raises `ValueError` if it cannot be served, `OSError` if it is not there."""
-        if config.num_threads is not None:
-            torch.set_num_threads(config.num_threads)
+        torch.set_num_threads(config.num_threads or _default_num_threads())
         hf_config = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
         max_model_len = max_model_len_of(hf_config.get_text_config(), config)
         return cls(load_model(config, hf_config, max_model_len), hf_config, config)
@@ -69,6 +69,21 @@ class ModelRunner:
         logits = self.model.forward(self._batches.build(scheduled), self.kv_cache).float()
         num_sampled = sum(s.num_samples for s in scheduled)
         return logits[:num_sampled], logits[num_sampled:]
+
+
+def _default_num_threads() -> int:
+    """All cores but one, or what the environment says. Threads that share an operator wait for the slowest,
+    and that would be the one whose core the service takes as well."""
+    if "OMP_NUM_THREADS" in os.environ:
+        return torch.get_num_threads()
+    return max(1, min(torch.get_num_threads(), _num_cores() - 1))
+
+
+def _num_cores() -> int:
+    """That this process may run on."""
+    if hasattr(os, "sched_getaffinity"):  # on Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _eos_token_ids(model: str, hf_config: PreTrainedConfig) -> frozenset[int]:

@@ -156,7 +156,9 @@ class ServeSettings(BaseSettings):
     seed: int | None = Field(
         None, description="Of the draws of requests that give none (default: a fresh one)"
     )
-    num_threads: int | None = Field(None, ge=1, description="CPU threads of one operator (default: torch's)")
+    num_threads: int | None = Field(
+        None, ge=1, description="CPU threads of one operator (default: a core less than there are)"
+    )
 
     # Other engines
     upstream: str | None = Field(None, description="Base URL of an OpenAI-compatible server (openai)")

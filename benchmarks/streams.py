@@ -1,0 +1,147 @@
+"""What streams feel of each other on the in-process engine: `make bench-streams`.
+
+    python -m benchmarks.streams [--shape tiny]
+
+- the gaps between tokens of 8 running streams, alone and while a prompt of 4,000 tokens is prefilled;
+- the time to the first token of a prompt of 1,000 tokens, new and asked again;
+- from starting `weir serve` to its first ready answer, imports included.
+
+Random weights, wall time, everything in turn within one run: quote the ratios.
+"""
+
+import argparse
+import asyncio
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import aclosing
+from itertools import pairwise
+from pathlib import Path
+
+from benchmarks.engine import SHAPES, make_model
+from engine.backends.local import LocalEngine
+from engine.config import EngineConfig
+from engine.protocol import GenerationRequest, SamplingParams
+
+STREAMS = 8
+LONG_PROMPT = 4000
+SHARED_PROMPT = 1000
+LONGEST = 32768
+
+
+def request(prompt: list[int], max_tokens: int) -> GenerationRequest:
+    sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
+    names = {"request_id": "r", "model": "m", "endpoint": "completions"}
+    return GenerationRequest(**names, prompts=(tuple(prompt),), sampling=sampling)
+
+
+def random_prompt(length: int) -> list[int]:
+    return [random.randrange(300, 2000) for _ in range(length)]
+
+
+async def first_token(engine: LocalEngine, prompt: list[int]) -> float:
+    """Seconds."""
+    begin = time.perf_counter()
+    async with aclosing(engine.generate(request(prompt, 1))) as deltas:
+        async for _ in deltas:
+            break
+    return time.perf_counter() - begin
+
+
+async def arrivals(engine: LocalEngine, times: list[float]) -> None:
+    async with aclosing(engine.generate(request(random_prompt(32), LONGEST // 2))) as deltas:
+        async for delta in deltas:
+            times += [time.perf_counter()] * bool(delta.tokens)
+
+
+def gaps(streams: list[list[float]], begin: float, end: float) -> list[float]:
+    """Between tokens that came within the time."""
+    return [b - a for times in streams for a, b in pairwise(times) if begin < a and b < end]
+
+
+def percentile(values: list[float], percent: int) -> float:
+    return statistics.quantiles(values, n=100)[percent - 1]
+
+
+async def beside_a_long_prompt(engine: LocalEngine, seconds: float, repeats: int) -> None:
+    streams: list[list[float]] = [[] for _ in range(STREAMS)]
+    tasks = [asyncio.get_running_loop().create_task(arrivals(engine, times)) for times in streams]
+    try:
+        await asyncio.sleep(2)
+        alone: list[float] = []
+        beside: list[float] = []
+        prefills: list[float] = []
+        for _ in range(repeats):
+            begin = time.perf_counter()
+            await asyncio.sleep(seconds)
+            alone += gaps(streams, begin, time.perf_counter())
+            begin = time.perf_counter()
+            prefills.append(await first_token(engine, random_prompt(LONG_PROMPT)))
+            beside += gaps(streams, begin, time.perf_counter())
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    print(f"gaps between tokens of {STREAMS} streams, ms: alone, and beside a prompt of {LONG_PROMPT} tokens")
+    for percent in (50, 90, 99):
+        a, b = percentile(alone, percent), percentile(beside, percent)
+        print(f"  p{percent}: {1e3 * a:.2f}, {1e3 * b:.2f} ({b / a:.2f} times)")
+    print(f"  that prompt's first token after {statistics.median(prefills):.2f} s")
+
+
+async def asked_again(engine: LocalEngine, repeats: int) -> None:
+    new: list[float] = []
+    again: list[float] = []
+    for _ in range(repeats):
+        prompt = random_prompt(SHARED_PROMPT)
+        new.append(await first_token(engine, prompt))
+        again.append(await first_token(engine, [*prompt, *random_prompt(8)]))
+    a, b = statistics.median(new), statistics.median(again)
+    print(
+        f"first token of {SHARED_PROMPT} tokens: {1e3 * a:.1f} ms; asked again, and 8 more: {1e3 * b:.1f} ms "
+        f"({a / b:.1f} times sooner)"
+    )
+
+
+def start_to_ready(repeats: int) -> None:
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        command = [sys.executable, "-m", "proxy", "serve", "--port", "0"]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as process:
+            assert process.stdout
+            assert " at " in process.stdout.readline()  # told once it is ready
+            times.append(time.perf_counter() - begin)
+            process.terminate()
+    print(f"weir serve, from start to ready: {statistics.median(times):.2f} s")
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--shape", choices=SHAPES, default="tiny")
+    parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        make_model(options.shape, options.dtype, Path(folder))
+        config = EngineConfig(model=folder, num_threads=options.threads, kv_cache_memory=2**31)
+        engine = LocalEngine(config)
+        await engine.start()
+        try:
+            await asked_again(engine, 3 * options.repeats)
+            await beside_a_long_prompt(engine, 3.0, options.repeats)
+        finally:
+            await engine.aclose()
+    start_to_ready(options.repeats)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
