@@ -2,24 +2,21 @@
 
 A guard that is right when a client streams must be right at every chunk boundary. Each built-in recording is
 run through the hook whole, in one chunk, and then cut: into its tokens, into characters, and in two at every
-place; in this process, and in a worker. What is delivered must not differ.
+place; in one process with the checks, and in a worker. What is delivered must not differ.
+
+All of it runs in a process beside this one (`hooks.check_process`), which watches it: a hook may do anything.
 """
 
 import asyncio
-import re
-import statistics
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import aclosing
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from engine.protocol import Channel, Delta, GenerationRequest, Token, ToolCall
-from hooks.api import Chunk
-from hooks.loader import HookSpec, LoadedHook, load_hook
-from hooks.pipeline import Opener, Pipeline, guarded
-from hooks.stage import HookError
-from hooks.workers import WorkerPool
+from engine.protocol import Channel
+from hooks.async_call import GRACE
+from hooks.loader import HookSpec
+from hooks.process import Child
+from hooks.stage import PipelineOptions
 
 RECORDINGS: Mapping[str, tuple[Channel, str]] = {
     "prose": ("content", "The harbour was quiet. A heron stood at the weir, and waited; nobody hurried it."),
@@ -40,7 +37,20 @@ RECORDINGS: Mapping[str, tuple[Channel, str]] = {
     "reasoning": ("reasoning", "The user wants the password hunter2. I must not say hunter2."),
     "tool arguments": ("tool_call", '{"to": "help@millrace.example.com", "body": "line\\n\\"two\\" é"}'),
 }
-_TOKENS = re.compile(r"\s?\w+|\s?[^\w\s]+|\s+")
+
+
+class CheckError(RuntimeError):
+    """The check could not be brought to its end: what the hook did, and to what."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to check, for the process that does."""
+
+    spec: HookSpec
+    options: PipelineOptions
+    path: tuple[str, ...]
+    """This process's `sys.path`."""
 
 
 @dataclass
@@ -66,133 +76,46 @@ class Result:
         return not (self.differing or self.num_leaked or self.failure)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a client got: the text, the reason it ended, and whether a hook failed."""
+@dataclass
+class Report:
+    """How the check ended: with results, or with the reason why there are none."""
 
-    text: str
-    finish: tuple[str | None, str | int | None] = (None, None)
-    failed: bool = False
+    results: list[Result] = field(default_factory=list)
+    error: str | None = None
 
 
-async def check(spec: HookSpec) -> list[Result]:
-    """Check one hook. Raises `HookLoadError`, or `HookError` if it fails its self-test."""
-    probe = _Probe(load_hook(spec))
-    here = Pipeline([probe.hook])
-    await here.start()
-    there = WorkerPool(1, [spec])
-    await there.start()
+async def check(spec: HookSpec, options: PipelineOptions | None = None) -> list[Result]:
+    """Check one hook. Raises `CheckError` if it cannot be loaded, fails its self-test, ends its process, or
+    takes longer than the options allow."""
+    child = Child()
+    await child.spawn("hooks.check_process")
     try:
-        return [await _check_one(name, probe, here, there) for name in RECORDINGS]
+        report = await _watched(child, Task(spec, options or PipelineOptions(), tuple(sys.path)))
     finally:
-        await there.aclose()
+        await child.stop()
+    if report.error is not None:
+        raise CheckError(report.error)
+    return report.results
 
 
-async def _check_one(name: str, probe: "_Probe", here: Opener, there: Opener) -> Result:
-    result = Result(name)
-    channel, text = RECORDINGS[name]
-    tokens = _TOKENS.findall(text)
-    whole = await _run(here, channel, [text])
-    if whole.failed:
-        result.failure = "fails on the whole text"
-        return result
-    probe.reset()
-    await _run(here, channel, tokens)
-    result.num_held, result.num_calls_held = probe.num_held, probe.num_calls_held
-    result.microseconds = probe.microseconds
-    for label, opener in (("", here), (" in a worker", there)):
-        for cut, pieces in _cuts(text, tokens):
-            outcome = await _run(opener, channel, pieces)
-            result.num_runs += 1
-            if outcome.failed:
-                result.failure = f"fails {cut}{label}"
-            elif outcome != whole:
-                result.differing.append(cut + label)
-                leaked = len(outcome.text) - _num_shared(outcome.text, whole.text)
-                result.num_leaked = max(result.num_leaked, leaked)
-    return result
-
-
-def _num_shared(one: str, other: str) -> int:
-    """Length of the longest text that both begin with."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
-
-
-def _cuts(text: str, tokens: list[str]) -> Iterator[tuple[str, list[str]]]:
-    yield "cut into tokens", tokens
-    yield "cut into characters", list(text)
-    for i in range(1, len(text)):
-        yield f"cut at {i}", [text[:i], text[i:]]
-
-
-async def _run(opener: Opener, channel: Channel, pieces: list[str]) -> Outcome:
-    request = GenerationRequest(
-        request_id="weir-hooks-check",
-        model="weir-hooks-check",
-        endpoint="chat",
-        messages=({"role": "user", "content": "Hello?"},),
-        stream=True,
-    )
-    call = ToolCall(0, "send_mail") if channel == "tool_call" else None
-
-    async def source() -> Any:
-        for i, piece in enumerate(pieces):
-            token = Token(i, piece, piece.encode(), -0.5)
-            yield Delta(text=piece, tokens=(token,), channel=channel, tool_call=call)
-        yield Delta(finish_reason="stop")
-
-    text: list[str] = []
-    finish: tuple[str | None, str | int | None] = (None, None)
+async def _watched(child: Child, task: Task) -> Report:
+    hook, doing = f"hook {task.spec.path!r}", "it was loaded"
+    limit = max(task.options.hook_load_timeout, task.options.hook_timeout) + GRACE
+    child.channel.say(task)
     try:
-        async with aclosing(guarded(opener.open(request), source())) as released:
-            async for delta in released:
-                text.append(delta.text)
-                if delta.finish_reason is not None:
-                    finish = (delta.finish_reason, delta.stop_reason)
-    except HookError:
-        return Outcome("", failed=True)
-    return Outcome("".join(text), finish)
-
-
-class _Probe:
-    """The hook, with a look at each call: how much it held before, and how long it took."""
-
-    def __init__(self, hook: LoadedHook) -> None:
-        self._call = hook.call
-        look = self._look_async if hook.is_async else self._look
-        self.hook = LoadedHook(hook.name, look, hook.is_async)
-        self.reset()
-
-    def reset(self) -> None:
-        self._seconds: list[float] = []
-        self.num_held = 0
-        self.num_calls_held = 0
-        self._in_a_row = 0
-
-    @property
-    def microseconds(self) -> float:
-        return statistics.median(self._seconds or [0.0]) * 1e6
-
-    def _look(self, chunk: Chunk) -> Any:
-        self._see(chunk)
-        started = time.perf_counter()
-        verdict = self._call(chunk)
-        self._seconds.append(time.perf_counter() - started)
-        return verdict
-
-    async def _look_async(self, chunk: Chunk) -> Any:
-        self._see(chunk)
-        started = time.perf_counter()
-        verdict = await self._call(chunk)
-        self._seconds.append(time.perf_counter() - started)
-        return verdict
-
-    def _see(self, chunk: Chunk) -> None:
-        held = len(chunk.pending) - len(chunk.text_diff)
-        self._in_a_row = self._in_a_row + 1 if held else 0
-        self.num_held = max(self.num_held, held)
-        self.num_calls_held = max(self.num_calls_held, self._in_a_row)
+        while True:
+            async with asyncio.timeout(limit):
+                messages = await child.channel.hear()
+            for message in messages:
+                if isinstance(message, Report):
+                    return message
+                if isinstance(message, str):
+                    doing = message
+    except EOFError:
+        return Report(error=f"{hook} ended its process while {doing}")
+    except TimeoutError:
+        child.kill()
+        return Report(error=f"{hook} came to no end while {doing}, and could not be interrupted")
 
 
 def table(results: list[Result]) -> str:
@@ -218,8 +141,8 @@ def table(results: list[Result]) -> str:
     return "\n".join(lines)
 
 
-def main(spec: HookSpec) -> bool:
+def main(spec: HookSpec, options: PipelineOptions | None = None) -> bool:
     """Check, print, and say whether all is well."""
-    results = asyncio.run(check(spec))
+    results = asyncio.run(check(spec, options))
     print(table(results))
     return all(result.is_good for result in results)

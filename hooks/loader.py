@@ -1,9 +1,11 @@
 """Hooks by import path: `pkg.module.Class`, `pkg.module:Class` or `path/to/file.py:Class` (contract 1.1)."""
 
+import asyncio
 import hashlib
 import importlib
 import importlib.util
 import inspect
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -12,6 +14,12 @@ from pathlib import Path
 from pkgutil import extend_path
 from types import ModuleType
 from typing import Any, Literal
+
+from hooks.alarm import interrupting
+
+logger = logging.getLogger("weir.hooks")
+
+LOAD_TIMEOUT = 60.0
 
 
 class HookLoadError(RuntimeError):
@@ -43,10 +51,25 @@ class LoadedHook:
     call: Callable[..., Any]
     is_async: bool
     is_shadow: bool = False
+    late: set[asyncio.Task[None]] = field(default_factory=set, compare=False, repr=False)
+    """What goes on of its calls though their deadlines have passed."""
+
+    def keep(self, rest: asyncio.Task[None]) -> None:
+        """Hold on to a late call until it ends."""
+        logger.warning("hook %s goes on past its deadline", self.name)
+        self.late.add(rest)
+        rest.add_done_callback(self.late.discard)
 
 
-def load_hook(spec: HookSpec) -> LoadedHook:
-    """Import the class and build its one instance. Raises `HookLoadError`, saying what went wrong."""
+def load_hook(spec: HookSpec, timeout: float = LOAD_TIMEOUT) -> LoadedHook:
+    """Import the class and build its one instance, for so many seconds at most where `interrupting` can tell.
+    Raises `HookLoadError`, saying what went wrong."""
+    logger.info("loading hook %s", spec.path)
+    with interrupting(timeout):
+        return _load(spec)
+
+
+def _load(spec: HookSpec) -> LoadedHook:
     cls = _find_class(spec.path)
     try:
         instance = cls(**spec.args)

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import pickle
 import struct
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,9 @@ from hooks.stage import PipelineOptions
 from hooks.tally import Tallies
 
 _LENGTH = struct.Struct(">I")
+
+MAX_SILENCE = 0.02
+"""Seconds of work after which what there is to say is said, though more was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,11 @@ class Counts:
     tallies: Tallies
 
 
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """Something came to its end, and nothing else was said for a while: it is busy, and not stuck."""
+
+
 class Channel:
     """One end. What is said within one turn of the event loop goes out as one frame."""
 
@@ -83,6 +92,8 @@ class Channel:
         self._reader = reader
         self._writer = writer
         self._said: list[Any] = []
+        self._last = time.monotonic()
+        """When it last heard or flushed something."""
 
     @property
     def is_closing(self) -> bool:
@@ -94,22 +105,39 @@ class Channel:
         self._said.append(message)
 
     def flush(self) -> None:
-        if self._said and not self._writer.is_closing():
-            frame = pickle.dumps(self._said, protocol=pickle.HIGHEST_PROTOCOL)
+        said, self._said = self._said, []
+        if said and not self._writer.is_closing():
+            self._last = time.monotonic()
+            frame = pickle.dumps(said, protocol=pickle.HIGHEST_PROTOCOL)
             self._writer.write(_LENGTH.pack(len(frame)) + frame)
-        self._said = []
+
+    def beat(self) -> None:
+        """Call it between two pieces of work: the other end then hears something every `MAX_SILENCE`, unless
+        one piece does not end."""
+        if time.monotonic() - self._last > MAX_SILENCE:
+            self.say(Alive())
+            self.flush()
 
     async def hear(self) -> list[Any]:
-        """The next frame's messages. Raises `EOFError` when the other end is gone."""
+        """The next frame's messages. Raises `EOFError` when the other end is gone, and for a frame that
+        cannot be read whatever `pickle` does."""
         try:
             (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
-            messages: list[Any] = pickle.loads(await self._reader.readexactly(length))
-        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            frame = await self._reader.readexactly(length)
+        except (asyncio.IncompleteReadError, OSError) as error:
             raise EOFError("the other end is gone") from error
+        self._last = time.monotonic()
+        messages: list[Any] = pickle.loads(frame)
         return messages
 
     async def close(self) -> None:
+        """What was said still goes out; `abort` does not wait for the other end to take it."""
         self.flush()
         self._writer.close()
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):
             await self._writer.wait_closed()
+
+    def abort(self) -> None:
+        transport = self._writer.transport
+        if not transport.is_closing() or transport.get_write_buffer_size():
+            transport.abort()

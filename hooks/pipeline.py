@@ -6,15 +6,23 @@ A guard keeps a stream for every channel of every output, and in each stream a s
 sees what the one before it released (contract 1.3). It knows values only: neither HTTP nor which engine runs.
 """
 
+import asyncio
+import logging
 from collections.abc import AsyncGenerator, Container, Iterable, Mapping
 from contextlib import aclosing
-from typing import Protocol
+from dataclasses import replace
+from typing import Any, Protocol
 
 from engine.protocol import Delta, GenerationRequest, RequestError, Token
+from hooks.alarm import interrupting
+from hooks.api import Chunk
+from hooks.async_call import GRACE
 from hooks.guard import Guard
 from hooks.loader import HookSpec, LoadedHook, load_hook
 from hooks.stage import HookError, PipelineOptions
 from hooks.tally import Tallies, Tally
+
+logger = logging.getLogger("weir.hooks")
 
 
 class Guarding(Protocol):
@@ -39,6 +47,11 @@ class Opener(Protocol):
 
     tallies: Tallies
     """What each hook did."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request's hooks can run now."""
+        ...
 
     async def start(self) -> None:
         """Make sure that every hook works. Raises `HookLoadError` or `HookError` (contract 1.4)."""
@@ -90,6 +103,8 @@ async def guarded(guard: Guarding, deltas: AsyncGenerator[Delta, None]) -> Async
 class Pipeline:
     """The hooks that a server was configured with, in order. Built once."""
 
+    is_ready = True
+
     def __init__(
         self,
         hooks: Iterable[LoadedHook] = (),
@@ -110,7 +125,9 @@ class Pipeline:
         options: PipelineOptions | None = None,
     ) -> "Pipeline":
         """Import and build every hook. Raises `HookLoadError` for the first that cannot be (contract 1.4)."""
-        return cls(map(load_hook, specs), map(load_hook, allowed), options)
+        timeout = (options or PipelineOptions()).hook_load_timeout
+        hooks, more = ([load_hook(spec, timeout) for spec in some] for some in (specs, allowed))
+        return cls(hooks, more, options)
 
     def open(self, request: GenerationRequest) -> Guarding:
         check_named(request, self.allowed)
@@ -127,7 +144,7 @@ class Pipeline:
         )
         for hook in (*self.hooks, *self.allowed.values()):
             tally = Tally()
-            guard = Guard(request, [hook], {hook.name: tally}, self.options)
+            guard = Guard(request, [self._interrupted(hook)], {hook.name: tally}, self.options)
             try:
                 for i, word in enumerate(("Hello", ", ", "world.")):
                     await guard.feed(Delta(text=word, tokens=(Token(i, word, word.encode(), -0.5),)))
@@ -137,5 +154,19 @@ class Pipeline:
             if tally.verdicts["error"]:  # as a shadow hook's failure is only counted
                 raise HookError(hook.name)
 
+    def _interrupted(self, hook: LoadedHook) -> LoadedHook:
+        """A plain hook that hangs must not keep the process from saying so."""
+
+        def call(chunk: Chunk) -> Any:
+            with interrupting(self.options.hook_timeout):
+                return hook.call(chunk)
+
+        return hook if hook.is_async else replace(hook, call=call)
+
     async def aclose(self) -> None:
-        """Nothing to let go of: the hooks live as long as the process."""
+        """Wait a moment for calls that go on past their deadlines. The hooks live as long as the process."""
+        late = {task: hook.name for hook in (*self.hooks, *self.allowed.values()) for task in hook.late}
+        if late:
+            _, running = await asyncio.wait(late, timeout=GRACE)
+            for task in running:
+                logger.warning("hook %s does not end", late[task])

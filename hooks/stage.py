@@ -8,8 +8,10 @@ from time import monotonic
 from typing import Any, Literal
 
 from engine.protocol import Delta, FinishReason, GenerationRequest, Token, Usage
+from hooks.alarm import interrupt
 from hooks.api import Chunk, Emit, StreamContext, Terminate, Verdict
-from hooks.loader import LoadedHook
+from hooks.async_call import AsyncCall
+from hooks.loader import LOAD_TIMEOUT, LoadedHook
 from hooks.release import BadVerdictError, Fragment, Outcome, TokenGroup, decide, text_of, tokens_of
 from hooks.tally import Tallies, Tally
 
@@ -32,6 +34,8 @@ class PipelineOptions:
     """Of an output that a hook ended; `stop` is TensorRT-LLM's (contract 3.3)."""
     hook_timeout: float = 10.0
     """Seconds that one call of a hook may take (contract 4.1)."""
+    hook_load_timeout: float = LOAD_TIMEOUT
+    """Seconds that it may take to import and build one."""
     rewritten_tokens: Literal["withhold", "keep"] = "withhold"
     """Whether the tokens of rewritten text pass, as TensorRT-LLM lets them (contract 3.6)."""
     usage: Literal["generated", "released"] = "generated"
@@ -95,13 +99,9 @@ class Stage:
         chunk = self._chunk(text, tokens, is_final)
         started = monotonic()
         try:
-            async with asyncio.timeout(self.timeout) as deadline:
-                verdict = await self.call(chunk)
+            return chunk, await self._awaited(chunk)
         finally:
             self.tally.seconds += monotonic() - started
-        if deadline.expired():  # a hook that catches being interrupted is late all the same
-            raise TimeoutError("its deadline passed")
-        return chunk, verdict
 
     def lets_through(self, chunk: Chunk, verdict: Any) -> bool:
         """Whether the verdict releases just what the hook was shown, untouched; then it is counted."""
@@ -139,10 +139,10 @@ class Stage:
         self.closed = True
         chunk = self._chunk("", (), is_final=True, aborted=True)
         try:
-            verdict = self.call(chunk)
             if self.hook.is_async:
-                async with asyncio.timeout(self.timeout):
-                    await verdict
+                await self._awaited(chunk)
+            else:
+                self.call(chunk)
         except BaseException as error:
             if self.is_cancelled(error):
                 raise
@@ -166,6 +166,15 @@ class Stage:
         return isinstance(error, GeneratorExit) or (
             isinstance(error, asyncio.CancelledError) and is_cancelled
         )
+
+    async def _awaited(self, chunk: Chunk) -> Any:
+        call = AsyncCall(self.call(chunk))
+        try:
+            return await call.within(self.timeout)
+        finally:
+            if call.rest is not None:
+                self.closed = True  # a last call would not come after this one (contract 2.3)
+                self.hook.keep(call.rest)
 
     def _chunk(self, text: str, tokens: tuple[Token, ...], is_final: bool, aborted: bool = False) -> Chunk:
         self.closed = is_final
@@ -352,6 +361,8 @@ def _where(error: BaseException) -> str:
         return str(error)  # ours, and names no text
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
+        if traceback.tb_next.tb_frame.f_code is interrupt.__code__:
+            break  # where the alarm found the hook
         traceback = traceback.tb_next
     if traceback is None:
         return type(error).__name__

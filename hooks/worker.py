@@ -1,30 +1,27 @@
 """A hook worker: a process with hooks of its own, which runs the guards of the requests it is given.
 
-`python -m hooks.worker FD` serves the socket that it inherited as file descriptor FD, until the other end
-closes it.
+`python -m hooks.worker FD PARENT` serves the channel that it inherited, until the other end closes it.
 """
 
 import asyncio
 import logging
 import signal
-import socket
 import sys
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
 from engine.protocol import EngineError
-from hooks.loader import HookLoadError, LoadedHook
+from hooks.alarm import interrupt
+from hooks.async_call import GRACE
+from hooks.loader import HookLoadError, HookSpec, LoadedHook, load_hook
 from hooks.messages import Channel, Close, Counts, Feed, Open, Ready, Reply, Setup
 from hooks.pipeline import Guarding, Pipeline
-from hooks.stage import HookError
+from hooks.process import inherited
+from hooks.stage import HookError, PipelineOptions
 from hooks.tally import Tally
 
 logger = logging.getLogger("weir.hooks")
-
-MAX_SILENCE = 0.02
-"""Seconds of work after which what there is to say is said, though more was asked."""
 
 
 class Worker:
@@ -40,18 +37,19 @@ class Worker:
 
     async def serve(self) -> None:
         """Until the other end is gone; then every stream still open gets its last call."""
+        beating = asyncio.get_running_loop().create_task(self._beat())
         try:
             while True:
                 await self._take(await self._channel.hear())
         except EOFError:
             pass
         finally:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            beating.cancel()
+            await asyncio.gather(beating, *self._tasks, return_exceptions=True)
             for key in list(self._guards):
                 await self._close(key)
 
     async def _take(self, messages: list[Any]) -> None:
-        said = time.monotonic()
         for message in messages:
             match message:
                 case Open(key, request):
@@ -64,11 +62,15 @@ class Worker:
                     self._spawn(self._close(key))
                 case Close(key):
                     await self._close(key)
-            if time.monotonic() - said > MAX_SILENCE:
-                self._count()
-                self._channel.flush()
-                said = time.monotonic()
+            self._channel.beat()
         self._count()
+
+    async def _beat(self) -> None:
+        """While hooks wait, which is not being stuck."""
+        while True:
+            await asyncio.sleep(GRACE / 4)
+            if self._tasks:
+                self._channel.beat()
 
     async def _feed(self, message: Feed) -> None:
         guard = self._guards[message.key]
@@ -91,8 +93,10 @@ class Worker:
         if feeding is not None:
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
-        await self._guards.pop(key).close()
-        self._channel.say(Reply(key, is_closed=True))
+        try:
+            await self._guards.pop(key).close()
+        finally:
+            self._channel.say(Reply(key, is_closed=True))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run it beside the rest: a hook that waits must not make other requests wait."""
@@ -108,8 +112,9 @@ class Worker:
             self._channel.say(Counts(counted))
 
 
-def with_alarm(hook: LoadedHook, seconds: float) -> LoadedHook:
-    """The hook, interrupted by a `TimeoutError` when a call takes longer. In the main thread only."""
+def with_alarm(hook: LoadedHook, seconds: float, ended: Callable[[], None]) -> LoadedHook:
+    """A plain hook, each call interrupted by a `TimeoutError` when it takes longer, and told of when it has
+    ended. In the main thread of a process whose alarm interrupts it."""
     call: Callable[..., Any] = hook.call
 
     def alarmed(chunk: Any) -> Any:
@@ -118,36 +123,38 @@ def with_alarm(hook: LoadedHook, seconds: float) -> LoadedHook:
             return call(chunk)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            ended()
 
     return hook if hook.is_async else replace(hook, call=alarmed)
 
 
-def _interrupt(*_: object) -> None:
-    raise TimeoutError("its deadline passed")
+def load_alarmed(spec: HookSpec, options: PipelineOptions, ended: Callable[[], None]) -> LoadedHook:
+    """Raises `HookLoadError`."""
+    hook = load_hook(spec, options.hook_load_timeout)
+    ended()
+    return with_alarm(hook, options.hook_timeout, ended)
 
 
-def _load(setup: Setup) -> Pipeline:
+def _load(setup: Setup, channel: Channel) -> Pipeline:
     sys.path += [entry for entry in setup.path if entry not in sys.path]
     logging.basicConfig(level=setup.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    pipeline = Pipeline.load(setup.specs, setup.allowed, setup.options)
-    signal.signal(signal.SIGALRM, _interrupt)
-    timeout = setup.options.hook_timeout
-    return Pipeline(
-        [with_alarm(hook, timeout) for hook in pipeline.hooks],
-        [with_alarm(hook, timeout) for hook in pipeline.allowed.values()],
-        setup.options,
+    signal.signal(signal.SIGALRM, interrupt)
+    hooks, allowed = (
+        [load_alarmed(spec, setup.options, channel.beat) for spec in specs]
+        for specs in (setup.specs, setup.allowed)
     )
+    return Pipeline(hooks, allowed, setup.options)
 
 
-async def main(descriptor: int) -> None:
-    channel = Channel(*await asyncio.open_connection(sock=socket.socket(fileno=descriptor)))
+async def main() -> None:
+    channel = await inherited()
     try:
         (setup,) = await channel.hear()
     except EOFError:  # the service ended while this process began
         await channel.close()
         return
     try:
-        pipeline = _load(setup)
+        pipeline = _load(setup, channel)
         await pipeline.start()
     except HookLoadError as error:
         channel.say(Ready(str(error)))
@@ -156,10 +163,9 @@ async def main(descriptor: int) -> None:
     else:
         channel.say(Ready())
         await Worker(channel, pipeline).serve()
+        await pipeline.aclose()
     await channel.close()
 
 
 if __name__ == "__main__":
-    # The terminal's interrupt is the service's to answer: it closes the socket.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    asyncio.run(main(int(sys.argv[1])))
+    asyncio.run(main())

@@ -8,22 +8,21 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import socket
 import sys
 import time
 from collections.abc import Iterable
 
 from engine.protocol import Delta, EngineError, GenerationRequest
+from hooks.async_call import GRACE
 from hooks.loader import HookLoadError, HookSpec
-from hooks.messages import Channel, Close, Counts, Feed, Open, Ready, Reply, Setup
+from hooks.messages import Close, Counts, Feed, Open, Ready, Reply, Setup
 from hooks.pipeline import Guarding, PassThrough, check_named
+from hooks.process import Child
 from hooks.stage import HookError, PipelineOptions
 from hooks.tally import Tallies, Tally
 
 logger = logging.getLogger("weir.hooks")
 
-GRACE = 1.0
-"""Seconds beyond its calls' deadlines after which a worker that says nothing is stuck."""
 MAX_BACKOFF = 5.0
 """Seconds between two attempts to replace a worker that cannot start."""
 
@@ -51,6 +50,10 @@ class WorkerPool:
         self._workers: set[WorkerProcess] = set()
         self._is_changed = asyncio.Event()
         self._slots: list[asyncio.Task[None]] = []
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self._workers)
 
     async def start(self) -> None:
         """Start every worker and await its self-test. Raises `HookLoadError` (contract 1.4)."""
@@ -86,18 +89,21 @@ class WorkerPool:
         for slot in self._slots:
             slot.cancel()
         await asyncio.gather(*self._slots, return_exceptions=True)
-
-    async def _keep(self, worker: "WorkerProcess") -> None:
-        """Run a worker; when it ends, run another in its place."""
-        try:
-            while True:
-                await worker.run()
-                logger.error("a hook worker died; it is replaced")
-                worker = await self._replacement()
-                self._add(worker)
-        finally:
+        for worker in list(self._workers):  # of slots that had not begun
             self.drop(worker)
             await worker.stop()
+
+    async def _keep(self, worker: "WorkerProcess") -> None:
+        """Run a worker; when it ends, run another in its place. Only closing the pool ends this."""
+        while True:
+            try:
+                await worker.run()
+                logger.error("a hook worker died; it is replaced")
+            except Exception as error:  # noqa: BLE001 - whatever it is, the pool needs its worker
+                # Its type alone: what cannot be read may hold output.
+                logger.error("a hook worker cannot be understood (%s); it is replaced", type(error).__name__)
+            worker = await self._replacement()
+            self._add(worker)
 
     async def _replacement(self) -> "WorkerProcess":
         backoff = 0.1
@@ -105,7 +111,7 @@ class WorkerPool:
             worker = WorkerProcess(self)
             try:
                 await worker.start()
-            except (HookLoadError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - the same
                 logger.error("a hook worker cannot be replaced: %s", error)
                 await asyncio.sleep(backoff)
                 backoff = min(2 * backoff, MAX_BACKOFF)
@@ -120,65 +126,58 @@ class WorkerPool:
         self._is_changed.set()
 
 
-class WorkerProcess:
+class WorkerProcess(Child):
     """One worker, seen from the service."""
 
     def __init__(self, pool: "WorkerPool") -> None:
+        super().__init__()
         self._pool = pool
         self._replies: dict[tuple[int, bool], asyncio.Future[Reply]] = {}
         self._keys = itertools.count()
         self._heard = 0.0
         self.num_requests = 0
-        self.process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start the process and await its self-test. Raises `HookLoadError`."""
-        await self._spawn()
+        """Start the process and await its self-test. Raises `HookLoadError`, or `OSError`."""
+        await self.spawn("hooks.worker")
         try:
             self.channel.say(self._pool.setup)
-            (ready,) = await self.channel.hear()
-            assert isinstance(ready, Ready)
-            if ready.error is not None:
-                raise HookLoadError(ready.error)
-        except EOFError as error:
-            await self.stop()
-            raise HookLoadError("a hook worker died while it loaded the hooks") from error
+            await self._loaded()
         except BaseException:
             await self.stop()
             raise
 
-    async def _spawn(self) -> None:
-        """A process and a channel to it, or neither: the pool may be closed at any moment of it."""
-        ours, theirs = socket.socketpair()
+    async def _loaded(self) -> None:
+        options = self._pool.options
+        limit = max(options.hook_load_timeout, options.hook_timeout) + GRACE
         try:
-            with theirs:
-                self.process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "hooks.worker", str(theirs.fileno()), pass_fds=[theirs.fileno()]
-                )
-            self.attach(Channel(*await asyncio.open_connection(sock=ours)))
-        except BaseException:
-            ours.close()
-            if self.process is not None:
-                self.kill()
-                await self.process.wait()
-            raise
-
-    def attach(self, channel: Channel) -> None:
-        self.channel = channel
+            while True:
+                async with asyncio.timeout(limit):
+                    messages = await self.channel.hear()
+                for ready in [message for message in messages if isinstance(message, Ready)]:
+                    if ready.error is not None:
+                        raise HookLoadError(ready.error)
+                    return
+        except EOFError as error:
+            raise HookLoadError("a hook worker died while it loaded the hooks") from error
+        except TimeoutError as error:
+            self.kill()
+            raise HookLoadError("a hook worker was stuck while it loaded the hooks") from error
 
     async def run(self) -> None:
-        """Until it dies, or is stuck and killed; what it still owed has then failed."""
-        watch = asyncio.get_running_loop().create_task(self._watch())
+        """Until it dies, or is killed because it is stuck; what it still owed has then failed. Raises what
+        keeps it from being understood, and then it is gone as well."""
+        self._watch()
         try:
             while True:
                 for message in await self.channel.hear():
                     self._take(message)
                 self._heard = time.monotonic()
         except EOFError:
-            self._pool.drop(self)  # before anybody hears of it, so that no new request comes here
+            pass
         finally:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
+            self._pool.drop(self)  # before anybody hears of it, so that no new request comes here
+            self._timer.cancel()
             await self.stop()
 
     async def stop(self) -> None:
@@ -186,20 +185,7 @@ class WorkerProcess:
             if not reply.done():
                 reply.set_exception(HookError("worker"))
         self._replies.clear()
-        await self.channel.close()
-        if self.process is not None and self.process.returncode is None:
-            # Its hooks get their last calls when the channel closes; one that is stuck does not.
-            try:
-                async with asyncio.timeout(GRACE):
-                    await self.process.wait()
-            except TimeoutError:
-                self.kill()
-                await self.process.wait()
-
-    def kill(self) -> None:
-        if self.process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self.process.kill()
+        await super().stop()
 
     def open(self, request: GenerationRequest) -> int:
         """A key for the request, which the worker's replies are found by."""
@@ -232,15 +218,13 @@ class WorkerProcess:
             if reply is not None and not reply.done():
                 reply.set_result(message)
 
-    async def _watch(self) -> None:
-        options, setup = self._pool.options, self._pool.setup
-        num_hooks = len(setup.specs) + len(setup.allowed)
-        limit = options.hook_timeout * max(1, num_hooks) + GRACE
-        while True:
-            await asyncio.sleep(limit / 8)
-            if self._replies and time.monotonic() - self._heard > limit:
-                logger.error("a hook worker is stuck; it is killed")
-                self.kill()
+    def _watch(self) -> None:
+        """A worker that is at work says so between two calls, so that its silence is one call's."""
+        limit = self._pool.options.hook_timeout + GRACE
+        if self._replies and time.monotonic() - self._heard > limit:
+            logger.error("a hook worker is stuck; it is killed")
+            self.kill()
+        self._timer = asyncio.get_running_loop().call_later(limit / 8, self._watch)
 
 
 class _RemoteGuard:

@@ -196,6 +196,9 @@ class ServeSettings(BaseSettings):
     )
     hook_workers: int = Field(0, ge=0, description="Processes that hooks run in (0: in the service's own)")
     hook_timeout: float = Field(10.0, gt=0, description="Seconds that one call of a hook may take")
+    hook_load_timeout: float = Field(
+        60.0, gt=0, description="Seconds that it may take to import and build a hook"
+    )
     rewritten_tokens: Literal["withhold", "keep"] = Field(
         "withhold", description="Ids and logprobs of rewritten text: withheld, or passed as TensorRT-LLM does"
     )

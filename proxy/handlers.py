@@ -192,11 +192,14 @@ async def health(http: web.Request) -> web.Response:
 
 
 async def ready(http: web.Request) -> web.Response:
-    """Whether new requests are taken: the engine is up, every hook passed its self-test, nothing stops."""
+    """Whether new requests are taken: the engine is up, every hook passed its self-test and can run, nothing
+    stops."""
     service = http.app[SERVICE]
     service.engine.check_health()
     if service.draining:
         raise APIError(503, "The server is shutting down.", "server_error", retry_after=1)
+    if not service.pipeline.is_ready:
+        raise APIError(503, "No hook worker is running.", "server_error", retry_after=1)
     return _json({"status": "ready"})
 
 

@@ -1,17 +1,20 @@
 """`weir hooks check` tells a hook that is right at every boundary from one that is not."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from hooks.check import RECORDINGS, check
+from hooks.check import RECORDINGS, CheckError, check
 from hooks.loader import HookSpec
+from hooks.stage import PipelineOptions
 
 ROOT = Path(__file__).parents[2]
 
 HOOKS = """
+import asyncio, os, time
 from hooks import emit, hold, terminate
 
 class Leaks:
@@ -23,6 +26,39 @@ class Raises:
     def __call__(self, chunk):
         if "4111" in chunk.text:
             raise ValueError
+        return emit(chunk.pending)
+
+class Leaves:
+    def __init__(self, at="call", code=0):
+        self.at, self.code = at, code
+        if at == "init":
+            os._exit(code)
+    def __call__(self, chunk):
+        if self.at == "call" or "card" in chunk.text.lower():
+            os._exit(self.code)
+        return emit(chunk.pending)
+
+class Sleeps:
+    def __init__(self, at="call", stubborn=False):
+        self.at, self.stubborn = at, stubborn
+        if at == "init":
+            self.sleep()
+    def __call__(self, chunk):
+        if self.at == "call" or "card" in chunk.text.lower():
+            self.sleep()
+        return emit(chunk.pending)
+    def sleep(self):
+        while True:
+            try:
+                time.sleep(60)
+            except TimeoutError:
+                if not self.stubborn:
+                    raise
+
+class SleepsAsync(Sleeps):
+    async def __call__(self, chunk):
+        if self.at == "call" or "card" in chunk.text.lower():
+            await asyncio.sleep(60)
         return emit(chunk.pending)
 
 class Slow:
@@ -63,6 +99,35 @@ async def test_a_hook_that_fails_is_told_of(tmp_path: Path) -> None:
     assert results["prose"].is_good
 
 
+CARD = "saw the recording 'card and key', whole"
+
+
+@pytest.mark.parametrize(
+    ("hook", "args", "timeouts", "reason"),
+    [
+        ("Leaves", {"at": "init"}, {}, "ended its process while it was loaded"),
+        ("Leaves", {"at": "call"}, {}, "ended its process while it was put to its self-test"),
+        ("Leaves", {"at": "later", "code": 3}, {}, f"ended its process while it {CARD}"),
+        ("Sleeps", {"at": "init"}, {"hook_load_timeout": 1.0}, "could not be built: TimeoutError"),
+        ("Sleeps", {"at": "call"}, {"hook_timeout": 1.0}, "failed its self-test"),
+        ("Sleeps", {"at": "later"}, {"hook_timeout": 1.0}, f"took longer than 1 s while it {CARD}"),
+        ("SleepsAsync", {"at": "later"}, {"hook_timeout": 1.0}, f"took longer than 1 s while it {CARD}"),
+        (
+            "Sleeps",
+            {"at": "later", "stubborn": True},
+            {"hook_timeout": 2.0, "hook_load_timeout": 2.0},
+            f"came to no end while it {CARD}",
+        ),
+    ],
+)
+async def test_a_hook_that_ends_or_holds_up_its_process_is_told_of(
+    tmp_path: Path, hook: str, args: dict[str, object], timeouts: dict[str, float], reason: str
+) -> None:
+    (tmp_path / "guards.py").write_text(HOOKS)
+    with pytest.raises(CheckError, match=re.escape(reason)):
+        await check(HookSpec(f"{tmp_path}/guards.py:{hook}", args), PipelineOptions(**timeouts))
+
+
 async def test_an_async_hook_that_holds_to_the_end_is_right(tmp_path: Path) -> None:
     (tmp_path / "guards.py").write_text(HOOKS)
     results = await check(HookSpec(f"{tmp_path}/guards.py:Slow"))
@@ -73,14 +138,17 @@ async def test_an_async_hook_that_holds_to_the_end_is_right(tmp_path: Path) -> N
 def test_the_command_prints_a_table_and_says_by_its_exit(tmp_path: Path) -> None:
     (tmp_path / "guards.py").write_text(HOOKS)
 
-    def run(path: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "proxy", "hooks", "check", path]
+    def run(path: str, *options: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "proxy", "hooks", "check", path, *options]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
     bad = run(f"{tmp_path}/guards.py:Leaks")
     assert bad.returncode == 1
     assert "reasoning: not as in one chunk when cut into tokens" in bad.stdout
     assert bad.stdout.splitlines()[0].split()[:4] == ["recording", "runs", "same", "leaked"]
+    leaves = run(f"{tmp_path}/guards.py:Leaves", "--args", '{"at": "later"}')
+    assert leaves.returncode == 1
+    assert "ended its process" in leaves.stderr
     missing = run("no.such.Hook")
     assert missing.returncode == 1
     assert missing.stderr.startswith("weir hooks check: hook 'no.such.Hook' could not be imported")

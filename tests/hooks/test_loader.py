@@ -1,14 +1,19 @@
 """Hooks by import path (contract 1.1, 1.4)."""
 
+import logging
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from hooks.alarm import interrupting
 from hooks.loader import HookLoadError, HookSpec, load_hook
 
 GUARD = """
+import time
 from hooks import emit
 
 class Guard:
@@ -28,6 +33,10 @@ class Deaf:
 class Broken:
     def __init__(self):
         raise RuntimeError("no model here")
+
+class Hangs(Guard):
+    def __init__(self):
+        time.sleep(60)
 
 not_a_class = Guard()
 """
@@ -81,6 +90,30 @@ def test_what_cannot_be_loaded_is_refused_with_its_reason(folder: Path, spec: Ho
     with pytest.raises(HookLoadError, match=reason) as caught:
         load_hook(spec)
     assert spec.path in str(caught.value)
+
+
+def test_a_hook_that_hangs_is_named_before_it_is_loaded_and_interrupted(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:  # contract 1.4
+    with caplog.at_level(logging.INFO):
+        with pytest.raises(HookLoadError, match="could not be built: TimeoutError"):
+            load_hook(HookSpec("acme_guards.Hangs"), timeout=0.1)
+    assert caplog.messages == ["loading hook acme_guards.Hangs"]
+
+
+def test_an_alarm_that_was_set_before_still_comes() -> None:
+    heard: list[int] = []
+    handler = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
+    earlier = signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(TimeoutError), interrupting(0.1):
+            time.sleep(60)
+        assert signal.getsignal(signal.SIGALRM) is not handler
+        while not heard:
+            time.sleep(0.01)
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, *earlier)
 
 
 def test_a_deployments_hooks_folder_is_part_of_the_package(tmp_path: Path) -> None:

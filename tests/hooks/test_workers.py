@@ -16,11 +16,11 @@ from hooks.loader import HookLoadError, HookSpec
 from hooks.pipeline import PassThrough, guarded
 from hooks.stage import HookError, PipelineOptions
 from hooks.workers import WorkerPool, WorkerProcess
-from tests.helpers import Source, ids_of, make_deltas, make_request, text_of, verdicts_of
+from tests.helpers import Source, finish_of, ids_of, make_deltas, make_request, text_of, verdicts_of
 
 HOOKS = """
-import os, time
-from hooks import emit, suppress
+import asyncio, enum, os, time
+from hooks import emit, suppress, terminate
 
 class Upper:
     def __init__(self, mark=""):
@@ -48,6 +48,49 @@ class Does:
                     time.sleep(60)
                 except TimeoutError:
                     pass
+        return emit(chunk.pending)
+
+class Reason(enum.StrEnum):
+    PII = "pii"
+
+class Terminates:
+    def __call__(self, chunk):
+        return terminate(Reason.PII) if "pii" in chunk.text else emit(chunk.pending)
+
+class SlowToEnd:
+    '''Its last calls take their time, but none is late.'''
+    def __call__(self, chunk):
+        if chunk.aborted:
+            time.sleep(0.3)
+        return terminate("end") if "end" in chunk.text else emit(chunk.pending)
+
+class SlowToEndAsync:
+    async def __call__(self, chunk):
+        if chunk.aborted:
+            await asyncio.sleep(0.3)
+        return terminate("end") if "end" in chunk.text else emit(chunk.pending)
+
+class Hangs:
+    '''Cannot be built while there is such a file; interrupted or not.'''
+    def __init__(self, gate, stubborn=False):
+        while os.path.exists(gate):
+            try:
+                time.sleep(0.01)
+            except TimeoutError:
+                if not stubborn:
+                    raise
+    def __call__(self, chunk):
+        if "die" in chunk.text_diff:
+            os._exit(3)
+        return emit(chunk.pending)
+
+class Forks:
+    def __call__(self, chunk):
+        if "die" in chunk.text_diff and os.fork():
+            os._exit(3)
+        elif "die" in chunk.text_diff:
+            time.sleep(5)
+            os._exit(0)
         return emit(chunk.pending)
 
 class Broken:
@@ -96,7 +139,7 @@ async def run(pool: WorkerPool, *words: str, **fields: object) -> list[Delta]:
 
 async def alive(pool: WorkerPool) -> bool:
     """Whether the pool serves again, as it must soon."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(40):
         while True:
             try:
                 return text_of(await run(pool, "fine")) == "fine"
@@ -143,7 +186,7 @@ async def test_requests_on_other_workers_go_on_when_one_dies(pool) -> None:
 
 
 async def test_a_hook_that_hangs_fails_its_own_request_alone(pool) -> None:
-    workers = await pool("Does", hook_timeout=0.2)
+    workers = await pool("Does", hook_timeout=1.0)  # of which the other request's calls take nothing
     guards = [workers.open(make_request()) for _ in range(2)]
     assert text_of(await guards[1].feed(make_deltas(["a"])[0])) == "a"
     (process,) = workers._workers
@@ -157,9 +200,16 @@ async def test_a_hook_that_hangs_fails_its_own_request_alone(pool) -> None:
 
 
 async def test_a_worker_that_is_stuck_is_killed_and_replaced(pool) -> None:
-    workers = await pool("Does", hook_timeout=0.1)
+    workers = await pool("Does", hook_timeout=0.5)
     with pytest.raises(HookError):
         await run(workers, "stuck")
+    assert await alive(workers)
+
+
+async def test_a_worker_that_leaves_a_process_behind_is_replaced_all_the_same(pool) -> None:
+    workers = await pool("Forks", hook_timeout=30.0)
+    with pytest.raises(HookError):
+        await run(workers, "die")
     assert await alive(workers)
 
 
@@ -168,6 +218,48 @@ async def test_a_killed_worker_is_replaced_though_nothing_ran(pool) -> None:
     (process,) = workers._workers
     os.kill(process.process.pid, signal.SIGKILL)
     assert await alive(workers)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5])
+async def test_a_pool_closed_as_it_begins_leaves_no_process(pool, turns: int) -> None:
+    workers = await pool("Does")
+    (process,) = workers._workers
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await workers.aclose()
+    assert process.process.returncode is not None
+    assert process.channel.is_closing
+
+
+async def test_a_worker_whose_end_nobody_awaits_is_killed(pool) -> None:
+    workers = await pool("Does")
+    (process,) = workers._workers
+    guard = workers.open(make_request())
+    hanging = asyncio.get_running_loop().create_task(guard.feed(make_deltas(["stuck"])[0]))
+    await asyncio.sleep(0)
+    closing = asyncio.get_running_loop().create_task(workers.aclose())
+    for _ in range(10):
+        await asyncio.sleep(0)
+        closing.cancel()
+    await asyncio.gather(closing, hanging, *workers._slots, return_exceptions=True)
+    async with asyncio.timeout(30):
+        await process.process.wait()
+
+
+async def test_a_stuck_worker_that_does_not_read_does_not_keep_the_pool_open(pool) -> None:
+    workers = await pool("Does")
+    stuck, more = (workers.open(make_request()) for _ in range(2))
+    loop = asyncio.get_running_loop()
+    feeding = [
+        loop.create_task(guard.feed(Delta(text=text)))
+        for guard, text in ((stuck, "stuck"), (more, "a" * 10_000_000))
+    ]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        await workers.aclose()
+    assert all(
+        isinstance(error, HookError) for error in await asyncio.gather(*feeding, return_exceptions=True)
+    )
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 13, 40])
@@ -186,6 +278,66 @@ async def test_a_pool_closed_while_a_worker_starts_leaves_nothing_open(turns: in
         del starting, worker
         gc.collect()
     assert [str(one.message) for one in caught] == []
+
+
+async def test_a_worker_that_cannot_be_understood_fails_its_requests_and_is_replaced(pool) -> None:
+    workers = await pool("Does")
+    (process,) = workers._workers
+    guard = workers.open(make_request())
+    assert text_of(await guard.feed(make_deltas(["a"])[0])) == "a"
+    process.channel._reader.feed_data(b"\0\0\0\x06no one")
+    with pytest.raises(HookError):
+        while True:
+            await guard.feed(make_deltas(["b"])[0])
+    await guard.close()
+    assert await alive(workers)
+    assert process.process.returncode is not None
+
+
+async def test_a_reason_of_a_hooks_own_class_reaches_the_service(pool) -> None:
+    workers = await pool("Terminates")
+    (process,) = workers._workers
+    assert finish_of(await run(workers, "pii")) == ("content_filter", "pii")
+    assert workers._workers == {process}
+
+
+@pytest.mark.parametrize("hook", ["SlowToEnd", "SlowToEndAsync"])
+async def test_a_worker_busy_with_many_last_calls_is_not_stuck(
+    pool, monkeypatch: pytest.MonkeyPatch, hook: str
+) -> None:
+    """Its silence would be eight calls long, and the deadline is one's."""
+    monkeypatch.setattr("hooks.workers.GRACE", 0.0)
+    workers = await pool(hook, hook_timeout=1.5)
+    (process,) = workers._workers
+    deltas = [Delta(text="a", index=i) for i in range(8)]
+    source = Source([*deltas, Delta(text="end", index=7)])
+    async with aclosing(guarded(workers.open(make_request(n=8)), source())) as released:
+        finishes = [delta.finish_reason async for delta in released if delta.finish_reason]
+    assert finishes == ["content_filter"] * 8
+    assert workers._workers == {process}
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+async def test_a_hook_that_cannot_be_built_in_time_keeps_the_pool_from_starting(
+    pool, tmp_path: Path, stubborn: bool
+) -> None:  # contract 1.4
+    (tmp_path / "gate").touch()
+    spec = HookSpec("Hangs", {"gate": f"{tmp_path}/gate", "stubborn": stubborn})
+    reason = "was stuck while it loaded the hooks" if stubborn else "could not be built: TimeoutError"
+    with pytest.raises(HookLoadError, match=reason):
+        await pool(spec, hook_load_timeout=0.2, hook_timeout=1.0 if stubborn else 30.0)
+
+
+async def test_a_replacement_whose_hook_cannot_be_built_in_time_is_tried_again(pool, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    workers = await pool(HookSpec("Hangs", {"gate": str(gate)}), hook_load_timeout=1.0)
+    assert workers.is_ready
+    gate.touch()
+    with pytest.raises(HookError):
+        await run(workers, "die")
+    assert not workers.is_ready
+    gate.unlink()
+    assert await alive(workers)
 
 
 async def test_a_client_that_leaves_gives_the_worker_its_last_calls(pool, tmp_path: Path) -> None:

@@ -66,7 +66,8 @@ async def test_sigterm_ends_an_idle_server_with_0(echo: tuple["subprocess.Popen[
     process.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(process.wait, 10) == 0
     assert process.stderr
-    assert process.stderr.read() == ""
+    (line,) = process.stderr.read().splitlines()
+    assert line.endswith("INFO weir.hooks: loading hook examples/upper_case.py:UpperCase")
 
 
 async def test_weir_chat_shows_the_stream(echo: tuple["subprocess.Popen[str]", str]) -> None:

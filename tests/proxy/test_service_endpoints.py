@@ -1,11 +1,28 @@
 """The endpoints beside the two that generate."""
 
+import asyncio
+from pathlib import Path
+
 import orjson
 
 from engine.backends.echo import EchoEngine
 from hooks import emit
+from hooks.loader import HookSpec
+from hooks.workers import WorkerPool
 from tests.helpers import Script, ScriptedEngine, make_deltas
 from tests.proxy.conftest import CHAT, Serve
+
+GATED = """
+import os, time
+from hooks import emit
+
+class Gated:
+    def __init__(self, gate):
+        while os.path.exists(gate):
+            time.sleep(0.01)
+    def __call__(self, chunk):
+        return emit(chunk.pending)
+"""
 
 
 async def test_models_are_listed_and_found_by_name(serve: Serve) -> None:
@@ -34,6 +51,27 @@ async def test_health_follows_the_engine(serve: Serve) -> None:
     engine.healthy = False
     assert (await client.get("/health"))[0] == 503
     assert (await client.get("/ready"))[0] == 503
+
+
+async def test_ready_follows_the_hooks_workers(serve: Serve, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    (tmp_path / "guards.py").write_text(GATED)
+    pool = WorkerPool(1, [HookSpec(f"{tmp_path}/guards.py:Gated", {"gate": str(gate)})])
+    client = await serve(ScriptedEngine(lambda r: make_deltas(["a"])), pipeline=pool)
+    assert (await client.get("/ready"))[0] == 200
+    gate.touch()
+    (worker,) = pool._workers
+    worker.kill()
+
+    async def turns(status: int) -> None:
+        async with asyncio.timeout(30):
+            while (await client.get("/ready"))[0] != status:
+                await asyncio.sleep(0.01)
+
+    await turns(503)
+    gate.unlink()
+    await turns(200)
+    assert (await client.post("/v1/chat/completions", CHAT))[0] == 200
 
 
 async def test_version_and_metrics_and_openapi(serve: Serve) -> None:

@@ -1,0 +1,34 @@
+"""A deadline for plain code, of which nothing can be awaited: a signal interrupts it.
+
+Only a process's main thread can be interrupted, and only where Python gets to look at signals, as it does in
+`time.sleep` and in a regular expression. Elsewhere there is no deadline.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def interrupting(seconds: float) -> Iterator[None]:
+    """Raises `TimeoutError` inside when it takes longer. Leaves the process's alarm as it was."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGALRM, interrupt)
+    started = time.monotonic()
+    earlier, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+        if earlier:
+            signal.setitimer(signal.ITIMER_REAL, max(earlier - (time.monotonic() - started), 0.001))
+
+
+def interrupt(*_: object) -> None:
+    """An alarm's handler."""
+    raise TimeoutError("its deadline passed")
