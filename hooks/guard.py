@@ -164,7 +164,16 @@ class Guard:
         reason = delta.finish_reason
         if reason == "tool_calls" and not output.has_call:
             reason = "stop"  # every call was withheld: a client must not look for one
-        return [*released, self._finish_delta(output, reason, delta.stop_reason)]
+        return [*released, self._finish_delta(output, reason, self._told(delta))]
+
+    def _told(self, last: Delta) -> str | int | None:
+        """The engine's stop reason, unless it stands for text: of a stop string, or of a token that is not
+        given with the end as special ones are. No hook was shown that text (contract 2.7, 6.2)."""
+        if all(hook.is_shadow for hook in self._hooks):
+            return last.stop_reason
+        ends_in = last.tokens[-1] if last.tokens else None
+        is_special = ends_in is not None and not ends_in.text and ends_in.id == last.stop_reason
+        return last.stop_reason if is_special else None
 
     async def _terminate(self, output: _Output, terminate: Terminate) -> list[Delta]:
         self._terminated = True

@@ -16,7 +16,7 @@ from hooks.api import Emit, Hold, Redact, Span, Suppress, Terminate, Verdict
 class TokenGroup:
     """Tokens that are released together or not at all."""
 
-    __slots__ = ("alternatives", "follows", "released", "shown", "spoiled", "tokens")
+    __slots__ = ("alternatives", "follows", "given", "released", "rewritten", "shown", "spoiled", "tokens")
 
     def __init__(self, tokens: tuple[Token, ...]) -> None:
         self.tokens = tokens
@@ -26,6 +26,10 @@ class TokenGroup:
         self.spoiled = False
         """A character of theirs was rewritten or withheld. Never taken back."""
         self.released = False
+        self.rewritten = False
+        """Its text is another, and the tokens pass all the same."""
+        self.given = ""
+        """The text that was released for them."""
         self.follows: TokenGroup | None = None
         """The group whose fate these textless tokens share; None before it has come."""
 
@@ -47,9 +51,13 @@ class TokenGroup:
     def delivered(self) -> tuple[Token, ...]:
         if self.spoiled or (self.follows is not None and self.follows.spoiled):
             return ()
+        tokens = self.tokens
+        if self.rewritten:  # one piece, so that the tokens' texts are still the text released
+            tokens = tuple(token._replace(text="") for token in tokens)
+            tokens = (*tokens[:-1], tokens[-1]._replace(text=self.given))
         if self.alternatives:
-            return self.tokens
-        return tuple(token._replace(top=()) for token in self.tokens)
+            return tokens
+        return tuple(token._replace(top=()) for token in tokens)
 
 
 class Fragment:
@@ -181,9 +189,7 @@ def decide(
 
 
 def _emit(verdict: Emit, pending: list[Fragment], length: int, keep_tokens: bool) -> Outcome:
-    text = verdict.text
-    if not isinstance(text, str):
-        raise BadVerdictError("emit() takes a text")
+    text = _plain(verdict.text)
     if len(text) == length and text == "".join([fragment.text for fragment in pending]):
         if verdict.alternatives:
             return Outcome("emit", pending)
@@ -191,9 +197,7 @@ def _emit(verdict: Emit, pending: list[Fragment], length: int, keep_tokens: bool
             if fragment.group is not None:
                 fragment.group.alternatives = False
         return Outcome("emit", list(pending))
-    _check_text(text)
-    tokens = _without_text(pending, keep_tokens)
-    return Outcome("rewrite", [Fragment(text), *tokens] if text else tokens)
+    return Outcome("rewrite", _rewritten(pending, text, keep_tokens))
 
 
 def _hold(verdict: Hold, pending: list[Fragment], length: int, is_final: bool) -> Outcome:
@@ -219,18 +223,12 @@ def _redact(
         kept, rest = cut(rest, start - position)
         released += kept
         before = kept or before
-        tokens: list[Fragment] = []
-        if start == end and replacement and not keep_tokens:
-            # Inserted in the middle of a token's text, of which a part may be elsewhere by now.
-            spoil(fragment for fragment in before[-1:] if not fragment.is_last)
-            spoil(fragment for fragment in rest[:1] if not fragment.is_first)
         if end > start:
             withheld, rest = cut(rest, end - start)
-            tokens = _without_text(withheld, keep_tokens)
             before = withheld
-        if replacement:
-            released.append(Fragment(replacement))
-        released += tokens
+        else:
+            withheld = _cut_through(before, rest) if replacement else []
+        released += _rewritten(withheld, replacement, keep_tokens)
         position = end
     kept, held = cut(rest, length - verdict.hold - position)
     return Outcome("redact" if verdict.spans else "emit", released + kept, held)
@@ -238,27 +236,40 @@ def _redact(
 
 def _terminate(verdict: Terminate, pending: list[Fragment], length: int) -> Outcome:
     after = 0 if verdict.after is None else verdict.after
-    if not isinstance(verdict.reason, str):
-        raise BadVerdictError("terminate() takes a reason, a text")
     if type(after) is not int or not 0 <= after <= length:
         raise BadVerdictError("terminate(after=) is out of range")
-    if verdict.text is not None:
-        _check_text(verdict.text)
     if verdict.scope not in ("request", "output"):
         raise BadVerdictError("terminate(scope=) is 'request' or 'output'")
+    text = None if verdict.text is None else _plain(verdict.text)
+    plain = Terminate(_plain(verdict.reason), verdict.after, text, verdict.scope)
     released, withheld = cut(pending, after)
     spoil(withheld)
-    if verdict.text:
-        released = [*released, Fragment(verdict.text)]
-    return Outcome("terminate", released, terminate=verdict)
+    if text:
+        released = [*released, Fragment(text)]
+    return Outcome("terminate", released, terminate=plain)
 
 
-def _without_text(rewritten: list[Fragment], keep_tokens: bool) -> list[Fragment]:
-    """What is left of fragments whose text was rewritten: their tokens, if those are kept, or nothing."""
-    if keep_tokens:
-        return [Fragment("", f.group, f.is_first, f.is_last) for f in rewritten if f.group is not None]
-    spoil(rewritten)
-    return []
+def _cut_through(before: list[Fragment], after: list[Fragment]) -> list[Fragment]:
+    """Where they meet in the middle of a token's text, of which a part may be elsewhere by now: a fragment
+    without text of that token."""
+    parts = [f for f in before[-1:] if not f.is_last] or [f for f in after[:1] if not f.is_first]
+    return [Fragment("", f.group, is_first=False, is_last=False) for f in parts]
+
+
+def _rewritten(fragments: list[Fragment], text: str, keep_tokens: bool) -> list[Fragment]:
+    """`text` in place of the fragments', without their tokens; or with them, as their last one's text."""
+    if not keep_tokens:
+        spoil(fragments)
+        return [Fragment(text)] if text else []
+    kept: list[Fragment] = []
+    for fragment in fragments:
+        if fragment.group is not None:
+            fragment.group.rewritten = True
+            kept.append(Fragment("", fragment.group, fragment.is_first, fragment.is_last))
+    if not kept:
+        return [Fragment(text)] if text else []
+    last = kept.pop()
+    return [*kept, Fragment(text, last.group, last.is_first, last.is_last)]
 
 
 def _check_held(n: int, length: int) -> None:
@@ -266,25 +277,28 @@ def _check_held(n: int, length: int) -> None:
         raise BadVerdictError("held characters out of range")
 
 
-def _check_text(text: object) -> None:
-    """A text of a hook's own must be one that can be sent: half a surrogate pair is no character."""
+def _plain(text: object) -> str:
+    """A text of a hook's own, as exactly a `str`: what is made of one, an enumeration's member say, is the
+    hook's, and another process does not know it. Half a surrogate pair is no character and cannot be sent."""
     if not isinstance(text, str):
         raise BadVerdictError("it gave something that is no text")
+    plain = str.__str__(text)
     try:
-        text.encode()
+        plain.encode()
     except UnicodeEncodeError as error:
         raise BadVerdictError("it gave a text with half a surrogate pair") from error
+    return plain
 
 
 def _checked_spans(spans: tuple[Span, ...], length: int) -> list[Span]:
-    ordered = sorted(spans, key=lambda span: span[:2])
+    checked: list[Span] = []
     position = 0
-    for start, end, replacement in ordered:
+    for start, end, replacement in sorted(spans, key=lambda span: span[:2]):
         if type(start) is not int or type(end) is not int or not position <= start <= end <= length:
             raise BadVerdictError("redact() spans overlap or are out of range")
-        _check_text(replacement)
+        checked.append((start, end, _plain(replacement)))
         position = end
-    return ordered
+    return checked
 
 
 class Ledger:
@@ -340,8 +354,9 @@ def pieces_of(fragments: list[Fragment], ledger: Ledger) -> list[tuple[str, tupl
             flush()
         if fragment.text:
             text.append(fragment.text)
-        if fragment.group is not None and fragment.is_last:
-            fragment.group.released = True
+        if fragment.group is not None:
+            fragment.group.given += fragment.text
+            fragment.group.released = fragment.group.released or fragment.is_last
         tokens += ledger.leave()
     tokens += ledger.leave()
     flush()

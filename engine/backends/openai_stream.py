@@ -107,6 +107,7 @@ class _Output:
         self._count = count
         self._tokens = TokenReader(request, () if isinstance(prompt, str) else prompt)
         self._stop = request.sampling.stop
+        self._stop_token_ids = request.sampling.stop_token_ids
         self._aligner = TokenAligner(self._stop)
         self._channel: Channel = "content"
         self._calls = _ToolCalls()
@@ -125,6 +126,9 @@ class _Output:
             self._prompt_token_ids = tuple(prompt_token_ids)
         self.has_begun = True
         tokens = self._tokens.read(choice)
+        ends_early = choice.get("finish_reason") not in (None, "", "length")
+        if ends_early and tokens and tokens[-1].id in self._stop_token_ids:
+            tokens.pop()  # like a stop string, not given: it may stand for text, which no guard is shown
         segments = list(self._segments(choice)) or [(self._channel, None, "")]
         deltas: list[Delta] = []
         for number, segment in enumerate(segments, start=1):
@@ -142,6 +146,8 @@ class _Output:
         if self._waiting:
             deltas += self._put(("content", None, self._waiting), [], more=False)
         text, tokens = self._aligner.flush()
+        if self._stop_token_ids and reason != "length":
+            tokens = _without_nameless_end(tokens)
         if text or tokens:
             deltas += self._release(text, tokens)
         elif not deltas:
@@ -260,6 +266,11 @@ class _ToolCalls:
             known = replace(known, name=name)
         self._calls[index] = self._last = known
         return known
+
+
+def _without_nameless_end(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
+    """Without a last token that may be a stop id's, of an upstream that does not tell ids."""
+    return tokens[:-1] if tokens and tokens[-1].id is None and not tokens[-1].text else tokens
 
 
 def _text(value: Any) -> str:

@@ -141,6 +141,24 @@ def test_an_observer_changes_nothing_however_the_stream_is_cut(pieces: list[str]
         assert "".join(c.text_diff for c in observer.chunks) == "".join(pieces)
 
 
+@given(PIECES, SIZES, st.integers(0, 2**32), st.integers(1, 3))
+def test_offsets_follow_from_the_text_released_with_tokens_kept(
+    pieces: list[str], sizes: list[int], seed: int, num_hooks: int
+) -> None:
+    """What tokens are given stands, with their texts, where the text released so far ends (contract 3.7)."""
+    oracle = Oracle(seed)
+
+    def make_hook(i: int) -> Script:
+        rng = random.Random(seed + i)
+        return Script(lambda c: suppress() if c.aborted else oracle.verdict(c, rng))
+
+    pipeline = pipeline_of(*(make_hook(i) for i in range(num_hooks)), rewritten_tokens="keep")
+    so_far = ""
+    for delta in asyncio.run(guard_all(pipeline, recut(make_deltas(pieces), sizes))):
+        so_far += delta.text
+        assert so_far.endswith("".join(token.text for token in delta.tokens))
+
+
 @given(PIECES, SIZES)
 def test_offsets_follow_from_the_text_released(pieces: list[str], sizes: list[int]) -> None:
     """In each released delta the tokens' texts end where its text ends."""

@@ -1,6 +1,7 @@
 """What each verdict releases, on text, ids and logprobs alike (contract 3)."""
 
 import asyncio
+import enum
 from typing import Any
 
 import pytest
@@ -279,6 +280,10 @@ async def _coroutine() -> Verdict:
         redact(["abc"]),
         redact([], hold=99),
         terminate(None),
+        terminate("\ud800"),
+        emit("\ud800"),
+        redact([(0, 1, "\ud800")]),
+        terminate("x", text="\ud800"),
         terminate("x", after=99),
         terminate("x", text=1),
         terminate("x", scope="world"),
@@ -418,3 +423,49 @@ async def test_bytes_that_never_became_text_are_withheld() -> None:  # contract 
 async def test_a_truth_value_is_no_number(verdict: Verdict) -> None:  # contract 3.8
     with pytest.raises(HookError):
         await guard_all(pipeline_of(_Returns(verdict)), make_deltas(["abc", "d"]))
+
+
+class Reason(enum.StrEnum):
+    PII = "pii"
+
+
+class Mixed(str, enum.Enum):  # noqa: UP042 - as older code has them
+    PII = "pii"
+
+
+class Shout(str):
+    def __str__(self) -> str:
+        return "shouted"
+
+
+@pytest.mark.parametrize("given", [Reason.PII, Mixed.PII, Shout("pii")], ids=["StrEnum", "Enum", "subclass"])
+async def test_a_text_of_a_hooks_own_kind_is_taken_in_as_plain_text(given: str) -> None:
+    """Its class is the hook's: the service, in another process, may not know it (contract 1.5)."""
+    verdicts = [emit(given), redact([(0, 1, given)]), terminate(given), terminate("x", text=given)]
+    for verdict in verdicts:
+        hook = Script(lambda c, verdict=verdict: verdict if c.text_diff else emit(c.pending))
+        released = await guard_all(pipeline_of(hook), make_deltas(["a"]))
+        texts = [text for d in released for text in (d.text, d.stop_reason) if text]
+        assert "pii" in texts
+        assert {type(text) for text in texts} == {str}
+
+
+@pytest.mark.parametrize(
+    ("stop_reason", "tokens", "told"),
+    [
+        ("hunter2", (), None),
+        (7, (), None),
+        (7, (make_token("seven", 7),), None),
+        (7, (Token(7, "", b"<|im_end|>"),), 7),
+        (None, (Token(7, "", b"<|im_end|>"),), None),
+    ],
+    ids=["string", "id", "id with text", "special", "none"],
+)
+async def test_a_stop_reason_that_stands_for_text_is_not_told(
+    stop_reason: str | int | None, tokens: tuple[Token, ...], told: int | None
+) -> None:  # contract 2.7, 6.2
+    text = "".join(token.text for token in tokens)
+    end = Delta(text=text, tokens=tokens, finish_reason="stop", stop_reason=stop_reason)
+    deltas = [Delta(text="a"), end]
+    assert finish_of(await guard_all(pipeline_of(Script(passing)), deltas)) == ("stop", told)
+    assert finish_of(await guard_all(pipeline_of(), deltas)) == ("stop", stop_reason)

@@ -4,7 +4,7 @@ from typing import Any
 
 from engine.protocol import Delta, Token, TopLogprob
 from hooks import Chunk, emit, redact
-from tests.helpers import Script, ScriptedEngine, make_deltas, make_token
+from tests.helpers import Script, ScriptedEngine, make_deltas, make_token, pipeline_of
 from tests.proxy.conftest import COMPLETION, Serve
 
 PATH = "/v1/completions"
@@ -81,6 +81,21 @@ async def test_offsets_go_on_from_what_was_released(serve: Serve) -> None:  # co
         assert body["text"] == "##########lo"
         assert body["logprobs"]["tokens"] == ["lo"]
         assert body["logprobs"]["text_offset"] == [10]
+
+
+async def test_offsets_of_kept_tokens_are_of_the_text_released(serve: Serve) -> None:  # contract 3.7
+    """Three times as long and then a third of it: the tokens' own texts would lead elsewhere."""
+    hook = Script(lambda c: emit(c.pending * 3 if c.text == "Hel" else c.pending[:1]))
+    pipeline = pipeline_of(hook, rewritten_tokens="keep")
+    client = await serve(ScriptedEngine(lambda r: make_deltas(["Hel", "lo ", "you"])), pipeline=pipeline)
+    _, whole, _ = await client.post(PATH, {**COMPLETION, "logprobs": 0})
+    (choice,) = whole["choices"]
+    assert choice["text"] == "HelHelHelly"
+    assert choice["logprobs"]["tokens"] == ["Hel", "lo ", "you"]
+    assert choice["logprobs"]["text_offset"] == [0, 9, 10]
+    stream = await client.stream(PATH, {**COMPLETION, "logprobs": 0})
+    logprobs = [c["logprobs"] for chunk in stream.chunks for c in chunk["choices"] if c["logprobs"]]
+    assert [offset for part in logprobs for offset in part["text_offset"]] == [0, 9, 10]
 
 
 async def _whole(client: Any) -> dict[str, Any]:

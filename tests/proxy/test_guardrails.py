@@ -173,6 +173,26 @@ async def test_everything_suppressed_is_a_whole_answer_of_nothing(
     assert (whole_text(whole), whole["choices"][0]["token_ids"]) == ("", [])
 
 
+@pytest.mark.parametrize("stop_reason", ["hunter2", 7])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [*ENDPOINTS, ("/v1/responses", {"model": "m", "input": "Hi"})],
+    ids=lambda v: str(v)[:20],
+)
+async def test_what_ended_an_answer_tells_nothing_of_what_was_withheld(
+    serve: Serve, path: str, body: dict[str, Any], stop_reason: str | int
+) -> None:
+    """Contract 2.7, 6.2: a client could ask for every word, and be told which one came."""
+    deltas = [Delta(text="my "), Delta(finish_reason="stop", stop_reason=stop_reason)]
+    client = await serve(ScriptedEngine(lambda r: deltas), Script(lambda c: suppress()))
+    stops = {"stop": ["hunter2"], "stop_token_ids": [7]}
+    stream = await client.stream(path, {**body, **stops})
+    _, whole, _ = await client.post(path, {**body, **stops})
+    for told in (*stream.chunks, *(data for _, data in stream.events if data != "[DONE]"), whole):
+        for choice in (told, told.get("response", {}), *told.get("choices", ())):
+            assert choice.get("stop_reason") is None
+
+
 async def test_terminating_one_choice_ends_its_siblings(serve: Serve) -> None:  # contract 5.1
     hook = Script(lambda c: terminate("x") if c.output_index == 1 and "b" in c.text else emit(c.pending))
 

@@ -57,6 +57,27 @@ async def test_a_banned_phrase_ends_the_stream_before_it_is_said(weir_serve: Cal
     assert ask(url, "Hello!")[1].finish_reason == "stop"
 
 
+async def test_a_stop_reason_names_no_text_to_who_is_guarded(weir_serve: Callable[..., str]) -> None:
+    """Contract 2.7, 6.2: of its stops, a client would learn which one the model was about to say."""
+    plain, guarded = weir_serve(), weir_serve("--hook", "examples/banned_phrase.py:BannedPhrase")
+    async with aiohttp.ClientSession() as http:
+
+        async def post(url: str, body: dict[str, Any]) -> Any:
+            async with http.post(url, json=body) as response:
+                return await response.json()
+
+        ids = (await post(plain + "/tokenize", {"prompt": " Bluebird"}))["tokens"]
+        for stops in ({"stop": ["Bluebird"]}, {"stop_token_ids": ids}):
+            asked = {"messages": [{"role": "user", "content": SECRET}], "temperature": 0, **stops}
+            for url, told in (
+                (plain, [reason for some in stops.values() for reason in some]),
+                (guarded, [None]),
+            ):
+                (choice,) = (await post(url + "/v1/chat/completions", asked))["choices"]
+                assert choice["finish_reason"] == "stop"
+                assert choice["stop_reason"] in told
+
+
 def test_an_email_address_is_redacted_on_every_channel(weir_serve: Callable[..., str]) -> None:
     plain = ask(weir_serve(), EMAIL)[0]
     text, last, received = ask(weir_serve("--hook", "examples/redact_email.py:RedactEmail"), EMAIL)

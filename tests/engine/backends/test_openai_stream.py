@@ -308,6 +308,20 @@ class TestEnd:
             deltas = translate(request, piece("a", finish="stop", stop_reason=theirs))
             assert deltas[-1].stop_reason == ours
 
+    @pytest.mark.parametrize("ids", [None, [1, 2, 3]])
+    def test_the_token_of_a_stop_id_is_not_given(self, ids: list[int] | None) -> None:
+        """It may stand for text, and that text is not given, so that no hook is shown it."""
+        request = completion("x", sampling=SamplingParams(stop_token_ids=(3,), logprobs=0))
+        last = piece(" sky", " sky", " blue", finish="stop", stop_reason=3, token_ids=ids and ids[1:])
+        deltas = translate(request, piece("The", "The", token_ids=ids and ids[:1]), last)
+        assert texts(deltas) == {"content": "The sky"}
+        assert told(deltas) == [("The", "The"), (" sky", " sky")]
+
+    def test_without_a_stop_id_the_end_of_sequence_is_given(self) -> None:
+        request = completion("x", sampling=SamplingParams(logprobs=0))
+        deltas = translate(request, piece("The", "The", "</s>", finish="stop"))
+        assert told(deltas) == [("The", "The"), ("</s>", "")]
+
     def test_usage_rides_on_the_last_delta(self) -> None:
         counts = {"prompt_tokens": 3, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 2}}
         translator = StreamTranslator(chat(sampling=SamplingParams(n=2)))
