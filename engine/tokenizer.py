@@ -14,7 +14,14 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from engine.protocol import RequestError
 
-TEMPLATE_ERRORS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError)
+TEMPLATE_ERRORS = (
+    jinja2.TemplateError,
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    RecursionError,
+)
 """What a template raises by itself, or by meeting a message of a shape that it did not expect."""
 
 
@@ -147,7 +154,7 @@ def _with_object_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments or "{}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RequestError("A tool call's arguments are not valid JSON.", param="messages") from error
     return {**call, "function": {**function, "arguments": arguments}}
 

@@ -31,9 +31,10 @@ def upstream_error(status: int, body: Any) -> RequestError | EngineError:
         )
     if status == 429:
         return QueueFullError(message) if message else QueueFullError()
-    # An upstream's words may quote what its model said: by default, only the status is logged.
-    _log.warning("upstream answered %d (%s)", status, _string(error.get("type")) or "no type")
-    _log.debug("upstream answered %d: %s", status, message[:500])
+    # An upstream's words, its error's type too, may quote what its model said: by default, only the status is
+    # logged.
+    _log.warning("upstream answered %d", status)
+    _log.debug("upstream answered %d (%s): %s", status, error.get("type"), message[:500])
     if status in _REFUSED:
         return EngineError("The upstream engine refused this service's credentials.", status=502)
     if status in (503, 504):

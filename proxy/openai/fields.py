@@ -13,9 +13,16 @@ from engine.protocol import RequestError, SamplingParams
 
 TokenId = Annotated[int, Field(ge=0)]
 
+MAX_DIGITS = 19
+"""Of a token id. Python refuses to read a number of some thousands."""
 MAX_STOPS = 32
 StopString = Annotated[str, Field(min_length=1, max_length=1000)]
 """Each is looked for in every piece of text, so there is a limit to how many and how long."""
+
+GIVING_STOPS = ("include_stop_str_in_output", "no_stop_trim")
+"""Fields by which vLLM and SGLang give a stop string with the text (contract 2.7)."""
+CODE = ("chat_template", "custom_logit_processor", "logits_processors")
+"""Fields by which servers take a template to run, pickled code, and code by its name (contract 7.3)."""
 
 
 class StreamOptions(BaseModel):
@@ -72,7 +79,7 @@ class GenerationFields(BaseModel):
     @field_validator("logit_bias")
     @classmethod
     def _keys_are_token_ids(cls, bias: dict[str, float]) -> dict[str, float]:
-        if not all(key.isdecimal() for key in bias):
+        if not all(key.isdecimal() and len(key) <= MAX_DIGITS for key in bias):
             raise ValueError("keys must be token ids")
         return bias
 
@@ -94,10 +101,7 @@ class GenerationFields(BaseModel):
         """Raises `RequestError` where fields do not go together."""
         if self.stream_options is not None and not self.stream:
             raise RequestError("stream_options can only be given when stream is true", param="stream_options")
-        if self.extra.get("include_stop_str_in_output"):
-            raise RequestError("no part of a stop string is ever given", param="include_stop_str_in_output")
-        if self.extra.get("custom_logit_processor"):
-            raise RequestError("no code is taken from a request", param="custom_logit_processor")
+        self._check_extra()
         return SamplingParams(
             n=self.n,
             max_tokens=max_tokens,
@@ -116,3 +120,15 @@ class GenerationFields(BaseModel):
             ignore_eos=self.ignore_eos,
             logprobs=logprobs,
         )
+
+    def _check_extra(self) -> None:
+        """What would have another server undo a promise is refused here, whichever engine it is for."""
+        for name in GIVING_STOPS:
+            if self.extra.get(name):
+                raise RequestError("no part of a stop string is ever given", param=name)
+        for name in CODE:
+            if self.extra.get(name):
+                raise RequestError("no code is taken from a request", param=name)
+        template_kwargs = self.extra.get("chat_template_kwargs")
+        if isinstance(template_kwargs, Mapping) and template_kwargs.get("chat_template"):
+            raise RequestError("no code is taken from a request", param="chat_template_kwargs.chat_template")

@@ -129,10 +129,14 @@ def test_the_template_is_shown_calls_and_their_answers(tokenizer: PreTrainedToke
         {"role": "tool", "tool_call_id": "call-1", "content": "sunny"},
     ]
     assert local.decode(local.apply_chat_template(messages)) == "assistant: f(a=b). tool: sunny. "
-    call["function"] = {"name": "f", "arguments": "{a: b}"}
-    with pytest.raises(RequestError, match="not valid JSON") as caught:
+    for arguments in ("{a: b}", "[" * 100_000, '{"a": ' + "9" * 5000 + "}"):
+        call["function"] = {"name": "f", "arguments": arguments}
+        with pytest.raises(RequestError, match="not valid JSON") as caught:
+            local.apply_chat_template(messages)
+        assert caught.value.param == "messages"
+    call["function"] = {"name": "f", "arguments": '{"a": ' + "[" * 900 + "]" * 900 + "}"}
+    with pytest.raises(RequestError, match="refuses these messages"):
         local.apply_chat_template(messages)
-    assert caught.value.param == "messages"
 
 
 def test_a_template_that_would_pass_over_tools_is_given_none(local: LocalTokenizer) -> None:

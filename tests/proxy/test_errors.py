@@ -54,6 +54,7 @@ async def send(client: Client, path: str, data: bytes, **headers: str) -> tuple[
         ("logit_bias", {"5": 101}),
         ("logit_bias", {"five": 1}),
         ("logit_bias", [5]),
+        ("logit_bias", {"9" * 5000: 1}),
         ("top_logprobs", 21),
         ("top_logprobs", 2),  # without logprobs
         ("logprobs", 3),
@@ -71,6 +72,11 @@ async def send(client: Client, path: str, data: bytes, **headers: str) -> tuple[
         ("tool_choice", {"type": "function", "function": {"name": "g"}}),
         ("tool_choice", "maybe"),
         ("include_stop_str_in_output", True),
+        ("no_stop_trim", True),
+        ("custom_logit_processor", "pickled"),
+        ("logits_processors", ["os.system"]),
+        ("chat_template", "{{ 1 }}"),
+        ("chat_template_kwargs.chat_template", "{{ 1 }}"),
     ],
     ids=lambda v: repr(v)[:40],
 )
@@ -82,7 +88,7 @@ async def test_what_a_chats_caller_got_wrong_is_named(serve: Serve, field: str, 
     at = body
     *parents, last = field.split(".")
     for key in parents:
-        at = at[int(key) if key.isdecimal() else key]
+        at = at[int(key)] if key.isdecimal() else at.setdefault(key, {})
     at[last] = value
     status, error = await send(client, CHATS, json.dumps(body).encode())
     assert (status, error["type"]) == (400, "invalid_request_error")

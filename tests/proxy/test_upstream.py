@@ -70,6 +70,25 @@ async def test_a_terminate_hangs_up_on_the_upstream(serve: Serve) -> None:
     assert engine.aborted == 1
 
 
+async def test_an_upstreams_stop_reason_tells_nothing_of_what_was_withheld(serve: Serve) -> None:
+    def stopped(request: Any) -> list[Delta]:
+        return [token("my ", 1), Delta(finish_reason="stop", stop_reason=request.sampling.stop[0])]
+
+    for hooks, told in (((), " secret"), ((Script(lambda c: emit(c.pending)),), None)):
+        front, _ = await in_front_of(serve, ScriptedEngine(stopped), *hooks)
+        _, body, _ = await front.post(CHATS, {**ASKS, "stop": " secret"})
+        assert (body["choices"][0]["finish_reason"], body["choices"][0]["stop_reason"]) == ("stop", told)
+
+
+async def test_no_code_of_a_clients_reaches_an_upstream(serve: Serve) -> None:  # contract 7.3
+    engine = ScriptedEngine(hello)
+    front, _ = await in_front_of(serve, engine)
+    for code in ({"logits_processors": ["os.system"]}, {"chat_template": "{{ 1 }}"}):
+        status, body, _ = await front.post(CHATS, {**CHAT, **code})
+        assert (status, body["error"]["param"]) == (400, next(iter(code)))
+    assert engine.requests == []
+
+
 async def test_an_upstreams_refusal_keeps_its_status_and_words(serve: Serve) -> None:
     refusal = RequestError("The maximum context length is 9 tokens.", param="messages", code="too_long")
     front, _ = await in_front_of(serve, ScriptedEngine(lambda r: [refusal]))

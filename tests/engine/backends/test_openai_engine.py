@@ -190,13 +190,14 @@ async def test_the_callers_fault_keeps_the_upstreams_words(
 async def test_the_upstreams_fault_gets_general_words(
     upstream: Any, caplog: pytest.LogCaptureFixture, theirs: int, ours: int, word: str
 ) -> None:
-    upstream.script = lambda body: web.json_response({"error": {"message": "inner secret"}}, status=theirs)
+    error = {"message": "inner secret", "type": "secret_type"}
+    upstream.script = lambda body: web.json_response({"error": error}, status=theirs)
     with caplog.at_level(logging.WARNING, "weir.engine"):
         async with started(upstream.url, api_key="sesame") as engine:
-            with pytest.raises(EngineError, match=word) as error:
+            with pytest.raises(EngineError, match=word) as caught:
                 await collect(engine)
-    assert error.value.status == ours
-    assert "secret" not in str(error.value)
+    assert caught.value.status == ours
+    assert "secret" not in str(caught.value)
     assert f"upstream answered {theirs}" in caplog.text
     assert "secret" not in caplog.text
     assert "sesame" not in caplog.text
