@@ -22,7 +22,7 @@ def test_bench_measures_weir_serve(weir_serve: Callable[..., str], tmp_path: Pat
         check=True,
     )
     assert "concurrency 4" in ran.stdout
-    assert ran.stderr == ""
+    assert all("of a core" in line for line in ran.stderr.splitlines()), "no warning but of the client's load"
     runs = orjson.loads(json.read_bytes())["runs"]
     assert [(run["concurrency"], run["completed"], run["failed"]) for run in runs] == [(1, 8, 0), (4, 8, 0)]
     assert all(run["total_output_tokens"] == 8 * 20 for run in runs)

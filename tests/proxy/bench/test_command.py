@@ -35,10 +35,15 @@ async def start(*arguments: str | Path) -> asyncio.subprocess.Process:
     )
 
 
+def but_for_the_client_s_load(err: str) -> str:
+    """Whether the client had to work hard is this machine's affair."""
+    return "".join(line for line in err.splitlines(keepends=True) if "of a core" not in line)
+
+
 async def run(*arguments: str | Path) -> tuple[int | None, str, str]:
     process = await start(*arguments)
     out, err = await process.communicate()
-    return process.returncode, out.decode(), err.decode()
+    return process.returncode, out.decode(), but_for_the_client_s_load(err.decode())
 
 
 async def test_two_targets_are_compared_side_by_side(scripted: Scripted, tmp_path: Path) -> None:
@@ -106,7 +111,7 @@ async def test_ctrl_c_ends_with_what_was_measured_so_far(scripted: Scripted, tmp
     await has_three.wait()
     process.send_signal(signal.SIGINT)
     out, err = await process.communicate()
-    assert (process.returncode, err.decode()) == (130, "")
+    assert (process.returncode, but_for_the_client_s_load(err.decode())) == (130, "")
     assert "Interrupted" in out.decode()
     found = orjson.loads(json.read_bytes())
     assert found["interrupted"] is True
