@@ -3,16 +3,14 @@
 #   make serve    Weir on 127.0.0.1:8000 with the small model that ships; ARGS="--hook ..." adds options
 #   make test     the tests
 #   make check    lint, format and types
-#   make bench-hooks, bench-leaks    what guarding costs, and that nothing leaks
-#   make bench-engine    what a step of the engine costs, beside transformers
-#   make bench-engine_hooks    what guarding costs the engine's throughput
+#   make bench-hooks, bench-leaks, bench-engine, bench-engine-hooks, bench-streams    measurements: see README.md
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test check bench-hooks bench-leaks bench-engine bench-engine_hooks bench-streams
+.PHONY: serve test check bench-hooks bench-leaks bench-engine bench-engine-hooks bench-streams
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -34,6 +32,5 @@ $(VENV)/.dev: $(VENV)/.engine
 	$(PIP) --editable '.[engine,dev]'
 	touch $@
 
-# Measurements: see benchmarks/.
-bench-hooks bench-leaks bench-engine bench-engine_hooks bench-streams: bench-%: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.$* $(ARGS)
+bench-hooks bench-leaks bench-engine bench-engine-hooks bench-streams: bench-%: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)
