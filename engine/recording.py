@@ -14,6 +14,8 @@ The last line may instead say that the engine failed there:
 
     {"t": 0.06, "error": {"message": "The engine failed.", "status": 500}}
 
+If neither that nor an output's finish reason is there, the request was closed: by its client, or by a hook.
+
 Fields that hold their default are left out (`null` also means the default of those that may be None), and so
 is an `error`'s status of 500. A token's bytes are `raw`, in base64 (RFC 4648, section 4); left out, they are
 the `text` in UTF-8. An entry of a token's `top` has `id`, `logprob`, and either `text` or `raw`. Empty lines
@@ -83,13 +85,22 @@ class Recording:
 
     def lines(self) -> Iterator[bytes]:
         """The file's lines, each without its newline."""
-        request = _REQUEST.dump_python(self.request, exclude_defaults=True)
-        yield _json({"version": VERSION, "request": request})
-        for timed in self.deltas:
-            yield _json({"t": timed.t, **_dump_delta(timed.delta)})
+        yield encode(self.request)
+        yield from map(encode, self.deltas)
         if self.failure:
-            status = {} if self.failure.status == 500 else {"status": self.failure.status}
-            yield _json({"t": self.failure.t, "error": {"message": self.failure.message, **status}})
+            yield encode(self.failure)
+
+
+def encode(line: GenerationRequest | TimedDelta | Failure) -> bytes:
+    """One line, without its newline. Raises `TypeError` for what JSON has no way to say."""
+    match line:
+        case GenerationRequest():
+            return _json({"version": VERSION, "request": _REQUEST.dump_python(line, exclude_defaults=True)})
+        case TimedDelta(t, delta):
+            return _json({"t": t, **_dump_delta(delta)})
+        case Failure(t, message, status):
+            error = {"message": message} | ({} if status == 500 else {"status": status})
+            return _json({"t": t, "error": error})
 
 
 async def record(engine: Engine, request: GenerationRequest) -> Recording:
@@ -100,18 +111,25 @@ async def record(engine: Engine, request: GenerationRequest) -> Recording:
     try:
         async with aclosing(engine.generate(request)) as stream:
             async for delta in stream:
-                deltas.append(TimedDelta(_since(started), delta))  # noqa: PERF401 (kept if it breaks off)
+                deltas.append(TimedDelta(seconds_since(started), delta))  # noqa: PERF401 (kept if it breaks off)
     except EngineError as error:
-        failure = Failure(_since(started), str(error), error.status)
+        failure = Failure(seconds_since(started), str(error), error.status)
     return Recording(request, tuple(deltas), failure)
 
 
-def _since(started: float) -> float:
+def seconds_since(started: float) -> float:
+    """Since a time that `time.perf_counter` gave, as a recording has it."""
     return round(time.perf_counter() - started, 6)
 
 
 def _json(value: dict[str, Any]) -> bytes:
-    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+    return orjson.dumps(value, default=_sorted, option=orjson.OPT_NON_STR_KEYS)
+
+
+def _sorted(value: object) -> list[str]:
+    if isinstance(value, frozenset):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
 
 
 class _Reader:

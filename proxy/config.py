@@ -36,6 +36,7 @@ from pydantic_settings import (
 from engine.demo import MODEL_DIR
 from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS
 from hooks.loader import HookSpec
+from hooks.stage import PipelineOptions
 
 
 class HookSetting(BaseModel):
@@ -168,6 +169,12 @@ class ServeSettings(BaseSettings):
     )
     recordings: Path | None = Field(None, description="Folder of recorded streams (replay)")
     replay_speed: float = Field(0.0, ge=0, description="1: as fast as recorded; 0: without waiting (replay)")
+    record: Path | None = Field(
+        None, description="Folder to keep every request and what the model said to it in, unguarded"
+    )
+    record_max_bytes: int = Field(
+        1024**3, ge=1, description="Bytes of recordings to keep; the oldest are removed (record)"
+    )
 
     # Parsers
     reasoning_parser: str | None = Field(
@@ -232,6 +239,15 @@ class ServeSettings(BaseSettings):
         """The hooks that run for every request, in order."""
         first = [HookSpec(self.post_processor_hook)] if self.post_processor_hook else []
         return [*first, *(hook.spec for hook in self.hooks)]
+
+    @property
+    def pipeline_options(self) -> PipelineOptions:
+        return PipelineOptions(
+            finish_reason=self.terminate_finish_reason,
+            hook_timeout=self.hook_timeout,
+            rewritten_tokens=self.rewritten_tokens,
+            usage=self.usage,
+        )
 
     @field_validator("reasoning_parser")
     @classmethod

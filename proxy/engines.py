@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from engine.backends.recorder import RecordingEngine
 from engine.protocol import Engine
 from proxy.config import ServeSettings
 
@@ -12,6 +13,13 @@ def make_engine(settings: ServeSettings) -> tuple[Engine, list[str]]:
     Raises `ImportError` if the in-process engine's libraries are not installed, and `ValueError` for settings
     that it cannot run with.
     """
+    engine, names = _backend(settings)
+    if settings.record is not None:
+        engine = RecordingEngine(engine, settings.record, max_bytes=settings.record_max_bytes)
+    return engine, names
+
+
+def _backend(settings: ServeSettings) -> tuple[Engine, list[str]]:
     names = settings.served_model_name
     match settings.engine:
         case "echo":

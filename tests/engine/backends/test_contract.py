@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ from aiohttp import web
 
 from engine.backends.echo import EchoEngine
 from engine.backends.openai import OpenAIEngine
+from engine.backends.recorder import RecordingEngine
 from engine.backends.replay import ReplayEngine
 from engine.protocol import Delta, Engine, EngineError, GenerationRequest, RequestError, SamplingParams
-from engine.recording import TimedDelta, record
+from engine.recording import Recording, TimedDelta, record
 
 PROMPT = "one two three four five six"
 
@@ -72,12 +74,16 @@ async def replay() -> Backend:
 
 
 BACKENDS = ["echo", "replay", "openai", "local"]
+BACKENDS += [f"recorded {name}" for name in BACKENDS]
 
 
 @pytest.fixture(params=BACKENDS)
-async def backend(request: pytest.FixtureRequest, upstream: Any, start_engine: Any) -> AsyncIterator[Backend]:
+async def backend(
+    request: pytest.FixtureRequest, upstream: Any, start_engine: Any, tmp_path: Path
+) -> AsyncIterator[Backend]:
     bad = globals()["request"](prompts=((10**9,),))
-    match request.param:
+    name = request.param.removeprefix("recorded ")
+    match name:
         case "echo":
             made = await echo()
         case "replay":
@@ -87,10 +93,15 @@ async def backend(request: pytest.FixtureRequest, upstream: Any, start_engine: A
             made = Backend(OpenAIEngine(upstream.url), bad)
         case "local":
             made = Backend(await start_engine(), bad)
-    if request.param != "local":
+    if name != request.param:
+        made.engine = RecordingEngine(made.engine, tmp_path, max_bytes=10**9)
+    if name != "local":  # which has started
         await made.engine.start()
     yield made
     await made.engine.aclose()
+    if name != request.param:
+        for path in tmp_path.iterdir():  # noqa: ASYNC240
+            Recording.load(path)
 
 
 def _scripted(vllm: Callable[..., Any]) -> Callable[[dict[str, Any]], Any]:

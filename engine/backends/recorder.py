@@ -1,0 +1,74 @@
+"""An engine that records what another one says: the seam between engine and hooks, kept in files."""
+
+import logging
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+
+from engine.protocol import (
+    Delta,
+    Engine,
+    EngineError,
+    EngineStats,
+    GenerationRequest,
+    ModelInfo,
+    Tokenizer,
+)
+from engine.recording import Failure, TimedDelta, seconds_since
+from engine.recording_folder import RecordingFile, RecordingFolder
+
+logger = logging.getLogger("weir.engine")
+
+
+class RecordingEngine:
+    """Passes on what another engine says, and writes it down as it comes (see `engine.recording`).
+
+    Each answer is a file in `folder`, from its first delta on; a request that the engine refuses leaves none.
+    No recording ever holds an answer up or fails it. Of more than `max_bytes`, the oldest files are removed.
+    """
+
+    def __init__(self, engine: Engine, folder: Path | str, *, max_bytes: int) -> None:
+        self._engine = engine
+        self._folder = RecordingFolder(Path(folder), max_bytes)
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._engine.info
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        return self._engine.tokenizer
+
+    async def start(self) -> None:
+        """Raises `ValueError` as well, if the folder cannot be written to."""
+        self._folder.start()
+        logger.warning(
+            "every request, and what the model says before any hook sees it, is recorded in %s",
+            self._folder.path,
+        )
+        await self._engine.start()
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        file: RecordingFile | None = None
+        started = time.perf_counter()
+        try:
+            async with aclosing(self._engine.generate(request)) as deltas:
+                async for delta in deltas:
+                    file = file or self._folder.open(request)
+                    self._folder.add(file, TimedDelta(seconds_since(started), delta))
+                    yield delta
+        except EngineError as error:
+            if file is not None:
+                self._folder.add(file, Failure(seconds_since(started), str(error), error.status))
+            raise
+
+    def stats(self) -> EngineStats:
+        return self._engine.stats()
+
+    def check_health(self) -> None:
+        self._engine.check_health()
+
+    async def aclose(self) -> None:
+        await self._engine.aclose()
+        await self._folder.aclose()

@@ -1,0 +1,169 @@
+"""A folder that recordings are written to while they stream, a file for each request.
+
+What is added is written by a thread of its own, a few times a second, so that the event loop never waits for
+a disk. A file holds whole lines only, whenever the writing stops. When all of them together grow beyond their
+limit, the oldest are removed.
+"""
+
+import asyncio
+import logging
+import os
+import re
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+from engine.protocol import GenerationRequest
+from engine.recording import Failure, TimedDelta, encode
+
+logger = logging.getLogger("weir.engine")
+
+INTERVAL = 0.1
+"""Seconds between two writings."""
+MAX_UNWRITTEN = 20_000
+"""Lines that may wait to be written, of all requests. A recording that finds more is cut short."""
+
+Line = GenerationRequest | TimedDelta | Failure
+_OURS = re.compile(r"\d{8}T\d{12}-[\w.-]+\.jsonl", re.ASCII)
+
+
+class RecordingFile:
+    """One request's recording."""
+
+    def __init__(self, path: Path, size: int = 0) -> None:
+        self.path = path
+        self.size = size
+        self.takes_more = True
+        """Lines are still added to it."""
+        self.is_writable = True
+        """Lines that were added may still be written."""
+
+    def append(self, data: bytes) -> None:
+        """All of it or nothing. Raises `OSError`."""
+        create = 0 if self.size else os.O_CREAT | os.O_EXCL
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | create, 0o600)
+        try:
+            written = 0
+            while written < len(data):
+                written += os.write(descriptor, data[written:])
+            self.size += len(data)
+        except OSError:
+            os.ftruncate(descriptor, self.size)
+            if not self.size:
+                self.path.unlink()
+            raise
+        finally:
+            os.close(descriptor)
+
+
+class RecordingFolder:
+    """`open`, `add` and `aclose` are for the event loop; what begins with `_write` runs in the thread."""
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        self.path = path
+        self._max_bytes = max_bytes
+        self._size = 0
+        self._files: deque[RecordingFile] = deque()  # the oldest first
+        self._unwritten: list[tuple[RecordingFile, Line]] = []
+        self._num_writing = 0
+        self._writing: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._thread = ThreadPoolExecutor(1, "weir-recordings")
+        self._is_closed = False
+        self._has_failed = False
+
+    def start(self) -> None:
+        """Make the folder, if it is not there. Raises `ValueError` if it cannot be written to."""
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            probe = RecordingFile(self.path / f".{os.getpid()}")
+            probe.append(bytes(4096))
+            probe.path.unlink()
+        except OSError as error:
+            raise ValueError(f"nothing can be recorded in {self.path}: {error.strerror}") from error
+        paths = sorted(path for path in self.path.iterdir() if _OURS.fullmatch(path.name))
+        self._files.extend(RecordingFile(path, path.stat().st_size) for path in paths)
+        self._size = sum(file.size for file in self._files)
+
+    def open(self, request: GenerationRequest) -> RecordingFile:
+        """A file for a request. It is there once something was written."""
+        name = re.sub(r"[^\w.-]", "_", request.request_id, flags=re.ASCII)[:80]
+        file = RecordingFile(self.path / f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{name}.jsonl")
+        self.add(file, request)
+        return file
+
+    def add(self, file: RecordingFile, line: Line) -> None:
+        if not (file.takes_more and file.is_writable):
+            return
+        if self._is_closed:
+            self._write([(file, line)])  # the last words of a stream that the end cut short
+        elif len(self._unwritten) + self._num_writing >= MAX_UNWRITTEN:
+            file.takes_more = False
+            self._tell("more is said than can be written")
+        else:
+            self._unwritten.append((file, line))
+            if self._timer is None and self._writing is None:
+                self._timer = asyncio.get_running_loop().call_later(INTERVAL, self._flush)
+
+    async def aclose(self) -> None:
+        """Write what is left."""
+        while self._writing is not None or self._unwritten:
+            if self._writing is None:
+                self._flush()
+            assert self._writing is not None
+            await self._writing
+        self._is_closed = True
+        self._thread.shutdown()
+
+    def _flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        batch, self._unwritten = self._unwritten, []
+        self._num_writing = len(batch)
+        self._writing = asyncio.get_running_loop().run_in_executor(self._thread, self._write, batch)
+        self._writing.add_done_callback(self._flushed)
+
+    def _flushed(self, writing: "asyncio.Future[None]") -> None:
+        self._writing, self._num_writing = None, 0
+        writing.result()
+        if self._unwritten:
+            self._timer = asyncio.get_running_loop().call_later(INTERVAL, self._flush)
+
+    def _write(self, batch: Iterable[tuple[RecordingFile, Line]]) -> None:
+        by_file: dict[RecordingFile, list[Line]] = {}
+        for file, line in batch:
+            by_file.setdefault(file, []).append(line)
+        for file, lines in by_file.items():
+            if file.is_writable:
+                self._write_file(file, lines)
+        self._rotate()
+
+    def _write_file(self, file: RecordingFile, lines: list[Line]) -> None:
+        before = file.size
+        try:
+            file.append(b"".join(encode(line) + b"\n" for line in lines))
+        except (OSError, TypeError, ValueError) as error:
+            file.is_writable = False
+            self._tell(error)
+        if file.size and not before:
+            self._files.append(file)
+        self._size += file.size - before
+
+    def _rotate(self) -> None:
+        """Remove the oldest until the rest is within the limit, be they finished or not."""
+        while self._files and self._size > self._max_bytes:
+            oldest = self._files.popleft()
+            oldest.is_writable = False
+            self._size -= oldest.size
+            try:
+                oldest.path.unlink(missing_ok=True)
+            except OSError as error:
+                self._tell(error)
+
+    def _tell(self, error: object) -> None:
+        if not self._has_failed:
+            self._has_failed = True
+            logger.error("recordings are cut short or missing from here on: %s", error)
