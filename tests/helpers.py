@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import socket
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -20,12 +19,10 @@ from engine.protocol import (
     TopLogprob,
 )
 from hooks.api import Chunk, Verdict
-from hooks.loader import HookSpec, LoadedHook
-from hooks.messages import Channel
+from hooks.loader import LoadedHook
 from hooks.pipeline import Guarding, Opener, Pipeline, guarded
 from hooks.stage import PipelineOptions
-from hooks.worker import Worker
-from hooks.workers import WorkerPool, WorkerProcess
+from hooks.testing.loopback import behind_worker
 
 
 def make_request(*, n: int = 1, prompts: Sequence[str] = (), **fields: Any) -> GenerationRequest:
@@ -127,23 +124,10 @@ async def opened(pipeline: Pipeline, request: GenerationRequest) -> AsyncIterato
     if mode == "in-process":
         yield pipeline.open(request)
         return
-    ours, theirs = socket.socketpair()
-    specs, allowed = (
-        [HookSpec(h.name) for h in hooks] for hooks in (pipeline.hooks, pipeline.allowed.values())
-    )
-    pool = WorkerPool(0, specs, allowed, pipeline.options)
-    process = WorkerProcess(pool)
-    process.attach(Channel(*await asyncio.open_connection(sock=ours)))
-    worker = Worker(Channel(*await asyncio.open_connection(sock=theirs)), pipeline)
-    loop = asyncio.get_running_loop()
-    serving, running = loop.create_task(worker.serve()), loop.create_task(process.run())
-    pool._add(process)
     try:
-        yield pool.open(request)
+        async with behind_worker(pipeline) as pool:
+            yield pool.open(request)
     finally:
-        await process.channel.close()
-        await asyncio.gather(serving, running, return_exceptions=True)
-        await worker._channel.close()
         for name, tally in pool.tallies.items():
             pipeline.tallies[name].add(tally)
 

@@ -1,0 +1,29 @@
+"""What a guard's author tests it with. The pytest plugin (`hooks.pytest_plugin`) has the same as fixtures.
+
+    from hooks.testing import assert_chunk_invariant, assert_never_released, play
+
+    def test_the_name_is_withheld():
+        said = "Its name is Project Bluebird."
+        assert play(NoName, said).content == "Its name is [withheld]."
+        assert_chunk_invariant(NoName, said)
+        assert_never_released(NoName, said, "Bluebird")
+
+Hooks are an import path, a class, an instance, or several of those as a pipeline. What the model says is a
+text, a list of tokens, the `Path` of a recording, or a stream that `stream_of` made of these.
+"""
+
+from engine.recording import Recording
+from hooks.testing.assertions import assert_chunk_invariant, assert_never_released
+from hooks.testing.play import Released, play
+from hooks.testing.probe import Judgement
+from hooks.testing.streams import stream_of
+
+__all__ = [
+    "Judgement",
+    "Recording",
+    "Released",
+    "assert_chunk_invariant",
+    "assert_never_released",
+    "play",
+    "stream_of",
+]

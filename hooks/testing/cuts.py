@@ -1,0 +1,46 @@
+"""The ways to cut a stream that a hook must not tell apart, and the smallest that it does."""
+
+import random
+from collections.abc import Awaitable, Callable, Iterator
+
+from engine.recording import Recording
+from hooks.testing.streams import num_places, token_places
+
+Cut = tuple[int, ...]
+"""Places (see `hooks.testing.streams`)."""
+
+MAX_RANDOM_PLACES = 12
+
+
+def named_cuts(stream: Recording) -> Iterator[tuple[str, Cut]]:
+    """Into its tokens, into characters, and in two at every place."""
+    places = range(1, num_places(stream) + 1)
+    yield "cut into tokens", tuple(token_places(stream))
+    yield "cut into characters", tuple(places)
+    for place in places:
+        yield f"cut at {place}", (place,)
+
+
+def all_cuts(stream: Recording, *, num_random: int = 0, seed: int = 0) -> Iterator[Cut]:
+    """Not at all, in all of these ways, those with the fewest places first, and at random."""
+    yield ()
+    yield from sorted((places for _, places in named_cuts(stream)), key=len)
+    places = range(1, num_places(stream) + 1)
+    rng = random.Random(seed)
+    for _ in range(num_random if places else 0):
+        yield tuple(sorted(rng.sample(places, rng.randint(1, min(len(places), MAX_RANDOM_PLACES)))))
+
+
+async def smallest(cut: Cut, fails: Callable[[Cut], Awaitable[object]]) -> Cut:
+    """`cut`, which fails, without the places that it fails without as well."""
+    size = len(cut) // 2
+    while size:
+        start = 0
+        while start < len(cut):
+            fewer = cut[:start] + cut[start + size :]
+            if await fails(fewer):
+                cut = fewer
+            else:
+                start += size
+        size //= 2
+    return cut

@@ -1,0 +1,130 @@
+"""Does a hook say the same wherever a stream is cut? If not: where, and what differs, in words."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from engine.recording import Recording
+from hooks.loader import LoadedHook
+from hooks.pipeline import Opener
+from hooks.stage import HookError
+from hooks.testing.cuts import Cut, smallest
+from hooks.testing.play import Released, opened, play_once
+from hooks.testing.streams import cut
+
+CONTEXT = 30
+"""Characters to show on either side of what matters."""
+MAX_PLACES = 10
+"""Places to name."""
+
+
+MODES = (
+    (True, False, "streaming"),
+    (False, False, "not streaming"),
+    (True, True, "streaming, in a worker"),
+)
+"""Whether the client asked for a stream, and whether the hooks are behind the workers' protocol."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One cut of a stream whose outcome is not that of the whole text in one chunk."""
+
+    stream: Recording
+    places: Cut
+    where: str
+    whole: Released
+    got: Released
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{cut_at(self.places)} ({self.where}):"
+        yield f"  chunks  {' | '.join(_chunks(cut(self.stream, self.places)))}"
+        whole, got = self.whole.outcome, self.got.outcome
+        for key in whole.texts | got.texts:
+            expected, found = whole.texts.get(key, ""), got.texts.get(key, "")
+            if expected != found:
+                index, channel, *_ = key
+                start = num_shared(expected, found)
+                yield f"  {channel} of output {index}, from character {start} on"
+                yield f"  whole   {_excerpt(expected, start)}"
+                yield f"  cut     {_excerpt(found, start)}"
+        for index in whole.finishes | got.finishes:
+            finishes = whole.finishes.get(index), got.finishes.get(index)
+            if finishes[0] != finishes[1]:
+                yield f"  finish of output {index}: whole {finishes[0]}, cut {finishes[1]}"
+        if whole.failed != got.failed:
+            yield f"  whole: {failure_of(self.whole)}; cut: {failure_of(self.got)}"
+
+
+async def first_difference(
+    hooks: list[LoadedHook], stream: Recording, cuts: Iterable[Cut]
+) -> Difference | None:
+    """Run every cut in every mode. The difference that it finds has no place that could be left out. Raises
+    `HookError` if a hook fails on the whole text."""
+    cuts = list(cuts)
+    whole: Released | None = None
+    for streaming, in_worker, where in MODES:
+        async with opened(hooks, in_worker=in_worker) as opener:
+            mode = _Mode(opener, stream, streaming, where)
+            whole = whole or await mode.play(())
+            if isinstance(whole.failure, HookError):
+                raise whole.failure
+            if difference := await mode.difference(whole, cuts):
+                return difference
+    return None
+
+
+@dataclass(frozen=True)
+class _Mode:
+    opener: Opener
+    stream: Recording
+    streaming: bool
+    where: str
+
+    async def play(self, places: Cut) -> Released:
+        return await play_once(self.opener, cut(self.stream, places), streaming=self.streaming)
+
+    async def difference(self, whole: Released, cuts: Iterable[Cut]) -> Difference | None:
+        async def differs(places: Cut) -> bool:
+            return (await self.play(places)).outcome != whole.outcome
+
+        for places in cuts:
+            if await differs(places):
+                places = await smallest(places, differs)
+                return Difference(self.stream, places, self.where, whole, await self.play(places))
+        return None
+
+
+def cut_at(places: Cut) -> str:
+    """The places in words."""
+    more = ", …" if len(places) > MAX_PLACES else ""
+    return f"cut at {', '.join(map(str, places[:MAX_PLACES]))}{more}" if places else "not cut"
+
+
+def num_shared(one: str, other: str) -> int:
+    """Length of the longest text that both begin with."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def failure_of(released: Released) -> str:
+    error = released.failure
+    cause = error.__cause__ if error else None
+    if error is None:
+        return "no failure"
+    return f"{type(cause).__name__}: {cause}" if cause else str(error)
+
+
+def _chunks(stream: Recording) -> Iterator[str]:
+    for timed in stream.deltas:
+        if text := timed.delta.text:
+            # What matters is at the chunks' ends.
+            is_long = len(text) > 2 * CONTEXT
+            yield repr(f"{text[:CONTEXT]}…{text[-CONTEXT:]}" if is_long else text)
+
+
+def _excerpt(text: str, position: int) -> str:
+    start, end = max(0, position - CONTEXT), position + CONTEXT
+    return repr(("…" if start else "") + text[start:end] + ("…" if end < len(text) else ""))

@@ -1,0 +1,37 @@
+"""Hooks behind the protocol of hook workers, in this very process: what a worker changes, without waiting for
+one to start, and for hooks that have no import path."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from hooks.loader import HookSpec
+from hooks.messages import Channel
+from hooks.pipeline import Pipeline
+from hooks.worker import Worker
+from hooks.workers import WorkerPool, WorkerProcess
+
+
+@asynccontextmanager
+async def behind_worker(pipeline: Pipeline) -> AsyncIterator[WorkerPool]:
+    """A pool whose one worker runs `pipeline` on this same loop. All that the two say to each other goes
+    through a real socket."""
+    ours, theirs = socket.socketpair()
+    specs, allowed = (
+        [HookSpec(hook.name) for hook in hooks] for hooks in (pipeline.hooks, pipeline.allowed.values())
+    )
+    pool = WorkerPool(0, specs, allowed, pipeline.options)
+    process = WorkerProcess(pool)
+    process.attach(Channel(*await asyncio.open_connection(sock=ours)))
+    channel = Channel(*await asyncio.open_connection(sock=theirs))
+    loop = asyncio.get_running_loop()
+    worker = Worker(channel, pipeline)
+    serving, running = loop.create_task(worker.serve()), loop.create_task(process.run())
+    pool._add(process)
+    try:
+        yield pool
+    finally:
+        await process.channel.close()
+        await asyncio.gather(serving, running, return_exceptions=True)
+        await channel.close()

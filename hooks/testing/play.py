@@ -1,0 +1,169 @@
+"""Run hooks on a stream, and see what a client would have got of it."""
+
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.protocol import Channel, Delta, EngineError, GenerationRequest, Token
+from engine.recording import Recording
+from hooks.api import Hook
+from hooks.loader import HookSpec, LoadedHook, load_hook
+from hooks.pipeline import Opener, Pipeline, guarded
+from hooks.stage import HookError
+from hooks.testing.loopback import behind_worker
+from hooks.testing.probe import Judgement, Probe
+from hooks.testing.streams import Source, source_of, stream_of
+from hooks.testing.sync import run
+
+OneHook = str | HookSpec | type[Any] | Hook
+"""An import path, the same with arguments, a class that takes none, or an instance."""
+
+Hooks = OneHook | Sequence[OneHook]
+"""A hook, or several as a pipeline."""
+
+Finish = tuple[str | None, str | int | None]
+"""`finish_reason` and `stop_reason`; (None, None) of an output that came to no end."""
+
+StreamKey = tuple[int, Channel, int | None, str | None]
+"""Output, channel, and which tool call: its index and its name."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What must not depend on where a stream is cut."""
+
+    texts: dict[StreamKey, str]
+    finishes: dict[int, Finish]
+    failed: str | None = None
+    """The hook that failed."""
+
+
+@dataclass(frozen=True)
+class Released:
+    """What a client would have got."""
+
+    deltas: tuple[Delta, ...]
+    judgements: tuple[Judgement, ...] = ()
+    """What each hook said of each chunk, in order."""
+    failure: HookError | EngineError | None = None
+
+    @property
+    def content(self) -> str:
+        return self.text("content")
+
+    @property
+    def reasoning(self) -> str:
+        return self.text("reasoning")
+
+    @property
+    def tool_calls(self) -> list[tuple[str, str]]:
+        """Name and arguments of each call of the first output, those without any included."""
+        calls = {key: text for key, text in self.outcome.texts.items() if key[:2] == (0, "tool_call")}
+        return [(name or "", text) for (*_, name), text in calls.items()]
+
+    @property
+    def finish_reason(self) -> str | None:
+        return self.finish()[0]
+
+    @property
+    def stop_reason(self) -> str | int | None:
+        return self.finish()[1]
+
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        """Those of the first output, in the order delivered."""
+        return tuple(token for delta in self.deltas if not delta.index for token in delta.tokens)
+
+    @property
+    def outcome(self) -> Outcome:
+        texts: dict[StreamKey, str] = {}
+        finishes: dict[int, Finish] = {}
+        for delta in self.deltas:
+            call = delta.tool_call
+            if delta.text or call:
+                which = (call.index, call.name) if call else (None, None)
+                key = delta.index, delta.channel, *which
+                texts[key] = texts.get(key, "") + delta.text
+            if delta.finish_reason is not None:
+                finishes[delta.index] = delta.finish_reason, delta.stop_reason
+        failed = self.failure.hook if isinstance(self.failure, HookError) else None
+        return Outcome(texts, finishes, failed)
+
+    def text(self, channel: Channel, output_index: int = 0) -> str:
+        """All of a channel's; of several tool calls, one behind another."""
+        return "".join(
+            text
+            for (index, name, *_), text in self.outcome.texts.items()
+            if (index, name) == (output_index, channel)
+        )
+
+    def finish(self, output_index: int = 0) -> Finish:
+        return self.outcome.finishes.get(output_index, (None, None))
+
+
+def play(hooks: Hooks, source: Source, *, streaming: bool = True, in_worker: bool = False) -> Released:
+    """Run hooks on a stream, its chunks as they are; the same whether `streaming` and wherever they run.
+
+    A failing hook's own exception is raised, or what it returned is named by a `BadVerdictError`; a hook that
+    cannot be loaded raises `HookLoadError`.
+    """
+    judgements: list[Judgement] = []
+    probed = [Probe(hook, judgements).hook for hook in load(hooks)]
+    released = run(_play(probed, stream_of(source), streaming, in_worker))
+    if isinstance(released.failure, HookError):
+        raise released.failure.__cause__ or released.failure
+    return replace(released, judgements=tuple(judgements))
+
+
+async def _play(hooks: list[LoadedHook], stream: Recording, streaming: bool, in_worker: bool) -> Released:
+    async with opened(hooks, in_worker=in_worker) as opener:
+        return await play_once(opener, stream, streaming=streaming)
+
+
+def load(hooks: Hooks) -> list[LoadedHook]:
+    """Raises `HookLoadError`."""
+    some = hooks if isinstance(hooks, Sequence) and not isinstance(hooks, str) else [hooks]
+    return [_load_one(hook) for hook in some]
+
+
+def _load_one(hook: OneHook) -> LoadedHook:
+    if isinstance(hook, str):
+        hook = HookSpec(hook)
+    if isinstance(hook, HookSpec):
+        return load_hook(hook)
+    instance = hook() if isinstance(hook, type) else hook
+    call = instance if inspect.isfunction(instance) else type(instance).__call__
+    name = getattr(instance, "__name__", type(instance).__name__)
+    return LoadedHook(name, instance, inspect.iscoroutinefunction(call))
+
+
+@asynccontextmanager
+async def opened(hooks: Iterable[LoadedHook], *, in_worker: bool = False) -> AsyncIterator[Opener]:
+    """The hooks as a pipeline, in this process or behind the workers' protocol."""
+    pipeline = Pipeline(hooks)
+    if in_worker:
+        async with behind_worker(pipeline) as pool:
+            yield pool
+    else:
+        yield pipeline
+
+
+async def play_once(opener: Opener, stream: Recording, *, streaming: bool = True) -> Released:
+    request = replace(stream.request, stream=streaming, hooks=())
+    return await collect(opener, request, source_of(stream))
+
+
+async def collect(
+    opener: Opener, request: GenerationRequest, deltas: AsyncGenerator[Delta, None]
+) -> Released:
+    """What `opener`'s hooks release of `deltas`, and what ended it."""
+    kept: list[Delta] = []
+    try:
+        async with aclosing(guarded(opener.open(request), deltas)) as released:
+            async for delta in released:
+                kept.append(delta)  # noqa: PERF401 (kept if it breaks off)
+    except (HookError, EngineError) as error:
+        return Released(tuple(kept), failure=error)
+    return Released(tuple(kept))

@@ -1,0 +1,138 @@
+"""A look at every call of a hook: what it was shown, what it said, how long that took."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.protocol import Channel
+from hooks.api import Chunk, Emit, Hold, Redact, Span, Suppress, Terminate
+from hooks.loader import LoadedHook
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a hook said of one chunk. Positions count the characters of the text that it was shown."""
+
+    hook: str
+    output_index: int
+    channel: Channel
+    tool_name: str | None
+    action: str
+    """`emit`, `rewrite`, `suppress`, `terminate`, `hold` or `redact`, or `error`."""
+    pending: str
+    start: int
+    """Where what was pending began."""
+    spans: tuple[Span, ...] = ()
+    """What became of characters that were not let through as they were: (start, end, replacement)."""
+    num_held: int = 0
+    """Characters left undecided, the last."""
+    reason: str | None = None
+    """Of a terminate; of an error, the exception's type."""
+    is_shadow: bool = False
+    """It had no effect."""
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.pending)
+
+
+class Probe:
+    """Wraps a hook; `hook` is to be run in its place."""
+
+    def __init__(self, hook: LoadedHook, judgements: list[Judgement] | None = None) -> None:
+        """`judgements`: a list to add to, which several hooks may share; None: they are not kept."""
+        self._call: Callable[..., Any] = hook.call
+        self._judgements = judgements
+        self.hook = replace(hook, call=self._look_async if hook.is_async else self._look)
+        self.reset()
+
+    def reset(self) -> None:
+        self._seconds: list[float] = []
+        self.num_held = 0
+        """Most characters undecided at a time."""
+        self.num_calls_held = 0
+        """Most calls in a row that left some undecided."""
+        self._in_a_row = 0
+
+    @property
+    def microseconds(self) -> float:
+        """Median of one call."""
+        return statistics.median(self._seconds or [0.0]) * 1e6
+
+    def _look(self, chunk: Chunk) -> Any:
+        self._see(chunk)
+        started = time.perf_counter()
+        try:
+            verdict = self._call(chunk)
+        except BaseException as error:
+            self._judge(chunk, error)
+            raise
+        self._seconds.append(time.perf_counter() - started)
+        self._judge(chunk, verdict)
+        return verdict
+
+    async def _look_async(self, chunk: Chunk) -> Any:
+        self._see(chunk)
+        started = time.perf_counter()
+        try:
+            verdict = await self._call(chunk)
+        except BaseException as error:
+            self._judge(chunk, error)
+            raise
+        self._seconds.append(time.perf_counter() - started)
+        self._judge(chunk, verdict)
+        return verdict
+
+    def _see(self, chunk: Chunk) -> None:
+        held = len(chunk.pending) - len(chunk.text_diff)
+        self._in_a_row = self._in_a_row + 1 if held else 0
+        self.num_held = max(self.num_held, held)
+        self.num_calls_held = max(self.num_calls_held, self._in_a_row)
+
+    def _judge(self, chunk: Chunk, verdict: Any) -> None:
+        if self._judgements is not None and not chunk.aborted:  # nothing comes of what it says then
+            self._judgements.append(_judgement(self.hook, chunk, verdict))
+
+
+def _judgement(hook: LoadedHook, chunk: Chunk, verdict: Any) -> Judgement:
+    """`verdict`: what the hook returned, or the exception that it raised."""
+    pending = chunk.pending
+    start = len(chunk.text) - len(pending)
+    try:
+        told = _told(verdict, pending, start)
+    except (TypeError, ValueError):  # no such verdict can be carried out
+        told = {"action": "error", "reason": "BadVerdictError"}
+    return Judgement(
+        hook=hook.name,
+        output_index=chunk.output_index,
+        channel=chunk.channel,
+        tool_name=chunk.tool_name,
+        pending=pending,
+        start=start,
+        is_shadow=hook.is_shadow,
+        **told,
+    )
+
+
+def _told(verdict: Any, pending: str, start: int) -> dict[str, Any]:
+    end = start + len(pending)
+    match verdict:
+        case Emit(text=text) if text == pending:
+            return {"action": "emit"}
+        case Emit(text=text):
+            return {"action": "rewrite", "spans": ((start, end, text),)}
+        case Suppress():
+            return {"action": "suppress", "spans": ((start, end, ""),)}
+        case Terminate(reason=reason, after=after, text=text):
+            spans = ((start + (after or 0), end, text or ""),)
+            return {"action": "terminate", "spans": spans, "reason": reason}
+        case Hold(n=n):
+            num_held = end - start if n is None else n
+            return {"action": "hold" if num_held else "emit", "num_held": num_held}
+        case Redact(spans=spans, hold=num_held):
+            found = tuple((start + first, start + last, new) for first, last, new in spans)
+            action = "redact" if found else "hold" if num_held else "emit"
+            return {"action": action, "spans": found, "num_held": num_held}
+    return {"action": "error", "reason": type(verdict).__name__}

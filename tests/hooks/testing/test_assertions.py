@@ -1,0 +1,176 @@
+"""The two assertions pass for guards that are right, and show what is wrong with the others."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from engine.protocol import Delta, Token, ToolCall, TopLogprob
+from engine.recording import Recording, TimedDelta
+from hooks import Chunk, Verdict, emit, terminate
+from hooks.testing import assert_chunk_invariant, assert_never_released, stream_of
+from hooks.testing.streams import request_for
+
+ROOT = Path(__file__).parents[3]
+RECORDINGS = sorted((ROOT / "tests" / "recordings").glob("*.jsonl"))
+RIGHT = [f"{ROOT}/examples/banned_phrase.py:BannedPhrase", f"{ROOT}/examples/redact_email.py:RedactEmail"]
+
+
+def passing(chunk: Chunk) -> Verdict:
+    return emit(chunk.pending)
+
+
+class Naive:
+    """Looks at each chunk by itself."""
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        return emit(chunk.pending.replace("hunter2", "***"))
+
+
+SAID = "It is hunter2, I think."
+
+
+@pytest.mark.parametrize("hook", RIGHT)
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_the_examples_are_right_on_every_recording(hook: str, path: Path) -> None:
+    stream = stream_of(path, reasoning_parser="qwen3", tool_call_parser="hermes")
+    assert_chunk_invariant(hook, stream)
+
+
+def test_a_pipeline_is_cut_as_a_whole() -> None:
+    assert_chunk_invariant(RIGHT, "Write to a.b@example.org about Project Bluebird!")
+
+
+def test_the_smallest_cut_that_tells_is_shown() -> None:
+    with pytest.raises(AssertionError) as error:
+        assert_chunk_invariant(Naive, SAID)
+    assert str(error.value).splitlines() == [
+        "not the same wherever the stream is cut",
+        "cut at 7 (streaming):",
+        "  chunks  'It is h' | 'unter2, I think.'",
+        "  content of output 0, from character 6 on",
+        "  whole   'It is ***, I think.'",
+        "  cut     'It is hunter2, I think.'",
+    ]
+
+
+def test_a_cut_with_many_places_is_made_smaller() -> None:
+    def miscounts(chunk: Chunk) -> Verdict:
+        chunk.state["short"] = chunk.state.get("short", 0) + (len(chunk.text_diff) == 1)
+        return emit(chunk.pending if chunk.state["short"] < 3 else "?")
+
+    with pytest.raises(AssertionError) as error:
+        assert_chunk_invariant(miscounts, "abcdefgh")
+    cut = str(error.value).splitlines()[1].removeprefix("cut at ").removesuffix(" (streaming):")
+    assert len(cut.split(", ")) == 3
+
+
+def test_a_difference_in_the_ending_is_told() -> None:
+    def ends(chunk: Chunk) -> Verdict:
+        return (
+            emit(chunk.pending) if len(chunk.text_diff) < 5 else terminate("long", after=len(chunk.pending))
+        )
+
+    with pytest.raises(AssertionError, match=r"finish of output 0: whole \('content_filter', 'long'\), cut"):
+        assert_chunk_invariant(ends, "abcdef")
+
+
+def test_one_that_says_something_else_without_streaming_is_told() -> None:
+    def shy(chunk: Chunk) -> Verdict:
+        return emit(chunk.pending if chunk.streaming else chunk.pending.upper())
+
+    with pytest.raises(AssertionError, match=r"not cut \(not streaming\)"):
+        assert_chunk_invariant(shy, "abc")
+
+
+def test_one_that_says_something_else_in_a_worker_is_told() -> None:
+    def homesick(chunk: Chunk) -> Verdict:
+        task = asyncio.current_task()
+        is_at_home = task is not None and "Worker" not in repr(task.get_coro())
+        return emit(chunk.pending if is_at_home else chunk.pending.upper())
+
+    with pytest.raises(AssertionError, match=r"not cut \(streaming, in a worker\)"):
+        assert_chunk_invariant(homesick, "abc")
+
+
+def test_one_that_fails_is_told_with_its_own_exception() -> None:
+    def fails(chunk: Chunk) -> Verdict:
+        if len(chunk.text_diff) == 1:
+            raise ZeroDivisionError("just so")
+        return emit(chunk.pending)
+
+    with pytest.raises(AssertionError, match="whole: no failure; cut: ZeroDivisionError: just so") as error:
+        assert_chunk_invariant(fails, "abc")
+    assert isinstance(error.value.__cause__, ZeroDivisionError)
+    with pytest.raises(AssertionError, match="fails on the whole stream") as error:
+        assert_chunk_invariant(fails, "a")
+    assert isinstance(error.value.__cause__, ZeroDivisionError)
+
+
+def test_the_same_seed_draws_the_same_random_cuts() -> None:
+    seen: list[list[str]] = []
+
+    def look(chunk: Chunk) -> Verdict:
+        seen[-1].append(chunk.text_diff)
+        return emit(chunk.pending)
+
+    for seed in (1, 1, 2):
+        seen.append([])
+        assert_chunk_invariant(look, "abcdefghijk", num_random=5, seed=seed)
+    assert seen[0] == seen[1] != seen[2]
+
+
+def test_what_is_withheld_is_never_released() -> None:
+    said = "Write to a.b@example.org, or to c@d.example!"
+    assert_never_released(RIGHT[1], said, "a.b@example.org", "c@d.example")
+    recording = stream_of(ROOT / "tests" / "recordings" / "email.jsonl")
+    assert_never_released(RIGHT[1], recording, "help@millrace.example.com", "millrace")
+
+
+def test_what_is_released_at_one_cut_only_is_told() -> None:
+    where = "the text of content, output 0, cut at 7"
+    with pytest.raises(AssertionError, match=f"'hunter2' is released: in {where}"):
+        assert_never_released(Naive, SAID, "hunter2")
+
+
+def test_a_closing_text_and_a_reason_are_looked_at() -> None:
+    def talkative(chunk: Chunk) -> Verdict:
+        return terminate("secret", text=f"I won't say {chunk.pending}")
+
+    with pytest.raises(AssertionError, match="the text of content"):
+        assert_never_released(talkative, "hunter2", "hunter2")
+
+    def indiscreet(chunk: Chunk) -> Verdict:
+        return terminate(chunk.text)
+
+    with pytest.raises(AssertionError, match="the stop_reason"):
+        assert_never_released(indiscreet, "hunter2", "hunter2")
+
+
+@pytest.mark.parametrize(("alternatives", "is_released"), [(True, True), (False, False)])
+def test_alternatives_are_looked_at(alternatives: bool, is_released: bool) -> None:
+    token = Token(1, "a", b"a", -0.5, (TopLogprob(2, b"hunter2", -1.0),))
+    deltas = (Delta(text="a", tokens=(token,)), Delta(finish_reason="stop"))
+    stream = Recording(request_for(), tuple(TimedDelta(0.0, delta) for delta in deltas))
+
+    def hook(chunk: Chunk) -> Verdict:
+        return emit(chunk.pending, alternatives=alternatives)
+
+    if is_released:
+        with pytest.raises(AssertionError, match="the top alternatives"):
+            assert_never_released(hook, stream, "hunter2")
+    else:
+        assert_never_released(hook, stream, "hunter2")
+
+
+def test_a_tools_name_is_looked_at() -> None:
+    call = ToolCall(0, "hunter2")
+    deltas = (Delta(channel="tool_call", tool_call=call, text="{}"), Delta(finish_reason="tool_calls"))
+    stream = Recording(request_for(), tuple(TimedDelta(0.0, delta) for delta in deltas))
+    with pytest.raises(AssertionError, match="a tool's name"):
+        assert_never_released(passing, stream, "hunter2")
+
+
+def test_a_secret_that_is_not_said_proves_nothing() -> None:
+    with pytest.raises(AssertionError, match="never says 'hunter3'"):
+        assert_never_released(passing, SAID, "hunter3")

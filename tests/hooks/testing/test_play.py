@@ -1,0 +1,154 @@
+"""`play` shows what a client would have got, and what each hook said."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.protocol import Delta
+from engine.recording import Failure, Recording, TimedDelta
+from hooks import Chunk, Verdict, emit, hold, redact, suppress, terminate
+from hooks.loader import HookLoadError, HookSpec
+from hooks.release import BadVerdictError
+from hooks.testing import Judgement, play, stream_of
+from hooks.testing.streams import request_for
+
+ROOT = Path(__file__).parents[3]
+
+
+class Upper:
+    def __init__(self, mark: str = "") -> None:
+        self.mark = mark
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        return emit(chunk.pending.upper() + self.mark)
+
+
+class AsyncUpper:
+    async def __call__(self, chunk: Chunk) -> Verdict:
+        return emit(chunk.pending.upper())
+
+
+def upper(chunk: Chunk) -> Verdict:
+    return emit(chunk.pending.upper())
+
+
+@pytest.mark.parametrize("in_worker", [False, True])
+@pytest.mark.parametrize(
+    "hook",
+    [
+        Upper,
+        Upper(),
+        AsyncUpper,
+        upper,
+        f"{ROOT}/examples/upper_case.py:UpperCase",
+        HookSpec(f"{ROOT}/examples/upper_case.py:UpperCase"),
+        [upper, upper],
+    ],
+)
+def test_a_hook_is_named_in_many_ways(hook: Any, in_worker: bool) -> None:
+    assert play(hook, "so it is", in_worker=in_worker).content == "SO IT IS"
+
+
+async def test_it_works_in_an_async_test() -> None:
+    assert play(AsyncUpper, "so it is").content == "SO IT IS"
+
+
+def test_a_pipeline_runs_in_order() -> None:
+    assert play([Upper("1"), Upper("2")], ["x"]).content == "X1212"
+
+
+def test_a_hook_that_cannot_be_loaded_says_so() -> None:
+    with pytest.raises(HookLoadError):
+        play("no.such.Hook", "x")
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_hook_is_told_whether_the_client_streams(streaming: bool) -> None:
+    def tell(chunk: Chunk) -> Verdict:
+        return emit(str(chunk.streaming))
+
+    assert play(tell, ["x"], streaming=streaming).content == str(streaming) * 2
+
+
+def test_channels_are_told_apart() -> None:
+    released = play(upper, stream_of("hm", channel="reasoning"))
+    assert (released.reasoning, released.content) == ("HM", "")
+    released = play(upper, stream_of('{"a": 1}', channel="tool_call", tool_name="f"))
+    assert released.tool_calls == [("f", '{"A": 1}')]
+    assert released.text("tool_call") == '{"A": 1}'
+
+
+def test_an_ending_is_told() -> None:
+    def end(chunk: Chunk) -> Verdict:
+        return terminate("rude", after=2, text=" no")
+
+    released = play(end, ["abcd"])
+    assert released.content == "ab no"
+    assert (released.finish_reason, released.stop_reason) == ("content_filter", "rude")
+    assert released.tokens == ()
+
+
+def test_a_failing_hook_raises_what_it_raised() -> None:
+    def fail(chunk: Chunk) -> Verdict:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        play(fail, "x")
+    with pytest.raises(BadVerdictError, match="NoneType"):
+        play(lambda chunk: None, "x")
+
+
+def test_an_engine_that_failed_is_told() -> None:
+    made = Recording(request_for(), (TimedDelta(0.0, Delta(text="a")),), Failure(0.0, "broke", 502))
+    released = play(upper, made)
+    assert released.content == "A"
+    assert str(released.failure) == "broke"
+    assert released.finish() == (None, None)
+
+
+def test_what_a_hook_said_is_kept_with_its_place() -> None:
+    answers = iter(
+        [
+            emit("ab"),
+            hold(1),
+            redact([(1, 2, "*")], hold=1),
+            suppress(),
+            emit("IJ"),
+            terminate("x", after=1, text="bye"),
+        ]
+    )
+
+    def answer(chunk: Chunk) -> Verdict:
+        return next(answers)
+
+    told = play(answer, ["ab", "cd", "ef", "gh", "ij", "kl"]).judgements
+    assert [(j.action, j.pending, j.start, j.end, j.num_held) for j in told] == [
+        ("emit", "ab", 0, 2, 0),
+        ("hold", "cd", 2, 4, 1),
+        ("redact", "def", 3, 6, 1),
+        ("suppress", "fgh", 5, 8, 0),
+        ("rewrite", "ij", 8, 10, 0),
+        ("terminate", "kl", 10, 12, 0),
+    ]
+    assert [j.spans for j in told] == [
+        (),
+        (),
+        ((4, 5, "*"),),
+        ((5, 8, ""),),
+        ((8, 10, "IJ"),),
+        ((11, 12, "bye"),),
+    ]
+    assert [j.reason for j in told] == [None] * 5 + ["x"]
+    assert {(j.hook, j.output_index, j.channel, j.tool_name) for j in told} == {
+        ("answer", 0, "content", None)
+    }
+
+
+def test_judgements_of_a_pipeline_are_in_the_order_made() -> None:
+    def quiet(chunk: Chunk) -> Verdict:
+        return emit(chunk.pending)
+
+    told = play([upper, quiet], ["a", "b"]).judgements
+    assert [j.hook for j in told] == ["upper", "quiet"] * 3
+    assert isinstance(told[0], Judgement)
