@@ -1,0 +1,116 @@
+"""The pytest plugin, found by pytest as it is after an installation, in a run of its own."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+GUIDE = (ROOT / "docs" / "testing.md").read_text()
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Write files into a folder and run pytest there."""
+    # What an installation would tell pytest, from where the installation has it.
+    group = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
+    installed = tmp_path / "site" / "weir_plugin-0.dist-info"
+    installed.mkdir(parents=True)
+    lines = [f"{name} = {module}" for name, module in group.items()]
+    (installed / "entry_points.txt").write_text("\n".join(["[pytest11]", *lines]))
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: weir-plugin\nVersion: 0\n")
+    folder = tmp_path / "project"
+    folder.mkdir()
+
+    def run(*options: str, **files: str) -> "subprocess.CompletedProcess[str]":
+        for name, content in files.items():
+            (folder / f"{name}.py").write_text(content)
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--no-header", *options]
+        path = {"PYTHONPATH": f"{tmp_path / 'site'}:{ROOT}", "PATH": "/usr/bin:/bin", "COLUMNS": "200"}
+        return subprocess.run(command, cwd=folder, env=path, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def blocks() -> list[tuple[str, str]]:
+    """The guide's files: name and content, in order."""
+    found = re.findall(r"```python\n# (\w+)\.py\n(.*?)```", GUIDE, re.DOTALL)
+    assert [name for name, _ in found] == ["test_no_name", "no_name", "no_name"]
+    return found
+
+
+def test_the_guide_writes_a_guard_test_first(run: Run) -> None:
+    (test_name, test), (name, naive), (_, right) = blocks()
+    assert len((test + right).splitlines()) < 40
+    first = run(**{test_name: test, name: naive})
+    (shown,) = re.findall(r"```\nAssertionError: (.*?)```", GUIDE, re.DOTALL)
+    assert "1 failed, 1 passed" in first.stdout
+    told = [line.removeprefix("E").strip() for line in first.stdout.splitlines() if line.startswith("E")]
+    assert "\n".join(told).removeprefix("AssertionError: ") == "\n".join(map(str.strip, shown.splitlines()))
+    second = run(**{test_name: test, name: right})
+    assert "2 passed" in second.stdout, second.stdout
+
+
+def test_the_guides_guard_stands_the_fuzzer(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "no_name.py").write_text(blocks()[2][1])
+    path = f"{tmp_path}/no_name.py:NoName"
+    command = [sys.executable, "-m", "proxy", "hooks", "fuzz", path, "--secret", "Bluebird", "--seconds", "2"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout
+
+
+def test_the_fixtures_take_texts_tokens_and_recordings(run: Run, tmp_path: Path) -> None:
+    test = f'''
+from pathlib import Path
+from hooks import emit, terminate
+
+class Upper:
+    def __call__(self, chunk):
+        return emit(chunk.pending.upper())
+
+def test_texts(weir_play, weir_stream):
+    assert weir_play(Upper, "a b").content == "A B"
+    assert weir_play(Upper, ["a", "b"]).content == "AB"
+    assert weir_play([Upper, Upper], weir_stream("a", channel="reasoning")).reasoning == "A"
+
+def test_a_recording_beside_the_test(weir_play, weir_stream):
+    assert weir_play(Upper, Path("email.jsonl")).content.startswith("OUR E-MAIL")
+
+async def test_async(weir_play):
+    assert weir_play("{ROOT}/examples/upper_case.py:UpperCase", "a").content == "A"
+
+def test_a_failing_hook(weir_play):
+    def fails(chunk):
+        return {{}}[chunk.text]
+    weir_play(fails, "a")
+'''
+    recording = (ROOT / "tests" / "recordings" / "email.jsonl").read_text()
+    (tmp_path / "project" / "email.jsonl").write_text(recording)
+    ended = run("-o", "asyncio_mode=auto", test_all=test)
+    assert "1 failed, 3 passed" in ended.stdout, ended.stdout
+    assert "KeyError: 'a'" in ended.stdout
+
+
+def test_pytest_lists_the_fixtures_with_what_they_do(run: Run) -> None:
+    shown = run("--fixtures", test_none="").stdout
+    assert re.search(r"^weir_play -- .*pytest_plugin.py:\d+\n +`hooks.testing.play`:", shown, re.MULTILINE)
+    assert re.search(r"^weir_stream -- ", shown, re.MULTILINE)
+
+
+def test_nothing_is_loaded_that_is_not_used(run: Run) -> None:
+    test = """
+import sys
+
+def test_what_is_loaded():
+    assert "hooks.pytest_plugin" in sys.modules
+    heavy = {"hooks.testing", "hooks.pipeline", "engine.recording", "pydantic", "orjson", "aiohttp", "torch"}
+    assert heavy & set(sys.modules) == set()
+"""
+    ended = run(test_light=test)
+    assert "1 passed" in ended.stdout, ended.stdout
