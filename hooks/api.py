@@ -241,7 +241,11 @@ class Chunk:
 
 
 class Hook(Protocol):
-    """A hook: built once per process, called with every chunk. `__call__` may be `async` (contract 1.2)."""
+    """A hook: built once per process, called with every chunk. `__call__` may be `async` (contract 1.2).
+
+    One with a number as its attribute `max_hold` says that it never leaves more characters undecided: `weir
+    hooks fuzz` holds it to that.
+    """
 
     def __call__(self, chunk: Chunk, /) -> Verdict | Awaitable[Verdict]: ...
 

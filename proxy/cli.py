@@ -20,6 +20,8 @@ from proxy.bench.arguments import add_bench_arguments
 from proxy.chat import add_chat_arguments, chat
 from proxy.config import ServeSettings, load_settings
 from proxy.engines import make_engine
+from proxy.fuzz import add_fuzz_arguments, fuzz_hook
+from proxy.replay import add_replay_arguments, replay
 
 DESCRIPTION = """\
 Weir runs a language model behind guardrail hooks, on an OpenAI-compatible API.
@@ -29,6 +31,8 @@ Weir runs a language model behind guardrail hooks, on an OpenAI-compatible API.
   weir serve --engine openai --upstream http://127.0.0.1:8001/v1 --hook acme.guards.NoSecrets
   weir chat                                   talk to it
   weir hooks check acme.guards.NoSecrets      is it right at every chunk boundary?
+  weir hooks fuzz acme.guards.NoSecrets       and on texts that were made to get round it?
+  weir replay FILE --hook acme.guards.NoSecrets
   weir bench --concurrency 1,8,32             how fast is it under load?
 """
 
@@ -37,39 +41,61 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a subcommand. Exits with 0, or with 1 or 2 and a reason on standard error."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["serve"]:
-        return serve(load_settings(arguments[1:]))
+        serve(load_settings(arguments[1:]))
+        return
     parser = argparse.ArgumentParser(
         prog="weir", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=version("weir"))
-    commands = parser.add_subparsers(title="commands", required=True, metavar="{serve,chat,hooks,bench}")
+    commands = parser.add_subparsers(
+        title="commands", required=True, metavar="{serve,chat,hooks,replay,bench}"
+    )
     commands.add_parser("serve", help="serve a model (see weir serve --help)")
-    hooks = commands.add_parser("hooks", help="check a hook: weir hooks check path/to/file.py:Class")
-    checks = hooks.add_subparsers(required=True, metavar="check").add_parser(
-        "check", help="run a hook over built-in recordings, cut at every place, and tell what differs"
-    )
-    checks.add_argument("path", help="pkg.module.Class, pkg.module:Class or path/to/file.py:Class")
-    checks.add_argument(
-        "--args", type=json.loads, default={}, help="JSON object with arguments for its __init__"
-    )
-    for name, seconds, what in (("timeout", 10.0, "one call"), ("load-timeout", 60.0, "its loading")):
-        checks.add_argument(
-            f"--hook-{name}", type=float, default=seconds, help=f"seconds that {what} may take ({seconds:g})"
-        )
-    add_chat_arguments(commands.add_parser("chat", help="talk to a server, and watch the stream as it comes"))
+    hooks = commands.add_parser("hooks", help="check or fuzz a hook: weir hooks check path/to/file.py:Class")
+    _add_hook_commands(hooks)
+    replays = commands.add_parser("replay", help="show what hooks let through of recorded answers")
+    add_replay_arguments(replays)
+    replays.set_defaults(run=replay)
+    chats = commands.add_parser("chat", help="talk to a server, and watch the stream as it comes")
+    add_chat_arguments(chats)
+    chats.set_defaults(run=lambda options: asyncio.run(chat(options)))
     benches = commands.add_parser("bench", help="put load on servers, and measure latency and throughput")
     add_bench_arguments(benches)
+    benches.set_defaults(run=_bench)
     options = parser.parse_args(arguments)
-    if "concurrency" in options:
-        from proxy.bench.cli import bench  # with what only it needs: serving starts sooner without
+    options.run(options)
 
-        return bench(options)
-    if "path" in options:
-        limits = PipelineOptions(
-            hook_timeout=options.hook_timeout, hook_load_timeout=options.hook_load_timeout
+
+def _add_hook_commands(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="{check,fuzz}")
+    checks = commands.add_parser(
+        "check", help="run a hook over built-in recordings, cut at every place, and tell what differs"
+    )
+    fuzzes = commands.add_parser(
+        "fuzz", help="run a hook on adversarial texts, and tell of the smallest that it is wrong on"
+    )
+    for command in (checks, fuzzes):
+        command.add_argument("path", help="pkg.module.Class, pkg.module:Class or path/to/file.py:Class")
+        command.add_argument(
+            "--args", type=json.loads, default={}, help="JSON object with arguments for its __init__"
         )
-        return check_hook(HookSpec(options.path, options.args), limits)
-    return asyncio.run(chat(options))
+        for name, seconds, what in (("timeout", 10.0, "one call"), ("load-timeout", 60.0, "its loading")):
+            help_text = f"seconds that {what} may take ({seconds:g})"
+            command.add_argument(f"--hook-{name}", type=float, default=seconds, help=help_text)
+    checks.set_defaults(run=_check)
+    add_fuzz_arguments(fuzzes)
+    fuzzes.set_defaults(run=fuzz_hook)
+
+
+def _check(options: argparse.Namespace) -> None:
+    limits = PipelineOptions(hook_timeout=options.hook_timeout, hook_load_timeout=options.hook_load_timeout)
+    check_hook(HookSpec(options.path, options.args), limits)
+
+
+def _bench(options: argparse.Namespace) -> None:
+    from proxy.bench.cli import bench  # with what only it needs: serving starts sooner without
+
+    bench(options)
 
 
 def check_hook(spec: HookSpec, options: PipelineOptions) -> None:
@@ -124,16 +150,9 @@ async def _serve(settings: ServeSettings) -> None:
 def _make_pipeline(settings: ServeSettings) -> Opener:
     specs = settings.hook_specs
     allowed = [hook.spec for hook in settings.allowed_hooks]
-    options = PipelineOptions(
-        finish_reason=settings.terminate_finish_reason,
-        hook_timeout=settings.hook_timeout,
-        hook_load_timeout=settings.hook_load_timeout,
-        rewritten_tokens=settings.rewritten_tokens,
-        usage=settings.usage,
-    )
     if settings.hook_workers:
-        return WorkerPool(settings.hook_workers, specs, allowed, options)
-    return Pipeline.load(specs, allowed, options)
+        return WorkerPool(settings.hook_workers, specs, allowed, settings.pipeline_options)
+    return Pipeline.load(specs, allowed, settings.pipeline_options)
 
 
 def _greet(url: str, model: str, num_hooks: int) -> None:

@@ -245,6 +245,7 @@ class ServeSettings(BaseSettings):
         return PipelineOptions(
             finish_reason=self.terminate_finish_reason,
             hook_timeout=self.hook_timeout,
+            hook_load_timeout=self.hook_load_timeout,
             rewritten_tokens=self.rewritten_tokens,
             usage=self.usage,
         )

@@ -1,0 +1,189 @@
+"""Look for a text that a hook is wrong on, with Hypothesis, for so many seconds.
+
+A hook is wrong on a text if it fails or takes too long, if what it releases depends on where the text is cut,
+if it releases what is secret, or if it holds more characters than it says it may (`max_hold`).
+"""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import hypothesis
+from hypothesis import strategies as st
+from hypothesis.configuration import set_hypothesis_home_dir
+from hypothesis.errors import Flaky
+
+from engine.protocol import Channel
+from hooks.alarm import interrupting
+from hooks.api import Chunk
+from hooks.loader import HookSpec, LoadedHook, load_hook
+from hooks.stage import HookError
+from hooks.testing import leaks
+from hooks.testing.cuts import Cut, smallest
+from hooks.testing.difference import Difference, cut_at, failure_of
+from hooks.testing.play import opened, play_once
+from hooks.testing.probe import Probe
+from hooks.testing.streams import cut, stream_of
+from hooks.testing.texts import texts
+
+CHANNELS: tuple[Channel, ...] = ("content", "reasoning", "tool_call")
+PHRASES = (
+    "a.b+c@example.org",
+    "+1 202-555-0142",
+    "4111 1111 1111 1111",
+    "sk-EXAMPLE7f3K9mQ2xT8vB4nL6pR1",
+    "Project Bluebird",
+    "hunter2",
+)
+"""What guards look for, beside what their arguments say."""
+NUM_TEXTS = 200
+"""Drawn with one seed; then comes the next."""
+MAX_SHRINKING = 20.0
+"""Seconds to look for a smaller counterexample."""
+
+
+@dataclass(frozen=True)
+class Example:
+    channel: Channel
+    text: str
+    places: Cut
+    """Where the text is cut."""
+    in_worker: bool
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return len(self.text), len(self.places)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The smallest example found that the hook is wrong on, and the seed that draws it at once."""
+
+    example: Example
+    what: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.what}\n  channel {self.example.channel}\n  text    {self.example.text!r}"
+
+
+class WrongError(Exception):
+    """For Hypothesis, which looks for the smallest example that raises."""
+
+
+class Fuzzer:
+    """One hook, and what it must not release."""
+
+    def __init__(self, spec: HookSpec, *, secrets: Sequence[str] = (), timeout: float = 10.0) -> None:
+        """`timeout`: seconds that one call may take. Raises `HookLoadError`."""
+        loaded = load_hook(spec)
+        self._max_hold: int | None = getattr(loaded.call, "max_hold", None)
+        self._probe = Probe(_interrupted(loaded, timeout))
+        self._secrets = secrets
+        self._phrases = [*secrets, *_strings(spec.args), *PHRASES]
+        self.num_texts = 0
+
+    def run(self, seconds: float, seed: int) -> Finding | None:
+        until = time.monotonic() + seconds
+        with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
+            set_hypothesis_home_dir(folder)  # it would keep tables in the working folder
+            try:
+                while not (finding := self._draw(runner, until, seed)) and time.monotonic() < until:
+                    seed += 1
+            finally:
+                set_hypothesis_home_dir(None)
+        return finding
+
+    def _draw(self, runner: asyncio.Runner, until: float, seed: int) -> Finding | None:
+        found: list[Finding] = []
+
+        def try_one(example: Example) -> None:
+            nonlocal until
+            if time.monotonic() > until:
+                return
+            self.num_texts += 1
+            if what := runner.run(self._what_is_wrong(example)):
+                until = until if found else time.monotonic() + MAX_SHRINKING
+                found.append(Finding(example, what, seed))
+                raise WrongError
+
+        settings = hypothesis.settings(
+            max_examples=NUM_TEXTS,
+            phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
+            database=None,
+            deadline=None,
+            verbosity=hypothesis.Verbosity.quiet,
+            report_multiple_bugs=False,
+            suppress_health_check=list(hypothesis.HealthCheck),
+        )
+        try:
+            hypothesis.seed(seed)(settings(hypothesis.given(examples(self._phrases))(try_one)))()
+        except (WrongError, Flaky):  # Flaky: it ran out of time, or the hook says now this, now that
+            return runner.run(self._smaller(min(found, key=lambda finding: finding.example.size)))
+        return None
+
+    async def _smaller(self, finding: Finding) -> Finding:
+        """Without the places that the text need not be cut at, which Hypothesis may have left."""
+
+        async def what_is_wrong(places: Cut) -> str | None:
+            return await self._what_is_wrong(replace(finding.example, places=places))
+
+        places = await smallest(finding.example.places, what_is_wrong)
+        what = await what_is_wrong(places) or finding.what
+        return replace(finding, example=replace(finding.example, places=places), what=what)
+
+    async def _what_is_wrong(self, example: Example) -> str | None:
+        self._probe.reset()
+        stream = stream_of(example.text, channel=example.channel)
+        async with opened([self._probe.hook]) as opener:
+            whole = await play_once(opener, cut(stream, ()))
+        if isinstance(whole.failure, HookError):
+            return f"it fails on the whole text: {failure_of(whole)}"
+        async with opened([self._probe.hook], in_worker=example.in_worker) as opener:
+            got = await play_once(opener, cut(stream, example.places))
+        if got.outcome != whole.outcome:
+            where = "in a worker" if example.in_worker else "in this process"
+            difference = Difference(stream, example.places, where, whole, got)
+            return f"not the same wherever the text is cut\n{difference}"
+        for released, places in ((whole, ()), (got, example.places)):
+            for secret in self._secrets:
+                if place := leaks.find(secret, released.deltas):
+                    return f"{secret!r} is released, in {place}, {cut_at(places)}"
+        if self._max_hold is not None and self._probe.num_held > self._max_hold:
+            return (
+                f"it holds {self._probe.num_held} characters, and says that it holds {self._max_hold} at most"
+            )
+        return None
+
+
+def examples(phrases: Sequence[str]) -> st.SearchStrategy[Example]:
+    some, everywhere = st.sets(st.integers(0, 999), max_size=12), st.none()
+
+    def example(channel: Channel, text: str, drawn: set[int] | None, worker: int) -> Example:
+        every = range(1, len(text) + 1)
+        places = every if drawn is None else {1 + number % len(text) for number in drawn if text}
+        return Example(channel, text, tuple(sorted(places)), worker == 9)
+
+    return st.builds(example, st.sampled_from(CHANNELS), texts(phrases), some | everywhere, st.integers(0, 9))
+
+
+def _interrupted(hook: LoadedHook, seconds: float) -> LoadedHook:
+    def call(chunk: Chunk) -> Any:
+        with interrupting(seconds):
+            return hook.call(chunk)
+
+    return hook if hook.is_async else replace(hook, call=call)
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Every text in a hook's arguments."""
+    match value:
+        case str() if value:
+            yield value
+        case Mapping():
+            yield from (text for key in value for text in (*_strings(key), *_strings(value[key])))
+        case list() | tuple():
+            yield from (text for one in value for text in _strings(one))

@@ -1,0 +1,185 @@
+"""`weir replay`: what a client would have got of recorded answers, and whether that has changed."""
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from engine.backends.replay import ReplayEngine
+from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS, Parsers, parsed
+from engine.protocol import Delta, GenerationRequest
+from engine.recording import Recording
+from hooks.loader import HookLoadError, load_hook
+from hooks.pipeline import Pipeline
+from hooks.testing import Judgement, Released
+from hooks.testing.play import collect
+from hooks.testing.probe import Probe
+from proxy.config import ServeSettings, load_settings
+from proxy.snapshot import VERSION, JSONObject, changes, failure_of, outputs_of, report, snapshot, verdict_of
+
+MAX_QUESTION = 80
+"""Characters of it to show."""
+
+
+def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="a recording (weir serve --record)"
+    )
+    parser.add_argument(
+        "--hook",
+        action="append",
+        default=[],
+        help="pkg.module.Class or path/to/file.py:Class; repeat in order",
+    )
+    parser.add_argument("--config", help="the YAML file of weir serve, for its hooks and parsers")
+    parser.add_argument("--reasoning-parser", choices=REASONING_PARSERS, help="as weir serve has it")
+    parser.add_argument("--tool-call-parser", choices=TOOL_CALL_PARSERS, help="as weir serve has it")
+    parser.add_argument(
+        "--speed", type=float, default=0.0, help="1: as fast as recorded; 0: without waiting (%(default)g)"
+    )
+    parser.add_argument(
+        "--accept", action="store_true", help="keep the result as the one to compare with: FILE.accepted.json"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One recording, played."""
+
+    path: Path
+    recording: Recording
+    said: Released
+    released: Released
+
+    @property
+    def accepted_path(self) -> Path:
+        return self.path.with_suffix(".accepted.json")
+
+    @property
+    def changes(self) -> list[str] | None:
+        """Lines that differ from what was accepted; None: nothing was. Raises `ValueError` if it cannot be
+        read."""
+        try:
+            text = self.accepted_path.read_text()
+        except FileNotFoundError:
+            return None
+        try:
+            accepted = json.loads(text)
+            if accepted["version"] == VERSION:
+                return changes(accepted, snapshot(self.released))
+        except (ValueError, TypeError, LookupError):
+            pass
+        raise ValueError(f"{self.accepted_path} is no result of version {VERSION}; --accept makes a new one")
+
+    def lines(self, *, is_accepting: bool) -> Iterator[str]:
+        """What there is to read."""
+        yield f"{self.path}  {_question(self.recording.request)}"
+        yield from (f"  {line}" for line in report(self.said, self.released))
+        if is_accepting:
+            yield f"  accepted: {self.accepted_path}"
+        elif self.changes is None:
+            yield "  nothing was accepted yet (--accept)"
+        elif self.changes:
+            yield f"  changed since {self.accepted_path}:"
+            yield from (f"  {line}" for line in self.changes)
+        else:
+            yield "  as accepted"
+
+    def as_json(self) -> JSONObject:
+        return {
+            "file": str(self.path),
+            "said": outputs_of(self.said),
+            "released": outputs_of(self.released),
+            "verdicts": [verdict_of(judgement) for judgement in self.released.judgements],
+            "failure": failure_of(self.released),
+            "changes": self.changes,
+        }
+
+    def accept(self) -> None:
+        self.accepted_path.write_text(
+            json.dumps(snapshot(self.released), indent=1, ensure_ascii=False) + "\n"
+        )
+        shutil.copymode(self.path, self.accepted_path)  # it says what the recording says
+
+
+class _Player:
+    """The hooks and parsers of a server."""
+
+    def __init__(self, settings: ServeSettings) -> None:
+        """Raises `HookLoadError`."""
+        self._judgements: list[Judgement] = []
+        hooks, allowed = (
+            [Probe(load_hook(spec), self._judgements).hook for spec in specs]
+            for specs in (settings.hook_specs, [hook.spec for hook in settings.allowed_hooks])
+        )
+        self._pipeline = Pipeline(hooks, allowed, settings.pipeline_options)
+        self._parsers = Parsers(settings.reasoning_parser, settings.tool_call_parser)
+
+    async def play(self, path: Path, speed: float) -> Replayed:
+        """Raises `ValueError` for what is no recording, or whose request names a hook that it may not."""
+        recording = Recording.load(path)
+        unguarded = replace(recording.request, hooks=())
+        said = await collect(Pipeline(), unguarded, self._deltas(recording, speed=0))
+        self._judgements.clear()
+        released = await collect(self._pipeline, recording.request, self._deltas(recording, speed))
+        return Replayed(path, recording, said, replace(released, judgements=tuple(self._judgements)))
+
+    def _deltas(self, recording: Recording, speed: float) -> AsyncGenerator[Delta, None]:
+        deltas = ReplayEngine([recording], speed=speed).generate(recording.request)
+        return parsed(self._parsers, recording.request, deltas) if recording.request.is_chat else deltas
+
+
+def replay(options: argparse.Namespace) -> None:
+    """Exits with 1 if a result is not what was accepted, and with 2 if something cannot be played."""
+    try:
+        has_changed = asyncio.run(_replay(options))
+    except (OSError, ValueError, HookLoadError) as error:
+        print(f"weir replay: {error}", file=sys.stderr)
+        raise SystemExit(2) from error
+    raise SystemExit(1 if has_changed else 0)
+
+
+async def _replay(options: argparse.Namespace) -> bool:
+    player = _Player(_settings(options))
+    has_changed = False
+    results = []
+    for path in options.files:
+        one = await player.play(path, options.speed)
+        if options.accept:
+            one.accept()
+        has_changed = has_changed or bool(one.changes)
+        if options.json:
+            results.append(one.as_json())
+        else:
+            print("\n".join(_painted(one.lines(is_accepting=options.accept))), end="\n\n")
+    if options.json:
+        print(json.dumps(results, indent=1, ensure_ascii=False))
+    return has_changed
+
+
+def _settings(options: argparse.Namespace) -> ServeSettings:
+    arguments = ["--engine", "echo"]
+    for name in ("config", "reasoning_parser", "tool_call_parser"):
+        if (value := getattr(options, name)) is not None:
+            arguments += [f"--{name.replace('_', '-')}", value]
+    return load_settings([*arguments, *(part for hook in options.hook for part in ("--hook", hook))])
+
+
+def _painted(lines: Iterable[str]) -> Iterator[str]:
+    """On a terminal, what is gone red and what is new green."""
+    is_plain = not sys.stdout.isatty() or "NO_COLOR" in os.environ
+    colours = {} if is_plain else {"-": "31", "+": "32"}
+    for line in lines:
+        colour = colours.get(line.lstrip()[:1])
+        yield f"\x1b[{colour}m{line}\x1b[0m" if colour else line
+
+
+def _question(request: GenerationRequest) -> str:
+    asked = request.messages[-1].get("content") if request.messages else request.prompts[0]
+    return repr(asked) if len(repr(asked)) <= MAX_QUESTION else repr(asked)[: MAX_QUESTION - 1] + "…"

@@ -1,0 +1,183 @@
+"""The fuzzer finds what hooks are wrong on, tells of the smallest, and finds it again with its seed."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hooks.loader import HookSpec
+from hooks.testing import fuzz as fuzz_module
+from hooks.testing.fuzz import Finding, Fuzzer
+from hooks.testing.texts import disguised, nearly, runs, texts
+
+ROOT = Path(__file__).parents[3]
+BANNED = f"{ROOT}/examples/banned_phrase.py:BannedPhrase"
+
+GUARDS = '''
+import re
+from hooks import emit, hold, redact, terminate
+
+class Leaks:
+    """Looks at each chunk by itself."""
+    def __call__(self, chunk):
+        return emit(chunk.pending.replace("hunter2", "***"))
+
+class Lets:
+    """Takes the first, and no other."""
+    def __call__(self, chunk):
+        if not chunk.is_final:
+            return hold()
+        return emit(chunk.pending.replace("hunter2", "***", 1))
+
+class Fails:
+    def __init__(self, word):
+        self.word = word
+    def __call__(self, chunk):
+        if self.word in chunk.text:
+            raise ZeroDivisionError("here")
+        return emit(chunk.pending)
+
+class Edge:
+    def __call__(self, chunk):
+        if any(ord(c) > 0xffff for c in chunk.text):
+            return None
+        return emit(chunk.pending)
+
+class Slow:
+    def __call__(self, chunk):
+        re.match(r"(a+)+$", chunk.text)
+        return emit(chunk.pending)
+
+class Hoards:
+    max_hold = 3
+    def __call__(self, chunk):
+        return emit(chunk.pending) if chunk.is_final else hold(min(5, len(chunk.pending)))
+
+class Keeps:
+    max_hold = 5
+    async def __call__(self, chunk):
+        return emit(chunk.pending) if chunk.is_final else hold(min(5, len(chunk.pending)))
+'''
+
+
+@pytest.fixture
+def guards(tmp_path: Path) -> str:
+    (tmp_path / "guards.py").write_text(GUARDS)
+    return f"{tmp_path}/guards.py"
+
+
+def look(path: str, seconds: float = 60, seed: int = 1, **options: Any) -> Finding | None:
+    args = options.pop("args", {})
+    return Fuzzer(HookSpec(path, args), **options).run(seconds, seed)
+
+
+def test_a_guard_that_leaks_at_a_cut_is_found_at_its_smallest(guards: str) -> None:
+    finding = look(f"{guards}:Leaks")
+    assert finding is not None
+    assert finding.what.startswith("not the same wherever the text is cut")
+    assert finding.example.text == "hunter2"
+    assert len(finding.example.places) == 1
+
+
+def test_a_secret_that_is_released_is_found(guards: str) -> None:
+    finding = look(f"{guards}:Lets", secrets=["hunter2"])
+    assert finding is not None
+    assert "'hunter2' is released, in the text of content, output 0" in finding.what
+    assert finding.example.text == "hunter2hunter2"
+
+
+def test_a_string_in_the_arguments_is_tried(guards: str) -> None:
+    finding = look(f"{guards}:Fails", args={"word": "xyzzy plugh"})
+    assert finding is not None
+    assert finding.what == "it fails on the whole text: ZeroDivisionError: here"
+    assert finding.example.text == "xyzzy plugh"
+
+
+def test_characters_beyond_the_first_plane_are_tried(guards: str) -> None:
+    finding = look(f"{guards}:Edge")
+    assert finding is not None
+    assert "BadVerdictError" in finding.what
+    assert len(finding.example.text) <= 2
+
+
+def test_a_text_that_takes_too_long_is_found(guards: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz_module, "MAX_SHRINKING", 1.0)
+    finding = look(f"{guards}:Slow", timeout=0.3)
+    assert finding is not None
+    assert "TimeoutError" in finding.what
+    assert "aaaaaaaa" in finding.example.text
+
+
+def test_a_hook_is_held_to_what_it_says_that_it_holds(guards: str) -> None:
+    finding = look(f"{guards}:Hoards")
+    assert finding is not None
+    assert finding.what == "it holds 4 characters, and says that it holds 3 at most"
+    assert look(f"{guards}:Keeps", seconds=1) is None
+
+
+def test_the_same_seed_finds_the_same(guards: str) -> None:
+    first = look(f"{guards}:Fails", args={"word": "xyzzy"}, seed=7)
+    assert first is not None
+    assert look(f"{guards}:Fails", args={"word": "xyzzy"}, seed=first.seed) == first
+
+
+def test_nothing_is_found_in_a_guard_that_is_right() -> None:
+    fuzzer = Fuzzer(HookSpec(BANNED), secrets=["project bluebird"])
+    assert fuzzer.run(2, seed=1) is None
+    assert fuzzer.num_texts > 10
+
+
+@given(texts(["hunter2"]))
+def test_every_text_can_be_sent(text: str) -> None:
+    text.encode()
+
+
+@given(st.data())
+def test_a_phrase_is_disguised_nearly_said_and_run(data: st.DataObject) -> None:
+    assert data.draw(disguised("word")) != "word"
+    assert set(data.draw(nearly("word"))) <= set("wordx")
+    assert set(data.draw(runs("word"))) <= set("word")
+
+
+def fuzz(*arguments: str, code: str | None = None) -> "subprocess.CompletedProcess[str]":
+    start = ["-c", code] if code else ["-m", "proxy"]
+    command = [sys.executable, *start, "hooks", "fuzz", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_the_command_prints_what_it_found_and_how_to_find_it_again(guards: str) -> None:
+    ended = fuzz(f"{guards}:Fails", "--args", '{"word": "xyzzy"}', "--seed", "3", "--seconds", "60")
+    assert ended.returncode == 1
+    assert ended.stderr == ""
+    first, second, *finding = ended.stdout.splitlines()
+    assert first == f"fuzzing {guards}:Fails for 60 s, seed 3"
+    assert second.endswith(" texts")
+    assert finding[0] == "it fails on the whole text: ZeroDivisionError: here"
+    assert finding[1:3] == ["  channel content", "  text    'xyzzy'"]
+    again = finding[3].split()
+    assert again[:2] == ["again", "--seed"]
+    ended = fuzz(f"{guards}:Fails", "--args", '{"word": "xyzzy"}', "--seed", again[2])
+    assert ended.stdout.splitlines()[2:] == finding
+
+
+def test_the_command_ends_with_0_if_nothing_is_found() -> None:
+    ended = fuzz(BANNED, "--seconds", "1", "--secret", "Project Bluebird")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.endswith("nothing found\n")
+
+
+def test_the_command_says_what_it_needs() -> None:
+    code = "import sys; sys.modules['hypothesis'] = None; from proxy.cli import main; main()"
+    ended = fuzz(BANNED, code=code)
+    assert ended.returncode == 2
+    assert "pip install 'weir[testing]'" in ended.stderr
+
+
+def test_the_command_says_which_hook_it_cannot_load() -> None:
+    ended = fuzz("no.such.Hook")
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("weir hooks fuzz: hook 'no.such.Hook' could not be imported")
