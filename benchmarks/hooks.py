@@ -146,32 +146,50 @@ def flatness(repetitions: int) -> None:
         print(f"  {name:<38} {statistics.median(ratios):8.2f}")
 
 
+class ListEngine(ReplayEngine):
+    """What an engine costs at least: a list, and a turn of the event loop between two deltas."""
+
+    def __init__(self, items: list[Delta]) -> None:
+        super().__init__(())
+        self._items = items
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        for item in self._items:
+            await asyncio.sleep(0)
+            yield item
+
+
 async def service(repetitions: int, counts: list[int], length: int) -> None:
-    """Chunks a second through the whole service, beside a bare handler that writes the same bytes."""
-    recording = Recording(
-        GenerationRequest(request_id="r", model="m", endpoint="chat", messages=MESSAGES),
-        tuple(TimedDelta(0.0, delta) for delta in [*deltas(length), Delta(finish_reason="stop")]),
-        None,
-    )
+    """Chunks a second through the whole service, which replays a recording, beside a bare handler that writes
+    the same bytes, and beside the service on an engine that is a list."""
+    items = [*deltas(length), Delta(finish_reason="stop")]
+    recordings = [Recording(REQUEST, tuple(TimedDelta(0.0, item) for item in items))]
     servers = [
-        Server(ReplayEngine([recording]), pipeline(PassThrough(), n), ServeSettings(port=0), ["m"])
-        for n in (0, 3)
+        Server(engine, pipeline(PassThrough(), n), ServeSettings(port=0), ["m"])
+        for engine, n in (
+            (ListEngine(items), 0),
+            (ReplayEngine(recordings), 0),
+            (ReplayEngine(recordings), 3),
+        )
     ]
-    plain, hooked = [await server.start() for server in servers]
+    listed, plain, hooked = [await server.start() for server in servers]
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
         async with http.post(plain + PATH, json=BODY) as response:
             frames = [frame + b"\n\n" for frame in (await response.read()).split(b"\n\n") if frame]
         runner, bare = await bare_handler(frames)
-        print(f"\nThe whole service, chunks/s   {'bare':>10} {'no hooks':>10} {'3 hooks':>10}   ratios")
+        columns = "".join(f"{name:>11}" for name in ("bare", "a list", "no hooks", "3 hooks"))
+        print(f"\nThe whole service, chunks/s  {columns}   ratios")
         for count in counts:
-            rates: list[list[float]] = [[], [], []]
+            rates: list[list[float]] = [[], [], [], []]
             for _ in range(repetitions):
-                for taken, url in zip(rates, (bare, plain, hooked), strict=True):
+                for taken, url in zip(rates, (bare, listed, plain, hooked), strict=True):
                     taken.append(await rate(http, url, count, len(frames)))
-            ceiling, none, three = (statistics.median(taken) for taken in rates)
+            medians = [statistics.median(taken) for taken in rates]
+            ceiling, at_most, none, three = medians
             print(
-                f"  {count:4} streams                {ceiling:10,.0f} {none:10,.0f} {three:10,.0f}"
-                f"   none/bare {none / ceiling:.2f}  3 hooks/none {three / none:.2f}"
+                f"  {count:4} streams               {''.join(f'{median:11,.0f}' for median in medians)}"
+                f"   none/bare {none / ceiling:.2f}  replay/list {none / at_most:.2f}"
+                f"  3 hooks/none {three / none:.2f}"
             )
     await runner.cleanup()
     for server in servers:

@@ -177,7 +177,7 @@ def _raw(fields: dict[str, Any]) -> bytes:
 
 
 def _dump_delta(delta: Delta) -> dict[str, Any]:
-    fields: dict[str, Any] = _DELTA.dump_python(delta, exclude_defaults=True)
+    fields: dict[str, Any] = _DELTA.dump_python(delta, exclude_defaults=True, exclude={"tokens"})
     if delta.tokens:
         fields["tokens"] = [_dump_token(token) for token in delta.tokens]
     return fields

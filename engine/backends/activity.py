@@ -55,7 +55,11 @@ class Activity:
 
     async def pause(self, seconds: float = 0) -> None:
         """Let others run, for so many seconds. Raises as `check` does, as soon as the engine closes."""
-        await self.wait(asyncio.sleep(max(seconds, 0)))
+        if seconds > 0:
+            await self.wait(asyncio.sleep(seconds))
+        else:
+            await asyncio.sleep(0)
+            self.check()
 
     @contextmanager
     def run(self) -> Iterator[Run]:

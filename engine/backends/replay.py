@@ -1,7 +1,7 @@
 """An engine that gives back recorded answers, with their times if wanted. For tests, demos and benchmarks."""
 
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -61,8 +61,9 @@ class ReplayEngine:
             started = time.monotonic()
             for timed in recording.deltas:
                 await self._wait(started, timed.t)
-                run.usage = timed.delta.usage or _counted(run.usage, timed.delta)
-                yield timed.delta
+                delta = timed.delta
+                run.usage = delta.usage or _counted(run.usage, delta)
+                yield delta
             if recording.failure:
                 await self._wait(started, recording.failure.t)
                 raise EngineError(recording.failure.message, status=recording.failure.status)
@@ -92,9 +93,8 @@ class ReplayEngine:
             )
         return max(found, key=lambda recording: _likeness(recording.request.sampling, request.sampling))
 
-    async def _wait(self, started: float, t: float) -> None:
-        due = started + t / self.speed if self.speed else 0.0
-        await self._activity.pause(due - time.monotonic())
+    def _wait(self, started: float, t: float) -> Awaitable[None]:
+        return self._activity.pause(started + t / self.speed - time.monotonic() if self.speed else 0)
 
 
 def _key(request: GenerationRequest) -> bytes:
