@@ -74,8 +74,8 @@ def token_places(stream: Recording) -> list[int]:
 def cut(stream: Recording, places: Collection[int]) -> Recording:
     """The same stream, its chunks ending at `places`, as long as possible between them.
 
-    A token that is cut in two comes with the second part, the first being one without an id. An output's
-    finish comes with its last text, unless a chunk ends there.
+    A token that is cut in two is two, without an id, a logprob or other bytes than their text's: those would
+    tell of either part with the other. An output's finish comes with its last text, unless that ends a chunk.
     """
     deltas: list[Delta] = []
     start = 0
@@ -153,17 +153,17 @@ class _Run:
 
 def _take(tokens: list[Token], length: int) -> list[Token]:
     """Take the tokens of the next `length` characters from the end of `tokens`, which are in reverse."""
-    taken = []
+    taken: list[Token] = []
     while tokens and length:
         token = tokens.pop()
         text, rest = token.text[:length], token.text[length:]
-        if rest:
-            taken.append(Token(None, text, text.encode()))
-            raw = rest.encode() if token.raw == token.text.encode() else token.raw
-            tokens.append(Token(token.id, rest, raw, token.logprob, token.top))
-        else:
-            taken.append(token)
         length -= len(text)
+        if rest:
+            while taken and not taken[-1].text:  # which share its text
+                taken.pop()
+            tokens.append(Token(None, rest, rest.encode()))
+            token = Token(None, text, text.encode())
+        taken.append(token)
     return taken
 
 

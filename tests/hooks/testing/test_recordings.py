@@ -1,0 +1,78 @@
+"""The recordings that tests replay hold what guards are to catch, as it was asked for."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from engine.demo import phrases
+from engine.recording import Recording
+from hooks.testing import assert_never_released, play, stream_of
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "tests" / "recordings"
+
+spec = importlib.util.spec_from_file_location("make_recordings", FOLDER / "make.py")
+assert spec is not None
+assert spec.loader is not None
+make = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(make)
+
+SAID = {
+    "email": phrases.EMAIL,
+    "phone": phrases.PHONE,
+    "card": phrases.CARD,
+    "api_key": phrases.API_KEY,
+    "system_prompt": make.SYSTEM,
+    "phrase": phrases.BANNED_PHRASE,
+    "loop": " banana" * 30,
+    "emoji": "😊",
+    "german": "geöffnet",
+    "chinese": "营业时间",
+    "reasoning": "hunter2",
+    "tool_call": phrases.EMAIL,
+}
+
+
+def test_there_is_one_of_each() -> None:
+    assert sorted(path.stem for path in FOLDER.glob("*.jsonl")) == sorted(SAID)
+    assert sorted(SAID) == sorted([*make.ASKED, *make.ECHOED])
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_each_says_what_it_is_for_with_ids_logprobs_and_alternatives(name: str) -> None:
+    recording = Recording.load(FOLDER / f"{name}.jsonl")
+    assert recording.request == make.asked(name)
+    deltas = [timed.delta for timed in recording.deltas]
+    assert SAID[name] in "".join(delta.text for delta in deltas)
+    assert deltas[-1].finish_reason == ("length" if name == "loop" else "stop")
+    tokens = [token for delta in deltas for token in delta.tokens]
+    assert tokens
+    assert all(token.id is not None and token.logprob is not None and token.top for token in tokens)
+    assert 0 < recording.deltas[0].t <= recording.deltas[-1].t
+
+
+def test_the_examples_withhold_what_they_are_for() -> None:
+    redact, banned = (
+        f"{ROOT}/examples/redact_email.py:RedactEmail",
+        f"{ROOT}/examples/banned_phrase.py:BannedPhrase",
+    )
+    assert play(redact, FOLDER / "email.jsonl").content == "Our e-mail address is [e-mail]."
+    tool_call = stream_of(FOLDER / "tool_call.jsonl", tool_call_parser="hermes")
+    assert play(redact, tool_call).tool_calls == [("send_mail", '{"to": "[e-mail]"}')]
+    for stream in (FOLDER / "email.jsonl", tool_call):
+        assert_never_released(redact, stream, phrases.EMAIL)
+    ended = play(banned, FOLDER / "phrase.jsonl")
+    assert ended.content == "Our secret project is called "
+    assert ended.stop_reason == "banned_phrase"
+    assert_never_released(banned, FOLDER / "phrase.jsonl", phrases.BANNED_PHRASE)
+
+
+@pytest.mark.parametrize("name", sorted(set(SAID) - {"email", "phrase", "tool_call"}))
+def test_the_examples_let_the_rest_through_untouched(name: str) -> None:
+    recording = Recording.load(FOLDER / f"{name}.jsonl")
+    for hook in ("redact_email.py:RedactEmail", "banned_phrase.py:BannedPhrase"):
+        released = play(f"{ROOT}/examples/{hook}", recording)
+        tokens = tuple(token for timed in recording.deltas for token in timed.delta.tokens)
+        assert released.content == "".join(timed.delta.text for timed in recording.deltas)
+        assert released.tokens == tokens
