@@ -79,6 +79,7 @@ class RecordingFolder:
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             probe = RecordingFile(self.path / f".{os.getpid()}")
+            probe.path.unlink(missing_ok=True)
             probe.append(bytes(4096))
             probe.path.unlink()
         except OSError as error:

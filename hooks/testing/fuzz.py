@@ -8,6 +8,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +21,8 @@ from engine.protocol import Channel
 from hooks.alarm import interrupting
 from hooks.api import Chunk
 from hooks.loader import HookSpec, LoadedHook, load_hook
-from hooks.stage import HookError
+from hooks.pipeline import Opener
+from hooks.stage import HookError, PipelineOptions
 from hooks.testing import leaks
 from hooks.testing.cuts import Cut, smallest
 from hooks.testing.difference import Difference, cut_at, failure_of
@@ -82,6 +84,7 @@ class Fuzzer:
         loaded = load_hook(spec)
         self._max_hold: int | None = getattr(loaded.call, "max_hold", None)
         self._probe = Probe(_interrupted(loaded, timeout))
+        self._options = PipelineOptions(hook_timeout=timeout)
         self._secrets = secrets
         self._phrases = [*secrets, *_strings(spec.args), *PHRASES]
         self.num_texts = 0
@@ -135,14 +138,17 @@ class Fuzzer:
         what = await what_is_wrong(places) or finding.what
         return replace(finding, example=replace(finding.example, places=places), what=what)
 
+    def _opened(self, *, in_worker: bool = False) -> AbstractAsyncContextManager[Opener]:
+        return opened([self._probe.hook], in_worker=in_worker, options=self._options)
+
     async def _what_is_wrong(self, example: Example) -> str | None:
         self._probe.reset()
         stream = stream_of(example.text, channel=example.channel)
-        async with opened([self._probe.hook]) as opener:
+        async with self._opened() as opener:
             whole = await play_once(opener, cut(stream, ()))
         if isinstance(whole.failure, HookError):
             return f"it fails on the whole text: {failure_of(whole)}"
-        async with opened([self._probe.hook], in_worker=example.in_worker) as opener:
+        async with self._opened(in_worker=example.in_worker) as opener:
             got = await play_once(opener, cut(stream, example.places))
         if got.outcome != whole.outcome:
             where = "in a worker" if example.in_worker else "in this process"

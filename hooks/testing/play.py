@@ -11,7 +11,7 @@ from engine.recording import Recording
 from hooks.api import Hook
 from hooks.loader import HookSpec, LoadedHook, load_hook
 from hooks.pipeline import Opener, Pipeline, guarded
-from hooks.stage import HookError
+from hooks.stage import HookError, PipelineOptions
 from hooks.testing.loopback import behind_worker
 from hooks.testing.probe import Judgement, Probe
 from hooks.testing.streams import Source, source_of, stream_of
@@ -140,9 +140,11 @@ def _load_one(hook: OneHook) -> LoadedHook:
 
 
 @asynccontextmanager
-async def opened(hooks: Iterable[LoadedHook], *, in_worker: bool = False) -> AsyncIterator[Opener]:
+async def opened(
+    hooks: Iterable[LoadedHook], *, in_worker: bool = False, options: PipelineOptions | None = None
+) -> AsyncIterator[Opener]:
     """The hooks as a pipeline, in this process or behind the workers' protocol."""
-    pipeline = Pipeline(hooks)
+    pipeline = Pipeline(hooks, options=options)
     if in_worker:
         async with behind_worker(pipeline) as pool:
             yield pool

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[3]
 BANNED = f"{ROOT}/examples/banned_phrase.py:BannedPhrase"
 
 GUARDS = '''
+import asyncio
 import re
 from hooks import emit, hold, redact, terminate
 
@@ -50,6 +51,12 @@ class Edge:
 class Slow:
     def __call__(self, chunk):
         re.match(r"(a+)+$", chunk.text)
+        return emit(chunk.pending)
+
+class Late:
+    async def __call__(self, chunk):
+        if "hunter2" in chunk.text:
+            await asyncio.sleep(3600)
         return emit(chunk.pending)
 
 class Hoards:
@@ -110,6 +117,13 @@ def test_a_text_that_takes_too_long_is_found(guards: str, monkeypatch: pytest.Mo
     assert finding is not None
     assert "TimeoutError" in finding.what
     assert "aaaaaaaa" in finding.example.text
+
+
+def test_an_async_hook_that_takes_too_long_is_found(guards: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz_module, "MAX_SHRINKING", 1.0)
+    finding = look(f"{guards}:Late", timeout=0.1)
+    assert finding is not None
+    assert "TimeoutError" in finding.what
 
 
 def test_a_hook_is_held_to_what_it_says_that_it_holds(guards: str) -> None:
