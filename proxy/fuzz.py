@@ -7,6 +7,7 @@ import sys
 from typing import NoReturn
 
 from hooks.loader import HookLoadError, HookSpec
+from hooks.stage import PipelineOptions
 
 
 def add_fuzz_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,9 +15,6 @@ def add_fuzz_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="draws the same texts again (default: a fresh one)")
     parser.add_argument(
         "--secret", action="append", default=[], help="a text that must never be released; repeat"
-    )
-    parser.add_argument(
-        "--hook-timeout", type=float, default=10.0, help="seconds that one call may take (%(default)g)"
     )
 
 
@@ -29,8 +27,9 @@ def fuzz_hook(options: argparse.Namespace) -> None:
     logging.getLogger("weir.hooks").setLevel(logging.CRITICAL)  # failures are what is looked for
     seed = random.getrandbits(32) if options.seed is None else options.seed
     spec = HookSpec(options.path, options.args)
+    limits = PipelineOptions(hook_timeout=options.hook_timeout, hook_load_timeout=options.hook_load_timeout)
     try:
-        fuzzer = Fuzzer(spec, secrets=options.secret, timeout=options.hook_timeout)
+        fuzzer = Fuzzer(spec, secrets=options.secret, options=limits)
     except HookLoadError as error:
         _leave(str(error), error)
     print(f"fuzzing {options.path} for {options.seconds:g} s, seed {seed}", flush=True)

@@ -79,12 +79,14 @@ class WrongError(Exception):
 class Fuzzer:
     """One hook, and what it must not release."""
 
-    def __init__(self, spec: HookSpec, *, secrets: Sequence[str] = (), timeout: float = 10.0) -> None:
-        """`timeout`: seconds that one call may take. Raises `HookLoadError`."""
-        loaded = load_hook(spec)
+    def __init__(
+        self, spec: HookSpec, *, secrets: Sequence[str] = (), options: PipelineOptions | None = None
+    ) -> None:
+        """Raises `HookLoadError`."""
+        self._options = options or PipelineOptions()
+        loaded = load_hook(spec, self._options.hook_load_timeout)
         self._max_hold: int | None = getattr(loaded.call, "max_hold", None)
-        self._probe = Probe(_interrupted(loaded, timeout))
-        self._options = PipelineOptions(hook_timeout=timeout)
+        self._probe = Probe(_interrupted(loaded, self._options.hook_timeout))
         self._secrets = secrets
         self._phrases = [*secrets, *_strings(spec.args), *PHRASES]
         self.num_texts = 0

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hooks.loader import HookSpec
+from hooks.stage import PipelineOptions
 from hooks.testing import fuzz as fuzz_module
 from hooks.testing.fuzz import Finding, Fuzzer
 from hooks.testing.texts import disguised, nearly, runs, texts
@@ -113,7 +114,7 @@ def test_characters_beyond_the_first_plane_are_tried(guards: str) -> None:
 
 def test_a_text_that_takes_too_long_is_found(guards: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzz_module, "MAX_SHRINKING", 1.0)
-    finding = look(f"{guards}:Slow", timeout=0.3)
+    finding = look(f"{guards}:Slow", options=PipelineOptions(hook_timeout=0.3))
     assert finding is not None
     assert "TimeoutError" in finding.what
     assert "aaaaaaaa" in finding.example.text
@@ -121,7 +122,7 @@ def test_a_text_that_takes_too_long_is_found(guards: str, monkeypatch: pytest.Mo
 
 def test_an_async_hook_that_takes_too_long_is_found(guards: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzz_module, "MAX_SHRINKING", 1.0)
-    finding = look(f"{guards}:Late", timeout=0.1)
+    finding = look(f"{guards}:Late", options=PipelineOptions(hook_timeout=0.1))
     assert finding is not None
     assert "TimeoutError" in finding.what
 
