@@ -22,6 +22,9 @@ FIELDS = ("use_beam_search", "length_penalty")
 MAX_BEAMS = MAX_LOGPROBS // 2
 """Each step looks at twice as many continuations of a beam, since some may end it."""
 
+MAX_LENGTH_PENALTY = 10
+"""Either way: beyond, the powers of lengths leave the range of floats, and nothing else would count."""
+
 Generate = Callable[[GenerationRequest], AsyncGenerator[Delta, None]]
 
 
@@ -134,6 +137,9 @@ def _check(request: GenerationRequest) -> float:
     length_penalty: Any = request.extra.get("length_penalty", 1.0)
     if isinstance(length_penalty, bool) or not isinstance(length_penalty, int | float):
         raise RequestError("length_penalty must be a number.", param="length_penalty")
+    if not -MAX_LENGTH_PENALTY <= length_penalty <= MAX_LENGTH_PENALTY:
+        rule = f"between -{MAX_LENGTH_PENALTY} and {MAX_LENGTH_PENALTY}"
+        raise RequestError(f"length_penalty must be {rule}.", param="length_penalty")
     if s.n > MAX_BEAMS:
         raise RequestError(f"n must be at most {MAX_BEAMS} with use_beam_search.", param="n")
     if request.echo:

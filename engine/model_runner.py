@@ -36,13 +36,16 @@ class ModelRunner:
         num_blocks = memory // block_bytes
         if not num_blocks:
             raise ValueError(f"kv_cache_memory of {memory} bytes holds not one block of {block_bytes} bytes.")
-        self.kv_cache = KVCache(
-            model.layers,
-            num_blocks=num_blocks,
-            block_size=config.block_size,
-            dtype=model.dtype,
-            device=self.device,
-        )
+        try:
+            self.kv_cache = KVCache(
+                model.layers,
+                num_blocks=num_blocks,
+                block_size=config.block_size,
+                dtype=model.dtype,
+                device=self.device,
+            )
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            raise ValueError(f"there is no room for a kv_cache_memory of {memory} bytes.") from error
         self._batches = BatchBuilder(config.block_size, self.device)
         self.max_model_len = min(max_model_len, num_blocks * config.block_size)
         """Longest prompt and output together that both model and cache have room for."""

@@ -158,7 +158,7 @@ class ServeSettings(BaseSettings):
         None, description="Of the draws of requests that give none (default: a fresh one)"
     )
     num_threads: int | None = Field(
-        None, ge=1, description="CPU threads of one operator (default: a core less than there are)"
+        None, ge=1, le=1024, description="CPU threads of one operator (default: a core less than there are)"
     )
 
     # Other engines

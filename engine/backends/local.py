@@ -11,7 +11,9 @@ import logging
 import queue
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from functools import partial
 
 from engine.backends.delta_queue import DeltaQueue
 from engine.beam_search import beam_search, is_beam_search
@@ -72,13 +74,26 @@ class LocalEngine:
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
         if is_beam_search(request) and self._out_of_service is None:
-            return beam_search(request, self._processor, self._generate)
+            return self._search(request)
         return self._generate(request)
 
-    async def _generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
-        self.check_health()
+    async def _search(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        self._admit()  # as a whole: what it asks for step by step does not queue up again
+        step = partial(self._generate, is_admitted=True)
+        async with aclosing(beam_search(request, self._processor, step)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    def _admit(self) -> None:
         if self._num_outputs >= self.config.max_num_seqs + self.config.max_queue_len:
             raise QueueFullError
+
+    async def _generate(
+        self, request: GenerationRequest, *, is_admitted: bool = False
+    ) -> AsyncGenerator[Delta, None]:
+        self.check_health()
+        if not is_admitted:
+            self._admit()
         self._num_outputs += request.num_candidates
         group: SequenceGroup | None = None
         try:
@@ -135,6 +150,7 @@ class LocalEngine:
 
     def _close(self, reason: str) -> None:
         self._out_of_service = reason
+        self._stats = replace(self._stats, num_running=0, num_waiting=0, kv_blocks_used=0)
         for stream in self._streams.values():
             stream.fail(EngineError(reason, status=503))
 

@@ -12,6 +12,7 @@ from engine.batch import Batch
 from engine.kv_cache import KVCache
 
 if TYPE_CHECKING:
+    from engine.kernels.native import Library
     from engine.models.decoder import Layer
 
 
@@ -46,4 +47,7 @@ class StepKernels(Protocol):
 
 
 class Kernels(Protocol):
+    library: "Library | None"
+    """Kernels in C, where they are what runs."""
+
     def step(self, batch: Batch, kv_cache: KVCache) -> StepKernels: ...

@@ -10,6 +10,7 @@ import hashlib
 import logging
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -113,7 +114,8 @@ class NativeKernels:
     """Implements `Kernels` on a CPU."""
 
     def __init__(self, library: Library, shape: AttentionShape) -> None:
-        self.library = library
+        self.library: Library | None = library
+        self.functions = library.functions
         self.shape = shape
         self._layers: dict[int, _Layer] = {}
 
@@ -144,7 +146,7 @@ class NativeStep:
     def __init__(self, kernels: NativeKernels, batch: Batch, kv_cache: KVCache) -> None:
         shape = kernels.shape
         self._kernels = kernels
-        self._functions: Any = kernels.library.functions
+        self._functions: Any = kernels.functions
         self._kv_cache = kv_cache
         self._shape = _Shape(
             shape.num_heads,
@@ -200,15 +202,16 @@ def _address(tensor: Tensor | None) -> int | None:
 
 def _build(dtype: torch.dtype) -> Path:
     """Compile, unless it was done before. Raises `OSError` or `SubprocessError`."""
-    compiler = shutil.which(os.environ.get("CC", "cc"))
+    name, *options = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    compiler = shutil.which(name)
     if compiler is None:
-        raise OSError("there is no C compiler")
-    command = [compiler, *FLAGS, DEFINES[dtype]]
+        raise OSError(f"there is no C compiler {name!r}")
+    command = [compiler, *options, *FLAGS, DEFINES[dtype]]
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True).stdout
     made_of = [SOURCE.read_bytes(), version, " ".join(command).encode(), _processor()]
-    name = hashlib.sha256(b"\0".join(made_of)).hexdigest()[:24]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weir"
-    library = folder / f"kernels-{name}.so"
+    digest = hashlib.sha256(b"\0".join(made_of)).hexdigest()[:24]
+    folder = _cache_folder()
+    library = folder / f"kernels-{digest}.so"
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
@@ -216,6 +219,15 @@ def _build(dtype: torch.dtype) -> Path:
             subprocess.run([*command, str(SOURCE), "-lm", "-o", str(made)], capture_output=True, check=True)
             made.replace(library)  # at once, since others may be starting as well
     return library
+
+
+def _cache_folder() -> Path:
+    if cache := os.environ.get("XDG_CACHE_HOME"):
+        return Path(cache) / "weir"
+    try:
+        return Path.home() / ".cache/weir"
+    except RuntimeError as error:  # a user that the machine does not know
+        raise OSError("there is no folder to keep them in: set XDG_CACHE_HOME") from error
 
 
 def _processor() -> bytes:

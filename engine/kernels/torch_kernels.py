@@ -12,6 +12,7 @@ from engine.kernels import AttentionShape
 from engine.kv_cache import KVCache
 
 if TYPE_CHECKING:
+    from engine.kernels.native import Library
     from engine.models.decoder import Layer
 
 
@@ -20,6 +21,7 @@ class TorchKernels:
 
     def __init__(self, shape: AttentionShape) -> None:
         self._shape = shape
+        self.library: Library | None = None
 
     def step(self, batch: Batch, kv_cache: KVCache) -> "TorchStep":
         return TorchStep(self._shape, batch, kv_cache)

@@ -94,7 +94,7 @@ class Decoder:
         self._layers = [self._layer(checkpoint, i, window) for i, window in enumerate(config.windows)]
         self._norm = checkpoint.take("model.norm.weight")
         head = self._embedding if config.tie_word_embeddings else checkpoint.take("lm_head.weight")
-        self._lm_head = make_linear(head, None, quantization)
+        self._lm_head = make_linear(head, None, quantization, kernels.library)
         if left := [n for n in checkpoint.untaken if not n.endswith(DERIVED) and n != "lm_head.weight"]:
             raise ValueError(f"it has tensors that this decoder does not know: {', '.join(sorted(left)[:3])}")
         self.device = self._embedding.device
@@ -122,7 +122,7 @@ class Decoder:
             weights = [checkpoint.take(f"{name}{part}.weight") for part in parts]
             biases = [checkpoint.take_any(f"{name}{part}.bias") for part in parts]
             bias = torch.cat([b for b in biases if b is not None]) if biases[0] is not None else None
-            return make_linear(torch.cat(weights), bias, self._quantization)
+            return make_linear(torch.cat(weights), bias, self._quantization, self._kernels.library)
 
         return Layer(
             index=index,

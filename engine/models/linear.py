@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.config import Quantization
-from engine.kernels import native
+from engine.kernels.native import Library
 
 _pack = torch.ops.mkldnn._reorder_linear_weight
 _packed_linear = torch.ops.mkldnn._linear_pointwise
@@ -18,10 +18,15 @@ class Linear(Protocol):
         """`[tokens, in]` to `[tokens, out]`, plus `residual` `[tokens, out]`."""
 
 
-def make_linear(weight: Tensor, bias: Tensor | None, quantization: Quantization | None = None) -> Linear:
-    """Of a weight `[out, in]`, which it does not keep if another layout is faster."""
+def make_linear(
+    weight: Tensor,
+    bias: Tensor | None,
+    quantization: Quantization | None = None,
+    library: Library | None = None,
+) -> Linear:
+    """Of a weight `[out, in]`, not kept if another layout is faster. `library`: kernels in C, if they run."""
     if quantization == "int8":
-        return Int8Linear(weight, bias)
+        return Int8Linear(weight, bias, library)
     if weight.device.type == "cpu" and can_pack(weight.dtype):
         return PackedLinear(weight, bias)
     return PlainLinear(weight, bias)
@@ -72,16 +77,16 @@ class Int8Linear:
     MAX_TOKENS = 16
     """More are multiplied in the activations' type: then arithmetic is what takes the time."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, library: Library | None = None) -> None:
         scales = weight.float().abs().amax(1).clamp_min_(torch.finfo(torch.float32).tiny) / 127
         self._weight = (weight.float() / scales[:, None]).round_().to(torch.int8)
         self._scales = scales
         self._bias = bias
-        self._kernel = native.load(weight.dtype) if weight.device.type == "cpu" else None
+        self._library = library
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        if self._kernel is not None and x.shape[0] <= self.MAX_TOKENS:
-            out = self._kernel.int8_linear(x, self._weight, self._scales)
+        if self._library is not None and x.shape[0] <= self.MAX_TOKENS:
+            out = self._library.int8_linear(x, self._weight, self._scales)
         else:
             out = F.linear(x, self._weight.to(x.dtype)).mul_(self._scales)
         if self._bias is not None:

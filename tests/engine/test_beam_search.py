@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.protocol import RequestError
+from engine.protocol import QueueFullError, RequestError
 from tests.engine.conftest import completion
 
 PROMPT = (17, 40, 201, 99, 17, 40)
@@ -96,6 +96,18 @@ async def test_a_search_that_is_left_leaves_nothing_behind(engine: Any) -> None:
     assert engine.stats().num_running == engine.stats().num_waiting == 0
 
 
+async def test_a_search_that_was_let_in_is_not_refused_for_what_came_after_it(start_engine: Any) -> None:
+    engine = await start_engine(max_num_seqs=2, max_queue_len=1)
+    search = engine.generate(completion(PROMPT, (5, 6, 7), n=2, max_tokens=6, extra=BEAMS))
+    first = await anext(search)
+    many = engine.generate(completion((8, 9), n=20, max_tokens=40, ignore_eos=True))
+    assert await anext(many)
+    with pytest.raises(QueueFullError):
+        await engine.complete(PROMPT, n=2, max_tokens=6, extra=BEAMS)
+    assert [first.index, *[delta.index async for delta in search]] == [0, 1, 2, 3]
+    await many.aclose()
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -105,6 +117,8 @@ async def test_a_search_that_is_left_leaves_nothing_behind(engine: Any) -> None:
         ({"repetition_penalty": 1.1}, "repetition_penalty"),
         ({"logit_bias": {4: 1.0}}, "logit_bias"),
         ({"extra": {"length_penalty": "much"}}, "length_penalty"),
+        ({"extra": {"length_penalty": 5000}}, "length_penalty"),
+        ({"extra": {"length_penalty": -10.5}}, "length_penalty"),
         ({"max_tokens": 10_000}, "prompt"),
     ],
 )

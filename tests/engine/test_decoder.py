@@ -224,14 +224,47 @@ def test_without_a_compiler_torch_does_the_work(
         native.load.cache_clear()
 
 
+def test_a_user_without_a_home_is_served_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    native.load.cache_clear()
+    try:
+        assert native.load(torch.float32) is None
+    finally:
+        native.load.cache_clear()
+
+
+def test_a_compiler_may_come_with_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CC", "cc -DNOTHING")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    native.load.cache_clear()
+    try:
+        assert native.load(torch.float32) is not None
+    finally:
+        native.load.cache_clear()
+
+
+def test_torch_s_kernels_are_all_that_runs_if_they_are_chosen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    save(FAMILY["llama"], tmp_path)
+    monkeypatch.setattr(native, "load", lambda dtype: pytest.fail("C was asked for"))
+    config = EngineConfig(model=str(tmp_path), cpu_kernels="torch", quantization="int8")
+    assert logits_of(ModelRunner.load(config), prompts_of(5), [])
+
+
+@pytest.mark.parametrize("in_c", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("tokens", [1, 2, 3, 4, 5, 16, 17, 40])
-def test_int8_weights_are_within_their_rounding(dtype: torch.dtype, tokens: int) -> None:
+def test_int8_weights_are_within_their_rounding(dtype: torch.dtype, tokens: int, in_c: bool) -> None:
     torch.manual_seed(tokens)
     weight, x = torch.randn(50, 37).to(dtype), torch.randn(tokens, 37).to(dtype)
     bias, residual = torch.randn(50).to(dtype), torch.randn(tokens, 50).to(dtype)
     exact = make_linear(weight.float(), bias.float())(x.float(), residual.float())
-    found = Int8Linear(weight, bias)(x, residual).float()
+    found = Int8Linear(weight, bias, native.load(dtype) if in_c else None)(x, residual).float()
     step = weight.float().abs().amax(1) / 127
     bound = 0.5 * step * x.float().abs().sum(1, keepdim=True) + (0 if dtype == torch.float32 else 0.05) + 1e-4
     assert ((found - exact).abs() <= bound * 1.02).all()
