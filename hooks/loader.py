@@ -1,4 +1,7 @@
-"""Hooks by import path: `pkg.module.Class`, `pkg.module:Class` or `path/to/file.py:Class` (contract 1.1)."""
+"""Hooks by import path: `pkg.module.Class`, `pkg.module:Class` or `path/to/file.py:Class` (contract 1.1).
+
+A guard that ships has a short name as well.
+"""
 
 import asyncio
 import hashlib
@@ -16,6 +19,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from hooks.alarm import interrupting
+from hooks.builtin import SHORT_NAMES
 
 logger = logging.getLogger("weir.hooks")
 
@@ -82,7 +86,7 @@ def _load(spec: HookSpec) -> LoadedHook:
 
 
 def _find_class(path: str) -> type:
-    module_name, class_name = _split(path)
+    module_name, class_name = _split(SHORT_NAMES.get(path, path))
     module = _load_file(path, module_name) if module_name.endswith(".py") else _import(path, module_name)
     found = getattr(module, class_name, None)
     if not isinstance(found, type):

@@ -1,0 +1,116 @@
+"""What the guards that ship cost: `make bench-guards`.
+
+`call`: wall time of a call of the hook. `chunk`: CPU time of a chunk through the pipeline, with what holding
+and cutting costs there, over that of a hook that lets all through. `flat`: CPU time around the 20,000th chunk
+of one stream over that around the 200th. All are medians of runs taken in turn.
+"""
+
+import argparse
+import asyncio
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from benchmarks.hooks import REQUEST, PassThrough, cpu_per_chunk, medians_of, pipeline
+from engine.protocol import Delta, Token
+from hooks import Chunk, Verdict
+from hooks.builtin.phrases import Phrases
+
+PROSE = """\
+The harbour was quiet in the early morning, and a heron stood at the weir and waited; nobody hurried it. By
+10:30 the first of 3 boats had come in, with 48 crates of fish that were sold for 12.50 each before the market
+closed. “That is not bad,” said the older man, who had seen worse, and wrote it down in his book. In 2024 it
+had rained for most of the summer, so they mended nets, drank tea and told long stories about ships that
+nobody else remembered. It's a living, they would say, and then they would laugh.
+
+"""
+
+
+def chunked(text: str, sizes: tuple[int, ...], seed: int) -> list[Delta]:
+    """`text` in tokens of `sizes` characters, one a chunk."""
+    return [Delta(text=token.text, tokens=(token,)) for token in tokens(text, sizes, random.Random(seed))]
+
+
+def tokens(text: str, sizes: tuple[int, ...], rng: random.Random) -> Iterator[Token]:
+    position = 0
+    while position < len(text):
+        piece = text[position : position + rng.choice(sizes)]
+        position += len(piece)
+        yield Token(len(piece), piece, piece.encode(), -0.5)
+
+
+def phrase_list(count: int, seed: int) -> list[str]:
+    """Phrases of two to four words, of which the first is often one that prose has."""
+    rng = random.Random(seed)
+    words = PROSE.split() + ["".join(rng.choices("etaoinshrdlu", k=rng.randint(3, 9))) for _ in range(3000)]
+    return [" ".join(rng.choices(words, k=rng.randint(2, 4))) for _ in range(count)]
+
+
+def started(count: int) -> tuple[Phrases, float]:
+    phrases = phrase_list(count, seed=count)
+    began = time.process_time()
+    guard = Phrases(phrases)
+    return guard, time.process_time() - began
+
+
+class Timed:
+    """A hook, and how long its calls took."""
+
+    def __init__(self, hook: Any) -> None:
+        self.hook = hook
+        self.seconds = 0.0
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        began = time.perf_counter()
+        verdict: Verdict = self.hook(chunk)
+        self.seconds += time.perf_counter() - began
+        return verdict
+
+
+def call_time(hook: Any, items: list[Delta]) -> float:
+    """Microseconds."""
+    timed = Timed(hook)
+    cpu_per_chunk(timed, 1, items)
+    return timed.seconds / len(items) * 1e6
+
+
+async def flat(hook: Any, items: list[Delta]) -> float:
+    """CPU time of the 2,000 chunks from the 20,000th on, over that of 2,000 from the 200th on."""
+    guard = pipeline(hook, 1).open(REQUEST)
+    marks: dict[int, float] = {}
+    for i in range(22_001):
+        if i in (200, 2_200, 20_000, 22_000):
+            marks[i] = time.process_time()
+        await guard.feed(items[i % len(items)])
+    await guard.close()
+    return (marks[22_000] - marks[20_000]) / (marks[2_200] - marks[200])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=7)
+    repetitions = parser.parse_args().repetitions
+    fours = chunked(PROSE * 40, (4,), seed=1)
+    cases: dict[str, tuple[Any, list[Delta]]] = {}
+    for count in (10, 1_000, 100_000):
+        guard, seconds = started(count)
+        print(f"phrases, {count:,}: ready after {seconds:.2f} s")
+        cases[f"phrases, {count:,}"] = guard, fours
+    measures: dict[str, Callable[[], float]] = {}
+    for name, (hook, items) in cases.items():
+        measures[f"call {name}"] = partial(call_time, hook, items)
+        measures[f"chunk {name}"] = partial(cpu_per_chunk, hook, 1, items)
+        measures[f"none {name}"] = partial(cpu_per_chunk, PassThrough(), 1, items)
+    medians = medians_of(measures, repetitions)
+    print("\nMicroseconds                                   call    chunk     flat")
+    for name, (hook, items) in cases.items():
+        ratio = statistics.median(asyncio.run(flat(hook, items)) for _ in range(3))
+        chunk = medians[f"chunk {name}"] - medians[f"none {name}"]
+        print(f"  {name:<40} {medians[f'call {name}']:8.1f} {chunk:8.1f} {ratio:8.2f}")
+
+
+if __name__ == "__main__":
+    main()

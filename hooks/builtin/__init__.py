@@ -1,0 +1,9 @@
+"""The guards that ship, written on what `hooks` exports and nothing else: copy one to begin yours.
+
+`spans` makes a guard of a detector, and each guard is mainly its detector. A guard's short name stands for
+its import path wherever a hook is named: `--hook phrases`.
+"""
+
+SHORT_NAMES = {
+    "phrases": "hooks.builtin.phrases.Phrases",
+}

@@ -1,0 +1,148 @@
+"""Text as a reader takes it: without case, look-alikes, invisible characters and runs of white space.
+
+Every character folds by itself, to none, one or several, so that a text can be folded piece by piece and what
+is found in the folded text can be cut out of the original.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+FOLDS = ("case", "compatibility", "invisible", "lookalikes", "space")
+
+_LOOKALIKES = {
+    # By the letter that they are taken for, in lower case: a letter that looks like a Latin one in either of
+    # its cases stands for it in both, so that words of its own script keep matching whatever their case.
+    "a": "аαꭺꓮɑ⍺",
+    "b": "вβьᏼꓐᑲ",
+    "c": "сϲⅽꮯꓚᴄⲥ",
+    "d": "ԁꭰꓓɗᑯ",
+    "e": "еεҽꭼꓰ℮ⲉɛ",
+    "f": "ғϝꓝẝք",
+    "g": "ԍɡꮐꓖցᶃ",
+    "h": "нһηհꮋꓧԋ",
+    "i": "іιıꭲꓲɩӏ⏐",
+    "j": "јϳյꭻꓙ",
+    "k": "кκꮶꓗⲕ",
+    "l": "ⅼꮮꓡլ∣ǀⵏ",
+    "m": "мμꮇꓟⲙ",
+    "n": "νոꓠпռⲛ",
+    "o": "оοօσꓳⲟჿ௦०০੦૦൦๐໐ഠ",
+    "p": "рρꮲꓑⲣ",
+    "q": "ԛզգ",
+    "r": "гꭱꮢꓣꭇⲅ",
+    "s": "ѕꮪꓢꜱ",
+    "t": "тτꓔⲧ",
+    "u": "սꓴʋ∪",
+    "v": "ѵꮩꓦ∨ⴸ",
+    "w": "ԝաꮃꓪѡω",
+    "x": "хχꓫ×ⲭ",
+    "y": "уυүꭹꓬɣ",
+    "z": "ζꮓꓜ",
+    "'": "‘’‚‛′ʹʻʼʽˈ´",
+    '"': "“”„‟″",
+    "-": "−˗",
+    ".": "․۔܁",
+    "/": "⁄∕⧸",
+    ":": "∶ː",
+}
+_NAMED = re.compile(
+    r"(?:LATIN (?:SMALL|CAPITAL) LETTER|LATIN LETTER SMALL CAPITAL|REGIONAL INDICATOR SYMBOL LETTER"
+    r"|NEGATIVE (?:CIRCLED|SQUARED) LATIN CAPITAL LETTER) (?:DOTLESS )?([A-Z])(?: WITH .*)?"
+)
+_MARKS = re.compile(
+    "[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f\U000e0100-\U000e01ef]"
+)
+"""Accents and what else is put on any letter; not the vowel signs that a script spells with."""
+_FILLERS = "\u115f\u1160\u3164\uffa0\u2800"
+"""Invisible, though Unicode counts them as letters or symbols."""
+
+
+class Folding:
+    """The chosen ones of `FOLDS`, as a table that fills itself.
+
+    `case`: upper and lower case are the same. `compatibility`: a character is what Unicode's compatibility
+    decomposition (as in NFKC) makes of it, as ligatures, full-width and mathematical letters. `invisible`:
+    control characters and those of category Cf, as zero-width ones, are not there. `lookalikes`: letters of
+    other scripts and dashes are the ASCII characters that they look like, and letters lose their accents.
+    `space`: a run of white space is one space.
+    """
+
+    def __init__(self, folds: Iterable[str] = FOLDS) -> None:
+        """Raises `ValueError` for a fold that there is not."""
+        self._folds = frozenset(folds)
+        if isinstance(folds, str) or not self._folds <= set(FOLDS):
+            raise ValueError(f"folds are some of {', '.join(FOLDS)}")
+        self._table = _Table(self._folds)
+        for code in range(128):
+            self._table[code]
+
+    def character(self, char: str) -> str:
+        """What one character folds to; '' if it is not there."""
+        return self._table[ord(char)]
+
+    def fold(self, text: str) -> tuple[str, Sequence[int]]:
+        """The folded text, and where in `text` each of its characters comes from."""
+        folded = text.translate(self._table)
+        is_even = len(folded) == len(text) and text.isascii()  # where no character folds to several
+        if is_even and not ("  " in folded and "space" in self._folds):
+            return folded, range(len(text))
+        pieces: list[str] = []
+        origins: list[int] = []
+        for i, char in enumerate(text):
+            piece = self._table[ord(char)]
+            if piece == " " and pieces and pieces[-1] == " " and "space" in self._folds:
+                continue
+            if piece:
+                pieces.append(piece)
+                origins += [i] * len(piece)
+        return "".join(pieces), origins
+
+
+class _Table(dict[int, str]):
+    """For `str.translate`: what a character's code folds to, found out when it is first asked for."""
+
+    def __init__(self, folds: frozenset[str]) -> None:
+        self._folds = folds
+
+    def __missing__(self, code: int) -> str:
+        self[code] = folded = _fold(chr(code), self._folds)
+        return folded
+
+
+_LATIN = {char: latin for latin, chars in _LOOKALIKES.items() for char in chars}
+
+
+def _fold(char: str, folds: frozenset[str]) -> str:
+    if char.isspace():
+        return " " if "space" in folds else char
+    if "invisible" in folds and (unicodedata.category(char) in ("Cf", "Cc") or char in _FILLERS):
+        return ""
+    if "가" <= char <= "힣":
+        return char  # a syllable, which decomposition would make three letters of
+    whole = char
+    if "compatibility" in folds:
+        char = unicodedata.normalize("NFKD", char)
+    elif "lookalikes" in folds:
+        char = unicodedata.normalize("NFD", char)
+    if "lookalikes" in folds:
+        char = _LATIN.get(whole) or "".join(map(_lookalike, char))
+    return char.casefold() if "case" in folds else char
+
+
+def _lookalike(char: str) -> str:
+    if char.isascii():
+        return char
+    if _MARKS.match(char):
+        return ""
+    category = unicodedata.category(char)
+    if category == "Pd":
+        return "-"
+    if category == "Nd":
+        return str(unicodedata.decimal(char))
+    latin = _LATIN.get(char.casefold())
+    if latin is None and (named := _NAMED.fullmatch(unicodedata.name(char, ""))):
+        latin = named[1].lower()
+    if latin is None:
+        return char
+    return latin.upper() if char.isupper() else latin

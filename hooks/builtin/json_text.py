@@ -1,0 +1,84 @@
+"""A tool call's arguments as they read: JSON whose strings' escapes are taken for what they stand for.
+
+`\\n` in them is a line's end, not the letter n, and `\\u0040` is an @. A guard that did not know would miss
+what follows an escape, or cut one in two.
+"""
+
+import json
+import re
+
+_TOKEN = re.compile(
+    r"""
+    (?P<quote>")
+  | (?P<pair>\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2})
+  | (?P<unfinished>\\u[dD][89abAB][\da-fA-F]{2}(?:\\(?:u(?:[dD](?:[c-fC-F][\da-fA-F]?)?)?)?)?\Z
+                  |\\(?:u[\da-fA-F]{0,3})?\Z)
+  | (?P<code>\\u[\da-fA-F]{4})
+  | (?P<escape>\\["\\/bfnrt])
+    """,
+    re.VERBOSE,
+)
+
+
+class JsonText:
+    """Reads a piece at a time, and knows of what it read how it was written. Positions count from where
+    `forget` left off, or from the beginning."""
+
+    def __init__(self) -> None:
+        self.unread = ""
+        """An escape that has only begun, as it was written."""
+        self._escapes: list[tuple[int, int]] = []
+        """Where an escape was read, and how many characters more it is written with."""
+        self._quotes: list[int] = []
+        """Where strings begin and end."""
+        self._is_inside = False
+        """Whether the text that is remembered begins inside a string."""
+
+    def read(self, piece: str, position: int, is_final: bool) -> str:
+        """What `piece` reads as, from `position` on."""
+        if not self.unread and "\\" not in piece and '"' not in piece:
+            return piece
+        written, self.unread = self.unread + piece, ""
+        read: list[str] = []
+        done = 0
+        for token in _TOKEN.finditer(written):
+            plain = written[done : token.start()]
+            read.append(plain)
+            position += len(plain)
+            done = token.end()
+            if token.lastgroup == "unfinished" and not is_final:
+                self.unread = token[0]
+                break
+            if token.lastgroup == "quote":
+                self._quotes.append(position)
+            char = _read(token)
+            read.append(char)
+            if len(char) < len(token[0]):
+                self._escapes.append((position, len(token[0]) - len(char)))
+            position += len(char)
+        return "".join([*read, written[done:]])
+
+    def length(self, start: int, end: int) -> int:
+        """How many characters the text from `start` to `end` is written with."""
+        return end - start + sum(more for at, more in self._escapes if start <= at < end)
+
+    def write(self, new: str, text: str, position: int) -> str:
+        """`new` as it has to be written at `position` of what was read: in place of a number, with quotes."""
+        is_inside = self._is_inside ^ (sum(quote < position for quote in self._quotes) % 2 == 1)
+        is_value = text[:position].rstrip()[-1:] in (":", ",", "[") and text[position] in "-0123456789"
+        quoted = json.dumps(new, ensure_ascii=False)
+        return quoted if is_value and not is_inside else quoted[1:-1]
+
+    def forget(self, count: int) -> None:
+        """Forget the first `count` characters."""
+        gone = sum(quote < count for quote in self._quotes)
+        self._is_inside ^= gone % 2 == 1
+        self._quotes = [quote - count for quote in self._quotes[gone:]]
+        self._escapes = [(at - count, more) for at, more in self._escapes if at >= count]
+
+
+def _read(token: re.Match[str]) -> str:
+    if token.lastgroup in ("quote", "unfinished"):
+        return token[0]
+    read = json.loads(f'"{token[0]}"')
+    return read if not "\ud800" <= read <= "\udfff" else "\ufffd"

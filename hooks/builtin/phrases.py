@@ -1,0 +1,133 @@
+"""Phrases that must not be said, any number of them: `--hook phrases`, with `args: {phrases: [...]}`.
+
+All are looked for at once, in one automaton, on folded text (see `folding`); what is cut is the original.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Unpack
+
+from hooks.builtin.folding import FOLDS, Folding
+from hooks.builtin.spans import Match, Options, SpanGuard
+
+try:
+    import ahocorasick
+except ImportError as error:
+    raise ImportError("the guard needs pyahocorasick: pip install 'weir[guards]'") from error
+
+ENTITY = "phrase"
+_REACH = 16
+"""Most invisible characters in a row that a word may go on behind."""
+
+
+class Phrases(SpanGuard):
+    def __init__(
+        self,
+        phrases: Iterable[str] = (),
+        *,
+        file: str | Path | None = None,
+        word_boundaries: bool = True,
+        fold: Iterable[str] = FOLDS,
+        **options: Unpack[Options],
+    ) -> None:
+        """`phrases`, and those in `file`, one a line (UTF-8). `word_boundaries`: not as a part of a longer
+        word. `fold`: what makes no difference, some of `folding.FOLDS`.
+
+        Raises `ValueError` for no phrases, or one of which folding leaves nothing.
+        """
+        if isinstance(phrases, str):
+            raise ValueError("phrases are a list")
+        read = Path(file).read_text(encoding="utf-8").splitlines() if file is not None else []
+        wanted = [*phrases, *filter(str.strip, read)]
+        super().__init__(PhraseDetector(wanted, word_boundaries, fold), **options)
+
+
+class PhraseDetector:
+    """Finds every occurrence of every phrase."""
+
+    reach = _REACH
+
+    def __init__(
+        self, phrases: Iterable[str], word_boundaries: bool = True, fold: Iterable[str] = FOLDS
+    ) -> None:
+        self._folding = Folding(fold)
+        self._is_bounded = word_boundaries
+        folded = sorted({self._folded(phrase) for phrase in phrases})
+        if not folded:
+            raise ValueError("there are no phrases")
+        self._automaton = ahocorasick.Automaton()
+        for phrase, following in zip(folded, [*folded[1:], ""], strict=True):
+            # In this order, what begins with a phrase stands right behind it.
+            self._automaton.add_word(phrase, (len(phrase), following.startswith(phrase)))
+        self._automaton.make_automaton()
+        self._most_folded = max(map(len, folded))
+        self._most = 2 * self._most_folded + 64
+        """Characters of a match, with all that folding takes out of it. What is longer is none."""
+        self.longest = self._most + _REACH
+
+    def _folded(self, phrase: str) -> str:
+        folded = self._folding.fold(phrase)[0].strip()
+        if not folded:
+            raise ValueError(f"nothing is left of the phrase {phrase!r} when it is folded")
+        return folded
+
+    def scan(
+        self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
+    ) -> tuple[list[Match], int]:
+        folded, origins = self._folding.fold(text[start:])
+        matches: list[Match] = []
+        complete: set[int] = set()
+        for last, (length, goes_on) in self._automaton.iter(folded):
+            first = last + 1 - length
+            begin, end = start + origins[first], start + origins[last] + 1
+            if end - begin > self._most or self._is_joined_left(text, begin, folded[first]):
+                continue
+            if self._is_joined_right(text, end, folded[last], is_final) is False:
+                matches.append(Match(begin, end, ENTITY))
+                if not goes_on:
+                    complete.add(first)
+        if is_final:
+            return matches, len(text)
+        undecided = self._undecided(text, start, folded, origins, complete)
+        return [match for match in matches if match.start < undecided], undecided
+
+    def _undecided(
+        self, text: str, start: int, folded: str, origins: Sequence[int], complete: set[int]
+    ) -> int:
+        """Where the longest end of the text begins that a phrase begins with."""
+        for i in range(max(0, len(folded) - self._most_folded), len(folded)):
+            if i not in complete and self._automaton.match(folded[i:]):
+                begin = start + origins[i]
+                if len(text) - begin < self.longest and not self._is_joined_left(text, begin, folded[i]):
+                    return begin
+        return len(text)
+
+    def _is_joined_left(self, text: str, begin: int, first: str) -> bool:
+        """Whether `first`, at `begin`, goes on a word."""
+        if not self._is_bounded or not _is_of_word(first):
+            return False
+        for i in range(begin - 1, max(-1, begin - 1 - _REACH), -1):
+            if piece := self._folding.character(text[i]):
+                return _is_of_word(piece[-1])
+        return False
+
+    def _is_joined_right(self, text: str, end: int, last: str, is_final: bool) -> bool | None:
+        """Whether a word that `last` is of goes on at `end`; None: the text ends too soon to tell."""
+        if not self._is_bounded or not _is_of_word(last):
+            return False
+        for char in text[end : end + _REACH]:
+            if piece := self._folding.character(char):
+                return _is_of_word(piece[0])
+        return False if is_final or len(text) >= end + _REACH else None
+
+
+_WITHOUT_SPACES = re.compile(
+    "[\u0e00-\u0fff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+"""Of scripts that put no spaces between words, or, as Korean, none before particles."""
+
+
+def _is_of_word(char: str) -> bool:
+    return (char.isalnum() or char == "_") and not _WITHOUT_SPACES.match(char)

@@ -1,0 +1,178 @@
+"""A guard out of a detector. A detector knows text and nothing of streams; what streams ask for is here.
+
+What a client gets never depends on where the stream was cut, because a detector decides a place only when no
+more text could change what it says of it, and from bounded text around it.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple, Protocol, TypedDict
+
+from hooks import Chunk, Verdict, emit, hold, redact, terminate
+from hooks.builtin.json_text import JsonText
+
+CHANNELS = ("content", "reasoning", "tool_call", "echo")
+
+
+class Match(NamedTuple):
+    """Characters `start` up to `end` are an `entity`. `rule` tells a detector's rules apart."""
+
+    start: int
+    end: int
+    entity: str
+    rule: int = 0
+
+
+class Detector(Protocol):
+    """Finds matches in a text, or in the beginning of one. It knows of no stream, and keeps no state."""
+
+    longest: int
+    """Most characters at the end of a text that it leaves undecided."""
+    reach: int
+    """Characters to the left of a place that it may look at to decide it."""
+
+    def scan(
+        self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
+    ) -> tuple[list[Match], int]:
+        """The matches that begin in `text[start:undecided]`, in any order, and `undecided`: the first place
+        at which more text could still bring a match about, or change one. With `is_final` all is decided.
+
+        `text` begins at least `reach` characters before `start`, or where the stream does. `taken` are
+        matches found earlier that reach beyond `start`.
+        """
+        ...
+
+
+class Options(TypedDict, total=False):
+    """What every guard that ships takes besides its own arguments: see `SpanGuard`."""
+
+    action: Literal["redact", "suppress", "terminate"]
+    template: str
+    text: str | None
+    channels: Iterable[str]
+
+
+class SpanGuard:
+    """Acts on what a detector finds, and holds just what the detector leaves undecided.
+
+    `action`: `redact` puts `template` in a match's place (`{entity}` is what was found); `suppress` takes the
+    match out and goes on; `terminate` ends the request before the match, with `text` as closing words.
+    Matches that overlap are one. `channels`: where it acts; elsewhere everything passes.
+    """
+
+    def __init__(
+        self,
+        detector: Detector,
+        *,
+        action: Literal["redact", "suppress", "terminate"] = "redact",
+        template: str = "[{entity}]",
+        text: str | None = None,
+        channels: Iterable[str] = CHANNELS,
+    ) -> None:
+        """Raises `ValueError` for an argument that makes no sense."""
+        if action not in ("redact", "suppress", "terminate"):
+            raise ValueError(f"action is redact, suppress or terminate, not {action!r}")
+        if isinstance(channels, str) or not set(channels) <= set(CHANNELS):
+            raise ValueError(f"channels are some of {', '.join(CHANNELS)}")
+        try:
+            template.format(entity="")
+        except (LookupError, ValueError) as error:
+            raise ValueError(f"template {template!r}: the only field is {{entity}}") from error
+        self.detector = detector
+        self.channels = frozenset(channels)
+        self._ends = action == "terminate"
+        self._template = template if action == "redact" else ""
+        self._text = text
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        if chunk.channel not in self.channels or chunk.aborted:
+            return emit(chunk.pending)
+        window: _Window | None = chunk.state.get("window")
+        if window is None:
+            window = chunk.state["window"] = _Window(chunk.channel)
+        text = window.text + window.read(chunk.text_diff, chunk.is_final)
+        matches, undecided = self.detector.scan(text, window.start, chunk.is_final, window.taken)
+        if matches and self._ends:
+            first = min(matches, key=_order)
+            return terminate(first.entity, after=window.written(first.start), text=self._text)
+        spans = self._replace(matches, text, window)
+        decided = max(undecided, window.covered, spans[-1][1] if spans else 0)
+        held = window.held(text, decided)
+        verdict: Verdict = hold(held) if held else emit(chunk.pending)
+        if spans:
+            at = window.written
+            verdict = redact([(at(start), at(end), new) for start, end, new in spans], hold=held)
+        window.move(text, undecided, decided, matches, self.detector.reach)
+        return verdict
+
+    def _replace(self, matches: list[Match], text: str, window: "_Window") -> list[tuple[int, int, str]]:
+        """What to put where. What overlaps a match that has been replaced belongs to it."""
+        spans: list[tuple[int, int, str]] = []
+        covered = window.covered
+        for start, end, entity, _ in sorted(matches, key=_order):
+            if start >= covered:
+                new = self._template.format(entity=entity)
+                spans.append((start, end, window.write(new, text, start)))
+            elif end > covered and spans:
+                spans[-1] = (spans[-1][0], end, spans[-1][2])
+            elif end > covered:
+                spans.append((covered, end, ""))
+            covered = max(covered, end)
+        return spans
+
+
+def _order(match: Match) -> tuple[int, int, int]:
+    """First the one that begins first, of those the longest, of those the one whose rule stands first."""
+    return match.start, -match.end, match.rule
+
+
+class _Window:
+    """The part of a stream that may still matter: some decided text, and all that is pending.
+
+    Positions are in its `text`, which for a tool call is what the arguments read, not as they are written.
+    """
+
+    __slots__ = ("_json", "covered", "pending", "start", "taken", "text")
+
+    def __init__(self, channel: str) -> None:
+        self._json = JsonText() if channel == "tool_call" else None
+        self.text = ""
+        self.start = 0
+        """Where the detector goes on. What lies between `start` and `pending` is part of a match already."""
+        self.pending = 0
+        """Where the text begins that a verdict is about."""
+        self.taken: list[Match] = []
+        """Matches that reach beyond `start`."""
+        self.covered = 0
+        """Where the last of them ends."""
+
+    def read(self, piece: str, is_final: bool) -> str:
+        return piece if self._json is None else self._json.read(piece, len(self.text), is_final)
+
+    def written(self, position: int) -> int:
+        """How many characters of what is pending stand before `position`, as they are written."""
+        if self._json is None:
+            return position - self.pending
+        return self._json.length(self.pending, position)
+
+    def held(self, text: str, decided: int) -> int:
+        """How many characters there are from `decided` on, as they are written."""
+        if self._json is None:
+            return len(text) - decided
+        return self._json.length(decided, len(text)) + len(self._json.unread)
+
+    def write(self, new: str, text: str, position: int) -> str:
+        """A replacement as it has to be written at `position`."""
+        return new if self._json is None else self._json.write(new, text, position)
+
+    def move(self, text: str, start: int, pending: int, found: list[Match], reach: int) -> None:
+        """Go on from `start`, and forget what lies more than `reach` before it."""
+        gone = max(0, start - reach)
+        self.text = text[gone:]
+        self.start = start - gone
+        self.pending = pending - gone
+        if self._json is not None:
+            self._json.forget(gone)
+        if found or self.taken:
+            ahead = [m for m in (*self.taken, *found) if m.end > start]
+            self.taken = [Match(s - gone, e - gone, entity, rule) for s, e, entity, rule in ahead]
+            self.covered = max((m.end for m in self.taken), default=0)

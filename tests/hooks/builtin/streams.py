@@ -1,0 +1,82 @@
+"""Streams for guards: a text in pieces through a guard, and what should come out, however it is cut."""
+
+import asyncio
+import random
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import strategies as st
+
+from engine.protocol import Delta, ToolCall
+from hooks import Chunk, Verdict
+from hooks.builtin.spans import Match
+from tests.helpers import guard_all, make_deltas, pipeline_of, text_of
+
+PLACES = st.lists(st.integers(1, 200), max_size=60)
+
+
+def cut(text: str, places: Iterable[int]) -> list[str]:
+    """`text` cut at those of `places` that it has."""
+    bounds = [0, *sorted({place for place in places if 0 < place < len(text)}), len(text)]
+    return [text[a:b] for a, b in pairwise(bounds)]
+
+
+def ways_to_cut(text: str, rng: random.Random, count: int) -> list[list[str]]:
+    """Into characters, and in `count` random ways."""
+    ways = [list(text)]
+    for _ in range(count):
+        size = rng.choice((2, 4, 9, 30))
+        ways.append(cut(text, [i for i in range(len(text)) if rng.randrange(size) == 0]))
+    return ways
+
+
+def run(guard: Any, pieces: Sequence[str], channel: str = "content") -> list[Delta]:
+    """What a client may have of a stream, a token a piece."""
+    (released,) = run_all(guard, [pieces], channel)
+    return released
+
+
+def run_all(guard: Any, streams: Iterable[Sequence[str]], channel: str = "content") -> list[list[Delta]]:
+    fields: dict[str, Any] = {"channel": channel}
+    if channel == "tool_call":
+        fields["tool_call"] = ToolCall(0, "send")
+
+    async def all_of_them() -> list[list[Delta]]:
+        return [
+            await guard_all(
+                pipeline_of(guard),
+                [*make_deltas(pieces, finish=False, **fields), Delta(finish_reason="stop")],
+            )
+            for pieces in streams
+        ]
+
+    return asyncio.run(all_of_them())
+
+
+def said(guard: Any, pieces: Sequence[str], channel: str = "content") -> str:
+    return text_of(run(guard, pieces, channel), channel)
+
+
+def replaced(text: str, matches: Iterable[Match], template: str = "[{entity}]") -> str:
+    """What redacting `matches` makes of `text`: those that overlap are one, named as the first of them."""
+    out: list[str] = []
+    covered = 0
+    for start, end, entity, _ in sorted(matches, key=lambda match: (match.start, -match.end, match.rule)):
+        if start >= covered:
+            out += [text[covered:start], template.format(entity=entity)]
+        covered = max(covered, end)
+    return "".join([*out, text[covered:]])
+
+
+class Watch:
+    """A guard, and the most characters that it held."""
+
+    def __init__(self, guard: Any) -> None:
+        self.guard = guard
+        self.most_held = 0
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        self.most_held = max(self.most_held, len(chunk.pending) - len(chunk.text_diff))
+        verdict: Verdict = self.guard(chunk)
+        return verdict

@@ -1,0 +1,232 @@
+"""Phrases: what is found in folded text, and that it is found wherever the stream is cut."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hooks.builtin.folding import Folding
+from hooks.builtin.phrases import PhraseDetector, Phrases
+from hooks.builtin.spans import Match
+from hooks.check import check
+from hooks.loader import HookLoadError, HookSpec, load_hook
+from tests.helpers import finish_of, ids_of, text_of
+from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, run, said
+
+ROOT = Path(__file__).parents[3]
+SECRET = ["project bluebird", "hunter2"]
+
+
+def found(text: str, *phrases: str, **arguments: Any) -> list[str]:
+    matches, _ = PhraseDetector(phrases, **arguments).scan(text)
+    return [text[match.start : match.end] for match in matches]
+
+
+def test_phrases_are_redacted() -> None:
+    assert said(Phrases(SECRET), ["It is project blue", "bird. hun", "ter2!"]) == "It is [phrase]. [phrase]!"
+
+
+def test_phrases_come_from_a_file_too(tmp_path: Path) -> None:
+    (tmp_path / "phrases.txt").write_text("project bluebird\n\nprojet été\n", encoding="utf-8")
+    guard = Phrases(["hunter2"], file=tmp_path / "phrases.txt", template="*")
+    assert said(guard, list("Projet Été, hunter2, project bluebird")) == "*, *, *"
+
+
+@pytest.mark.parametrize("cuts", [[], [7, 9, 12], range(60)])
+def test_suppressing_takes_them_out_and_goes_on(cuts: Any) -> None:
+    text = "Call project bluebird now, hunter2."
+    assert said(Phrases(SECRET, action="suppress"), cut(text, cuts)) == "Call  now, ."
+
+
+@pytest.mark.parametrize("cuts", [[], [7, 9, 12], range(60)])
+def test_terminating_ends_before_the_first(cuts: Any) -> None:
+    guard = Phrases(SECRET, action="terminate", text="I cannot say.")
+    out = run(guard, cut("Call project bluebird now, hunter2.", cuts))
+    assert text_of(out) == "Call I cannot say."
+    assert finish_of(out) == ("content_filter", "phrase")
+
+
+def test_only_the_channels_asked_for_are_guarded() -> None:
+    guard = Phrases(SECRET, channels=["reasoning"])
+    assert said(guard, ["hun", "ter2"]) == "hunter2"
+    assert said(guard, ["hun", "ter2"], "reasoning") == "[phrase]"
+    everywhere = Phrases(SECRET)
+    for channel in ("content", "reasoning", "tool_call", "echo"):
+        assert said(everywhere, ["x hun", "ter2"], channel) == "x [phrase]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PROJECT BlueBird",
+        "project \n\t bluebird",
+        "pro\u200bject blue\u200d\ufeffbird",
+        "ｐｒｏｊｅｃｔ　ｂｌｕｅｂｉｒｄ",
+        "рrоjесt bluеbіrd",  # Cyrillic letters among the Latin ones
+        "ΡRΟJΕCΤ ΒLUΕΒΙRD",  # Greek ones
+        "𝐩𝐫𝐨𝐣𝐞𝐜𝐭 𝕓𝕝𝕦𝕖𝕓𝕚𝕣𝕕",
+        "prøjéct blûęb\u0338ird",
+        "🅿🆁🅾🅹🅴🅲🆃 ʙʟᴜᴇʙɪʀᴅ",
+        "p\u00adroject\u00a0bluebird",
+        "ⓟⓡⓞⓙⓔⓒⓣ bluebird",
+    ],
+)
+def test_folded_text_is_matched_and_the_original_cut(text: str) -> None:
+    for pieces in ([f"<{text}>"], list(f"<{text}>")):
+        assert said(Phrases(SECRET), pieces) == "<[phrase]>"
+
+
+def test_each_fold_can_be_left_out() -> None:
+    assert found("HUNTER2 ｈunter2 hun\u200bter2 huntеr2", "hunter2", fold=[]) == []
+    assert found("HUNTER2 ｈunter2", "hunter2", fold=["case"]) == ["HUNTER2"]
+    assert found("HUNTER2 ｈunter2", "hunter2", fold=["compatibility"]) == ["ｈunter2"]
+    assert found("hun\u200bter2 huntеr2", "hunter2", fold=["invisible"]) == ["hun\u200bter2"]
+    assert found("hun\u200bter2 huntеr2", "hunter2", fold=["lookalikes"]) == ["huntеr2"]
+    assert found("a  b", "a b", fold=["space"]) == ["a  b"]
+    assert found("pécher", "pêcher", fold=["case", "compatibility"]) == []
+
+
+def test_words_of_other_scripts_match_in_either_case() -> None:
+    assert found("ВОВА вова Вова", "вова") == ["ВОВА", "вова", "Вова"]
+    assert found("ΝΊΚΗ νίκη Νίκη", "Νίκη") == ["ΝΊΚΗ", "νίκη", "Νίκη"]
+    assert found("STRASSE straße", "Straße") == ["STRASSE", "straße"]
+
+
+def test_a_part_of_a_longer_word_is_none() -> None:
+    assert found("cat concat cats cat_ cat-like (cat) ca\u200bt\u200bs", "cat") == ["cat", "cat", "cat"]
+    assert found("concatenate", "cat", word_boundaries=False) == ["cat"]
+    assert found("a++ x++ ++x", "++", word_boundaries=True) == ["++", "++", "++"]
+
+
+def test_scripts_without_spaces_have_no_words_to_be_part_of() -> None:
+    assert found("世界你好吗", "你好") == ["你好"]
+    assert found("서울은 좋다", "서울") == ["서울"]
+    assert found("각", "가") == []
+
+
+def test_the_longest_counts_and_overlaps_are_one() -> None:
+    guard = Phrases(["blue", "blue bird", "bird song"])
+    assert said(guard, list("blue bird song, blue sky")) == "[phrase], [phrase] sky"
+    assert said(Phrases(["aa"], word_boundaries=False), list("xaaaaax")) == "x[phrase]x"
+
+
+def test_it_holds_just_what_could_still_become_a_phrase() -> None:
+    guard = Phrases(["project bluebird"])
+    for text, held in [
+        ("a project ", "project "),
+        ("a subproject", ""),
+        ("project bluebir", "project bluebir"),
+        ("project bluebird", "project bluebird"),  # "birds" is another word
+        ("project blues", ""),
+        ("the pro", "pro"),
+        ("the end.", ""),
+    ]:
+        _, undecided = guard.detector.scan(text, 0, False)
+        assert text[undecided:] == held, text
+    _, undecided = PhraseDetector(["bluebird"], word_boundaries=False).scan("a bluebird", 0, False)
+    assert undecided == 10
+
+
+def test_what_is_held_has_a_bound() -> None:
+    watch = Watch(Phrases(["a b"]))
+    text = "a" + " " * 500 + "b a" + "\u200b" * 500 + " b"
+    assert said(watch, list(text)) == text
+    assert watch.most_held <= watch.guard.detector.longest < 100
+
+
+PHRASES = ["ab", "abc d", "b c", "d\u00e9", "cab", "a.b"]
+TEXTS = st.lists(
+    st.sampled_from([*"abcd .", "A", "\n", "\u200b", "а", "é", "e\u0301", "ab", "abc d", "b  c", "ca", "ß"]),
+    max_size=24,
+).map("".join)
+
+
+def expected(text: str, phrases: list[str], bounded: bool) -> str:
+    """By trying every phrase at every place of the folded text, character by character."""
+    folding = Folding()
+    chars = [(piece, i) for i, char in enumerate(text) for piece in folding.character(char)]
+    chars = [c for k, c in enumerate(chars) if not (c[0] == " " and k and chars[k - 1][0] == " ")]
+    folded = "".join(char for char, _ in chars)
+    spans = []
+    for phrase in phrases:
+        edge = r"\b" if bounded else ""
+        for match in re.finditer(f"(?={edge}({re.escape(folding.fold(phrase)[0])}){edge})", folded):
+            spans.append(Match(chars[match.start(1)][1], chars[match.end(1) - 1][1] + 1, "phrase"))
+    return replaced(text, spans)
+
+
+@settings(max_examples=400, deadline=None)
+@given(TEXTS, PLACES, st.booleans())
+def test_where_a_stream_is_cut_changes_nothing(text: str, places: list[int], bounded: bool) -> None:
+    guard = Watch(Phrases(PHRASES, word_boundaries=bounded))
+    assert said(guard, cut(text, places)) == expected(text, PHRASES, bounded)
+    assert guard.most_held <= guard.guard.detector.longest
+
+
+@settings(max_examples=200, deadline=None)
+@given(TEXTS, PLACES, st.sampled_from(["content", "reasoning", "echo"]))
+def test_nothing_withheld_gets_out_by_ids_or_logprobs(text: str, places: list[int], channel: str) -> None:
+    pieces = cut(text, places)
+    matches, _ = PhraseDetector(PHRASES).scan(text)
+    gone = {i for match in matches for i in range(match.start, match.end)}
+    out = run(Phrases(PHRASES), pieces, channel)
+    position, whole = 0, []
+    for i, piece in enumerate(pieces):
+        if piece and not gone & set(range(position, position + len(piece))):
+            whole.append(i)
+        position += len(piece)
+    assert [i for i in ids_of(out) if pieces[i]] == whole  # type: ignore[index]
+    for token in (token for delta in out for token in delta.tokens):
+        assert token.text == pieces[token.id]  # type: ignore[index]
+
+
+def test_a_hundred_thousand_phrases() -> None:
+    phrases = [f"code name {i:06d}" for i in range(100_000)]
+    assert said(Phrases(phrases), list("say code name 099999 or code name 1000000")) == (
+        "say [phrase] or code name 1000000"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({}, "there are no phrases"),
+        ({"phrases": "hunter2"}, "phrases are a list"),
+        ({"phrases": ["\u200b"]}, "nothing is left of the phrase"),
+        ({"phrases": ["a"], "fold": ["upper"]}, "folds are some of case, compatibility"),
+        ({"phrases": ["a"], "action": "block"}, "action is redact, suppress or terminate"),
+        ({"phrases": ["a"], "template": "[{name}]"}, "the only field is {entity}"),
+        ({"phrases": ["a"], "channels": ["speech"]}, "channels are some of content"),
+        ({"phrases": ["a"], "loud": True}, "unexpected keyword argument 'loud'"),
+        ({"file": "/no/such/file"}, "No such file"),
+    ],
+)
+def test_arguments_that_make_no_sense_keep_the_server_from_starting(
+    arguments: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(HookLoadError, match=re.escape(says)):
+        load_hook(HookSpec("phrases", arguments))
+
+
+def test_without_its_library_it_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['ahocorasick'] = None\n"
+        "from hooks.loader import HookSpec, load_hook\n"
+        "load_hook(HookSpec('phrases', {'phrases': ['a']}))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert "pip install 'weir[guards]'" in ended.stderr.splitlines()[-1]
+
+
+async def test_it_passes_the_hook_check() -> None:
+    arguments = {"phrases": ["project bluebird", "hunter2", "tea tea", "e-mail", "世界"]}
+    results = await check(HookSpec("phrases", arguments))
+    assert [result for result in results if not result.is_good] == []
+    assert max(result.num_held for result in results) > 5
