@@ -5,5 +5,6 @@ its import path wherever a hook is named: `--hook phrases`.
 """
 
 SHORT_NAMES = {
+    "patterns": "hooks.builtin.patterns.Patterns",
     "phrases": "hooks.builtin.phrases.Phrases",
 }

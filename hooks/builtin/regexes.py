@@ -1,0 +1,144 @@
+"""What has to be known of a regular expression before streams can be searched with it.
+
+How long a match can be; how far to the left it looks; and a pattern that finds where the end of a text leaves
+a match open. The last is the expression itself with `\\Z[\\s\\S]` behind it: that is never matched whole, and
+in partial matching it is reported where any way through the expression comes to the end of the text.
+Assertions that fail at the end of a text, and may yet hold when it goes on, are rewritten for it.
+"""
+
+import re
+from dataclasses import dataclass
+
+try:
+    import regex
+except ImportError as error:
+    raise ImportError("the guard needs regex: pip install 'weir[guards]'") from error
+
+UNLIMITED = 1 << 32
+"""A width that has no bound, or one as good as none."""
+
+_TOKEN = re.compile(
+    r"""
+    (?P<comment>\(\?\#[^)]*\))
+  | (?P<flags>\(\?[imsau]+\))
+  | (?P<refused>\\[XKGL]|\(\?(?:[imsau]*[fprwxLV]|R|\d|&|P>|\(DEFINE)|\{[^{}]*[idse][^{}]*\})
+  | (?P<reference>\\[1-9]\d?|\\g<\w+>|\(\?P=\w+\))
+  | (?P<boundary>\\[bBmM])
+  | (?P<anchor>\\A|\^)
+  | (?P<end>\$|\\[Zz])
+  | (?P<repeat>(?:[*+?]|\{(?:(?P<exactly>\d+)|\d*,(?P<most>\d*))\})[?+]?)
+  | (?P<open>\((?:\?(?:P?<[^\W\d]\w*>|>|\||<?[=!]|[imsau]*(?:-[imsau]+)?:|(?=\(\w+\))))?)
+  | (?P<close>\))
+  | (?P<bar>\|)
+  | (?P<one>\\(?:[pPN]\{[^}]*\}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|0[0-7]{0,2}|.)
+           |\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+_AROUND = {"(?=", "(?!", "(?<=", "(?<!"}
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    longest: int
+    """Most characters of a match; UNLIMITED or more: there is no most."""
+    ahead: int
+    """Characters behind a match that it may depend on."""
+    behind: int
+    """Characters in front of a match that it may depend on."""
+    opened: str
+    """Found by a partial search where a match that begins there depends on what comes after the text."""
+
+
+def analyse(pattern: str) -> Analysis:
+    """Raises `ValueError` for a pattern that `regex` refuses, or that cannot be searched for in a stream."""
+    walk = _Walk()
+    for token in _TOKEN.finditer(pattern):
+        walk.take(token)
+    try:
+        regex.compile(pattern)
+        regex.compile(walk.opened)
+    except regex.error as error:
+        raise ValueError(f"pattern {pattern!r}: {error}") from error
+    return Analysis(walk.groups[0].widest, walk.ahead, walk.behind, f"(?:{walk.opened})\\Z[\\s\\S]")
+
+
+class _Group:
+    """An open group: what opened it, and how wide it is so far."""
+
+    def __init__(self, opener: str = "") -> None:
+        self.opener = opener
+        self.width = 0
+        """Of the branch that is being read."""
+        self.widest = 0
+        """Of all branches."""
+        self.last = 0
+        """Of what was read last."""
+
+    def add(self, width: int) -> None:
+        self.last = width
+        self.width += width
+        self.widest = max(self.widest, self.width)
+
+    def repeat(self, times: int) -> None:
+        once = self.last
+        self.add(once * max(0, times - 1))
+        self.last = once * times
+
+
+class _Walk:
+    """Reads a pattern token by token."""
+
+    def __init__(self) -> None:
+        self.groups = [_Group()]
+        self.opened = ""
+        self.ahead = 1
+        self.behind = 2  # a boundary looks at one character, an anchor at whether there is one
+        self._captured = 0
+
+    def take(self, token: re.Match[str]) -> None:
+        kind, text, group = token.lastgroup, token[0], self.groups[-1]
+        if kind == "refused":
+            raise ValueError(f"pattern {token.string!r}: {text} cannot be looked for in a stream")
+        if kind == "open":
+            self.groups.append(_Group(text))
+        elif kind == "close" and group.opener:
+            self._close(self.groups.pop())
+        elif kind == "bar":
+            group.width = group.last = 0
+        elif kind == "repeat":
+            most = token["exactly"] or token["most"] or ("1" if text[0] == "?" else "")
+            group.repeat(int(most) if most else UNLIMITED)
+        else:
+            group.add({"one": 1, "reference": self._captured}.get(kind or "", 0))
+        self.opened += self._opened(token, group)
+
+    def _close(self, group: _Group) -> None:
+        opener = group.opener
+        is_around = opener in _AROUND
+        if opener in ("(?=", "(?!"):
+            self.ahead += group.widest
+        elif is_around:
+            self.behind += group.widest
+        elif opener == "(" or opener.endswith(">"):
+            self._captured = max(self._captured, group.widest)
+        self.groups[-1].add(0 if is_around else group.widest)
+
+    def _opened(self, token: re.Match[str], group: _Group) -> str:
+        """What stands for a token in `Analysis.opened`, which must take every way that the pattern could take
+        if the text went on: no assertion fails for its end, and nothing is possessive or atomic."""
+        kind, text = token.lastgroup, token[0]
+        is_ahead = text in ("(?=", "(?!")
+        around = {outer.opener for outer in self.groups[: -1 if is_ahead else None]}
+        if (is_ahead and around & _AROUND) or (kind in ("boundary", "end") and "(?<!" in around):
+            raise ValueError(f"pattern {token.string!r}: {text} cannot stand within another assertion")
+        if kind == "boundary":
+            return rf"(?:(?=\Z[\s\S])|{text})"
+        if kind == "end":
+            return rf"(?:(?=\n?\Z[\s\S])|{text})"
+        if kind == "repeat" and len(text) > 1:
+            return text.removesuffix("+")
+        if kind == "close" and group.opener == "(?!":
+            return ")|)"
+        return {"(?!": "(?:(?=", "(?>": "(?:"}.get(text, text)

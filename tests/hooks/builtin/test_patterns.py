@@ -1,0 +1,217 @@
+"""Patterns: what they match in a stream is what they match in the whole text; what is held has a bound."""
+
+import itertools
+import random
+import re
+from typing import Any
+
+import pytest
+import regex
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from regex import _regex_core
+
+from hooks.builtin.patterns import Patterns
+from hooks.builtin.regexes import analyse
+from hooks.builtin.spans import Match
+from hooks.check import check
+from hooks.loader import HookLoadError, HookSpec, load_hook
+from hooks.stage import HookError
+from tests.helpers import finish_of, ids_of, text_of
+from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, run, said
+
+TICKET = {"ticket": r"\bT-\d{3,6}\b"}
+TEXT = "See T-123, T-1234567 and T-4567."
+
+
+@pytest.mark.parametrize("cuts", [[], [5, 8, 10, 11, 29], range(40)])
+def test_each_action_is_the_same_wherever_the_stream_is_cut(cuts: Any) -> None:
+    pieces = cut(TEXT, cuts)
+    assert said(Patterns(TICKET), pieces) == "See [ticket], T-1234567 and [ticket]."
+    assert said(Patterns(TICKET, template="#"), pieces) == "See #, T-1234567 and #."
+    assert said(Patterns(TICKET, action="suppress"), pieces) == "See , T-1234567 and ."
+    out = run(Patterns(TICKET, action="terminate", text="no."), pieces)
+    assert (text_of(out), finish_of(out)) == ("See no.", ("content_filter", "ticket"))
+    assert said(Patterns(TICKET, channels=["tool_call"]), pieces) == TEXT
+
+
+def test_a_list_of_patterns_has_one_entity() -> None:
+    assert said(Patterns([r"\d{2}", "a{1,3}"]), list("a 12 aaaa")) == "[pattern] [pattern] [pattern][pattern]"
+
+
+def test_a_delimited_pattern_matches_as_finditer_does() -> None:
+    assert said(Patterns({"q": '".{0,20}?"'}), list('"a" b "c" d')) == "[q] b [q] d"
+
+
+def test_what_overlaps_is_one() -> None:
+    patterns = {"long": "bc{1,9}d", "short": "abc"}
+    for pieces in (["abcccd"], list("abcccd"), ["abc", "ccd"]):
+        assert said(Patterns(patterns), pieces) == "[short]"
+
+
+def test_only_what_could_still_match_is_held() -> None:
+    detector = Patterns({"card": r"(?<!\d)\d{4}(?: \d{4}){3}(?!\d)", "not": r"foo(?!bar)"}).detector
+    for text, held in [
+        ("in 2024", "2024"),
+        ("in 2024 we", ""),
+        ("in 20245", ""),
+        ("4111 1111 1111 1111", "4111 1111 1111 1111"),  # another digit would make it none
+        ("a foob", "foob"),
+        ("a foobs", ""),
+    ]:
+        assert text[detector.scan(text, 0, False)[1] :] == held
+
+
+def test_a_pattern_without_a_bound_needs_a_limit() -> None:
+    with pytest.raises(ValueError, match=r"has no bound: bound its repeats.* or give max_length"):
+        Patterns(["<.*>"])
+    for limit in (8, {"tag": 8}):
+        watch = Watch(Patterns({"tag": "<.*?>"}, max_length=limit))
+        assert said(watch, list("<a> <" + "b" * 50 + "> <123456> <1234567>")) == (
+            "[tag] <" + "b" * 50 + "> [tag] <1234567>"
+        )
+        assert watch.most_held == 7
+
+
+def test_a_search_that_takes_too_long_fails_the_request() -> None:
+    guard = Patterns([r"(?:a|aa|aaa){1,60}c"], timeout=0.05)
+    with pytest.raises(HookError):
+        said(guard, ["a" * 80 + "b"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({}, "missing 1 required positional argument"),
+        ({"patterns": []}, "there is nothing to look for"),
+        ({"patterns": "a"}, "patterns are a list, or a mapping"),
+        ({"patterns": ["(a"]}, "missing )"),
+        ({"patterns": ["a+"]}, "has no bound"),
+        ({"patterns": ["a{2,}"]}, "has no bound"),
+        ({"patterns": ["a"], "max_length": {"y": 3}}, "max_length names patterns that there are not: y"),
+        ({"patterns": [r"\X"]}, "cannot be looked for in a stream"),
+        ({"patterns": ["(?:foo){e<=1}"]}, "{e<=1} cannot be looked for"),
+        ({"patterns": ["(?r)foo"]}, "(?r cannot be looked for"),
+        ({"patterns": ["a(?=b(?!c))"]}, "(?! cannot stand within another assertion"),
+    ],
+)
+def test_what_cannot_be_guarded_keeps_the_server_from_starting(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(HookLoadError, match=re.escape(says)):
+        load_hook(HookSpec("patterns", arguments))
+
+
+async def test_it_passes_the_hook_check() -> None:
+    patterns = [r"\bproject \w{1,12}", r"[\w.+-]{1,64}@[\w.-]{1,64}(?<=\w)", r"\d{4}(?: ?\d{4}){3}", "a{2,9}"]
+    for action in ("redact", "terminate"):
+        results = await check(HookSpec("patterns", {"patterns": patterns, "action": action}))
+        assert [result for result in results if not result.is_good] == []
+        assert max(result.num_held for result in results) > 10
+
+
+ALPHABET = "ab \n"
+ATOMS = ["a", "b", " ", "[ab]", r"\w", ".", "ab", "a?", "b{1,2}", "[ab]{0,2}?", "a{1,3}+", "(a|b)", "A"]
+EDGES = [r"\b", r"\B", r"\m", r"\M", "$", r"\Z", "^", r"\A"]
+
+
+def random_pattern(rng: random.Random, depth: int = 3) -> str:
+    """Of everything that `regexes` claims to know."""
+    drawn = rng.random() if depth else 0.0
+
+    def part() -> str:
+        return random_pattern(rng, depth - 1)
+
+    if drawn < 0.35:
+        return rng.choice(ATOMS)
+    if drawn < 0.6:
+        return part() + part()
+    if drawn < 0.7:
+        return f"(?:{part()}|{part()})"
+    if drawn < 0.77:
+        return f"(?:{part()}){rng.choice(['?', '{1,2}', '{0,2}?'])}"
+    if drawn < 0.85:
+        return rng.choice(EDGES) + part() if rng.random() < 0.5 else part() + rng.choice(EDGES)
+    if drawn < 0.92:
+        return part() + f"(?{rng.choice('=!')}{part()})" + rng.choice(["", part()])
+    return f"(?<{rng.choice('=!')}{rng.choice(ATOMS)}){part()}" if drawn < 0.96 else f"(?>{part()})"
+
+
+def analysable(rng: random.Random) -> str:
+    while True:
+        pattern = rng.choice(["", "", "(?i)", "(?m)", "(?s)"]) + random_pattern(rng)
+        try:
+            analyse(pattern)
+        except ValueError:
+            continue
+        return pattern
+
+
+def spans_at(pattern: Any, text: str, place: int) -> tuple[int, int] | None:
+    found = pattern.match(text, place)
+    return found.span() if found and found[0] else None
+
+
+def test_what_is_not_open_does_not_depend_on_what_follows() -> None:
+    """By trying every text of up to four characters that could."""
+    rng = random.Random(20)
+    endings = ["".join(c) for size in range(5) for c in itertools.product(ALPHABET, repeat=size)]
+    num_open = 0
+    for _ in range(400):
+        source = analysable(rng)
+        analysis, pattern = analyse(source), regex.compile(source)
+        text = "".join(rng.choices(ALPHABET, k=rng.randint(0, 5)))
+        found = regex.compile(analysis.opened).search(text, partial=True)
+        undecided = found.start() if found else len(text)
+        num_open += undecided < len(text)
+        for place in range(undecided):
+            outcomes = {spans_at(pattern, text + ending, place) for ending in endings}
+            assert len(outcomes) == 1, (source, text, place)
+    assert num_open > 100
+
+
+def test_widths_are_those_that_regex_works_out() -> None:
+    rng = random.Random(21)
+    for _ in range(500):
+        pattern = random_pattern(rng)
+        source = _regex_core.Source(pattern)
+        info = _regex_core.Info(0, source.char_type, {})
+        try:
+            width = _regex_core._parse_pattern(source, info).max_width()
+            longest = analyse(pattern).longest
+        except (ValueError, regex.error):
+            continue
+        assert longest >= width, pattern
+    assert analyse(r"(['\"])[^\n]{0,9}\1(?#c)\p{Lu}{2}[]x-]?\x41|b{,3}").longest == 15
+    assert analyse(r"(?<=pass(?:word)?: )\w{1,9}(?! no)").behind >= 10
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 2**32), st.text(ALPHABET, max_size=20), PLACES)
+def test_a_stream_has_the_matches_of_the_whole_text(seed: int, text: str, places: list[int]) -> None:
+    rng = random.Random(seed)
+    sources = [analysable(rng) for _ in range(3)]
+    found = [list(regex.finditer(source, text)) for source in sources]
+    # Where a pattern likes best to match nothing, finditer tries again for more, and a guard does not.
+    assume(all(match[0] for matches in found for match in matches))
+    matches = [Match(*m.span(), f"p{i}", i) for i, matches in enumerate(found) for m in matches]
+    guard = Watch(Patterns({f"p{i}": source for i, source in enumerate(sources)}, timeout=10))
+    out = run(guard, cut(text, places))
+    assert text_of(out) == replaced(text, matches), sources
+    assert guard.most_held <= guard.guard.detector.longest
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text("<>a\n", max_size=30), st.integers(2, 9), PLACES)
+def test_with_a_limit_a_stream_has_the_matches_within_it(text: str, limit: int, places: list[int]) -> None:
+    pattern, matches, place = regex.compile("<.*>"), [], 0
+    while place < len(text):
+        found = pattern.match(text, place, place + limit)
+        if found:
+            matches.append(Match(*found.span(), "tag"))
+        place = found.end() if found else place + 1
+    guard = Patterns({"tag": "<.*>"}, max_length=limit)
+    assert said(guard, cut(text, places)) == replaced(text, matches)
+
+
+def test_withheld_tokens_are_withheld_with_their_text() -> None:
+    pieces = ["See ", "T-", "12", "3", ", ok"]
+    assert ids_of(run(Patterns(TICKET), pieces))[:2] == [0, 4]
