@@ -3,14 +3,14 @@
 #   make serve    Weir on 127.0.0.1:8000 with the small model that ships; ARGS="--hook ..." adds options
 #   make test     the tests
 #   make check    lint, format and types
-#   make bench-hooks, bench-leaks, bench-engine, bench-engine-hooks, bench-guards, bench-streams    measurements: see README.md
+#   make bench-...    measurements: see README.md
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test check bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-streams
+.PHONY: serve test check bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -32,5 +32,5 @@ $(VENV)/.dev: $(VENV)/.engine
 	$(PIP) --editable '.[engine,guards,dev]'
 	touch $@
 
-bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-streams: bench-%: $(VENV)/.dev
+bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams: bench-%: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)

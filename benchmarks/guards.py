@@ -14,10 +14,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from benchmarks import pii_samples
 from benchmarks.hooks import REQUEST, PassThrough, cpu_per_chunk, medians_of, pipeline
+from benchmarks.samples import near_misses, positives
 from engine.protocol import Delta, Token
 from hooks import Chunk, Verdict
 from hooks.builtin.phrases import Phrases
+from hooks.builtin.pii import Pii
 
 PROSE = """\
 The harbour was quiet in the early morning, and a heron stood at the weir and waited; nobody hurried it. By
@@ -47,6 +50,13 @@ def phrase_list(count: int, seed: int) -> list[str]:
     rng = random.Random(seed)
     words = PROSE.split() + ["".join(rng.choices("etaoinshrdlu", k=rng.randint(3, 9))) for _ in range(3000)]
     return [" ".join(rng.choices(words, k=rng.randint(2, 4))) for _ in range(count)]
+
+
+def personal(seed: int, *, is_real: bool) -> str:
+    """Texts full of personal data, or of what only looks like it."""
+    rng = random.Random(seed)
+    make = positives if is_real else near_misses
+    return "\n".join(sample.text for kind in pii_samples.KINDS for sample in make(kind, rng, 20))
 
 
 def started(count: int) -> tuple[Phrases, float]:
@@ -99,6 +109,10 @@ def main() -> None:
         guard, seconds = started(count)
         print(f"phrases, {count:,}: ready after {seconds:.2f} s")
         cases[f"phrases, {count:,}"] = guard, fours
+    fives = partial(chunked, sizes=(4, 5, 6), seed=1)
+    cases["pii, prose"] = Pii(), fives(PROSE * 40)
+    cases["pii, text full of it"] = Pii(), fives(personal(1, is_real=True))
+    cases["pii, text full of near misses"] = Pii(), fives(personal(1, is_real=False))
     measures: dict[str, Callable[[], float]] = {}
     for name, (hook, items) in cases.items():
         measures[f"call {name}"] = partial(call_time, hook, items)

@@ -7,4 +7,6 @@ its import path wherever a hook is named: `--hook phrases`.
 SHORT_NAMES = {
     "patterns": "hooks.builtin.patterns.Patterns",
     "phrases": "hooks.builtin.phrases.Phrases",
+    "pii": "hooks.builtin.pii.Pii",
+    "presidio": "hooks.builtin.presidio.Presidio",
 }

@@ -7,12 +7,16 @@ Assertions that fail at the end of a text, and may yet hold when it goes on, are
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 try:
     import regex
 except ImportError as error:
     raise ImportError("the guard needs regex: pip install 'weir[guards]'") from error
+
+if not regex.compile("ab").search("a", 0, None, None, True, None):
+    raise ImportError(f"the guard does not know regex {regex.__version__}: its search takes other arguments")
 
 UNLIMITED = 1 << 32
 """A width that has no bound, or one as good as none."""
@@ -62,6 +66,19 @@ def analyse(pattern: str) -> Analysis:
     except regex.error as error:
         raise ValueError(f"pattern {pattern!r}: {error}") from error
     return Analysis(walk.groups[0].widest, walk.ahead, walk.behind, f"(?:{walk.opened})\\Z[\\s\\S]")
+
+
+def finder(
+    pattern: str, timeout: float | None, *, partial: bool = False
+) -> "Callable[[str, int], regex.Match[str] | None]":
+    """`search` of the pattern, as a function of the text and where to begin.
+
+    Arguments by place make a search three times as fast as by name.
+    """
+    search = regex.compile(pattern).search
+    if timeout is None and not partial:
+        return search  # type: ignore[no-any-return]
+    return lambda text, begin: search(text, begin, None, None, partial, timeout)
 
 
 class _Group:

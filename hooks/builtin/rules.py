@@ -3,14 +3,26 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import regex
 
-from hooks.builtin.regexes import UNLIMITED, analyse
+from hooks.builtin.regexes import UNLIMITED, analyse, finder
 from hooks.builtin.spans import Match
 
 NEAR = 64
 """How far to the left of a match, in characters, the words may stand that it needs."""
+BEGIN = r"(?<![^\W_])(?<!\d[-./])"
+END = r"(?![^\W_])(?![-./]\d)"
+"""Around what is no part of a longer word or number."""
+SIX_DIGITS = r"(?:\+|\()?[ .\-/()\u00a0\u2010\u2011]{0,3}\d(?:[ .\-/()\u00a0\u2010\u2011]{0,3}\d){5}"
+LETTERED = r"(?<![^\W_])[A-Za-z]{1,6}[ -]?\d"
+"""What the numbers of persons, accounts and phones begin with: see `Rule.begins`."""
+
+
+def words(*alternatives: str) -> str:
+    """A pattern for `Rule.near`: any of these, as words of their own."""
+    return rf"(?<![^\W_])(?:{'|'.join(alternatives)})(?![^\W_])"
 
 
 @dataclass(frozen=True)
@@ -21,10 +33,16 @@ class Rule:
     pattern: str
     check: Callable[[str], bool] | None = None
     """Whether the matched text is what it looks like."""
+    length: Callable[[str], int] | None = None
+    """How much of the matched text it is, in characters from the first; 0: it is not."""
     near: str | None = None
     """A pattern that must be found in the `NEAR` characters before the match."""
+    unless: str | None = None
+    """One that must not."""
     max_length: int | None = None
     """Characters that a match may have; needed where the pattern does not say."""
+    begins: str = ""
+    """A pattern that all its matches begin with. Rules that share one are looked for only from there on."""
 
 
 class RuleDetector:
@@ -32,35 +50,65 @@ class RuleDetector:
 
     def __init__(self, rules: Iterable[Rule], timeout: float | None = None) -> None:
         """`timeout`: seconds that one search may take before it raises `TimeoutError`."""
-        self._searchers = [_Searcher(rule, i, timeout) for i, rule in enumerate(rules)]
-        if not self._searchers:
+        searchers = [_Searcher(rule, i, timeout) for i, rule in enumerate(rules)]
+        if not searchers:
             raise ValueError("there is nothing to look for")
-        self.longest = max(searcher.longest for searcher in self._searchers)
-        self.reach = max(searcher.reach for searcher in self._searchers)
+        self.longest = max(searcher.longest for searcher in searchers)
+        self.reach = max(searcher.reach for searcher in searchers)
+        groups: dict[str, list[_Searcher]] = {}
+        for searcher in searchers:
+            groups.setdefault(searcher.rule.begins, []).append(searcher)
+        self._groups = [(_Gate(begins, timeout), group) for begins, group in groups.items()]
 
     def scan(
         self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
     ) -> tuple[list[Match], int]:
-        begins = {match.rule: match.end for match in taken}
+        ends = {match.rule: match.end for match in taken}
         undecided = len(text)
-        if not is_final:
-            for i, searcher in enumerate(self._searchers):
-                undecided = min(undecided, searcher.first_open(text, begins.get(i, start)))
+        active: list[tuple[_Searcher, int]] = []
+        for gate, group in self._groups:
+            begin = gate.first(text, start, is_final)
+            if begin == len(text):
+                continue
+            for searcher in group:
+                from_here = max(begin, ends.get(searcher.index, 0)) if ends else begin
+                active.append((searcher, from_here))
+                if is_final:
+                    continue
+                undecided = min(undecided, searcher.first_open(text, from_here))
                 if undecided == start:
                     return [], start
         matches: list[Match] = []
-        for i, searcher in enumerate(self._searchers):
-            matches += searcher.matches(text, begins.get(i, start), undecided)
+        for searcher, begin in active:
+            if begin < undecided:
+                matches += searcher.matches(text, begin, undecided)
         return matches, undecided
+
+
+class _Gate:
+    """Where the rules that begin alike may begin at all."""
+
+    def __init__(self, begins: str, timeout: float | None) -> None:
+        self._is_open = not begins
+        self._find = finder(begins, timeout)
+        self._find_open = finder(analyse(begins).opened, timeout, partial=True)
+
+    def first(self, text: str, start: int, is_final: bool) -> int:
+        if self._is_open:
+            return start
+        found = self._find(text, start)
+        place: int = found.start() if found else len(text)
+        if not is_final and place > start and (found := self._find_open(text, start)):
+            place = min(place, found.start())
+        return place
 
 
 class _Searcher:
     """One rule, made ready."""
 
     def __init__(self, rule: Rule, index: int, timeout: float | None) -> None:
-        self._rule = rule
-        self._index = index
-        self._timeout = timeout
+        self.rule = rule
+        self.index = index
         analysis = analyse(rule.pattern)
         longest = min(analysis.longest, rule.max_length or UNLIMITED)
         if longest >= UNLIMITED:
@@ -69,39 +117,42 @@ class _Searcher:
                 "bound its repeats, as in {1,64}, or give max_length"
             )
         self._limit = longest if longest < analysis.longest else None
-        self._pattern = regex.compile(rule.pattern)
-        self._opened = regex.compile(analysis.opened)
-        self._near = re.compile(rule.near, re.IGNORECASE) if rule.near else None
+        self._match = partial(regex.compile(rule.pattern).match, timeout=timeout)
+        self._find = finder(rule.pattern, timeout)
+        self._find_open = finder(analysis.opened, timeout, partial=True)
+        self._near = rule.near and re.compile(rule.near, re.IGNORECASE)
+        self._unless = rule.unless and re.compile(rule.unless, re.IGNORECASE)
         self.longest = longest + (analysis.ahead if self._limit is None else -1)
-        self.reach = max(analysis.behind, NEAR if rule.near else 0)
+        self.reach = analysis.behind + (NEAR if rule.near or rule.unless else 0)
 
     def first_open(self, text: str, begin: int) -> int:
         """Where a match begins, or may, that depends on what follows `text`."""
-        begin = max(begin, len(text) - self.longest)
-        found = self._opened.search(text, begin, partial=True, timeout=self._timeout)
+        found = self._find_open(text, max(begin, len(text) - self.longest))
         return found.start() if found else len(text)
 
     def matches(self, text: str, begin: int, stop: int) -> Iterator[Match]:
         """Those that begin before `stop`."""
-        while found := self._next(text, begin, stop):
-            start, end = found.span()
-            if end > start and self._is_wanted(found[0], text, start):
-                yield Match(start, end, self._rule.entity, self._index)
-                begin = end
-            else:
-                begin = start + 1
+        find = self._find
+        if self._limit is not None:
+            find = partial(self._find_within, stop=stop, limit=self._limit)
+        while (found := find(text, begin)) and (start := found.start()) < stop:
+            length = self._length(found[0], text, start)
+            if length:
+                yield Match(start, start + length, self.rule.entity, self.index)
+            begin = start + (length or 1)
 
-    def _next(self, text: str, begin: int, stop: int) -> "regex.Match[str] | None":
-        if self._limit is None:
-            found = self._pattern.search(text, begin, timeout=self._timeout)
-            return found if found and found.start() < stop else None
-        # A longer match is none: what follows the limit is as if it were not there.
-        for i in range(begin, stop):
-            if found := self._pattern.match(text, i, i + self._limit, timeout=self._timeout):
-                return found
-        return None
+    def _find_within(self, text: str, begin: int, stop: int, limit: int) -> "regex.Match[str] | None":
+        """A longer match than the limit is none: what follows that is as if it were not there."""
+        tries = (self._match(text, i, i + limit) for i in range(begin, stop))
+        return next(filter(None, tries), None)
 
-    def _is_wanted(self, matched: str, text: str, start: int) -> bool:
-        if self._rule.check is not None and not self._rule.check(matched):
-            return False
-        return self._near is None or self._near.search(text, max(0, start - NEAR), start) is not None
+    def _length(self, matched: str, text: str, start: int) -> int:
+        """How much of what was matched at `start` is what the rule is about."""
+        before = max(0, start - NEAR)
+        if self._near and not self._near.search(text, before, start):
+            return 0
+        if self._unless and self._unless.search(text, before, start):
+            return 0
+        if self.rule.check is not None and not self.rule.check(matched):
+            return 0
+        return len(matched) if self.rule.length is None else self.rule.length(matched)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hooks.builtin.folding import Folding
 from hooks.builtin.phrases import PhraseDetector, Phrases
 from hooks.builtin.spans import Match
-from hooks.check import check
 from hooks.loader import HookLoadError, HookSpec, load_hook
 from tests.helpers import finish_of, ids_of, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, run, said
@@ -223,10 +222,3 @@ def test_without_its_library_it_says_what_to_install() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert "pip install 'weir[guards]'" in ended.stderr.splitlines()[-1]
-
-
-async def test_it_passes_the_hook_check() -> None:
-    arguments = {"phrases": ["project bluebird", "hunter2", "tea tea", "e-mail", "世界"]}
-    results = await check(HookSpec("phrases", arguments))
-    assert [result for result in results if not result.is_good] == []
-    assert max(result.num_held for result in results) > 5

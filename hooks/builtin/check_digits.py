@@ -1,0 +1,44 @@
+"""The check digits of cards, accounts and national ids. Each is asked of digits alone."""
+
+from collections.abc import Sequence
+
+_VERHOEFF_PRODUCT = (
+    *("0123456789", "1234067895", "2340178956", "3401289567", "4012395678"),
+    *("5987604321", "6598710432", "7659821043", "8765932104", "9876543210"),
+)
+_VERHOEFF_TURN = "1576283094"
+
+
+def luhn(digits: str) -> bool:
+    """ISO/IEC 7812-1, annex B."""
+    doubled = (int(d) * 2 for d in digits[-2::-2])
+    return (sum(map(int, digits[-1::-2])) + sum(d - 9 if d > 9 else d for d in doubled)) % 10 == 0
+
+
+def mod97(text: str) -> bool:
+    """ISO 7064 MOD 97-10, as an IBAN has it (ISO 13616): the first four characters count last."""
+    return int("".join(str(int(char, 36)) for char in text[4:] + text[:4])) % 97 == 1
+
+
+def mod11_10(digits: str) -> bool:
+    """ISO 7064 MOD 11,10."""
+    product = 10
+    for digit in digits[:-1]:
+        product = ((int(digit) + product) % 10 or 10) * 2 % 11
+    return (product + int(digits[-1])) % 10 == 1
+
+
+def verhoeff(digits: str) -> bool:
+    """J. Verhoeff, Error Detecting Decimal Codes (1969)."""
+    check = 0
+    for i, digit in enumerate(reversed(digits)):
+        value = int(digit)
+        for _ in range(i % 8):
+            value = int(_VERHOEFF_TURN[value])
+        check = int(_VERHOEFF_PRODUCT[check][value])
+    return check == 0
+
+
+def weighted(digits: str, weights: Sequence[int]) -> int:
+    """The sum of the digits, each times its weight."""
+    return sum(int(digit) * weight for digit, weight in zip(digits, weights, strict=False))

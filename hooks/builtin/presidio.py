@@ -1,0 +1,67 @@
+"""Names, places and whatever else Presidio's recognisers tell from a whole sentence: `--hook presidio`.
+
+A sentence is held until it is whole, and judged by itself. That takes milliseconds: use `--hook-workers`.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Unpack
+
+from hooks.builtin.spans import Match, Options, SpanGuard
+
+try:
+    from presidio_analyzer import AnalyzerEngineProvider
+except ImportError as error:
+    raise ImportError("the guard needs presidio-analyzer: pip install 'weir[presidio]'") from error
+
+_SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]{0,3}\s|[。！？]|\n")
+
+
+class Presidio(SpanGuard):
+    def __init__(
+        self,
+        *,
+        entities: Iterable[str] = ("PERSON", "LOCATION", "NRP"),
+        language: str = "en",
+        score: float = 0.5,
+        max_sentence: int = 400,
+        configuration: str | Path | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        """`entities`: which to find; by default what `pii` does not. `score`: how sure a recogniser must be.
+        `max_sentence`: characters after which a sentence is taken for whole. `configuration`: Presidio's own
+        file for its analyzer, with models and recognisers (default: Presidio's, for English).
+        """
+        analyzer = AnalyzerEngineProvider(analyzer_engine_conf_file=configuration).create_engine()
+        wanted = list(entities)
+        if unknown := set(wanted) - set(analyzer.get_supported_entities(language)):
+            raise ValueError(f"Presidio has no recogniser for {', '.join(sorted(unknown))} in {language!r}")
+        super().__init__(SentenceDetector(analyzer, wanted, language, score, max_sentence), **options)
+
+
+class SentenceDetector:
+    """Finds what an analyzer finds in each sentence. It goes on from a sentence's first character, always."""
+
+    reach = 0
+
+    def __init__(
+        self, analyzer: Any, entities: list[str], language: str, score: float, max_sentence: int
+    ) -> None:
+        self._analyzer = analyzer
+        self._arguments = {"entities": entities, "language": language, "score_threshold": score}
+        self.longest = max_sentence
+
+    def scan(
+        self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
+    ) -> tuple[list[Match], int]:
+        matches: list[Match] = []
+        while start < len(text):
+            found = _SENTENCE_END.search(text, start, start + self.longest)
+            if found is None and len(text) - start < self.longest and not is_final:
+                break
+            end = found.end() if found else min(len(text), start + self.longest)
+            results = self._analyzer.analyze(text[start:end], **self._arguments)
+            matches += [Match(start + r.start, start + r.end, r.entity_type) for r in results]
+            start = end
+        return matches, start

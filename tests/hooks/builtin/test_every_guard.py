@@ -1,0 +1,44 @@
+"""What is true of every guard that ships."""
+
+from typing import Any
+
+import pytest
+
+from hooks.builtin import SHORT_NAMES
+from hooks.check import check
+from hooks.loader import HookSpec, load_hook
+from tests.hooks.builtin.streams import said
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "patterns": {
+        "patterns": [r"\bproject \w{1,12}", r"\d{4}(?: ?\d{4}){3}", "a{2,9}", r"[\w.]{1,64}@[\w.]{1,64}"]
+    },
+    "phrases": {"phrases": ["project bluebird", "hunter2", "tea tea", "e-mail", "世界"]},
+    "pii": {},
+}
+
+
+@pytest.fixture(autouse=True)
+def mode() -> str:
+    """The check runs them here and in a worker."""
+    return "both"
+
+
+def test_all_have_a_short_name() -> None:
+    assert {*ARGUMENTS, "presidio"} == set(SHORT_NAMES)
+
+
+@pytest.mark.parametrize("action", ["redact", "suppress", "terminate"])
+@pytest.mark.parametrize("name", ARGUMENTS)
+async def test_each_passes_the_hook_check(name: str, action: str) -> None:
+    results = await check(HookSpec(name, {**ARGUMENTS[name], "action": action}))
+    assert [result for result in results if not result.is_good] == []
+    assert max(result.num_held for result in results) > 5
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_each_passes_what_it_does_not_look_for(name: str) -> None:
+    guard = load_hook(HookSpec(name, ARGUMENTS[name])).call
+    text = "A heron stood at the weir, and waited. 你好! Grüße; 3 of 4.\n"
+    assert said(guard, list(text)) == text
+    assert said(guard, list(text), "tool_call") == text

@@ -1,0 +1,171 @@
+"""Personal data: what each entity is, what only looks like it, and the same wherever a stream is cut."""
+
+import random
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.detection import cut_by, measure, samples_of
+from benchmarks.pii_samples import KINDS
+from hooks.builtin.pii import LOCALES, Pii
+from hooks.builtin.spans import Match
+from hooks.loader import HookLoadError, HookSpec, load_hook
+from tests.helpers import finish_of, ids_of, text_of
+from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, run, run_all, said, ways_to_cut
+
+ALL = Pii()
+TEXT = "Ann: ann@example.org, +1 202-555-0142 or 4111 1111 1111 1111."
+
+
+@pytest.mark.parametrize("cuts", [[], [8, 24, 31, 47], range(70)])
+def test_each_action_is_the_same_wherever_the_stream_is_cut(cuts: Any) -> None:
+    pieces = cut(TEXT, cuts)
+    assert said(ALL, pieces) == "Ann: [EMAIL_ADDRESS], [PHONE_NUMBER] or [CREDIT_CARD]."
+    assert (
+        said(Pii(template="<{entity}>"), pieces) == "Ann: <EMAIL_ADDRESS>, <PHONE_NUMBER> or <CREDIT_CARD>."
+    )
+    assert said(Pii(action="suppress"), pieces) == "Ann: ,  or ."
+    out = run(Pii(action="terminate", text="(private)"), pieces)
+    assert (text_of(out), finish_of(out)) == ("Ann: (private)", ("content_filter", "EMAIL_ADDRESS"))
+    assert said(Pii(channels=["reasoning"]), pieces) == TEXT
+    assert said(ALL, pieces, "tool_call") == said(ALL, pieces)
+
+
+def test_entities_and_locales_can_be_chosen() -> None:
+    assert said(Pii(entities=["CREDIT_CARD"]), list(TEXT)) == TEXT.replace(
+        "4111 1111 1111 1111", "[CREDIT_CARD]"
+    )
+    text = "SSN 536-90-4399, DNI 12345678Z, (020) 7946 0018, +44 20 7946 0018"
+    assert said(Pii(locales=["us"]), [text]) == "SSN [US_SSN], DNI 12345678Z, (020) 7946 0018, [PHONE_NUMBER]"
+    assert (
+        said(Pii(locales=["ES", "gb"]), [text])
+        == "SSN 536-90-4399, DNI [ES_NIF], [PHONE_NUMBER], [PHONE_NUMBER]"
+    )
+    assert said(Pii(locales=[]), [text]) == "SSN 536-90-4399, DNI 12345678Z, (020) 7946 0018, [PHONE_NUMBER]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"entities": ["SHOE_SIZE"]}, "entities are some of EMAIL_ADDRESS, IBAN_CODE"),
+        ({"entities": []}, "there is nothing to look for"),
+        ({"entities": ["US_SSN"], "locales": ["de"]}, "not US_SSN"),
+        ({"locales": ["atlantis"]}, f"locales are some of {', '.join(LOCALES)}, not atlantis"),
+    ],
+)
+def test_arguments_that_make_no_sense_keep_the_server_from_starting(arguments: Any, says: str) -> None:
+    with pytest.raises(HookLoadError, match=re.escape(says)):
+        load_hook(HookSpec("pii", arguments))
+
+
+PUBLISHED = {
+    # As their publishers, or those who explain them, print them.
+    "EMAIL_ADDRESS": ["a@b.co", "o'brien+x@mail.example.co.uk", "иван@пример.рф", "x_1%y@xn--bcher.example"],
+    "PHONE_NUMBER": ["+44 (0)20 7946 0018", "0049 30 901820", "(202) 456-1111", "01 42 68 53 00"],
+    "CREDIT_CARD": ["4111111111111111", "5555 5555 5555 4444", "3782 822463 10005", "30569309025904"],
+    "IBAN_CODE": ["GB29 NWBK 6016 1331 9268 19", "NO9386011117947", "MT84MALT011000012345MTLCAST001S"],
+    "IP_ADDRESS": ["192.168.0.1", "8.8.8.8", "2001:db8::ff00:42:8329", "fe80::1", "::ffff:192.0.2.128"],
+    "MAC_ADDRESS": ["00:1B:44:11:3A:B7", "00-1b-44-11-3a-b7", "001b.4411.3ab7"],
+    "AU_TFN": ["TFN 123 456 782"],
+    "BE_NISS": ["85.07.30-033.28", "NISS 85073003328"],
+    "BR_CPF": ["111.444.777-35", "CPF 11144477735"],
+    "CA_SIN": ["130-692-544", "SIN 130 692 544"],
+    "CH_AHV": ["756.9217.0769.85", "7569217076985"],
+    "CN_RIC": ["11010519491231002X"],
+    "DE_TAX_ID": ["86095742719", "65 929 970 489"],
+    "ES_NIE": ["X1234567L", "Y-1234567-X"],
+    "ES_NIF": ["12345678Z", "54362315-K"],
+    "FI_HETU": ["131052-308T", "131052A308T"],
+    "FR_INSEE": ["2 95 10 99 126 111 93", "253072B07300470"],
+    "IN_AADHAAR": ["2341 2341 2346"],
+    "IN_PAN": ["ABCPL1234C"],
+    "IT_FISCAL_CODE": ["RCCMNL83S18D969H", "rssmra85t10a562s"],
+    "NL_BSN": ["1112.22.333", "BSN 111222333"],
+    "PL_PESEL": ["44051401359"],
+    "PT_NIF": ["NIF 501442600"],
+    "SE_PERSONNUMMER": ["811228-9874", "19670919-9530", "personnummer 8112289874"],
+    "SG_NRIC": ["S1234567D", "F1234567N"],
+    "UK_NHS": ["NHS number 943 476 5919"],
+    "UK_NINO": ["AB 12 34 56 C", "AB123456C"],
+    "US_SSN": ["536-90-4399", "Social Security number 536904399"],
+}  # fmt: skip
+
+
+def test_published_examples_are_found() -> None:
+    assert {kind.entity for kind in KINDS} == set(PUBLISHED)
+    for entity, examples in PUBLISHED.items():
+        for example in examples:
+            assert [one[2] for one in cut_by(ALL.detector, f"It is {example}, yes")] == [entity], example
+
+
+LOOKS = """
+    4111 1111 1111 1112;GB29 NWBK 6016 1331 9268 18;000-12-3456;12345678A;GDZZZ 12 34 56 C;123456789;§4.2.3.2
+    version 1.2.3.4;1.2.3.4.5;Chrome/120.0.0.0;logo@2x.png;lodash@4.17.21;@decorator;12:30:45;12345-6789
+    std::vector<int>;x[::2];550e8400-e29b-41d4-a716-446655440000;978-3-16-148410-0;0-306-40615-2;#a1b2c3d4
+    $1,234,567.89;2024-11-21T12:30:45Z;01.02.2024;order 48213345;da39a3ee5e6b4b0d3255bfef95601890afd80709
+    call 123-456-7890;aa:bb:cc:dd:ee:ff:00:11;3.14159265358979;8.6270183987866146;ORD-4111-1111
+"""
+
+
+@pytest.mark.parametrize(
+    "text", [text for line in LOOKS.split("\n") for text in line.strip().split(";") if text]
+)
+def test_what_only_looks_like_it_passes(text: str) -> None:
+    assert cut_by(ALL.detector, f"It is {text}, yes") == []
+
+
+def test_what_stands_behind_a_card_number_is_not_part_of_it() -> None:
+    assert said(ALL, list("4111 1111 1111 1111 123 12/27")) == "[CREDIT_CARD] 123 12/27"
+    assert said(ALL, list("BE68 5390 0754 7034 and")) == "[IBAN_CODE] and"
+    assert said(ALL, list("202-555-0142 2024")) == "[PHONE_NUMBER] 2024"
+
+
+def test_a_word_to_the_left_counts_though_it_was_released() -> None:
+    for text in ("my BSN: 111222333", "BSN " + "x" * 40 + " 111222333"):
+        assert said(ALL, list(text)) == text.replace("111222333", "[NL_BSN]")
+    far = "BSN " + "x" * 80 + " 111222333"
+    assert said(ALL, list(far)) == far == said(ALL, [far])
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.entity)
+def test_each_entity_is_found_and_little_else(kind: Any) -> None:
+    """Less than the figures that the README states, of which `make bench-detection` tells."""
+    score = measure(ALL.detector, [kind], seed=11, count=100)
+    assert score.recall(kind.entity) >= 0.97, score.wrong
+    assert score.precision(kind.entity) >= 0.97, score.wrong
+
+
+SAMPLES = [sample for _, sample in samples_of(KINDS, seed=12, count=20)]
+
+
+def test_made_texts_come_out_the_same_at_every_cut() -> None:
+    rng = random.Random(13)
+    watch = Watch(ALL)
+    for sample in rng.sample(SAMPLES, 200):
+        matches, _ = ALL.detector.scan(sample.text)
+        for out in run_all(watch, ways_to_cut(sample.text, rng, 2)):
+            assert text_of(out) == replaced(sample.text, matches)
+    assert watch.most_held <= ALL.detector.longest
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.integers(0, len(SAMPLES) - 1), min_size=1, max_size=3),
+    PLACES,
+    st.sampled_from(["", " ", "\n"]),
+)
+def test_where_a_stream_is_cut_changes_nothing(which: list[int], places: list[int], between: str) -> None:
+    text = between.join(SAMPLES[i].text for i in which)
+    pieces = cut(text, places)
+    matches: list[Match] = ALL.detector.scan(text)[0]
+    out = run(ALL, pieces)
+    assert text_of(out) == replaced(text, matches)
+    gone = {i for match in matches for i in range(match.start, match.end)}
+    position = 0
+    for i, piece in enumerate(pieces):
+        is_whole = not gone & set(range(position, position + len(piece)))
+        assert (i in ids_of(out)) == is_whole or not piece
+        position += len(piece)
