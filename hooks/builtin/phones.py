@@ -101,12 +101,14 @@ class _Plan:
 
     def __init__(self, region: str) -> None:
         metadata = phonenumbers.PhoneMetadata.metadata_for_region(region)
-        if metadata is None:
+        general = None if metadata is None else metadata.general_desc
+        pattern = None if general is None else general.national_number_pattern
+        if metadata is None or pattern is None:
             raise ValueError(f"there is no country {region!r} with phone numbers")
         self.region = region
         self.country_code = metadata.country_code
         self._prefix = metadata.national_prefix or ""
-        self._numbers = re.compile(metadata.general_desc.national_number_pattern)
+        self._numbers = re.compile(pattern)
 
     def may_have(self, digits: str) -> bool:
         forms = {digits, digits.removeprefix(self._prefix)}
