@@ -16,6 +16,7 @@
 #define TILE 32       /* keys weighed together */
 #define LANES 16      /* floats of a vector: one register where the processor has such, several where not */
 #define STRIP 4       /* vectors of a sum kept in registers */
+#define HEADS 4       /* query heads computed together */
 #define BAND 64       /* rows of a chunk, queries of tokens and heads, that share a tile */
 #define INT8_ROWS 4   /* outputs and tokens computed together: one register for each pair of them */
 #define INT8_TOKENS 4
@@ -66,6 +67,31 @@ static inline float total_of(vec x) {
     float sum = 0;
     for (int i = 0; i < LANES; i++) sum += x[i];
     return sum;
+}
+
+/* The total of each of LANES vectors, in one. */
+static inline vec totals_of(const vec *x) {
+    vec y;
+#ifdef __AVX512F__
+    __m512 pair[8], quad[4], half[2];
+    for (int i = 0; i < 8; i++) {
+        __m512 a = (__m512)x[2 * i], b = (__m512)x[2 * i + 1];
+        pair[i] = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    }
+    for (int i = 0; i < 4; i++) {
+        __m512d a = (__m512d)pair[2 * i], b = (__m512d)pair[2 * i + 1];
+        quad[i] = _mm512_add_ps((__m512)_mm512_unpacklo_pd(a, b), (__m512)_mm512_unpackhi_pd(a, b));
+    }
+    for (int i = 0; i < 2; i++) {
+        __m512 a = quad[2 * i], b = quad[2 * i + 1];
+        half[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    }
+    y = (vec)_mm512_add_ps(_mm512_shuffle_f32x4(half[0], half[1], 0x88),
+                           _mm512_shuffle_f32x4(half[0], half[1], 0xdd));
+#else
+    for (int i = 0; i < LANES; i++) y[i] = total_of(x[i]);
+#endif
+    return y;
 }
 
 typedef struct {
@@ -146,6 +172,21 @@ static inline int64_t place(const Shape *s, const int64_t *table, int64_t positi
     return (block * s->block_size + position % s->block_size) * s->head_dim;
 }
 
+/* The same for `count` consecutive positions; those of a block lie one after the other. */
+static inline void places(int64_t *to, const Shape *s, const int64_t *table, int64_t position, int64_t count,
+                          int64_t kv_head) {
+    int64_t left = 0;
+    for (int64_t t = 0; t < count; t++, left--) {
+        if (!left) left = s->block_size - (position + t) % s->block_size;
+        to[t] = t && left < s->block_size ? to[t - 1] + s->head_dim : place(s, table, position + t, kv_head);
+    }
+}
+
+/* Begin to bring `dim` elements near: they are read soon. */
+static inline void fetch(const scalar *from, int64_t dim) {
+    for (int64_t i = 0; i < dim * (int64_t)sizeof(scalar); i += 64) __builtin_prefetch((const char *)from + i, 0, 2);
+}
+
 static void prepare_token(const Shape *s, const Layer *layer, scalar *qkv, int64_t position, int64_t slot) {
     int64_t dim = s->head_dim, width = s->num_kv_heads * dim, block = slot / s->block_size;
     scalar *key = qkv + s->num_heads * dim, *value = key + width;
@@ -170,18 +211,19 @@ static inline void widen(vec *to, const scalar *from, int64_t dim) {
     }
 }
 
-/* Of one token and one key head: weighs keys tile by tile, rescaling what it has when a greater score comes
-   (Milakov and Gimelshein, 2018). Inlined for each usual `dim`, so that the loops over it have no end to find. */
-static inline __attribute__((always_inline)) void attend_head(const Shape *s, const Layer *layer,
-                                                              const scalar *queries, scalar *out,
-                                                              const int64_t *table, int64_t position,
-                                                              int64_t kv_head, const int64_t dim) {
+/* Of one token, and of query heads that share a key head: weighs keys tile by tile, rescaling what it has when a
+   greater score comes (Milakov and Gimelshein, 2018). Inlined for each usual `dim` and number of heads, so that
+   the loops over them have no end to find, and what they add up stays in registers. */
+static inline __attribute__((always_inline)) void attend_heads(const Shape *s, const Layer *layer,
+                                                               const scalar *queries, scalar *out,
+                                                               const int64_t *table, int64_t position,
+                                                               int64_t kv_head, const int64_t dim,
+                                                               const int64_t heads) {
     const int64_t vecs = (dim + LANES - 1) / LANES;
-    int64_t group = s->num_heads / s->num_kv_heads;
     int64_t first = layer->window && position >= layer->window ? position - layer->window + 1 : 0;
-    vec query[MAX_GROUP * MAX_VECS], sum[MAX_GROUP * MAX_VECS], tile[TILE * MAX_VECS];
-    float max[MAX_GROUP], total[MAX_GROUP], scale = 1.0f / sqrtf((float)dim);
-    for (int64_t g = 0; g < group; g++) {
+    vec query[HEADS * MAX_VECS], sum[HEADS * MAX_VECS], dots[HEADS][TILE];
+    float max[HEADS], total[HEADS], scale = 1.0f / sqrtf((float)dim);
+    for (int64_t g = 0; g < heads; g++) {
         max[g] = -INFINITY;
         total[g] = 0;
         widen(query + g * vecs, queries + g * dim, dim);
@@ -191,20 +233,26 @@ static inline __attribute__((always_inline)) void attend_head(const Shape *s, co
         }
     }
     for (int64_t begin = first; begin <= position; begin += TILE) {
-        int64_t count = position + 1 - begin < TILE ? position + 1 - begin : TILE, offset[TILE];
-        float weight[MAX_GROUP][TILE];
+        int64_t left = position + 1 - begin, count = left < TILE ? left : TILE, offset[2 * TILE];
+        int64_t whole = (count + LANES - 1) / LANES * LANES;
+        float weight[HEADS][TILE];
+        places(offset, s, table, begin, left < 2 * TILE ? left : 2 * TILE, kv_head);
         for (int64_t t = 0; t < count; t++) {
-            offset[t] = place(s, table, begin + t, kv_head);
-            widen(tile + t * vecs, layer->keys + offset[t], dim);
-        }
-        for (int64_t g = 0; g < group; g++) {
-            float top = max[g], part = 0;
-            for (int64_t t = 0; t < count; t++) {
-                vec dot = {0};
-                for (int64_t i = 0; i < vecs; i++) dot += query[g * vecs + i] * tile[t * vecs + i];
-                weight[g][t] = total_of(dot);
-                top = weight[g][t] > top ? weight[g][t] : top;
+            vec key[MAX_VECS];
+            fetch(layer->values + offset[t], dim);
+            if (t + TILE < left) fetch(layer->keys + offset[t + TILE], dim);
+            widen(key, layer->keys + offset[t], dim);
+            for (int64_t g = 0; g < heads; g++) {
+                vec dot = query[g * vecs] * key[0];
+                for (int64_t i = 1; i < vecs; i++) dot += query[g * vecs + i] * key[i];
+                dots[g][t] = dot;
             }
+        }
+        for (int64_t g = 0; g < heads; g++) {
+            float top = max[g], part = 0;
+            for (int64_t t = count; t < whole; t++) dots[g][t] = (vec){0};
+            for (int64_t t = 0; t < whole; t += LANES) *(floats *)(weight[g] + t) = totals_of(dots[g] + t);
+            for (int64_t t = 0; t < count; t++) top = weight[g][t] > top ? weight[g][t] : top;
             float rescale = exp_negative(max[g] - top);
             max[g] = top;
             for (int64_t t = 0; t < count; t++) {
@@ -214,29 +262,48 @@ static inline __attribute__((always_inline)) void attend_head(const Shape *s, co
             total[g] = total[g] * rescale + part;
             for (int64_t i = 0; i < vecs; i++) sum[g * vecs + i] *= rescale;
         }
-        for (int64_t t = 0; t < count; t++) widen(tile + t * vecs, layer->values + offset[t], dim);
-        for (int64_t g = 0; g < group; g++)
-            for (int64_t i = 0; i < vecs; i += STRIP) {
-                int64_t end = vecs - i < STRIP ? vecs - i : STRIP;
-                vec strip[STRIP];
-                for (int64_t k = 0; k < end; k++) strip[k] = sum[g * vecs + i + k];
-                for (int64_t t = 0; t < count; t++)
-                    for (int64_t k = 0; k < end; k++) strip[k] += weight[g][t] * tile[t * vecs + i + k];
-                for (int64_t k = 0; k < end; k++) sum[g * vecs + i + k] = strip[k];
+        for (int64_t i = 0; i < vecs; i += STRIP) {
+            const int64_t end = vecs - i < STRIP ? vecs - i : STRIP, rest = dim - i * LANES;
+            vec strip[HEADS][STRIP];
+            for (int64_t g = 0; g < heads; g++)
+                for (int64_t k = 0; k < end; k++) strip[g][k] = sum[g * vecs + i + k];
+            for (int64_t t = 0; t < count; t++) {
+                vec value[STRIP];
+                widen(value, layer->values + offset[t] + i * LANES, rest < STRIP * LANES ? rest : STRIP * LANES);
+                for (int64_t g = 0; g < heads; g++)
+                    for (int64_t k = 0; k < end; k++) strip[g][k] += weight[g][t] * value[k];
             }
+            for (int64_t g = 0; g < heads; g++)
+                for (int64_t k = 0; k < end; k++) sum[g * vecs + i + k] = strip[g][k];
+        }
     }
-    for (int64_t g = 0; g < group; g++) {
+    for (int64_t g = 0; g < heads; g++) {
         const float *row = (const float *)(sum + g * vecs), share = 1.0f / total[g];
         for (int64_t i = 0; i < dim; i++) out[g * dim + i] = store(row[i] * share);
     }
 }
 
+#define ATTEND_HEADS(dim, heads) attend_heads(s, layer, queries, out, table, position, kv_head, dim, heads)
+#define ATTEND_DIM(dim)                         \
+    switch (heads) {                            \
+    case 1: ATTEND_HEADS(dim, 1); break;        \
+    case 2: ATTEND_HEADS(dim, 2); break;        \
+    case 3: ATTEND_HEADS(dim, 3); break;        \
+    default: ATTEND_HEADS(dim, HEADS); break;   \
+    }
+
 static void attend_token(const Shape *s, const Layer *layer, const scalar *queries, scalar *out,
                          const int64_t *table, int64_t position, int64_t kv_head) {
-    switch (s->head_dim) {
-    case 64: attend_head(s, layer, queries, out, table, position, kv_head, 64); break;
-    case 128: attend_head(s, layer, queries, out, table, position, kv_head, 128); break;
-    default: attend_head(s, layer, queries, out, table, position, kv_head, s->head_dim);
+    int64_t dim = s->head_dim;
+    for (int64_t left = s->num_heads / s->num_kv_heads; left > 0; left -= HEADS) {
+        int64_t heads = left < HEADS ? left : HEADS;
+        switch (dim) {
+        case 64: ATTEND_DIM(64); break;
+        case 128: ATTEND_DIM(128); break;
+        default: ATTEND_HEADS(dim, heads);
+        }
+        queries += heads * dim;
+        out += heads * dim;
     }
 }
 
