@@ -64,7 +64,7 @@ class EngineConfig:
     seed: int | None = None
     """Of the draws of requests without a seed of their own. None: a fresh one at each start."""
     num_threads: int | None = None
-    """Of torch on the CPU. None: as many as there are cores, but for one, which the service takes."""
+    """Of torch on the CPU. None: by what a step has to compute (`engine.threads`)."""
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:

@@ -1,7 +1,6 @@
 """Computes a step's logits with a model, over a cache that it sizes for it."""
 
 import logging
-import os
 from collections.abc import Sequence
 
 import torch
@@ -13,6 +12,7 @@ from engine.config import EngineConfig
 from engine.kv_cache import KVCache, free_memory
 from engine.models import Model, load_model
 from engine.scheduler import ScheduledSequence
+from engine.threads import Threads
 
 logger = logging.getLogger("weir.engine")
 
@@ -47,6 +47,7 @@ class ModelRunner:
         except (MemoryError, torch.OutOfMemoryError) as error:
             raise ValueError(f"there is no room for a kv_cache_memory of {memory} bytes.") from error
         self._batches = BatchBuilder(config.block_size, self.device)
+        self._threads = Threads.of(config.num_threads, text_config)
         self.max_model_len = min(max_model_len, num_blocks * config.block_size)
         """Longest prompt and output together that both model and cache have room for."""
         if self.max_model_len < max_model_len:
@@ -57,7 +58,6 @@ class ModelRunner:
     @classmethod
     def load(cls, config: EngineConfig) -> "ModelRunner":
         """Load `config.model`. Raises `ValueError` if it cannot be served, `OSError` if it is not there."""
-        torch.set_num_threads(config.num_threads or _default_num_threads())
         hf_config = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
         max_model_len = max_model_len_of(hf_config.get_text_config(), config)
         return cls(load_model(config, hf_config, max_model_len), hf_config, config)
@@ -69,24 +69,10 @@ class ModelRunner:
         Gives logits `[rows, vocab]`, float32, twice: a row for each one's `num_samples`, and one for each
         of the `prompt_logprob_positions`, in order.
         """
+        self._threads.use(sum(s.num_tokens for s in scheduled))
         logits = self.model.forward(self._batches.build(scheduled), self.kv_cache).float()
         num_sampled = sum(s.num_samples for s in scheduled)
         return logits[:num_sampled], logits[num_sampled:]
-
-
-def _default_num_threads() -> int:
-    """All cores but one, or what the environment says. Threads that share an operator wait for the slowest,
-    and that would be the one whose core the service takes as well."""
-    if "OMP_NUM_THREADS" in os.environ:
-        return torch.get_num_threads()
-    return max(1, min(torch.get_num_threads(), _num_cores() - 1))
-
-
-def _num_cores() -> int:
-    """That this process may run on."""
-    if hasattr(os, "sched_getaffinity"):  # on Linux
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _eos_token_ids(model: str, hf_config: PreTrainedConfig) -> frozenset[int]:

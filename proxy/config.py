@@ -158,7 +158,10 @@ class ServeSettings(BaseSettings):
         None, description="Of the draws of requests that give none (default: a fresh one)"
     )
     num_threads: int | None = Field(
-        None, ge=1, le=1024, description="CPU threads of one operator (default: a core less than there are)"
+        None,
+        ge=1,
+        le=1024,
+        description="CPU threads of a step (default: all cores; one less for short steps)",
     )
 
     # Other engines
