@@ -91,7 +91,7 @@ def cpu_per_chunk(hook: Callable[..., Any], count: int, items: list[Delta]) -> f
     """Microseconds, with `count` such hooks."""
 
     async def drain() -> None:
-        async for _ in guarded(pipeline(hook, count).open(REQUEST), source(items)):
+        async for _ in guarded(pipeline(hook, count).open(REQUEST), lambda _: source(items)):
             pass
 
     started = time.process_time()

@@ -131,12 +131,15 @@ async def run(num_streams: int, seed: int) -> int:
             hooks.insert(rng.randint(0, 1), LoadedHook("observer", Observer(), False))
         tokens = random_tokens(rng)
 
-        async def source(deltas: list[Delta]) -> AsyncGenerator[Delta, None]:
+        deltas = list(random_deltas(rng, tokens))
+
+        async def source(
+            request: GenerationRequest, deltas: list[Delta] = deltas
+        ) -> AsyncGenerator[Delta, None]:
             for delta in deltas:
                 yield delta
 
-        deltas = list(random_deltas(rng, tokens))
-        out = [d async for d in guarded(Pipeline(hooks).open(request), source(deltas))]
+        out = [d async for d in guarded(Pipeline(hooks).open(request), source)]
         text, ids = expected(tokens, ends=ends)
         given = [token for delta in out for token in delta.tokens]
         assert "".join(delta.text for delta in out) == text

@@ -242,7 +242,8 @@ class EngineStats:
 
 
 class Tokenizer(Protocol):
-    """What the service needs of a tokenizer, for `/tokenize` and `/detokenize`."""
+    """What the service needs of a tokenizer: for `/tokenize` and `/detokenize`, and to show prompts of token
+    ids to hooks."""
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
     def apply_chat_template(self, messages: Sequence[Mapping[str, Any]]) -> list[int]: ...

@@ -15,6 +15,7 @@ from pkgutil import extend_path
 
 __path__ = extend_path(__path__, __name__)
 
+from engine.protocol import GenerationRequest
 from hooks.api import (
     Chunk,
     Hook,
@@ -29,18 +30,25 @@ from hooks.api import (
     suppress,
     terminate,
 )
+from hooks.prompts import PromptText, Refusal, prompt_texts, refuse, with_prompt_texts
 
 __all__ = [
     "Chunk",
+    "GenerationRequest",
     "Hook",
     "PostProcessorHook",
     "PostProcessorHookChunk",
     "PostProcessorHookVerdict",
+    "PromptText",
+    "Refusal",
     "Span",
     "Verdict",
     "emit",
     "hold",
+    "prompt_texts",
     "redact",
+    "refuse",
     "suppress",
     "terminate",
+    "with_prompt_texts",
 ]

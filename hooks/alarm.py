@@ -7,8 +7,9 @@ Only a process's main thread can be interrupted, and only where Python gets to l
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 @contextmanager
@@ -27,6 +28,16 @@ def interrupting(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, handler)
         if earlier:
             signal.setitimer(signal.ITIMER_REAL, max(earlier - (time.monotonic() - started), 0.001))
+
+
+def interrupted(call: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+    """`call`, interrupted so."""
+
+    def within(*arguments: Any) -> Any:
+        with interrupting(seconds):
+            return call(*arguments)
+
+    return within
 
 
 def interrupt(*_: object) -> None:

@@ -4,6 +4,8 @@ A guard that is right when a client streams must be right at every chunk boundar
 run through the hook whole, in one chunk, and then cut: into its tokens, into characters, and in two at every
 place; in one process with the checks, and in a worker. What is delivered must not differ.
 
+A hook that reads prompts is shown one of every shape, and must say the same of it in a worker.
+
 All of it runs in a process beside this one (`hooks.check_process`), which watches it: a hook may do anything.
 """
 
@@ -11,6 +13,7 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from engine.protocol import Channel
 from hooks.async_call import GRACE
@@ -37,6 +40,34 @@ RECORDINGS: Mapping[str, tuple[Channel, str]] = {
     "reasoning": ("reasoning", "The user wants the password hunter2. I must not say hunter2."),
     "tool arguments": ("tool_call", '{"to": "help@millrace.example.com", "body": "line\\n\\"two\\" é"}'),
 }
+
+_CALL = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"name": "Zoë \\u0040"}'}}
+_TOOL = {"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}
+_IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+
+PROMPTS: Mapping[str, Mapping[str, Any]] = {
+    "of one message": {"endpoint": "chat", "messages": ({"role": "user", "content": "Hello?"},)},
+    "of no text": {
+        "endpoint": "responses",
+        "messages": ({"role": "user", "content": ""}, {"role": "assistant", "content": None}),
+    },
+    "of parts": {
+        "endpoint": "chat",
+        "messages": ({"role": "user", "content": [{"type": "text", "text": "What is this?"}, _IMAGE]},),
+    },
+    "with a tool call": {
+        "endpoint": "chat",
+        "messages": (
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Where is Zoë?"},
+            {"role": "assistant", "content": None, "tool_calls": [_CALL]},
+            {"role": "tool", "tool_call_id": "c1", "content": '{"at": "the weir"}'},
+        ),
+        "tools": (_TOOL,),
+    },
+    "of completions": {"endpoint": "completions", "prompts": ("Once", "", "Grüße 🎉 " * 2000)},
+}
+"""What to show a hook that reads prompts: fields of the requests."""
 
 
 class CheckError(RuntimeError):

@@ -7,11 +7,13 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Any
 
-from engine.protocol import Delta
+from engine.protocol import Delta, GenerationRequest
 from hooks import messages
+from hooks.admission import RefusedError
 from hooks.alarm import interrupt
-from hooks.check import RECORDINGS, Report, Result, Task
+from hooks.check import PROMPTS, RECORDINGS, Report, Result, Task
 from hooks.loader import HookLoadError, load_hook
 from hooks.pipeline import Opener, Pipeline
 from hooks.process import inherited
@@ -49,7 +51,8 @@ class _Checker:
         self._tell("it was loaded in a worker")
         await there.start()
         try:
-            return [await self._check_one(name, probe, here, there) for name in RECORDINGS]
+            results = [await self._check_one(name, probe, here, there) for name in RECORDINGS]
+            return [*results, await self._check_prompts(here, there)] if here.prompt_readers else results
         finally:
             await there.aclose()
 
@@ -60,6 +63,9 @@ class _Checker:
         whole = await self._run(here, name, "whole", cut(stream, ()))
         if isinstance(whole.failure, HookError):
             result.failure = "fails on the whole text"
+            return result
+        if whole.refused is not None:
+            result.failure = f"refuses the prompt, {stream.request.messages[0]['content']!r}"
             return result
         probe.reset()
         await self._run(here, name, "cut into tokens", cut(stream, token_places(stream)))
@@ -82,10 +88,46 @@ class _Checker:
     async def _run(self, opener: Opener, name: str, how: str, stream: Recording) -> Released:
         self._tell(f"it saw the recording {name!r}, {how}")
         request = replace(stream.request, stream=True)
-        released = await collect(opener, request, self._beating(stream))
-        if released.failure is not None and isinstance(released.failure.__cause__, TimeoutError):
-            raise LateError(self._doing) from released.failure
+        released = await collect(opener, request, lambda _: self._beating(stream))
+        self._check_late(released.failure)
         return released
+
+    async def _check_prompts(self, here: Pipeline, there: Opener) -> Result:
+        result = Result("prompts")
+        (tally,) = here.tallies.values()
+        before = tally.seconds
+        for label, fields in PROMPTS.items():
+            request = GenerationRequest(request_id="weir-test", model="weir-test", **fields)
+            try:
+                said = await self._shown(here, label, request)
+                in_worker = await self._shown(there, f"{label}, in a worker", request)
+            except HookError:
+                result.failure = f"fails on a prompt {label}"
+                return result
+            result.num_runs += 2
+            if in_worker != said:
+                result.failure = f"says something else of a prompt {label} in a worker"
+        result.microseconds = (tally.seconds - before) / len(PROMPTS) * 1e6
+        return result
+
+    async def _shown(self, opener: Opener, label: str, request: GenerationRequest) -> Any:
+        """What came of it: the request as it goes on, and an answer in its place; or the reason why not."""
+        self._tell(f"it saw a prompt {label}")
+        guard = opener.open(request)
+        try:
+            answer = await guard.admit(request)
+        except RefusedError as error:
+            return error.reason
+        except HookError as error:
+            self._check_late(error)
+            raise
+        finally:
+            await guard.close()
+        return guard.request, answer
+
+    def _check_late(self, failure: BaseException | None) -> None:
+        if failure is not None and isinstance(failure.__cause__, TimeoutError):
+            raise LateError(self._doing) from failure
 
     async def _beating(self, stream: Recording) -> AsyncGenerator[Delta, None]:
         async with aclosing(source_of(stream)) as deltas:

@@ -1,9 +1,11 @@
 """A pipeline opened for one request: its outputs, their streams, and the order that their tokens leave in."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 from engine.protocol import Delta, EngineError, FinishReason, GenerationRequest, Usage
+from hooks.admission import RefusedError, admit
 from hooks.api import Terminate
 from hooks.loader import LoadedHook
 from hooks.release import Fragment, Ledger, are_aligned, fragments_of, pieces_of, spoil
@@ -39,7 +41,8 @@ class Guard:
         options: PipelineOptions,
     ) -> None:
         """`tallies`: where the pipeline counts what its hooks do."""
-        self._request = request
+        self.request = request
+        """As it was opened for; once hooks have admitted it, as they let it go on."""
         self._hooks = hooks
         self._options = options
         self._tallies = tallies
@@ -51,8 +54,40 @@ class Guard:
         self._terminated = False
 
     @property
+    def reads_prompts(self) -> bool:
+        return any(hook.on_request is not None for hook in self._hooks)
+
+    @property
+    def decides_prompts(self) -> bool:
+        return any(hook.on_request is not None and not hook.is_shadow for hook in self._hooks)
+
+    @property
     def cut_short(self) -> bool:
         return self._terminated and all(output.finished for output in self._outputs)
+
+    async def admit(self, shown: GenerationRequest) -> list[Delta] | None:
+        admission = await admit(shown, self._hooks, self._tallies, self._options.hook_timeout)
+        self.request, refusal = admission.request, admission.refusal
+        if refusal is None:
+            return None
+        if refusal.text is None:
+            raise RefusedError(refusal.reason, self.request)
+        return await self._decline(refusal.reason, refusal.text, admission.later)
+
+    async def _decline(self, reason: str, text: str, later: Sequence[LoadedHook]) -> list[Delta]:
+        """Answer with a refusal's text, as though every output had been terminated with it at once."""
+        self._terminated = True
+        self._usage = Usage(0, 0)
+        released: list[Delta] = []
+        for output in self._outputs:
+            first = Delta(index=output.index)
+            stream = Stream(self.request, first, list(later), self._tallies, self._options)
+            output.streams[first.channel] = stream
+            out, _ = await stream.feed([Fragment(text)], is_final=True)
+            output.finished = True
+            released += [stream.delta(*piece, self._usage) for piece in pieces_of(out, output.ledger)]
+            released.append(self._finish_delta(output, self._options.finish_reason, reason))
+        return released
 
     async def feed(self, delta: Delta) -> list[Delta]:
         output = self._outputs[delta.index]
@@ -68,7 +103,7 @@ class Guard:
             if self._outputs[delta.index].finished:  # by a hook, on a last chunk
                 return self._counted(released)
             stream = output.streams[key] = Stream(
-                self._request, delta, self._hooks, self._tallies, self._options
+                self.request, delta, self._hooks, self._tallies, self._options
             )
         asked: Asked | None = None
         # Nothing is undecided: if no hook touches or holds anything, the delta may go as it is.

@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from pkgutil import extend_path
 from types import ModuleType
@@ -55,8 +55,31 @@ class LoadedHook:
     call: Callable[..., Any]
     is_async: bool
     is_shadow: bool = False
+    on_request: Callable[..., Any] | None = None
+    """What it is shown prompts with; None: it is shown none."""
+    is_request_async: bool = False
     late: set[asyncio.Task[None]] = field(default_factory=set, compare=False, repr=False)
     """What goes on of its calls though their deadlines have passed."""
+
+    @classmethod
+    def of(cls, name: str, instance: Any, *, is_shadow: bool = False) -> "LoadedHook":
+        """Of a hook's instance, or of a function."""
+        on_request = getattr(instance, "on_request", None)
+        return cls(
+            name,
+            instance,
+            inspect.iscoroutinefunction(instance if inspect.isroutine(instance) else type(instance).__call__),
+            is_shadow,
+            on_request,
+            inspect.iscoroutinefunction(on_request),
+        )
+
+    def wrapped(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> "LoadedHook":
+        """The same, with what is plain of it called through what `wrap` makes of it."""
+        hook = self if self.is_async else replace(self, call=wrap(self.call))
+        if hook.on_request is None or hook.is_request_async:
+            return hook
+        return replace(hook, on_request=wrap(hook.on_request))
 
     def keep(self, rest: asyncio.Task[None]) -> None:
         """Hold on to a late call until it ends."""
@@ -81,8 +104,10 @@ def _load(spec: HookSpec) -> LoadedHook:
         raise HookLoadError(f"hook {spec.path!r} could not be built: {_describe(error)}") from error
     if not callable(instance):
         raise HookLoadError(f"hook {spec.path!r} has no __call__(self, chunk)")
-    is_async = inspect.iscoroutinefunction(type(instance).__call__)
-    return LoadedHook(spec.label, instance, is_async, spec.mode == "shadow")
+    hook = LoadedHook.of(spec.label, instance, is_shadow=spec.mode == "shadow")
+    if hook.on_request is not None and not callable(hook.on_request):
+        raise HookLoadError(f"hook {spec.path!r}: its on_request cannot be called")
+    return hook
 
 
 def _find_class(path: str) -> type:

@@ -40,12 +40,21 @@ class Ready:
     """Every hook was built and passed its self-test, or `error` says why not."""
 
     error: str | None = None
+    prompt_readers: frozenset[str] = frozenset()
+    """The hooks that want to be shown prompts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
     key: int
     request: GenerationRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    key: int
+    shown: GenerationRequest
+    """The request, its prompts as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +70,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """To a `Feed` or a `Close`: what is released, or the hook that failed."""
+    """To an `Admit`, a `Feed` or a `Close`: what is released, or the hook that failed."""
 
     key: int
     released: list[Delta] = field(default_factory=list)
@@ -69,6 +78,10 @@ class Reply:
     failed: str | None = None
     engine_error: tuple[str, int] | None = None
     """Message and status of an `EngineError` that the guard raised."""
+    admitted: GenerationRequest | None = None
+    """To an `Admit`: the request as it goes on. None: it does not, and what is released is the answer."""
+    refused: str | None = None
+    """To an `Admit`: the reason of a refusal without an answer."""
     is_closed: bool = False
     """To a `Close`: every stream has had its last call."""
 

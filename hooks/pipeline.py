@@ -1,24 +1,25 @@
 """The configured hooks: `Pipeline`, and what a service asks of it.
 
-    request ─► Pipeline.open ─► guarded(guard, engine's deltas) ─► deltas that a client may have
+    request ─► Pipeline.open ─► guarded(guard, engine.generate) ─► deltas that a client may have
 
-A guard keeps a stream for every channel of every output, and in each stream a stage for every hook, which
-sees what the one before it released (contract 1.3). It knows values only: neither HTTP nor which engine runs.
+A guard shows the request to the hooks that want to see it. Of the answer it keeps a stream for every channel
+of every output, and in each stream a stage for every hook, which sees what the one before it released
+(contract 1.3). It knows values only: neither HTTP nor which engine runs.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Container, Iterable, Mapping
-from contextlib import aclosing
-from dataclasses import replace
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, Callable, Container, Iterable, Mapping
+from contextlib import aclosing, suppress
+from typing import Protocol
 
-from engine.protocol import Delta, GenerationRequest, RequestError, Token
-from hooks.alarm import interrupting
-from hooks.api import Chunk
+from engine.protocol import Delta, GenerationRequest, RequestError, Token, Tokenizer
+from hooks.admission import RefusedError
+from hooks.alarm import interrupted
 from hooks.async_call import GRACE
 from hooks.guard import Guard
 from hooks.loader import HookSpec, LoadedHook, load_hook
+from hooks.prompt_ids import in_ids, in_text
 from hooks.stage import HookError, PipelineOptions
 from hooks.tally import Tallies, Tally
 
@@ -27,6 +28,26 @@ logger = logging.getLogger("weir.hooks")
 
 class Guarding(Protocol):
     """A guard, wherever it runs."""
+
+    @property
+    def request(self) -> GenerationRequest:
+        """As it was opened for; after `admit`, as the hooks let it go on."""
+        ...
+
+    @property
+    def reads_prompts(self) -> bool:
+        """Whether there is a hook to show the request to."""
+        ...
+
+    @property
+    def decides_prompts(self) -> bool:
+        """Whether there is one whose word on it has an effect."""
+        ...
+
+    async def admit(self, shown: GenerationRequest) -> list[Delta] | None:
+        """Show the hooks the request, its prompts as text. Returns the answer, if a hook gave one in place of
+        the engine's. Raises `RefusedError` and `HookError`."""
+        ...
 
     async def feed(self, delta: Delta) -> list[Delta]:
         """Take one delta through the hooks; returns what is released now. Raises `HookError`."""
@@ -68,6 +89,14 @@ class PassThrough:
     """The guard of a request without hooks."""
 
     cut_short = False
+    reads_prompts = False
+    decides_prompts = False
+
+    def __init__(self, request: GenerationRequest) -> None:
+        self.request = request
+
+    async def admit(self, shown: GenerationRequest) -> None:
+        pass
 
     async def feed(self, delta: Delta) -> list[Delta]:
         return [delta]
@@ -83,14 +112,24 @@ def check_named(request: GenerationRequest, allowed: Container[str]) -> None:
             raise RequestError(f"The hook '{name}' is not one that a request may name.", param="hooks")
 
 
-async def guarded(guard: Guarding, deltas: AsyncGenerator[Delta, None]) -> AsyncGenerator[Delta, None]:
-    """What a client may have of `deltas`, as soon as it may. Closes `deltas` however it ends itself.
+async def guarded(
+    guard: Guarding,
+    generate: Callable[[GenerationRequest], AsyncGenerator[Delta, None]],
+    tokenizer: Tokenizer | None = None,
+) -> AsyncGenerator[Delta, None]:
+    """What a client may have of an answer, as soon as it may. `generate` is asked for it once the hooks have
+    admitted the request, and is closed however this ends itself. `tokenizer`: the engine's.
 
-    Each output's last delta, and only that, has a finish reason. Raises `HookError`, and what `deltas`
-    raises. Every stream's hooks have had their last call when it returns (contract 2.6).
+    Each output's last delta, and only that, has a finish reason. Raises `RefusedError`, `HookError`, and what
+    `generate` raises. Every stream's hooks have had their last call when it returns (contract 2.6).
     """
     try:
-        async with aclosing(deltas):
+        admitted = await _admitted(guard, tokenizer)
+        if not isinstance(admitted, GenerationRequest):
+            for delta in admitted:
+                yield delta
+            return
+        async with aclosing(generate(admitted)) as deltas:
             async for delta in deltas:
                 for released in await guard.feed(delta):
                     yield released
@@ -98,6 +137,30 @@ async def guarded(guard: Guarding, deltas: AsyncGenerator[Delta, None]) -> Async
                     return
     finally:
         await guard.close()
+
+
+async def _admitted(guard: Guarding, tokenizer: Tokenizer | None) -> GenerationRequest | list[Delta]:
+    """What to ask the engine, or the answer in its place."""
+    asked = guard.request
+    if not guard.reads_prompts:
+        return asked
+    try:
+        shown = await in_text(asked, tokenizer)
+    except RequestError:
+        if guard.decides_prompts:
+            raise
+        return asked  # hooks in shadow mode cannot be shown it, and must have no effect
+    answer = await guard.admit(shown)
+    return await in_ids(guard.request, asked, shown, tokenizer) if answer is None else answer
+
+
+_TEST = "weir-self-test"
+_CANARIES = (
+    GenerationRequest(
+        request_id=_TEST, model=_TEST, endpoint="chat", messages=({"role": "user", "content": "Hello?"},)
+    ),
+    GenerationRequest(request_id=_TEST, model=_TEST, endpoint="completions", prompts=("Hello,",)),
+)
 
 
 class Pipeline:
@@ -117,6 +180,12 @@ class Pipeline:
         self.options = options or PipelineOptions()
         self.tallies: Tallies = {hook.name: Tally() for hook in (*self.hooks, *self.allowed.values())}
 
+    @property
+    def prompt_readers(self) -> frozenset[str]:
+        """The hooks that want to be shown prompts."""
+        hooks = (*self.hooks, *self.allowed.values())
+        return frozenset(hook.name for hook in hooks if hook.on_request is not None)
+
     @classmethod
     def load(
         cls,
@@ -132,36 +201,33 @@ class Pipeline:
     def open(self, request: GenerationRequest) -> Guarding:
         check_named(request, self.allowed)
         hooks = [*self.hooks, *(self.allowed[name] for name in request.hooks)]
-        return Guard(request, hooks, self.tallies, self.options) if hooks else PassThrough()
+        return Guard(request, hooks, self.tallies, self.options) if hooks else PassThrough(request)
 
     async def start(self) -> None:
-        """Feed every hook, by itself, a short stream to its end (contract 1.4). Raises `HookError`."""
-        request = GenerationRequest(
-            request_id="weir-self-test",
-            model="weir-self-test",
-            endpoint="chat",
-            messages=({"role": "user", "content": "Hello?"},),
-        )
+        """Put every hook, by itself, to its self-test (contract 1.4). Raises `HookError`."""
         for hook in (*self.hooks, *self.allowed.values()):
             tally = Tally()
-            guard = Guard(request, [self._interrupted(hook)], {hook.name: tally}, self.options)
-            try:
-                for i, word in enumerate(("Hello", ", ", "world.")):
-                    await guard.feed(Delta(text=word, tokens=(Token(i, word, word.encode(), -0.5),)))
-                await guard.feed(Delta(finish_reason="stop"))
-            finally:
-                await guard.close()
+            await self._test(self._interrupted(hook), {hook.name: tally})
             if tally.verdicts["error"]:  # as a shadow hook's failure is only counted
                 raise HookError(hook.name)
 
+    async def _test(self, hook: LoadedHook, tallies: Tallies) -> None:
+        """Show it requests, whatever it says of them, and then a short stream to its end."""
+        chat, *_ = _CANARIES
+        for request in _CANARIES if hook.on_request else ():
+            with suppress(RefusedError):
+                await Guard(request, [hook], tallies, self.options).admit(request)
+        guard = Guard(chat, [hook], tallies, self.options)
+        try:
+            for i, word in enumerate(("Hello", ", ", "world.")):
+                await guard.feed(Delta(text=word, tokens=(Token(i, word, word.encode(), -0.5),)))
+            await guard.feed(Delta(finish_reason="stop"))
+        finally:
+            await guard.close()
+
     def _interrupted(self, hook: LoadedHook) -> LoadedHook:
         """A plain hook that hangs must not keep the process from saying so."""
-
-        def call(chunk: Chunk) -> Any:
-            with interrupting(self.options.hook_timeout):
-                return hook.call(chunk)
-
-        return hook if hook.is_async else replace(hook, call=call)
+        return hook.wrapped(lambda call: interrupted(call, self.options.hook_timeout))
 
     async def aclose(self) -> None:
         """Wait a moment for calls that go on past their deadlines. The hooks live as long as the process."""

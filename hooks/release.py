@@ -189,7 +189,7 @@ def decide(
 
 
 def _emit(verdict: Emit, pending: list[Fragment], length: int, keep_tokens: bool) -> Outcome:
-    text = _plain(verdict.text)
+    text = checked_text(verdict.text)
     if len(text) == length and text == "".join([fragment.text for fragment in pending]):
         if verdict.alternatives:
             return Outcome("emit", pending)
@@ -240,8 +240,8 @@ def _terminate(verdict: Terminate, pending: list[Fragment], length: int) -> Outc
         raise BadVerdictError("terminate(after=) is out of range")
     if verdict.scope not in ("request", "output"):
         raise BadVerdictError("terminate(scope=) is 'request' or 'output'")
-    text = None if verdict.text is None else _plain(verdict.text)
-    plain = Terminate(_plain(verdict.reason), verdict.after, text, verdict.scope)
+    text = None if verdict.text is None else checked_text(verdict.text)
+    plain = Terminate(checked_text(verdict.reason), verdict.after, text, verdict.scope)
     released, withheld = cut(pending, after)
     spoil(withheld)
     if text:
@@ -277,7 +277,7 @@ def _check_held(n: int, length: int) -> None:
         raise BadVerdictError("held characters out of range")
 
 
-def _plain(text: object) -> str:
+def checked_text(text: object) -> str:
     """A text of a hook's own, as exactly a `str`: what is made of one, an enumeration's member say, is the
     hook's, and another process does not know it. Half a surrogate pair is no character and cannot be sent."""
     if not isinstance(text, str):
@@ -296,7 +296,7 @@ def _checked_spans(spans: tuple[Span, ...], length: int) -> list[Span]:
     for start, end, replacement in sorted(spans, key=lambda span: span[:2]):
         if type(start) is not int or type(end) is not int or not position <= start <= end <= length:
             raise BadVerdictError("redact() spans overlap or are out of range")
-        checked.append((start, end, _plain(replacement)))
+        checked.append((start, end, checked_text(replacement)))
         position = end
     return checked
 

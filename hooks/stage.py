@@ -151,21 +151,10 @@ class Stage:
     def fail(self, error: BaseException) -> None:
         """The hook raised, or gave what is no verdict: it is not called again for this stream."""
         self.closed = True
-        self.tally.count("error")
-        # A hook's author may have put output into the exception's message: by default, only its type and
-        # place are logged.
-        logger.error("hook %s failed: %s", self.hook.name, _where(error))
-        logger.debug("hook %s failed", self.hook.name, exc_info=error)
+        count_failure(self.hook, self.tally, error)
 
     def is_cancelled(self, error: BaseException) -> bool:
-        """Whether the request is being cancelled, rather than the hook raising what it likes."""
-        if not self.hook.is_async:
-            return False
-        task = asyncio.current_task()
-        is_cancelled = task is not None and task.cancelling() > 0
-        return isinstance(error, GeneratorExit) or (
-            isinstance(error, asyncio.CancelledError) and is_cancelled
-        )
+        return self.hook.is_async and is_cancelled(error)
 
     async def _awaited(self, chunk: Chunk) -> Any:
         call = AsyncCall(self.call(chunk))
@@ -353,6 +342,22 @@ class Stream:
             if stage.hook.is_shadow:
                 return fragments, None
             raise HookError(stage.hook.name) from error
+
+
+def count_failure(hook: LoadedHook, tally: Tally, error: BaseException) -> None:
+    """And log it."""
+    tally.count("error")
+    # A hook's author may have put a text into the exception's message: by default, only its type and place
+    # are logged.
+    logger.error("hook %s failed: %s", hook.name, _where(error))
+    logger.debug("hook %s failed", hook.name, exc_info=error)
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Whether the request is being cancelled, rather than an async hook raising what it likes."""
+    task = asyncio.current_task()
+    is_cancelling = task is not None and task.cancelling() > 0
+    return isinstance(error, GeneratorExit) or (isinstance(error, asyncio.CancelledError) and is_cancelling)
 
 
 def _where(error: BaseException) -> str:

@@ -8,14 +8,14 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import Any
 
 from engine.protocol import EngineError
+from hooks.admission import RefusedError
 from hooks.alarm import interrupt
 from hooks.async_call import GRACE
 from hooks.loader import HookLoadError, HookSpec, LoadedHook, load_hook
-from hooks.messages import Channel, Close, Counts, Feed, Open, Ready, Reply, Setup
+from hooks.messages import Admit, Channel, Close, Counts, Feed, Open, Ready, Reply, Setup
 from hooks.pipeline import Guarding, Pipeline
 from hooks.process import inherited
 from hooks.stage import HookError, PipelineOptions
@@ -30,7 +30,8 @@ class Worker:
     def __init__(self, channel: Channel, pipeline: Pipeline) -> None:
         self._channel = channel
         self._pipeline = pipeline
-        self._is_async = any(hook.is_async for hook in (*pipeline.hooks, *pipeline.allowed.values()))
+        hooks = (*pipeline.hooks, *pipeline.allowed.values())
+        self._is_async = any(hook.is_async or hook.is_request_async for hook in hooks)
         self._guards: dict[int, Guarding] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._feeding: dict[int, asyncio.Task[None]] = {}
@@ -54,10 +55,10 @@ class Worker:
             match message:
                 case Open(key, request):
                     self._guards[key] = self._pipeline.open(request)
-                case Feed(key) if self._is_async:
-                    self._feeding[key] = self._spawn(self._feed(message))
-                case Feed():
-                    await self._feed(message)
+                case Admit(key) | Feed(key) if self._is_async:
+                    self._feeding[key] = self._spawn(self._ask(message))
+                case Admit() | Feed():
+                    await self._ask(message)
                 case Close(key) if self._is_async:
                     self._spawn(self._close(key))
                 case Close(key):
@@ -72,19 +73,25 @@ class Worker:
             if self._tasks:
                 self._channel.beat()
 
-    async def _feed(self, message: Feed) -> None:
-        guard = self._guards[message.key]
+    async def _ask(self, message: Admit | Feed) -> None:
+        key, guard = message.key, self._guards[message.key]
         try:
-            released = await guard.feed(message.delta)
+            if isinstance(message, Admit):
+                answer = await guard.admit(message.shown)
+                reply = Reply(key, answer or [], admitted=guard.request if answer is None else None)
+            else:
+                released = await guard.feed(message.delta)
+                reply = Reply(key, released, guard.cut_short)
         except HookError as error:
-            self._channel.say(Reply(message.key, failed=error.hook))
+            reply = Reply(key, failed=error.hook)
+        except RefusedError as error:
+            reply = Reply(key, refused=error.reason)
         except EngineError as error:
-            self._channel.say(Reply(message.key, engine_error=(str(error), error.status)))
+            reply = Reply(key, engine_error=(str(error), error.status))
         except Exception:
             logger.exception("a guard failed")
-            self._channel.say(Reply(message.key, failed="guard"))
-        else:
-            self._channel.say(Reply(message.key, released, guard.cut_short))
+            reply = Reply(key, failed="guard")
+        self._channel.say(reply)
         if self._is_async:
             self._count()
 
@@ -115,17 +122,19 @@ class Worker:
 def with_alarm(hook: LoadedHook, seconds: float, ended: Callable[[], None]) -> LoadedHook:
     """A plain hook, each call interrupted by a `TimeoutError` when it takes longer, and told of when it has
     ended. In the main thread of a process whose alarm interrupts it."""
-    call: Callable[..., Any] = hook.call
 
-    def alarmed(chunk: Any) -> Any:
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        try:
-            return call(chunk)
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            ended()
+    def alarmed(call: Callable[..., Any]) -> Callable[..., Any]:
+        def within(argument: Any) -> Any:
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            try:
+                return call(argument)
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                ended()
 
-    return hook if hook.is_async else replace(hook, call=alarmed)
+        return within
+
+    return hook.wrapped(alarmed)
 
 
 def load_alarmed(spec: HookSpec, options: PipelineOptions, ended: Callable[[], None]) -> LoadedHook:
@@ -161,7 +170,7 @@ async def main() -> None:
     except HookError as error:
         channel.say(Ready(f"hook {error.hook!r} failed its self-test"))
     else:
-        channel.say(Ready())
+        channel.say(Ready(prompt_readers=pipeline.prompt_readers))
         await Worker(channel, pipeline).serve()
         await pipeline.aclose()
     await channel.close()

@@ -11,11 +11,13 @@ import logging
 import sys
 import time
 from collections.abc import Iterable
+from typing import Any
 
 from engine.protocol import Delta, EngineError, GenerationRequest
+from hooks.admission import RefusedError
 from hooks.async_call import GRACE
 from hooks.loader import HookLoadError, HookSpec
-from hooks.messages import Close, Counts, Feed, Open, Ready, Reply, Setup
+from hooks.messages import Admit, Close, Counts, Feed, Open, Ready, Reply, Setup
 from hooks.pipeline import Guarding, PassThrough, check_named
 from hooks.process import Child
 from hooks.stage import HookError, PipelineOptions
@@ -46,6 +48,8 @@ class WorkerPool:
             logging.getLogger().getEffectiveLevel(),
         )
         self.tallies: Tallies = {spec.label: Tally() for spec in (*self.setup.specs, *self.setup.allowed)}
+        self.prompt_readers: frozenset[str] = frozenset()
+        """The hooks that want to be shown prompts. Known once a worker has loaded them."""
         self._num_workers = num_workers
         self._workers: set[WorkerProcess] = set()
         self._is_changed = asyncio.Event()
@@ -71,7 +75,7 @@ class WorkerPool:
         """Raises `RequestError` if the request names a hook that it may not."""
         check_named(request, {spec.label for spec in self.setup.allowed})
         if not self.setup.specs and not request.hooks:
-            return PassThrough()
+            return PassThrough(request)
         return _RemoteGuard(self, request)
 
     async def worker(self) -> "WorkerProcess":
@@ -157,6 +161,7 @@ class WorkerProcess(Child):
                 for ready in [message for message in messages if isinstance(message, Ready)]:
                     if ready.error is not None:
                         raise HookLoadError(ready.error)
+                    self._pool.prompt_readers = ready.prompt_readers
                     return
         except EOFError as error:
             raise HookLoadError("a hook worker died while it loaded the hooks") from error
@@ -194,7 +199,7 @@ class WorkerProcess(Child):
         self.channel.say(Open(key, request))
         return key
 
-    async def ask(self, key: int, message: Feed | Close) -> Reply:
+    async def ask(self, key: int, message: Admit | Feed | Close) -> Reply:
         """Raises `HookError` if the worker dies before it answers."""
         if self.channel.is_closing:
             raise HookError("worker")
@@ -228,27 +233,53 @@ class WorkerProcess(Child):
 
 
 class _RemoteGuard:
-    """A request's guard, in a worker. One delta is under way at a time, so that nothing piles up."""
+    """A request's guard, in a worker. One thing is under way at a time, so that nothing piles up."""
 
     def __init__(self, pool: WorkerPool, request: GenerationRequest) -> None:
         self._pool = pool
-        self._request = request
+        self.request = request
         self._worker: WorkerProcess | None = None
         self._key = 0
         self.cut_short = False
 
+    @property
+    def reads_prompts(self) -> bool:
+        return bool(self._prompt_readers)
+
+    @property
+    def decides_prompts(self) -> bool:
+        return any(spec.mode != "shadow" for spec in self._prompt_readers)
+
+    @property
+    def _prompt_readers(self) -> list[HookSpec]:
+        named = [spec for spec in self._pool.setup.allowed if spec.label in self.request.hooks]
+        return [spec for spec in (*self._pool.setup.specs, *named) if spec.label in self._pool.prompt_readers]
+
+    async def admit(self, shown: GenerationRequest) -> list[Delta] | None:
+        reply = await self._ask(Admit, shown)
+        if reply.refused is not None:
+            raise RefusedError(reply.refused, self.request)
+        if reply.admitted is None:
+            return reply.released
+        self.request = reply.admitted
+        return None
+
     async def feed(self, delta: Delta) -> list[Delta]:
+        reply = await self._ask(Feed, delta)
+        self.cut_short = reply.cut_short
+        return reply.released
+
+    async def _ask(self, message: type[Admit] | type[Feed], about: Any) -> Reply:
         if self._worker is None:
             self._worker = await self._pool.worker()
-            self._key = self._worker.open(self._request)
-        reply = await self._worker.ask(self._key, Feed(self._key, delta))
+            self._key = self._worker.open(self.request)
+        reply = await self._worker.ask(self._key, message(self._key, about))
         if reply.failed is not None:
             raise HookError(reply.failed)
         if reply.engine_error is not None:
-            message, status = reply.engine_error
-            raise EngineError(message, status=status)
-        self.cut_short = reply.cut_short
-        return reply.released
+            text, status = reply.engine_error
+            raise EngineError(text, status=status)
+        return reply
 
     async def close(self) -> None:
         if self._worker is None:

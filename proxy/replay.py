@@ -80,6 +80,8 @@ class Replayed:
     def lines(self, *, is_accepting: bool) -> Iterator[str]:
         """What there is to read."""
         yield f"{self.path}  {_question(self.recording.request)}"
+        if self.released.request not in (None, self.recording.request):
+            yield f"  the model would be asked: {_question(self.released.request)}"
         yield from (f"  {line}" for line in report(self.said, self.released))
         if is_accepting:
             yield f"  accepted: {self.accepted_path}"
@@ -125,9 +127,9 @@ class _Player:
         """Raises `ValueError` for what is no recording, or whose request names a hook that it may not."""
         recording = Recording.load(path)
         unguarded = replace(recording.request, hooks=())
-        said = await collect(Pipeline(), unguarded, self._deltas(recording, speed=0))
+        said = await collect(Pipeline(), unguarded, lambda _: self._deltas(recording, speed=0))
         self._judgements.clear()
-        released = await collect(self._pipeline, recording.request, self._deltas(recording, speed))
+        released = await collect(self._pipeline, recording.request, lambda _: self._deltas(recording, speed))
         return Replayed(path, recording, said, replace(released, judgements=tuple(self._judgements)))
 
     def _deltas(self, recording: Recording, speed: float) -> AsyncGenerator[Delta, None]:

@@ -57,8 +57,8 @@ class Service:
         metrics = self.metrics.request(request.endpoint)
         outcome = "closed"
         try:
-            deltas = self._parsed(request)
-            async with aclosing(guarded(self.pipeline.open(request), deltas)) as released:
+            guard = self.pipeline.open(request)
+            async with aclosing(guarded(guard, self._parsed, self.engine.tokenizer)) as released:
                 async for delta in released:
                     metrics.release(delta)
                     yield delta

@@ -1,7 +1,6 @@
 """Small honest fakes that several tests share."""
 
 import asyncio
-import inspect
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -73,13 +72,9 @@ class Script:
 
 def pipeline_of(*hooks: Any, **options: Any) -> Pipeline:
     return Pipeline(
-        [LoadedHook(f"hook{i}", hook, is_async=_is_async(hook)) for i, hook in enumerate(hooks)],
+        [LoadedHook.of(f"hook{i}", hook) for i, hook in enumerate(hooks)],
         options=PipelineOptions(**options),
     )
-
-
-def _is_async(hook: Any) -> bool:
-    return inspect.iscoroutinefunction(type(hook).__call__)
 
 
 class Source:
@@ -88,10 +83,12 @@ class Source:
     def __init__(self, deltas: Iterable[Delta], error: Exception | None = None) -> None:
         self.deltas = list(deltas)
         self.error = error
+        self.requests: list[GenerationRequest] = []
         self.taken = 0
         self.closed_early = False
 
-    async def __call__(self) -> AsyncGenerator[Delta, None]:
+    async def __call__(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        self.requests.append(request)
         try:
             for delta in self.deltas:
                 self.taken += 1
@@ -113,7 +110,7 @@ async def guard_all(
     """What a client may have of `deltas`."""
     source = deltas if isinstance(deltas, Source) else Source(deltas)
     async with opened(pipeline, request or make_request()) as guard:
-        async with aclosing(guarded(guard, source())) as released:
+        async with aclosing(guarded(guard, source)) as released:
             return [delta async for delta in released]
 
 

@@ -1,6 +1,7 @@
 """What a guard's tests assert."""
 
 from engine.recording import Recording
+from hooks.admission import RefusedError
 from hooks.loader import LoadedHook
 from hooks.stage import HookError
 from hooks.testing import leaks
@@ -25,6 +26,8 @@ def assert_chunk_invariant(hooks: Hooks, source: Source, *, num_random: int = 50
         difference = run(first_difference(load(hooks), stream, cuts))
     except HookError as error:
         raise AssertionError("a hook fails on the whole stream") from error.__cause__
+    except RefusedError as error:
+        raise AssertionError(f"{error}, so this proves nothing") from None
     if difference:
         failure = difference.got.failure
         message = f"not the same wherever the stream is cut\n{difference}"
@@ -49,6 +52,8 @@ async def _first_leak(hooks: list[LoadedHook], stream: Recording, secrets: tuple
     async with opened(hooks) as opener:
         for places in all_cuts(stream):
             released = await play_once(opener, cut(stream, places))
+            if released.refused is not None:
+                return f"the prompt was refused: {released.refused}, so this proves nothing"
             for secret in secrets:
                 if place := leaks.find(secret, released.deltas):
                     return f"{secret!r} is released: in {place}, {cut_at(places)}"

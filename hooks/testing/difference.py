@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from engine.recording import Recording
+from hooks.admission import RefusedError
 from hooks.loader import LoadedHook
 from hooks.pipeline import Opener
 from hooks.stage import HookError
@@ -62,7 +63,7 @@ async def first_difference(
     hooks: list[LoadedHook], stream: Recording, cuts: Iterable[Cut]
 ) -> Difference | None:
     """Run every cut in every mode. The difference that it finds has no place that could be left out. Raises
-    `HookError` if a hook fails on the whole text."""
+    `HookError` if a hook fails on the whole text, and `RefusedError` if one refuses the prompt."""
     cuts = list(cuts)
     whole: Released | None = None
     for streaming, in_worker, where in MODES:
@@ -71,6 +72,8 @@ async def first_difference(
             whole = whole or await mode.play(())
             if isinstance(whole.failure, HookError):
                 raise whole.failure
+            if whole.refused is not None:
+                raise RefusedError(whole.refused, stream.request)
             if difference := await mode.difference(whole, cuts):
                 return difference
     return None

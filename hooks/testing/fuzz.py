@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import hypothesis
 from hypothesis import strategies as st
@@ -18,9 +17,8 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.errors import Flaky
 
 from engine.protocol import Channel
-from hooks.alarm import interrupting
-from hooks.api import Chunk
-from hooks.loader import HookSpec, LoadedHook, load_hook
+from hooks.alarm import interrupted
+from hooks.loader import HookSpec, load_hook
 from hooks.pipeline import Opener
 from hooks.stage import HookError, PipelineOptions
 from hooks.testing import leaks
@@ -86,7 +84,7 @@ class Fuzzer:
         self._options = options or PipelineOptions()
         loaded = load_hook(spec, self._options.hook_load_timeout)
         self._max_hold: int | None = getattr(loaded.call, "max_hold", None)
-        self._probe = Probe(_interrupted(loaded, self._options.hook_timeout))
+        self._probe = Probe(loaded.wrapped(lambda call: interrupted(call, self._options.hook_timeout)))
         self._secrets = secrets
         self._phrases = [*secrets, *_strings(spec.args), *PHRASES]
         self.num_texts = 0
@@ -150,6 +148,8 @@ class Fuzzer:
             whole = await play_once(opener, cut(stream, ()))
         if isinstance(whole.failure, HookError):
             return f"it fails on the whole text: {failure_of(whole)}"
+        if whole.refused is not None:
+            return f"it refuses the prompt, {stream.request.messages[0]['content']!r}: {whole.refused}"
         async with self._opened(in_worker=example.in_worker) as opener:
             got = await play_once(opener, cut(stream, example.places))
         if got.outcome != whole.outcome:
@@ -176,14 +176,6 @@ def examples(phrases: Sequence[str]) -> st.SearchStrategy[Example]:
         return Example(channel, text, tuple(sorted(places)), worker == 9)
 
     return st.builds(example, st.sampled_from(CHANNELS), texts(phrases), some | everywhere, st.integers(0, 9))
-
-
-def _interrupted(hook: LoadedHook, seconds: float) -> LoadedHook:
-    def call(chunk: Chunk) -> Any:
-        with interrupting(seconds):
-            return hook.call(chunk)
-
-    return hook if hook.is_async else replace(hook, call=call)
 
 
 def _strings(value: object) -> Iterator[str]:

@@ -19,9 +19,11 @@ async def behind_worker(pipeline: Pipeline) -> AsyncIterator[WorkerPool]:
     through a real socket."""
     ours, theirs = socket.socketpair()
     specs, allowed = (
-        [HookSpec(hook.name) for hook in hooks] for hooks in (pipeline.hooks, pipeline.allowed.values())
+        [HookSpec(hook.name, mode="shadow" if hook.is_shadow else "enforce") for hook in hooks]
+        for hooks in (pipeline.hooks, pipeline.allowed.values())
     )
     pool = WorkerPool(0, specs, allowed, pipeline.options)
+    pool.prompt_readers = pipeline.prompt_readers
     process = WorkerProcess(pool)
     process.attach(Channel(*await asyncio.open_connection(sock=ours)))
     channel = Channel(*await asyncio.open_connection(sock=theirs))

@@ -1,13 +1,13 @@
 """Run hooks on a stream, and see what a client would have got of it."""
 
-import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.protocol import Channel, Delta, EngineError, GenerationRequest, Token
 from engine.recording import Recording
+from hooks.admission import RefusedError
 from hooks.api import Hook
 from hooks.loader import HookSpec, LoadedHook, load_hook
 from hooks.pipeline import Opener, Pipeline, guarded
@@ -38,6 +38,8 @@ class Outcome:
     finishes: dict[int, Finish]
     failed: str | None = None
     """The hook that failed."""
+    refused: str | None = None
+    """The reason of a refusal without an answer."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,16 @@ class Released:
     deltas: tuple[Delta, ...]
     judgements: tuple[Judgement, ...] = ()
     """What each hook said of each chunk, in order."""
-    failure: HookError | EngineError | None = None
+    failure: HookError | RefusedError | EngineError | None = None
+    request: GenerationRequest | None = None
+    """What the engine was asked; None: nothing."""
+
+    @property
+    def refused(self) -> str | None:
+        """The reason that a hook gave for refusing the prompt, with an answer of its own or without one."""
+        if isinstance(self.failure, RefusedError):
+            return self.failure.reason
+        return str(self.stop_reason) if self.deltas and self.request is None else None
 
     @property
     def content(self) -> str:
@@ -89,7 +100,8 @@ class Released:
             if delta.finish_reason is not None:
                 finishes[delta.index] = delta.finish_reason, delta.stop_reason
         failed = self.failure.hook if isinstance(self.failure, HookError) else None
-        return Outcome(texts, finishes, failed)
+        refused = self.failure.reason if isinstance(self.failure, RefusedError) else None
+        return Outcome(texts, finishes, failed, refused)
 
     def text(self, channel: Channel, output_index: int = 0) -> str:
         """All of a channel's; of several tool calls, one behind another."""
@@ -134,9 +146,7 @@ def _load_one(hook: OneHook) -> LoadedHook:
     if isinstance(hook, HookSpec):
         return load_hook(hook)
     instance = hook() if isinstance(hook, type) else hook
-    call = instance if inspect.isfunction(instance) else type(instance).__call__
-    name = getattr(instance, "__name__", type(instance).__name__)
-    return LoadedHook(name, instance, inspect.iscoroutinefunction(call))
+    return LoadedHook.of(getattr(instance, "__name__", type(instance).__name__), instance)
 
 
 @asynccontextmanager
@@ -154,18 +164,27 @@ async def opened(
 
 async def play_once(opener: Opener, stream: Recording, *, streaming: bool = True) -> Released:
     request = replace(stream.request, stream=streaming, hooks=())
-    return await collect(opener, request, source_of(stream))
+    return await collect(opener, request, lambda _: source_of(stream))
 
 
 async def collect(
-    opener: Opener, request: GenerationRequest, deltas: AsyncGenerator[Delta, None]
+    opener: Opener,
+    request: GenerationRequest,
+    generate: Callable[[GenerationRequest], AsyncGenerator[Delta, None]],
 ) -> Released:
-    """What `opener`'s hooks release of `deltas`, and what ended it."""
+    """What `opener`'s hooks release of what `generate` answers to the request, and what ended it."""
     kept: list[Delta] = []
+    asked: list[GenerationRequest] = []
+
+    def ask(request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        asked.append(request)
+        return generate(request)
+
+    failure: HookError | RefusedError | EngineError | None = None
     try:
-        async with aclosing(guarded(opener.open(request), deltas)) as released:
+        async with aclosing(guarded(opener.open(request), ask)) as released:
             async for delta in released:
                 kept.append(delta)  # noqa: PERF401 (kept if it breaks off)
-    except (HookError, EngineError) as error:
-        return Released(tuple(kept), failure=error)
-    return Released(tuple(kept))
+    except (HookError, RefusedError, EngineError) as error:
+        failure = error
+    return Released(tuple(kept), failure=failure, request=asked[0] if asked else None)

@@ -6,10 +6,11 @@ output, channel or tool call are chunks of their own wherever it is cut.
 """
 
 import re
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from engine.parsers import Parsers, parsed
 from engine.protocol import Channel, Delta, EngineError, GenerationRequest, Token, ToolCall
@@ -19,12 +20,16 @@ from hooks.testing.sync import run
 Source = str | Sequence[str] | Path | Recording
 """A text, its tokens, the file of a recording, or a recording."""
 
+Prompt = str | Sequence[Mapping[str, Any]] | GenerationRequest
+"""A user's words, a chat's messages, or a whole request."""
+
 WORDS = re.compile(r"\s?\w+|\s?[^\w\s]+|\s+")
 
 
 def stream_of(
     source: Source,
     *,
+    prompt: Prompt | None = None,
     channel: Channel = "content",
     tool_name: str = "send_mail",
     reasoning_parser: str | None = None,
@@ -32,13 +37,14 @@ def stream_of(
 ) -> Recording:
     """A stream from what an engine said. Raises `ValueError` for a file that is no recording.
 
-    A text is cut into words, each a token with an id and a logprob. `channel` and `tool_name` are for texts
-    and tokens. The parsers, by the names that `weir serve` knows them by, tell the reasoning and tool calls
-    of a recording from its content.
+    A text is cut into words, each a token with an id and a logprob. `prompt`: what was asked (None: `Hello?`,
+    or what the recording says). `channel` and `tool_name` are for texts and tokens. The parsers, by the names
+    that `weir serve` knows them by, tell the reasoning and tool calls of a recording from its content.
     """
     if isinstance(source, Path):
         source = Recording.load(source)
     if isinstance(source, Recording):
+        source = source if prompt is None else replace(source, request=request_for(prompt))
         parsers = Parsers(reasoning_parser, tool_call_parser)
         is_parsed = source.request.is_chat and parsers != Parsers()
         return run(_parsed(parsers, source)) if is_parsed else source
@@ -48,12 +54,17 @@ def stream_of(
         Delta(text=text, tokens=(Token(i, text, text.encode(), -0.5),), channel=channel, tool_call=call)
         for i, text in enumerate(tokens)
     ]
-    return _recording(request_for(), [*deltas, Delta(channel=channel, tool_call=call, finish_reason="stop")])
+    request = request_for() if prompt is None else request_for(prompt)
+    return _recording(request, [*deltas, Delta(channel=channel, tool_call=call, finish_reason="stop")])
 
 
-def request_for(question: str = "Hello?") -> GenerationRequest:
-    message = {"role": "user", "content": question}
-    return GenerationRequest(request_id="weir-test", model="weir-test", endpoint="chat", messages=(message,))
+def request_for(prompt: Prompt = "Hello?") -> GenerationRequest:
+    if isinstance(prompt, GenerationRequest):
+        return prompt
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    return GenerationRequest(
+        request_id="weir-test", model="weir-test", endpoint="chat", messages=tuple(messages)
+    )
 
 
 def num_places(stream: Recording) -> int:

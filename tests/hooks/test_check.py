@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hooks.check import RECORDINGS, CheckError, check
+from hooks.check import PROMPTS, RECORDINGS, CheckError, check
 from hooks.loader import HookSpec
 from hooks.stage import PipelineOptions
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 HOOKS = """
 import asyncio, os, time
-from hooks import emit, hold, terminate
+from hooks import emit, hold, refuse, terminate
 
 class Leaks:
     '''Lets a word's first part go before it knows the rest.'''
@@ -26,6 +26,16 @@ class Raises:
     def __call__(self, chunk):
         if "4111" in chunk.text:
             raise ValueError
+        return emit(chunk.pending)
+
+class Reads:
+    def __init__(self, fails=False):
+        self.fails = fails
+        self.pid = os.getpid()
+    def on_request(self, request):
+        said = [len(message["content"]) for message in request.messages] if self.fails else 0
+        return refuse("why", None if self.fails else f"{os.getppid()}")
+    def __call__(self, chunk):
         return emit(chunk.pending)
 
 class Leaves:
@@ -97,6 +107,29 @@ async def test_a_hook_that_fails_is_told_of(tmp_path: Path) -> None:
     results = {r.name: r for r in await check(HookSpec(f"{tmp_path}/guards.py:Raises"))}
     assert results["card and key"].failure == "fails on the whole text"
     assert results["prose"].is_good
+
+
+async def test_a_hook_that_reads_prompts_is_shown_some() -> None:
+    *others, prompts = await check(HookSpec(f"{ROOT}/examples/private_prompt.py:PrivatePrompt"))
+    assert [result.name for result in others] == list(RECORDINGS)
+    assert (prompts.name, prompts.num_runs, prompts.is_good) == ("prompts", 2 * len(PROMPTS), True)
+    assert prompts.microseconds > 0
+
+
+@pytest.mark.parametrize(
+    ("args", "failure"),
+    [
+        ({"fails": True}, "fails on a prompt of no text"),
+        ({}, "says something else of a prompt of completions in a worker"),
+    ],
+)
+async def test_a_hook_that_is_wrong_on_a_prompt_is_told_of(
+    tmp_path: Path, args: dict[str, object], failure: str
+) -> None:
+    (tmp_path / "guards.py").write_text(HOOKS)
+    *others, prompts = await check(HookSpec(f"{tmp_path}/guards.py:Reads", args))
+    assert {result.failure for result in others} == {"refuses the prompt, 'Hello?'"}
+    assert (prompts.failure, prompts.is_good) == (failure, False)
 
 
 CARD = "saw the recording 'card and key', whole"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from engine.protocol import Delta, EngineError, ToolCall
+from engine.protocol import Delta, EngineError, GenerationRequest, ToolCall
 from hooks import Chunk, Verdict, emit, hold, terminate
 from hooks.pipeline import guarded
 from hooks.stage import HookError
@@ -109,8 +109,8 @@ async def test_a_client_that_leaves_gives_every_stream_its_last_call() -> None:
     hook = Script(lambda c: hold() if not c.aborted else emit("late"))
     source = Source(make_deltas(["a", "b", "c"], finish=False))
 
-    async def never_ends() -> AsyncGenerator[Delta, None]:
-        async with aclosing(source()) as deltas:
+    async def never_ends(request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        async with aclosing(source(request)) as deltas:
             async for delta in deltas:
                 yield delta
             await asyncio.Event().wait()
@@ -119,7 +119,7 @@ async def test_a_client_that_leaves_gives_every_stream_its_last_call() -> None:
 
     async def client() -> None:
         async with opened(pipeline_of(hook), make_request()) as guard:
-            async with aclosing(guarded(guard, never_ends())) as deltas:
+            async with aclosing(guarded(guard, never_ends)) as deltas:
                 released.extend([delta async for delta in deltas])
 
     task = asyncio.get_running_loop().create_task(client())
@@ -136,7 +136,7 @@ async def test_a_reader_that_stops_early_gives_every_stream_its_last_call() -> N
     hook = Script(passing)
     source = Source(make_deltas(["a", "b", "c"]))
     async with opened(pipeline_of(hook), make_request()) as guard:
-        async with aclosing(guarded(guard, source())) as deltas:
+        async with aclosing(guarded(guard, source)) as deltas:
             async for _ in deltas:
                 break
     assert finals(hook) == [(0, "content", True)]
@@ -226,7 +226,7 @@ async def test_no_state_is_left_of_ten_thousand_requests_of_every_ending() -> No
         error = EngineError("gone") if ending == "engine" else None
         source = Source(make_deltas("abc", finish=ending != "engine"), error)
         with contextlib.suppress(HookError, EngineError):
-            async with opened(pipeline, request) as guard, aclosing(guarded(guard, source())) as released:
+            async with opened(pipeline, request) as guard, aclosing(guarded(guard, source)) as released:
                 async for _ in released:
                     if ending == "leave":
                         break

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine.protocol import Delta, RequestError
+from hooks.admission import RefusedError
 from hooks.loader import HookLoadError, HookSpec
 from hooks.pipeline import PassThrough, guarded
 from hooks.stage import HookError, PipelineOptions
@@ -20,7 +21,7 @@ from tests.helpers import Source, finish_of, ids_of, make_deltas, make_request, 
 
 HOOKS = """
 import asyncio, enum, os, time
-from hooks import emit, suppress, terminate
+from hooks import emit, refuse, suppress, terminate, with_prompt_texts
 
 class Upper:
     def __init__(self, mark=""):
@@ -93,6 +94,30 @@ class Forks:
             os._exit(0)
         return emit(chunk.pending)
 
+class Reads:
+    '''Does what the prompt says; its answers tell which instance read it.'''
+    def __init__(self):
+        self.mine = {}
+    def on_request(self, request):
+        text = request.messages[0]["content"] if request.messages else request.prompts[0]
+        self.mine[request.request_id] = text
+        if "die" in text:
+            os._exit(3)
+        if "hang" in text:
+            time.sleep(60)
+        if "refuse" in text:
+            return refuse("why", "no" if "politely" in text else None)
+        return with_prompt_texts(request, lambda text: text.text.upper())
+    def __call__(self, chunk):
+        text = f"{self.mine[chunk.request_id]} {os.getpid()} " if chunk.text_diff else ""
+        return emit(text if chunk.request_id != "weir-self-test" else chunk.pending)
+
+class ReadsAsync(Reads):
+    async def on_request(self, request):
+        if "hang" in str(request.messages):
+            await asyncio.sleep(60)
+        return super().on_request(request)
+
 class Broken:
     def __init__(self):
         raise RuntimeError("no model here")
@@ -133,7 +158,7 @@ async def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 
 async def run(pool: WorkerPool, *words: str, **fields: object) -> list[Delta]:
-    async with aclosing(guarded(pool.open(make_request(**fields)), Source(make_deltas(words))())) as released:
+    async with aclosing(guarded(pool.open(make_request(**fields)), Source(make_deltas(words)))) as released:
         return [delta async for delta in released]
 
 
@@ -167,7 +192,7 @@ async def test_a_worker_that_dies_fails_its_requests_and_is_replaced(pool) -> No
     workers = await pool("Does")
     source = Source(make_deltas(["a", "die", "b"]))
     with pytest.raises(HookError):
-        async with aclosing(guarded(workers.open(make_request()), source())) as released:
+        async with aclosing(guarded(workers.open(make_request()), source)) as released:
             assert [delta.text async for delta in released] == ["a"]
     assert source.closed_early
     assert await alive(workers)
@@ -311,7 +336,7 @@ async def test_a_worker_busy_with_many_last_calls_is_not_stuck(
     (process,) = workers._workers
     deltas = [Delta(text="a", index=i) for i in range(8)]
     source = Source([*deltas, Delta(text="end", index=7)])
-    async with aclosing(guarded(workers.open(make_request(n=8)), source())) as released:
+    async with aclosing(guarded(workers.open(make_request(n=8)), source)) as released:
         finishes = [delta.finish_reason async for delta in released if delta.finish_reason]
     assert finishes == ["content_filter"] * 8
     assert workers._workers == {process}
@@ -342,7 +367,7 @@ async def test_a_replacement_whose_hook_cannot_be_built_in_time_is_tried_again(p
 
 async def test_a_client_that_leaves_gives_the_worker_its_last_calls(pool, tmp_path: Path) -> None:
     workers = await pool("Does")
-    async with aclosing(guarded(workers.open(make_request()), Source(make_deltas("abc"))())) as released:
+    async with aclosing(guarded(workers.open(make_request()), Source(make_deltas("abc")))) as released:
         async for _ in released:
             break
     assert (tmp_path / "aborted").read_text() == "r1\n"
@@ -369,3 +394,60 @@ async def test_a_request_may_name_what_the_pool_allows_and_nothing_else(pool) ->
     assert text_of(await run(workers, "a", hooks=("Upper",))) == "A"
     with pytest.raises(RequestError):
         workers.open(make_request(hooks=("Pid",)))
+
+
+def saying(text: str) -> dict[str, object]:
+    return {"messages": ({"role": "user", "content": text},)}
+
+
+@pytest.mark.parametrize("hook", ["Reads", "ReadsAsync"])
+async def test_a_prompt_is_read_by_the_instance_that_sees_the_answer(pool, hook: str) -> None:  # contract 1.5
+    workers = await pool(hook, workers=2)
+    source = Source(make_deltas(["a", "b"]))
+    async with aclosing(guarded(workers.open(make_request(**saying("hi"))), source)) as released:
+        text = text_of([delta async for delta in released])
+    said = text.split()
+    assert (said[::2], len(set(said[1::2]))) == (["hi", "hi"], 1)
+    assert source.requests == [make_request(**saying("HI"))]
+    assert verdicts_of(workers)[hook] == {"rewrite_prompt": 1, "rewrite": 2, "emit": 1}
+
+
+async def test_a_worker_refuses_prompts_as_the_service_would(pool) -> None:
+    workers = await pool("Reads")
+    with pytest.raises(RefusedError, match="The prompt was refused: why"):
+        await run(workers, "a", **saying("refuse"))
+    released = await run(workers, "a", **saying("refuse politely"))
+    assert (text_of(released), finish_of(released)) == ("no", ("content_filter", "why"))
+    assert verdicts_of(workers)["Reads"] == {"refuse": 2}
+
+
+@pytest.mark.parametrize("hook", ["Reads", "ReadsAsync"])
+async def test_a_hook_that_hangs_on_a_prompt_fails_its_own_request_alone(pool, hook: str) -> None:
+    workers = await pool(hook, hook_timeout=1.0)
+    (process,) = workers._workers
+    with pytest.raises(HookError) as caught:
+        await run(workers, "a", **saying("hang"))
+    assert caught.value.hook == hook
+    assert "hi" in text_of(await run(workers, "a", **saying("hi")))
+    assert workers._workers == {process}
+
+
+async def test_a_worker_that_dies_of_a_prompt_fails_its_request_and_is_replaced(pool) -> None:
+    workers = await pool("Reads")
+    with pytest.raises(HookError):
+        await run(workers, "a", **saying("die"))
+    async with asyncio.timeout(40):
+        while not workers.is_ready:
+            await asyncio.sleep(0.05)
+    assert "hi" in text_of(await run(workers, "a", **saying("hi")))
+
+
+async def test_a_pool_knows_which_of_its_hooks_read_prompts(pool) -> None:
+    workers = await pool("Upper", allowed="Reads")
+    assert not workers.open(make_request()).reads_prompts
+    assert workers.open(make_request(hooks=("Reads",))).reads_prompts
+    source = Source(make_deltas(["a"]))
+    released = [delta async for delta in guarded(workers.open(make_request(**saying("refuse"))), source)]
+    assert text_of(released) == "A"
+    with pytest.raises(RefusedError):
+        await run(workers, "a", hooks=("Reads",), **saying("refuse"))

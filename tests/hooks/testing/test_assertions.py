@@ -7,13 +7,24 @@ import pytest
 
 from engine.protocol import Delta, Token, ToolCall, TopLogprob
 from engine.recording import Recording, TimedDelta
-from hooks import Chunk, Verdict, emit, terminate
+from hooks import Chunk, GenerationRequest, Refusal, Verdict, emit, hold, refuse, terminate
 from hooks.testing import assert_chunk_invariant, assert_never_released, stream_of
 from hooks.testing.streams import request_for
 
 ROOT = Path(__file__).parents[3]
 RECORDINGS = sorted((ROOT / "tests" / "recordings").glob("*.jsonl"))
 RIGHT = [f"{ROOT}/examples/banned_phrase.py:BannedPhrase", f"{ROOT}/examples/redact_email.py:RedactEmail"]
+
+
+class Refuses:
+    """Says nothing to who asks no question."""
+
+    def on_request(self, request: GenerationRequest) -> GenerationRequest | Refusal:
+        is_question = "?" in str(request.messages)
+        return request if is_question else refuse("no_question", "Ask me something.")
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        return emit(chunk.pending.replace("hunter2", "***")) if chunk.is_final else hold()
 
 
 def passing(chunk: Chunk) -> Verdict:
@@ -174,3 +185,14 @@ def test_a_tools_name_is_looked_at() -> None:
 def test_a_secret_that_is_not_said_proves_nothing() -> None:
     with pytest.raises(AssertionError, match="never says 'hunter3'"):
         assert_never_released(passing, SAID, "hunter3")
+
+
+def test_a_refused_prompt_proves_nothing() -> None:
+    said = "It is hunter2."
+    assert_chunk_invariant(Refuses, said)
+    assert_never_released(Refuses, said, "hunter2")
+    stream = stream_of(said, prompt="Tell me.")
+    with pytest.raises(AssertionError, match="refused: no_question, so this proves nothing"):
+        assert_chunk_invariant(Refuses, stream)
+    with pytest.raises(AssertionError, match="refused: no_question, so this proves nothing"):
+        assert_never_released(Refuses, stream, "hunter2")

@@ -7,7 +7,7 @@ import pytest
 
 from engine.protocol import Delta
 from engine.recording import Failure, Recording, TimedDelta
-from hooks import Chunk, Verdict, emit, hold, redact, suppress, terminate
+from hooks import Chunk, GenerationRequest, Refusal, Verdict, emit, hold, redact, refuse, suppress, terminate
 from hooks.loader import HookLoadError, HookSpec
 from hooks.release import BadVerdictError
 from hooks.testing import Judgement, play, stream_of
@@ -152,3 +152,38 @@ def test_judgements_of_a_pipeline_are_in_the_order_made() -> None:
     told = play([upper, quiet], ["a", "b"]).judgements
     assert [j.hook for j in told] == ["upper", "quiet"] * 3
     assert isinstance(told[0], Judgement)
+
+
+class Curt:
+    """Answers what has a question mark, and refuses what shouts."""
+
+    def on_request(self, request: GenerationRequest) -> GenerationRequest | Refusal:
+        said = str(request.messages[-1]["content"])
+        if "!" in said:
+            return refuse("shouting", None if "!!" in said else "Calm down.")
+        return request
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        return emit(chunk.pending)
+
+
+@pytest.mark.parametrize("in_worker", [False, True])
+def test_a_prompt_can_be_given_and_what_came_of_it_is_told(in_worker: bool) -> None:
+    asked = play(Curt, stream_of("Here.", prompt="Where?"), in_worker=in_worker)
+    assert (asked.content, asked.refused) == ("Here.", None)
+    assert asked.request is not None
+    assert asked.request.messages == ({"role": "user", "content": "Where?"},)
+    refused = play(Curt, stream_of("Here.", prompt="Where!!"), in_worker=in_worker)
+    assert (refused.content, refused.refused, refused.request) == ("", "shouting", None)
+    answered = play(Curt, stream_of("Here.", prompt="Where!"), in_worker=in_worker)
+    assert (answered.content, answered.refused, answered.request) == ("Calm down.", "shouting", None)
+    assert answered.finish_reason == "content_filter"
+
+
+def test_a_prompt_is_words_or_messages_or_a_request() -> None:
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where?"}]
+    request = request_for(messages)
+    for prompt in (messages, request):
+        asked = play(Curt, stream_of("Here.", prompt=prompt)).request
+        assert asked is not None
+        assert asked.messages == tuple(messages)

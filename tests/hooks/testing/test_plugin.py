@@ -65,6 +65,14 @@ def test_the_guides_guard_stands_the_fuzzer(run: Run, tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stdout
 
 
+def test_the_guide_tests_what_becomes_of_a_prompt(run: Run) -> None:
+    (test,) = re.findall(r"```python\n(def test_addresses.*?)```", GUIDE, re.DOTALL)
+    imports = "from hooks import prompt_texts\nfrom private_prompt import PrivatePrompt\n"
+    example = (ROOT / "examples" / "private_prompt.py").read_text()
+    ended = run(test_private=imports + test, private_prompt=example)
+    assert "1 passed" in ended.stdout, ended.stdout
+
+
 def test_the_fixtures_take_texts_tokens_and_recordings(run: Run, tmp_path: Path) -> None:
     test = f'''
 from pathlib import Path

@@ -1,0 +1,204 @@
+"""What a prompt is made of: each text of a request that a model may be shown, and its place.
+
+A chat template may write out anything that a message holds, tools and their arguments included, and an
+upstream may make a prompt of fields that Weir has no name for. A guard that looked at messages' contents
+alone could be gone round by any of these, so nobody has to remember them.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from engine.protocol import GenerationRequest, Prompt
+
+PROMPT_FIELDS = ("messages", "prompts", "tools", "tool_choice", "extra")
+"""The fields of a request that a prompt is made of, which are those that `on_request` may change."""
+
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+_MEDIA = {"image_url", "video_url", "audio_url", "input_audio", "file"}
+"""Fields of a content part that hold an image, sound or a file."""
+_NAMES = {
+    "role",
+    "content",
+    "name",
+    "tool_calls",
+    "tool_call_id",
+    "reasoning_content",
+    "type",
+    "text",
+    *_MEDIA,
+}
+"""What the API calls a message's fields, and a part's. Other names are a caller's words."""
+_GLUES = ("", "\n")
+"""What templates put between the texts of one content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    reason: str
+    text: str | None = None
+
+
+def refuse(reason: str, text: str | None = None) -> Refusal:
+    """What `on_request` returns for a prompt that must not reach the model.
+
+    The client gets an error (HTTP 400, `code: content_filter`) that names the reason; or, with `text`, an
+    answer of that text, with `finish_reason: content_filter` and `stop_reason: reason`. Later hooks see the
+    text. `reason` is for the client: it must hold nothing of the prompt.
+    """
+    return Refusal(reason, text)
+
+
+class PromptText(NamedTuple):
+    """One text that a prompt is made of."""
+
+    text: str
+    place: str
+    """Where it stands, as `messages[2].content` or `tools[0]`."""
+    is_json: bool = False
+    """It is JSON: a tool call's arguments, or what the API has as JSON, written as templates write it. What
+    is put in its place must be JSON as well."""
+
+
+def prompt_texts(request: GenerationRequest) -> list[PromptText]:
+    """Every text that the request's prompt is made of.
+
+    Where a message's content is a list, each of its texts is here, and then all of them as one, once with
+    nothing and once with a line's end between them: templates write them either way. What images, sound and
+    files hold is not here.
+    """
+    seen: list[PromptText] = []
+
+    def see(text: PromptText) -> str:
+        seen.append(text)
+        return text.text
+
+    with_prompt_texts(request, see)
+    return seen
+
+
+def with_prompt_texts(request: GenerationRequest, rewrite: Callable[[PromptText], str]) -> GenerationRequest:
+    """The request with what `rewrite` makes of each of its `prompt_texts`; itself, if that changes nothing.
+
+    Texts of one content that `rewrite` changes when they are read as one become one. Raises `ValueError` for
+    what should be JSON and is not.
+    """
+    walk = _Walk(rewrite)
+    fields: dict[str, Any] = {
+        "messages": _listed(request.messages, "messages", walk.message),
+        "prompts": _listed(request.prompts, "prompts", walk.prompt),
+        "tools": _listed(request.tools, "tools", walk.json),
+        "extra": _mapped(request.extra, "extra", walk.extra),
+    }
+    if isinstance(request.tool_choice, Mapping):
+        fields["tool_choice"] = walk.json(request.tool_choice, "tool_choice")
+    changed = {name: value for name, value in fields.items() if value is not getattr(request, name)}
+    return replace(request, **changed) if changed else request
+
+
+class _Walk:
+    """Takes a request's parts; returns each with its texts rewritten, itself if none was."""
+
+    def __init__(self, rewrite: Callable[[PromptText], str]) -> None:
+        self._rewrite = rewrite
+
+    def text(self, text: str, place: str, *, is_json: bool = False) -> str:
+        new = self._rewrite(PromptText(text, place, is_json))
+        return text if new == text else new
+
+    def json(self, value: Any, place: str) -> Any:
+        written = json.dumps(value, ensure_ascii=False, default=dict)
+        new = self.text(written, place, is_json=True)
+        return value if new is written else json.loads(new)
+
+    def value(self, value: Any, place: str) -> Any:
+        if value is None or isinstance(value, bool):
+            return value
+        return self.text(value, place) if isinstance(value, str) else self.json(value, place)
+
+    def prompt(self, prompt: Prompt, place: str) -> Prompt:
+        return self.text(prompt, place) if isinstance(prompt, str) else prompt
+
+    def extra(self, name: str, value: Any, place: str) -> Any:
+        """A field that Weir has no name for. A number by itself is a setting."""
+        return value if isinstance(value, int | float) else self.value(value, place)
+
+    def message(self, message: Mapping[str, Any], place: str) -> Any:
+        return self._named(message, place, self._message_field)
+
+    def _named(self, fields: Mapping[str, Any], place: str, change: Callable[[str, Any, str], Any]) -> Any:
+        made = _mapped(fields, place, change)
+        names = {name: name if name in _NAMES else self.text(name, place) for name in made}
+        return made if all(new is name for name, new in names.items()) else {names[n]: made[n] for n in made}
+
+    def _message_field(self, name: str, value: Any, place: str) -> Any:
+        if name == "role" and value in _ROLES:
+            return value
+        if name == "content" and isinstance(value, list | tuple):
+            return self._joined(_listed(value, place, self._part), place)
+        if name == "tool_calls" and isinstance(value, list | tuple):
+            return _listed(value, place, self._call)
+        return self.value(value, place)
+
+    def _call(self, call: Any, place: str) -> Any:
+        """A tool call, its arguments by themselves: they are JSON already, and would be escaped twice."""
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
+            return self.json(call, place)
+        arguments = self.text(function["arguments"], f"{place}.function.arguments", is_json=True)
+        bare = {**call, "function": {k: v for k, v in function.items() if k != "arguments"}}
+        rest = self.json(bare, place)
+        if rest is bare and arguments is function["arguments"]:
+            return call
+        return {**rest, "function": {**rest["function"], "arguments": arguments}}
+
+    def _part(self, part: Any, place: str) -> Any:
+        if not isinstance(part, Mapping):
+            return self.value(part, place)
+        return self._named(part, place, self._part_field)
+
+    def _part_field(self, name: str, value: Any, place: str) -> Any:
+        if name == "type" and isinstance(value, str) and value in _NAMES:
+            return value
+        if name in _MEDIA:
+            if isinstance(value, Mapping):
+                return _mapped(value, place, self._medium_field)
+            return self._medium_field(name, value, place)
+        return self.value(value, place)
+
+    def _medium_field(self, name: str, value: Any, place: str) -> Any:
+        """Bytes are no text. An address elsewhere is."""
+        is_data = isinstance(value, str) and (name == "data" or value.startswith("data:"))
+        return value if is_data else self.value(value, place)
+
+    def _joined(self, parts: Sequence[Any], place: str) -> Sequence[Any]:
+        """Texts of one content, read as one; in the first one's place, if that is rewritten."""
+        texts = {i: text for i, part in enumerate(parts) if (text := _text_of(part)) is not None}
+        for glue in _GLUES if len(texts) > 1 else ():
+            whole = glue.join(texts.values())
+            if (new := self.text(whole, place)) is not whole:
+                first, *others = texts
+                made = {**parts[first], "text": new} if isinstance(parts[first], Mapping) else new
+                gone = set(others)
+                return [made if i == first else part for i, part in enumerate(parts) if i not in gone]
+        return parts
+
+
+def _text_of(part: Any) -> str | None:
+    text = part.get("text") if isinstance(part, Mapping) else part
+    return text if isinstance(text, str) else None
+
+
+def _listed(items: Any, place: str, change: Callable[[Any, str], Any]) -> Any:
+    new = [change(item, f"{place}[{i}]") for i, item in enumerate(items)]
+    return items if _is_same(new, items) else type(items)(new)
+
+
+def _mapped(fields: Any, place: str, change: Callable[[str, Any, str], Any]) -> Any:
+    new = {name: change(name, value, f"{place}.{name}") for name, value in fields.items()}
+    return fields if _is_same(new.values(), fields.values()) else new
+
+
+def _is_same(new: Iterable[Any], old: Iterable[Any]) -> bool:
+    return all(a is b for a, b in zip(new, old, strict=True))
