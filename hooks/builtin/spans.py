@@ -4,13 +4,29 @@ What a client gets never depends on where the stream was cut, because a detector
 more text could change what it says of it, and from bounded text around it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol, TypedDict
 
-from hooks import Chunk, Verdict, emit, hold, redact, terminate
+from hooks import (
+    Chunk,
+    GenerationRequest,
+    PromptText,
+    Refusal,
+    Span,
+    Verdict,
+    emit,
+    hold,
+    prompt_texts,
+    redact,
+    refuse,
+    terminate,
+    with_prompt_texts,
+)
 from hooks.builtin.json_text import JsonText
 
 CHANNELS = ("content", "reasoning", "tool_call", "echo")
+_PIECE = 4096
+"""Characters of a prompt to look at at a time, so that no search gets longer with the prompt."""
 
 
 class Match(NamedTuple):
@@ -49,6 +65,7 @@ class Options(TypedDict, total=False):
     template: str
     text: str | None
     channels: Iterable[str]
+    prompt: Literal["redact", "refuse"] | None
 
 
 class SpanGuard:
@@ -57,6 +74,9 @@ class SpanGuard:
     `action`: `redact` puts `template` in a match's place (`{entity}` is what was found); `suppress` takes the
     match out and goes on; `terminate` ends the request before the match, with `text` as closing words.
     Matches that overlap are one. `channels`: where it acts; elsewhere everything passes.
+
+    `prompt`: what to do about matches in what the model is asked: `redact` puts `template` in their place;
+    `refuse` refuses the request, with `text`, if there is one, as the answer. None: nothing.
     """
 
     def __init__(
@@ -67,10 +87,13 @@ class SpanGuard:
         template: str = "[{entity}]",
         text: str | None = None,
         channels: Iterable[str] = CHANNELS,
+        prompt: Literal["redact", "refuse"] | None = None,
     ) -> None:
         """Raises `ValueError` for an argument that makes no sense."""
         if action not in ("redact", "suppress", "terminate"):
             raise ValueError(f"action is redact, suppress or terminate, not {action!r}")
+        if prompt not in ("redact", "refuse", None):
+            raise ValueError(f"prompt is redact or refuse, not {prompt!r}")
         if isinstance(channels, str) or not set(channels) <= set(CHANNELS):
             raise ValueError(f"channels are some of {', '.join(CHANNELS)}")
         try:
@@ -81,6 +104,8 @@ class SpanGuard:
         self.channels = frozenset(channels)
         self._ends = action == "terminate"
         self._template = template if action == "redact" else ""
+        self._prompt = prompt
+        self._prompt_template = template
         self._text = text
 
     def __call__(self, chunk: Chunk) -> Verdict:
@@ -89,28 +114,76 @@ class SpanGuard:
         window: _Window | None = chunk.state.get("window")
         if window is None:
             window = chunk.state["window"] = _Window(chunk.channel)
-        text = window.text + window.read(chunk.text_diff, chunk.is_final)
-        matches, undecided = self.detector.scan(text, window.start, chunk.is_final, window.taken)
+        text, matches, undecided = self._scan(window, chunk.text_diff, chunk.is_final)
         if matches and self._ends:
             first = min(matches, key=_order)
             return terminate(first.entity, after=window.written(first.start), text=self._text)
-        spans = self._replace(matches, text, window)
-        decided = max(undecided, window.covered, spans[-1][1] if spans else 0)
-        held = window.held(text, decided)
-        verdict: Verdict = hold(held) if held else emit(chunk.pending)
+        spans, held = self._decide(window, text, matches, undecided, self._template)
         if spans:
-            at = window.written
-            verdict = redact([(at(start), at(end), new) for start, end, new in spans], hold=held)
-        window.move(text, undecided, decided, matches, self.detector.reach)
-        return verdict
+            return redact(spans, hold=held)
+        return hold(held) if held else emit(chunk.pending)
 
-    def _replace(self, matches: list[Match], text: str, window: "_Window") -> list[tuple[int, int, str]]:
+    @property
+    def on_request(self) -> Callable[[GenerationRequest], GenerationRequest | Refusal] | None:
+        """Of a guard that was told nothing of prompts, none: it is not shown them."""
+        return {"redact": self._redact_prompt, "refuse": self._refuse_prompt}.get(self._prompt or "")
+
+    def _redact_prompt(self, request: GenerationRequest) -> GenerationRequest:
+        return with_prompt_texts(request, self._redacted)
+
+    def _refuse_prompt(self, request: GenerationRequest) -> GenerationRequest | Refusal:
+        for prompt in prompt_texts(request):
+            window = _window_of(prompt)
+            for piece, is_final in _pieces(prompt.text):
+                text, matches, undecided = self._scan(window, piece, is_final)
+                if matches:
+                    return refuse(min(matches, key=_order).entity, self._text)
+                self._decide(window, text, matches, undecided, "")
+        return request
+
+    def _redacted(self, prompt: PromptText) -> str:
+        window = _window_of(prompt)
+        released: list[str] = []
+        pending = ""
+        for piece, is_final in _pieces(prompt.text):
+            pending += piece
+            text, matches, undecided = self._scan(window, piece, is_final)
+            spans, held = self._decide(window, text, matches, undecided, self._prompt_template)
+            end = len(pending) - held
+            done = 0
+            for start, stop, new in spans:
+                released += (pending[done:start], new)
+                done = stop
+            released.append(pending[done:end])
+            pending = pending[end:]
+        return "".join(released)
+
+    def _scan(self, window: "_Window", piece: str, is_final: bool) -> tuple[str, list[Match], int]:
+        """The window's text with a piece more, the matches that begin in what is decided of it, and where
+        that ends."""
+        text = window.text + window.read(piece, is_final)
+        return text, *self.detector.scan(text, window.start, is_final, window.taken)
+
+    def _decide(
+        self, window: "_Window", text: str, matches: list[Match], undecided: int, template: str
+    ) -> tuple[list[Span], int]:
+        """What to replace in what is pending, and how much of it stays undecided. Moves the window on."""
+        spans = self._replace(matches, text, window, template) if matches else []
+        decided = max(undecided, window.covered, spans[-1][1] if spans else 0)
+        held, at = window.held(text, decided), window.written
+        written = [(at(start), at(end), new) for start, end, new in spans]
+        window.move(text, undecided, decided, matches, self.detector.reach)
+        return written, held
+
+    def _replace(
+        self, matches: list[Match], text: str, window: "_Window", template: str
+    ) -> list[tuple[int, int, str]]:
         """What to put where. What overlaps a match that has been replaced belongs to it."""
         spans: list[tuple[int, int, str]] = []
         covered = window.covered
         for start, end, entity, _ in sorted(matches, key=_order):
             if start >= covered:
-                new = self._template.format(entity=entity)
+                new = template.format(entity=entity)
                 spans.append((start, end, window.write(new, text, start)))
             elif end > covered and spans:
                 spans[-1] = (spans[-1][0], end, spans[-1][2])
@@ -123,6 +196,16 @@ class SpanGuard:
 def _order(match: Match) -> tuple[int, int, int]:
     """First the one that begins first, of those the longest, of those the one whose rule stands first."""
     return match.start, -match.end, match.rule
+
+
+def _pieces(text: str) -> Iterator[tuple[str, bool]]:
+    """Each with whether it is the last."""
+    for start in range(0, len(text), _PIECE):
+        yield text[start : start + _PIECE], start + _PIECE >= len(text)
+
+
+def _window_of(prompt: PromptText) -> "_Window":
+    return _Window("tool_call" if prompt.is_json else "content")
 
 
 class _Window:

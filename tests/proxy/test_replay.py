@@ -148,6 +148,18 @@ def test_a_hook_that_fails_is_shown_as_a_client_meets_it(recording: Path, tmp_pa
     assert "error" in ended.stdout
 
 
+def test_what_hooks_make_of_the_prompt_is_shown(recording: Path, tmp_path: Path) -> None:
+    recording.write_text(recording.read_text().replace("your e-mail address", "zoe@millrace.example.com"))
+    rewritten = replay(recording, "--hook", "examples/private_prompt.py:PrivatePrompt")
+    assert "  the model would be asked: 'What is [e-mail]?'\n" in rewritten.stdout
+    assert replay(recording, "--hook", REDACT, "--accept").stdout.count("would be asked") == 0
+    (tmp_path / "weir.yaml").write_text("hooks: [{path: pii, args: {prompt: refuse}}]")
+    refused = replay(recording, "--config", tmp_path / "weir.yaml")
+    assert refused.returncode == 1
+    assert "  failed: The prompt was refused: EMAIL_ADDRESS\n" in refused.stdout
+    assert "  + failed: The prompt was refused: EMAIL_ADDRESS\n" in refused.stdout
+
+
 def test_a_recording_that_was_cut_short_is_told(recording: Path) -> None:
     lines = recording.read_text().splitlines()
     recording.write_text("\n".join(lines[:4]))

@@ -31,7 +31,8 @@ def test_all_have_a_short_name() -> None:
 @pytest.mark.parametrize("action", ["redact", "suppress", "terminate"])
 @pytest.mark.parametrize("name", ARGUMENTS)
 async def test_each_passes_the_hook_check(name: str, action: str) -> None:
-    results = await check(HookSpec(name, {**ARGUMENTS[name], "action": action}))
+    results = await check(HookSpec(name, {**ARGUMENTS[name], "action": action, "prompt": "redact"}))
+    assert results[-1].name == "prompts"
     assert [result for result in results if not result.is_good] == []
     assert max(result.num_held for result in results) > 5
 
