@@ -76,11 +76,14 @@ async def beside_a_long_prompt(engine: LocalEngine, seconds: float, repeats: int
         prefills: list[float] = []
         for _ in range(repeats):
             begin = time.perf_counter()
-            await asyncio.sleep(seconds)
-            alone += gaps(streams, begin, time.perf_counter())
-            begin = time.perf_counter()
+            await asyncio.sleep(seconds / 2)
+            prompted = time.perf_counter()
             prefills.append(await first_token(engine, random_prompt(LONG_PROMPT)))
-            beside += gaps(streams, begin, time.perf_counter())
+            prefilled = time.perf_counter()
+            # Before and after, since the streams' own texts, and with them their steps, grow meanwhile.
+            await asyncio.sleep(seconds / 2)
+            alone += gaps(streams, begin, prompted) + gaps(streams, prefilled, time.perf_counter())
+            beside += gaps(streams, prompted, prefilled)
     finally:
         for task in tasks:
             task.cancel()
