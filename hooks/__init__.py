@@ -30,10 +30,12 @@ from hooks.api import (
     suppress,
     terminate,
 )
+from hooks.decision import Decision
 from hooks.prompts import PromptText, Refusal, prompt_texts, refuse, with_prompt_texts
 
 __all__ = [
     "Chunk",
+    "Decision",
     "GenerationRequest",
     "Hook",
     "PostProcessorHook",

@@ -11,10 +11,11 @@ import orjson
 
 from engine.protocol import GenerationRequest, RequestError
 from hooks.async_call import AsyncCall
+from hooks.decision import Decision, of_prompt
 from hooks.loader import LoadedHook
 from hooks.prompts import PROMPT_FIELDS, Refusal
 from hooks.release import BadVerdictError, checked_text
-from hooks.stage import HookError, count_failure, is_cancelled
+from hooks.stage import HookError, count_failure, is_cancelled, place_of
 from hooks.tally import Tallies, Tally
 
 _FIXED = tuple(field.name for field in fields(GenerationRequest) if field.name not in PROMPT_FIELDS)
@@ -44,15 +45,22 @@ class Admission:
 
 
 async def admit(
-    request: GenerationRequest, hooks: Sequence[LoadedHook], tallies: Tallies, seconds: float
+    request: GenerationRequest,
+    hooks: Sequence[LoadedHook],
+    tallies: Tallies,
+    seconds: float,
+    decisions: list[Decision] | None = None,
 ) -> Admission:
-    """Show the request to each hook that wants to see it, for so many seconds each. Raises `HookError`."""
+    """Show the request to each hook that wants to see it, for so many seconds each. Raises `HookError`.
+
+    `decisions`: where to put what they decide; None: nobody wants to know.
+    """
     for i, hook in enumerate(hooks):
         if hook.on_request is None:
             continue
         # A copy, so that nothing that a hook in shadow mode does has an effect.
         shown = copy.deepcopy(request) if hook.is_shadow else request
-        answer = await _ask(hook, shown, tallies[hook.name], seconds)
+        answer = await _ask(hook, shown, tallies[hook.name], seconds, decisions)
         if hook.is_shadow:
             continue
         if isinstance(answer, Refusal):
@@ -62,7 +70,11 @@ async def admit(
 
 
 async def _ask(
-    hook: LoadedHook, request: GenerationRequest, tally: Tally, seconds: float
+    hook: LoadedHook,
+    request: GenerationRequest,
+    tally: Tally,
+    seconds: float,
+    decisions: list[Decision] | None,
 ) -> GenerationRequest | Refusal:
     started = monotonic()
     try:
@@ -71,6 +83,8 @@ async def _ask(
         if hook.is_request_async and is_cancelled(error):
             raise
         count_failure(hook, tally, error)
+        if decisions is not None:
+            decisions.append(of_prompt(request, hook.name, hook.is_shadow, "error", place_of(error)))
         if hook.is_shadow:
             return request
         raise HookError(hook.name) from error
@@ -78,6 +92,10 @@ async def _ask(
         tally.seconds += monotonic() - started
     is_refused = isinstance(answer, Refusal)
     tally.count("refuse" if is_refused else "admit" if answer is request else "rewrite_prompt")
+    if decisions is not None and isinstance(answer, Refusal):
+        decisions.append(of_prompt(request, hook.name, hook.is_shadow, "refuse", answer.reason))
+    elif decisions is not None and answer is not request:
+        decisions.append(of_prompt(request, hook.name, hook.is_shadow, "rewrite_prompt", None))
     return answer
 
 

@@ -6,8 +6,9 @@ from typing import Any, Literal, Protocol
 
 from engine.protocol import Channel, GenerationRequest, Token
 
-Span = tuple[int, int, str]
-"""`(start, end, replacement)`: characters `start` up to `end` of `Chunk.pending` become `replacement`."""
+Span = tuple[int, int, str] | tuple[int, int, str, str]
+"""`(start, end, replacement)`: characters `start` up to `end` of `Chunk.pending` become `replacement`. A
+reason may follow, which nobody but `on_decision` is told."""
 
 
 class Verdict:
@@ -37,7 +38,7 @@ class Emit(Verdict):
 
 @dataclass(frozen=True, slots=True)
 class Suppress(Verdict):
-    pass
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,12 @@ emit = Emit  # the class itself, where the others are functions: a call less for
 _SUPPRESS = Suppress()
 
 
-def suppress() -> Verdict:
-    """Withhold everything pending, on every channel, for good (contract 3.2)."""
-    return _SUPPRESS
+def suppress(reason: str | None = None) -> Verdict:
+    """Withhold everything pending, on every channel, for good (contract 3.2).
+
+    Nobody but `on_decision` is told the reason.
+    """
+    return _SUPPRESS if reason is None else Suppress(reason)
 
 
 def terminate(
@@ -249,6 +253,10 @@ class Hook(Protocol):
 
     One with a number as its attribute `max_hold` says that it never leaves more characters undecided: `weir
     hooks fuzz` holds it to that.
+
+    One with a method `on_decision` is told every `Decision` of the requests that it runs for, of whichever
+    hook, before anything that comes of it gets out; if it raises, the request fails as in a call. One with a
+    method `close` has it called when nothing is left to serve. Both methods are plain.
     """
 
     def __call__(self, chunk: Chunk, /) -> Verdict | Awaitable[Verdict]: ...

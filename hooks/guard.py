@@ -7,6 +7,7 @@ from dataclasses import replace
 from engine.protocol import Delta, EngineError, FinishReason, GenerationRequest, Usage
 from hooks.admission import RefusedError, admit
 from hooks.api import Terminate
+from hooks.decision import Decision
 from hooks.loader import LoadedHook
 from hooks.release import Fragment, Ledger, are_aligned, fragments_of, pieces_of, spoil
 from hooks.stage import Asked, PipelineOptions, Stream
@@ -39,13 +40,16 @@ class Guard:
         hooks: list[LoadedHook],
         tallies: Tallies,
         options: PipelineOptions,
+        decisions: list[Decision] | None = None,
     ) -> None:
-        """`tallies`: where the pipeline counts what its hooks do."""
+        """`tallies`: where the pipeline counts what its hooks do. `decisions`: where to put what they decide;
+        None: nobody wants to know."""
         self.request = request
         """As it was opened for; once hooks have admitted it, as they let it go on."""
         self._hooks = hooks
         self._options = options
         self._tallies = tallies
+        self._decisions = decisions
         self._outputs = [_Output(i) for i in range(request.num_outputs)]
         self._counts_released = options.usage == "released"
         self._usage: Usage | None = None
@@ -66,7 +70,8 @@ class Guard:
         return self._terminated and all(output.finished for output in self._outputs)
 
     async def admit(self, shown: GenerationRequest) -> list[Delta] | None:
-        admission = await admit(shown, self._hooks, self._tallies, self._options.hook_timeout)
+        seconds = self._options.hook_timeout
+        admission = await admit(shown, self._hooks, self._tallies, seconds, self._decisions)
         self.request, refusal = admission.request, admission.refusal
         if refusal is None:
             return None
@@ -81,7 +86,7 @@ class Guard:
         released: list[Delta] = []
         for output in self._outputs:
             first = Delta(index=output.index)
-            stream = Stream(self.request, first, list(later), self._tallies, self._options)
+            stream = Stream(self.request, first, list(later), self._tallies, self._options, self._decisions)
             output.streams[first.channel] = stream
             out, _ = await stream.feed([Fragment(text)], is_final=True)
             output.finished = True
@@ -103,7 +108,7 @@ class Guard:
             if self._outputs[delta.index].finished:  # by a hook, on a last chunk
                 return self._counted(released)
             stream = output.streams[key] = Stream(
-                self.request, delta, self._hooks, self._tallies, self._options
+                self.request, delta, self._hooks, self._tallies, self._options, self._decisions
             )
         asked: Asked | None = None
         # Nothing is undecided: if no hook touches or holds anything, the delta may go as it is.

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from hooks.alarm import interrupting
 from hooks.builtin import SHORT_NAMES
+from hooks.decision import Decision
 
 logger = logging.getLogger("weir.hooks")
 
@@ -58,13 +59,21 @@ class LoadedHook:
     on_request: Callable[..., Any] | None = None
     """What it is shown prompts with; None: it is shown none."""
     is_request_async: bool = False
+    on_decision: Callable[[Decision], object] | None = None
+    """What it is told of decisions with; None: it is told of none."""
+    on_close: Callable[[], object] | None = None
     late: set[asyncio.Task[None]] = field(default_factory=set, compare=False, repr=False)
     """What goes on of its calls though their deadlines have passed."""
 
     @classmethod
     def of(cls, name: str, instance: Any, *, is_shadow: bool = False) -> "LoadedHook":
-        """Of a hook's instance, or of a function."""
-        on_request = getattr(instance, "on_request", None)
+        """Of a hook's instance, or of a function. Raises `TypeError` for methods that cannot be called so."""
+        names = ("on_request", "on_decision", "close")
+        on_request, on_decision, on_close = methods = [getattr(instance, one, None) for one in names]
+        if any(method is not None and not callable(method) for method in methods):
+            raise TypeError(f"{', '.join(names)} are methods")
+        if any(map(inspect.iscoroutinefunction, (on_decision, on_close))):
+            raise TypeError("on_decision and close are plain methods")
         return cls(
             name,
             instance,
@@ -72,14 +81,29 @@ class LoadedHook:
             is_shadow,
             on_request,
             inspect.iscoroutinefunction(on_request),
+            on_decision,
+            on_close,
         )
 
     def wrapped(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> "LoadedHook":
         """The same, with what is plain of it called through what `wrap` makes of it."""
         hook = self if self.is_async else replace(self, call=wrap(self.call))
+        if hook.on_decision is not None:
+            hook = replace(hook, on_decision=wrap(hook.on_decision))
         if hook.on_request is None or hook.is_request_async:
             return hook
         return replace(hook, on_request=wrap(hook.on_request))
+
+    def close(self, timeout: float) -> None:
+        """Tell it that there is nothing left to serve. It has so many seconds, where `interrupting` can tell,
+        and whatever it raises is logged."""
+        if self.on_close is None:
+            return
+        try:
+            with interrupting(timeout):
+                self.on_close()
+        except Exception as error:  # noqa: BLE001 - the others are to be closed as well
+            logger.error("hook %s could not be closed: %s", self.name, type(error).__name__)
 
     def keep(self, rest: asyncio.Task[None]) -> None:
         """Hold on to a late call until it ends."""
@@ -104,10 +128,10 @@ def _load(spec: HookSpec) -> LoadedHook:
         raise HookLoadError(f"hook {spec.path!r} could not be built: {_describe(error)}") from error
     if not callable(instance):
         raise HookLoadError(f"hook {spec.path!r} has no __call__(self, chunk)")
-    hook = LoadedHook.of(spec.label, instance, is_shadow=spec.mode == "shadow")
-    if hook.on_request is not None and not callable(hook.on_request):
-        raise HookLoadError(f"hook {spec.path!r}: its on_request cannot be called")
-    return hook
+    try:
+        return LoadedHook.of(spec.label, instance, is_shadow=spec.mode == "shadow")
+    except TypeError as error:
+        raise HookLoadError(f"hook {spec.path!r}: {error}") from error
 
 
 def _find_class(path: str) -> type:

@@ -18,6 +18,7 @@ from hooks.admission import RefusedError
 from hooks.alarm import interrupted
 from hooks.async_call import GRACE
 from hooks.guard import Guard
+from hooks.listening import ListeningGuard
 from hooks.loader import HookSpec, LoadedHook, load_hook
 from hooks.prompt_ids import in_ids, in_text
 from hooks.stage import HookError, PipelineOptions
@@ -201,7 +202,10 @@ class Pipeline:
     def open(self, request: GenerationRequest) -> Guarding:
         check_named(request, self.allowed)
         hooks = [*self.hooks, *(self.allowed[name] for name in request.hooks)]
-        return Guard(request, hooks, self.tallies, self.options) if hooks else PassThrough(request)
+        if not hooks:
+            return PassThrough(request)
+        guard = ListeningGuard if any(hook.on_decision for hook in hooks) else Guard
+        return guard(request, hooks, self.tallies, self.options)
 
     async def start(self) -> None:
         """Put every hook, by itself, to its self-test (contract 1.4). Raises `HookError`."""
@@ -230,9 +234,12 @@ class Pipeline:
         return hook.wrapped(lambda call: interrupted(call, self.options.hook_timeout))
 
     async def aclose(self) -> None:
-        """Wait a moment for calls that go on past their deadlines. The hooks live as long as the process."""
-        late = {task: hook.name for hook in (*self.hooks, *self.allowed.values()) for task in hook.late}
+        """Wait a moment for calls that go on past their deadlines, and close the hooks."""
+        hooks = (*self.hooks, *self.allowed.values())
+        late = {task: hook.name for hook in hooks for task in hook.late}
         if late:
-            _, running = await asyncio.wait(late, timeout=GRACE)
+            _, running = await asyncio.wait(late, timeout=GRACE / 2)  # a worker must be gone within one
             for task in running:
                 logger.warning("hook %s does not end", late[task])
+        for hook in hooks:
+            hook.close(self.options.hook_timeout)

@@ -177,6 +177,7 @@ def decide(
     if isinstance(verdict, Emit):
         return _emit(verdict, pending, length, keep_tokens)
     if isinstance(verdict, Suppress):
+        _check_reason(verdict.reason)
         spoil(pending)
         return Outcome("suppress", [])
     if isinstance(verdict, Hold):
@@ -290,13 +291,19 @@ def checked_text(text: object) -> str:
     return plain
 
 
-def _checked_spans(spans: tuple[Span, ...], length: int) -> list[Span]:
-    checked: list[Span] = []
+def _check_reason(reason: object = None) -> None:
+    if reason is not None:
+        checked_text(reason)
+
+
+def _checked_spans(spans: tuple[Span, ...], length: int) -> list[tuple[int, int, str]]:
+    checked: list[tuple[int, int, str]] = []
     position = 0
-    for start, end, replacement in sorted(spans, key=lambda span: span[:2]):
+    for start, end, replacement, *reason in sorted(spans, key=lambda span: span[:2]):
         if type(start) is not int or type(end) is not int or not position <= start <= end <= length:
             raise BadVerdictError("redact() spans overlap or are out of range")
         checked.append((start, end, checked_text(replacement)))
+        _check_reason(*reason)
         position = end
     return checked
 

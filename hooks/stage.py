@@ -11,6 +11,7 @@ from engine.protocol import Delta, FinishReason, GenerationRequest, Token, Usage
 from hooks.alarm import interrupt
 from hooks.api import Chunk, Emit, StreamContext, Terminate, Verdict
 from hooks.async_call import AsyncCall
+from hooks.decision import Decision, Witness
 from hooks.loader import LOAD_TIMEOUT, LoadedHook
 from hooks.release import BadVerdictError, Fragment, Outcome, TokenGroup, decide, text_of, tokens_of
 from hooks.tally import Tallies, Tally
@@ -62,12 +63,20 @@ class Stage:
         "pieces",
         "tally",
         "timeout",
+        "witness",
     )
 
     def __init__(
-        self, hook: LoadedHook, context: StreamContext, tally: Tally, options: PipelineOptions
+        self,
+        hook: LoadedHook,
+        context: StreamContext,
+        tally: Tally,
+        options: PipelineOptions,
+        decisions: list[Decision] | None = None,
     ) -> None:
+        """`decisions`: where to put what the hook decides; None: nobody wants to know."""
         self.hook = hook
+        self.witness = None if decisions is None else Witness(context, hook.name, hook.is_shadow, decisions)
         # What calling it calls, looked up once.
         self.call = type(hook.call).__call__.__get__(hook.call)
         self.context = context
@@ -138,6 +147,8 @@ class Stage:
             return
         self.closed = True
         chunk = self._chunk("", (), is_final=True, aborted=True)
+        if self.witness is not None:
+            self.witness.aborted(chunk.pending)
         try:
             if self.hook.is_async:
                 await self._awaited(chunk)
@@ -146,12 +157,16 @@ class Stage:
         except BaseException as error:
             if self.is_cancelled(error):
                 raise
-            logger.warning("hook %s failed on an aborted stream: %s", self.hook.name, _where(error))
+            logger.warning("hook %s failed on an aborted stream: %s", self.hook.name, place_of(error))
 
-    def fail(self, error: BaseException) -> None:
-        """The hook raised, or gave what is no verdict: it is not called again for this stream."""
+    def fail(self, error: BaseException, text: str) -> None:
+        """The hook raised, or gave what is no verdict, when it was shown `text`: it is not called again for
+        this stream."""
         self.closed = True
         count_failure(self.hook, self.tally, error)
+        if self.witness is not None:
+            pieces, count = self.held or ([], 0)
+            self.witness.failed("".join(pieces[:count]) + text, place_of(error))
 
     def is_cancelled(self, error: BaseException) -> bool:
         return self.hook.is_async and is_cancelled(error)
@@ -186,6 +201,8 @@ class Stage:
         if outcome.held or self._held:
             self._keep(outcome.held, chunk.text_diff)
         self.tally.count(outcome.action)
+        if self.witness is not None:
+            self.witness.decided(chunk, verdict, outcome.action, self._num_held)
         return outcome
 
     def _keep(self, held: list[Fragment], text_diff: str) -> None:
@@ -216,6 +233,7 @@ class Stream:
         hooks: list[LoadedHook],
         tallies: Tallies,
         options: PipelineOptions,
+        decisions: list[Decision] | None = None,
     ) -> None:
         """The stream that `delta` is the first of."""
         self.index = delta.index
@@ -228,6 +246,7 @@ class Stream:
                 StreamContext(request, delta.index, delta.channel, name),
                 tallies[hook.name],
                 options,
+                decisions,
             )
             for hook in hooks
         ]
@@ -287,7 +306,7 @@ class Stream:
                 if took > stage.timeout:
                     raise TimeoutError("its deadline passed")
             except BaseException as error:
-                stage.fail(error)
+                stage.fail(error, text)
                 if stage.hook.is_shadow:
                     started = monotonic()
                     continue
@@ -338,7 +357,7 @@ class Stream:
         except BaseException as error:
             if stage.is_cancelled(error):
                 raise
-            stage.fail(error)
+            stage.fail(error, text_of(fragments))
             if stage.hook.is_shadow:
                 return fragments, None
             raise HookError(stage.hook.name) from error
@@ -349,7 +368,7 @@ def count_failure(hook: LoadedHook, tally: Tally, error: BaseException) -> None:
     tally.count("error")
     # A hook's author may have put a text into the exception's message: by default, only its type and place
     # are logged.
-    logger.error("hook %s failed: %s", hook.name, _where(error))
+    logger.error("hook %s failed: %s", hook.name, place_of(error))
     logger.debug("hook %s failed", hook.name, exc_info=error)
 
 
@@ -360,7 +379,7 @@ def is_cancelled(error: BaseException) -> bool:
     return isinstance(error, GeneratorExit) or (isinstance(error, asyncio.CancelledError) and is_cancelling)
 
 
-def _where(error: BaseException) -> str:
+def place_of(error: BaseException) -> str:
     """An exception's type and the line that raised it; never its message, which may hold model output."""
     if isinstance(error, BadVerdictError):
         return str(error)  # ours, and names no text

@@ -120,14 +120,14 @@ class Worker:
 
 
 def with_alarm(hook: LoadedHook, seconds: float, ended: Callable[[], None]) -> LoadedHook:
-    """A plain hook, each call interrupted by a `TimeoutError` when it takes longer, and told of when it has
-    ended. In the main thread of a process whose alarm interrupts it."""
+    """The hook, each plain call of it interrupted by a `TimeoutError` when it takes longer. `ended` is called
+    after each. In the main thread of a process whose alarm interrupts it."""
 
     def alarmed(call: Callable[..., Any]) -> Callable[..., Any]:
-        def within(argument: Any) -> Any:
+        def within(*arguments: Any) -> Any:
             signal.setitimer(signal.ITIMER_REAL, seconds)
             try:
-                return call(argument)
+                return call(*arguments)
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 ended()

@@ -132,6 +132,9 @@ class _Player:
         released = await collect(self._pipeline, recording.request, lambda _: self._deltas(recording, speed))
         return Replayed(path, recording, said, replace(released, judgements=tuple(self._judgements)))
 
+    async def aclose(self) -> None:
+        await self._pipeline.aclose()
+
     def _deltas(self, recording: Recording, speed: float) -> AsyncGenerator[Delta, None]:
         deltas = ReplayEngine([recording], speed=speed).generate(recording.request)
         return parsed(self._parsers, recording.request, deltas) if recording.request.is_chat else deltas
@@ -149,6 +152,13 @@ def replay(options: argparse.Namespace) -> None:
 
 async def _replay(options: argparse.Namespace) -> bool:
     player = _Player(_settings(options))
+    try:
+        return await _play_all(player, options)
+    finally:
+        await player.aclose()
+
+
+async def _play_all(player: _Player, options: argparse.Namespace) -> bool:
     has_changed = False
     results = []
     for path in options.files:

@@ -151,7 +151,7 @@ class SpanGuard:
             spans, held = self._decide(window, text, matches, undecided, self._prompt_template)
             end = len(pending) - held
             done = 0
-            for start, stop, new in spans:
+            for start, stop, new, *_ in spans:
                 released += (pending[done:start], new)
                 done = stop
             released.append(pending[done:end])
@@ -171,24 +171,24 @@ class SpanGuard:
         spans = self._replace(matches, text, window, template) if matches else []
         decided = max(undecided, window.covered, spans[-1][1] if spans else 0)
         held, at = window.held(text, decided), window.written
-        written = [(at(start), at(end), new) for start, end, new in spans]
+        written: list[Span] = [(at(start), at(end), new, why) for start, end, new, why in spans]
         window.move(text, undecided, decided, matches, self.detector.reach)
         return written, held
 
     def _replace(
         self, matches: list[Match], text: str, window: "_Window", template: str
-    ) -> list[tuple[int, int, str]]:
-        """What to put where. What overlaps a match that has been replaced belongs to it."""
-        spans: list[tuple[int, int, str]] = []
+    ) -> list[tuple[int, int, str, str]]:
+        """What to put where, and why. What overlaps a match that has been replaced belongs to it."""
+        spans: list[tuple[int, int, str, str]] = []
         covered = window.covered
         for start, end, entity, _ in sorted(matches, key=_order):
             if start >= covered:
                 new = template.format(entity=entity)
-                spans.append((start, end, window.write(new, text, start)))
+                spans.append((start, end, window.write(new, text, start), entity))
             elif end > covered and spans:
-                spans[-1] = (spans[-1][0], end, spans[-1][2])
+                spans[-1] = (spans[-1][0], end, *spans[-1][2:])
             elif end > covered:
-                spans.append((covered, end, ""))
+                spans.append((covered, end, "", entity))
             covered = max(covered, end)
         return spans
 

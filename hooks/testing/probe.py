@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.protocol import Channel
-from hooks.api import Chunk, Emit, Hold, Redact, Span, Suppress, Terminate
+from hooks.api import Chunk, Emit, Hold, Redact, Suppress, Terminate
 from hooks.loader import LoadedHook
 
 
@@ -24,7 +24,7 @@ class Judgement:
     pending: str
     start: int
     """Where what was pending began."""
-    spans: tuple[Span, ...] = ()
+    spans: tuple[tuple[int, int, str], ...] = ()
     """What became of characters that were not let through as they were: (start, end, replacement)."""
     num_held: int = 0
     """Characters left undecided, the last."""
@@ -132,7 +132,7 @@ def _told(verdict: Any, pending: str, start: int) -> dict[str, Any]:
             num_held = end - start if n is None else n
             return {"action": "hold" if num_held else "emit", "num_held": num_held}
         case Redact(spans=spans, hold=num_held):
-            found = tuple((start + first, start + last, new) for first, last, new in spans)
+            found = tuple((start + first, start + last, new) for first, last, new, *_ in spans)
             action = "redact" if found else "hold" if num_held else "emit"
             return {"action": action, "spans": found, "num_held": num_held}
     return {"action": "error", "reason": type(verdict).__name__}
