@@ -5,6 +5,7 @@ its import path wherever a hook is named: `--hook phrases`.
 """
 
 SHORT_NAMES = {
+    "audit": "hooks.builtin.audit.Audit",
     "patterns": "hooks.builtin.patterns.Patterns",
     "phrases": "hooks.builtin.phrases.Phrases",
     "pii": "hooks.builtin.pii.Pii",

@@ -1,0 +1,86 @@
+"""An account of what hooks decide, for whoever answers for it: `audit`, with `args: {path: audit.jsonl}`.
+
+One record for each decision: when, for whom, by which hook, what and why, where, and how long it had been
+held; the withheld text only if asked for. It may stand anywhere in the pipeline, and lets everything through.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from hooks import Chunk, Decision, Verdict, emit
+from hooks.builtin.journal import Journal, Sink, now
+from hooks.builtin.sinks import LineFile, Table
+
+_TOLD = (
+    *("request_id", "user", "model", "endpoint", "hook", "action", "reason", "mode"),
+    *("output_index", "channel", "tool_name", "offset", "num_withheld", "held_seconds"),
+)
+FIELDS = ("time", *_TOLD, "text")
+"""Of a record: `time` is UTC, `text` what was withheld, if it is kept; the others are a `Decision`'s."""
+_MIB = 1024 * 1024
+_MAX_NAME = 256
+"""Characters of what callers and models name."""
+
+
+class Audit:
+    def __init__(
+        self,
+        path: str | Path = "audit.jsonl",
+        *,
+        format: Literal["jsonl", "sqlite"] = "jsonl",  # noqa: A002 - the name in a configuration
+        max_size: int | None = None,
+        keep: int | None = None,
+        include_text: bool = False,
+        min_held: float = 1.0,
+        required: bool = True,
+    ) -> None:
+        """`format`: `jsonl`, a JSON object a line, or `sqlite`, rows of a table `decisions`.
+
+        `max_size`: bytes of a file of lines (64 MiB), which is then renamed to `path.1`, that to `path.2` and
+        so on; `keep`: how many of those (5). `include_text`: also what was withheld. `min_held`: seconds; a
+        hold that ended sooner, with nothing withheld, is no record.
+
+        What cannot be written waits, is tried again and is logged as an error. `required`: meanwhile every
+        request fails; else 10,000 records wait, and those that are lost are counted in the audit.
+
+        Raises `OSError` or `sqlite3.Error` if it cannot be written, and `ValueError` for what makes no sense.
+        """
+        if format not in ("jsonl", "sqlite"):
+            raise ValueError(f"format is jsonl or sqlite, not {format!r}")
+        if format == "sqlite" and (max_size is not None or keep is not None):
+            raise ValueError("max_size and keep are of files of lines")
+        max_size, keep = 64 * _MIB if max_size is None else max_size, 5 if keep is None else keep
+        if max_size < 1 or keep < 0 or min_held < 0:
+            raise ValueError("max_size is at least 1, keep and min_held at least 0")
+        sink: Sink = Table(path, FIELDS) if format == "sqlite" else LineFile(path, max_size, keep)
+        self._journal = Journal(sink, str(path))
+        self._includes_text = include_text
+        self._min_held = min_held
+        self._is_required = required
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        if self._is_required and self._journal.error is not None and not chunk.aborted:
+            raise OSError("the audit cannot be written")
+        return emit(chunk.pending)
+
+    def on_decision(self, decision: Decision) -> None:
+        is_short = decision.held_seconds < self._min_held
+        if decision.action == "hold" and is_short and not decision.num_withheld:
+            return
+        is_kept = self._journal.put(self._record(decision))
+        if self._is_required and not is_kept:
+            raise OSError("the audit cannot be written")
+
+    def close(self) -> None:
+        """Returns once all is written, or cannot be."""
+        self._journal.close()
+
+    def _record(self, decision: Decision) -> dict[str, Any]:
+        record = {name: getattr(decision, name) for name in _TOLD}
+        for name in ("user", "model", "tool_name"):
+            record[name] = record[name] and record[name][:_MAX_NAME]
+        record["held_seconds"] = round(decision.held_seconds, 6)
+        record["time"] = now()
+        if self._includes_text:
+            record["text"] = decision.withheld
+        return {name: record[name] for name in FIELDS if name in record}

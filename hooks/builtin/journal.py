@@ -1,0 +1,138 @@
+"""Records written behind the back of those who make them, by a thread of its own."""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Protocol
+
+logger = logging.getLogger("weir.audit")
+
+Record = dict[str, Any]
+LIMIT = 10_000
+"""Records that may wait."""
+BATCH = 500
+"""Records written in one go, at most."""
+RETRY = 1.0
+"""Seconds after which what failed is tried again."""
+REMIND = 60.0
+"""Seconds after which it is said again that it fails."""
+CLOSING = 5.0
+"""Seconds that there are for the last records."""
+
+
+class Sink(Protocol):
+    """Where records go. Used by one thread at a time."""
+
+    def write(self, records: Sequence[Record]) -> int:
+        """Write the first few, at least one, whole or not at all; returns how many. Raises what keeps it from
+        that."""
+        ...
+
+    def close(self) -> None:
+        """What is written later opens it again."""
+        ...
+
+
+class Journal:
+    """Takes records without delay, and writes them as soon as it can: many at a time when many come."""
+
+    def __init__(self, sink: Sink, name: str) -> None:
+        """`name`: what logs call it."""
+        self._sink = sink
+        self._name = name
+        self._waiting: deque[Record] = deque()
+        self._is_changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._is_closing = False
+        self._num_lost = 0
+        self._reminded: float | None = None
+        self.error: Exception | None = None
+        """Why nothing can be written; None: it can, as far as is known."""
+
+    def put(self, record: Record) -> bool:
+        """Whether there was room for it; else it is lost."""
+        with self._is_changed:
+            if len(self._waiting) >= LIMIT:
+                self._num_lost += 1
+                return False
+            self._waiting.append(record)
+            if self._thread is None:
+                self._is_closing = False
+                self._thread = threading.Thread(target=self._run, name="weir-audit", daemon=True)
+                self._thread.start()
+            self._is_changed.notify()
+        return True
+
+    def close(self) -> None:
+        """Returns once all is written, cannot be, or `CLOSING` seconds have passed."""
+        with self._is_changed:
+            thread = self._thread
+            self._is_closing = True
+            self._is_changed.notify()
+        if thread is not None:
+            thread.join(CLOSING)
+        if num_left := len(self._waiting) + self._num_lost:
+            logger.error("%s: %d records could not be written", self._name, num_left)
+
+    def _run(self) -> None:
+        while batch := self._next():
+            is_last_try = self._is_closing
+            try:
+                self._wrote(self._sink.write(batch))
+            except Exception as error:  # noqa: BLE001 - whatever it is, it must be heard of and tried again
+                self._failed(error)
+                if is_last_try:
+                    self._end()
+                    return
+
+    def _next(self) -> list[Record]:
+        """What is to be written, once there is something; nothing: the end."""
+        with self._is_changed:
+            self._is_changed.wait_for(lambda: self._waiting or self._is_closing)
+            if not self._waiting:
+                self._end()
+            return list(islice(self._waiting, BATCH))
+
+    def _wrote(self, count: int) -> None:
+        with self._is_changed:
+            for _ in range(count):
+                self._waiting.popleft()
+            if self.error is not None:
+                self.error = self._reminded = None
+                logger.warning("%s: it can be written again", self._name)
+            if self._num_lost:
+                lost = f"{self._num_lost} records"
+                self._waiting.append({"time": now(), "action": "lost", "reason": lost})
+                self._num_lost = 0
+
+    def _failed(self, error: Exception) -> None:
+        """Say so, and wait until it may be tried again."""
+        with self._is_changed:
+            self.error = error
+            self._remind(error)
+            self._is_changed.wait_for(lambda: self._is_closing, RETRY)
+
+    def _remind(self, error: Exception) -> None:
+        if self._reminded is not None and time.monotonic() - self._reminded < REMIND:
+            return
+        self._reminded = time.monotonic()
+        # Not its message, which may hold the record.
+        why = getattr(error, "strerror", None) or getattr(error, "sqlite_errorname", type(error).__name__)
+        num_waiting, num_lost = len(self._waiting), self._num_lost
+        logger.error(
+            "%s cannot be written: %s (%d records wait, %d are lost)", self._name, why, num_waiting, num_lost
+        )
+
+    def _end(self) -> None:
+        with self._is_changed:
+            self._thread = None
+            self._sink.close()
+
+
+def now() -> str:
+    """UTC, by ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

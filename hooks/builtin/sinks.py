@@ -1,0 +1,134 @@
+"""Where several processes may write records at once: a file of lines, turned over when full, or a table."""
+
+import errno
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+_MODE = 0o600
+
+
+class LineFile:
+    """Records as JSON, one a line: `path`, and what `path` was before as `path.1`, `path.2` and so on.
+
+    Lines are whole whoever writes beside it: all take turns at a lock (`path.lock`), and look there whether
+    another has turned the file over meanwhile. What a full disk cut short is taken back.
+    """
+
+    def __init__(self, path: str | Path, max_size: int, keep: int) -> None:
+        """`max_size`: bytes. `keep`: files beside `path`. Raises `OSError` if it cannot be written."""
+        self._path = Path(path).absolute()
+        self._max_size = max_size
+        self._keep = keep
+        self._file: int | None = None
+        with self._turn():
+            pass
+        self.close()
+
+    def write(self, records: Sequence[dict[str, Any]]) -> int:
+        lines = [json.dumps(record).encode() + b"\n" for record in records]
+        with self._turn() as (file, size):
+            if size and size + len(lines[0]) > self._max_size:
+                self._turn_over()
+                file, size = self._opened(), 0
+            count, end = 1, size + len(lines[0])
+            while count < len(lines) and end + len(lines[count]) <= self._max_size:
+                end += len(lines[count])
+                count += 1
+            self._append(file, size, b"".join(lines[:count]))
+        return count
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    @contextmanager
+    def _turn(self) -> Iterator[tuple[int, int]]:
+        """The file, and how long it is, while nobody else writes to it."""
+        lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT, _MODE)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            file = self._opened()
+            yield file, os.fstat(file).st_size
+        finally:
+            os.close(lock)
+
+    def _opened(self) -> int:
+        if self._file is not None and not self._is_current(self._file):
+            self.close()
+        if self._file is None:
+            self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, _MODE)
+        return self._file
+
+    def _is_current(self, file: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(file), os.stat(self._path))
+        except FileNotFoundError:
+            return False
+
+    def _append(self, file: int, size: int, data: bytes) -> None:
+        if size and os.pread(file, 1, size - 1) != b"\n":  # whoever wrote last was killed at it
+            data = b"\n" + data
+        try:
+            if os.write(file, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            os.ftruncate(file, size)
+            raise
+
+    def _turn_over(self) -> None:
+        names = [self._path, *(Path(f"{self._path}.{i}") for i in range(1, self._keep + 1))]
+        with suppress(FileNotFoundError):
+            names[-1].unlink()
+        for older, newer in zip(names[::-1], names[-2::-1], strict=False):
+            with suppress(FileNotFoundError):
+                newer.rename(older)
+
+
+class Table:
+    """Records as rows of the table `decisions` of an SQLite database, in write-ahead mode."""
+
+    def __init__(self, path: str | Path, columns: Sequence[str]) -> None:
+        """Raises `OSError` or `sqlite3.Error` if it cannot be written."""
+        self._path = Path(path).absolute()
+        self._columns = columns
+        self._connection: sqlite3.Connection | None = None
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, _MODE))
+        with closing(self._connect()) as connection, connection:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute(f"CREATE TABLE IF NOT EXISTS decisions ({', '.join(columns)})")
+            connection.execute("CREATE INDEX IF NOT EXISTS decisions_time ON decisions (time)")
+            connection.execute(f"SELECT {', '.join(columns)} FROM decisions LIMIT 0")
+
+    def write(self, records: Sequence[dict[str, Any]]) -> int:
+        if self._connection is None:
+            self._connection = self._connect()
+        rows = [[_storable(record.get(name)) for name in self._columns] for record in records]
+        names, marks = ", ".join(self._columns), ", ".join("?" * len(self._columns))
+        try:
+            with self._connection as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.executemany(f"INSERT INTO decisions ({names}) VALUES ({marks})", rows)
+        except sqlite3.Error:
+            self.close()
+            raise
+        return len(records)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._path, timeout=5.0, isolation_level=None)
+
+
+def _storable(value: Any) -> Any:
+    """Half a surrogate pair is no text to SQLite."""
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
