@@ -6,6 +6,7 @@ its import path wherever a hook is named: `--hook phrases`.
 
 SHORT_NAMES = {
     "audit": "hooks.builtin.audit.Audit",
+    "json_schema": "hooks.builtin.json_schema.JsonSchema",
     "patterns": "hooks.builtin.patterns.Patterns",
     "phrases": "hooks.builtin.phrases.Phrases",
     "pii": "hooks.builtin.pii.Pii",
