@@ -256,7 +256,7 @@ class Hook(Protocol):
 
     One with a method `on_decision` is told every `Decision` of the requests that it runs for, of whichever
     hook, before anything that comes of it gets out; if it raises, the request fails as in a call. One with a
-    method `close` has it called when nothing is left to serve. Both methods are plain.
+    method `close`, which may be `async`, has it called when nothing is left to serve.
     """
 
     def __call__(self, chunk: Chunk, /) -> Verdict | Awaitable[Verdict]: ...

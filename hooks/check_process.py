@@ -46,15 +46,16 @@ class _Checker:
         hook = with_alarm(probe.hook, options.hook_timeout, self._channel.beat)
         self._tell("it was put to its self-test")
         here = Pipeline([hook], options=options)
-        await here.start()
         there = WorkerPool(1, [task.spec], options=options)
-        self._tell("it was loaded in a worker")
-        await there.start()
         try:
+            await here.start()
+            self._tell("it was loaded in a worker")
+            await there.start()
             results = [await self._check_one(name, probe, here, there) for name in RECORDINGS]
             return [*results, await self._check_prompts(here, there)] if here.prompt_readers else results
         finally:
             await there.aclose()
+            await here.aclose()
 
     async def _check_one(self, name: str, probe: Probe, here: Opener, there: Opener) -> Result:
         result = Result(name)

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from hooks.alarm import interrupting
+from hooks.async_call import AsyncCall
 from hooks.builtin import SHORT_NAMES
 from hooks.decision import Decision
 
@@ -62,6 +63,7 @@ class LoadedHook:
     on_decision: Callable[[Decision], object] | None = None
     """What it is told of decisions with; None: it is told of none."""
     on_close: Callable[[], object] | None = None
+    """Plain or async."""
     late: set[asyncio.Task[None]] = field(default_factory=set, compare=False, repr=False)
     """What goes on of its calls though their deadlines have passed."""
 
@@ -72,8 +74,8 @@ class LoadedHook:
         on_request, on_decision, on_close = methods = [getattr(instance, one, None) for one in names]
         if any(method is not None and not callable(method) for method in methods):
             raise TypeError(f"{', '.join(names)} are methods")
-        if any(map(inspect.iscoroutinefunction, (on_decision, on_close))):
-            raise TypeError("on_decision and close are plain methods")
+        if inspect.iscoroutinefunction(on_decision):
+            raise TypeError("on_decision is a plain method")
         return cls(
             name,
             instance,
@@ -94,16 +96,25 @@ class LoadedHook:
             return hook
         return replace(hook, on_request=wrap(hook.on_request))
 
-    def close(self, timeout: float) -> None:
-        """Tell it that there is nothing left to serve. It has so many seconds, where `interrupting` can tell,
-        and whatever it raises is logged."""
+    async def close(self, seconds: float) -> None:
+        """Tell it that there is nothing left to serve. It has so many seconds, where `interrupting` can tell
+        or it is async, and whatever it raises is logged."""
         if self.on_close is None:
             return
         try:
-            with interrupting(timeout):
-                self.on_close()
+            with interrupting(seconds):
+                closing = self.on_close()
+            if inspect.iscoroutine(closing):
+                await self._await(AsyncCall(closing), seconds)
         except Exception as error:  # noqa: BLE001 - the others are to be closed as well
             logger.error("hook %s could not be closed: %s", self.name, type(error).__name__)
+
+    async def _await(self, call: AsyncCall, seconds: float) -> None:
+        try:
+            await call.within(seconds)
+        finally:
+            if call.rest is not None:
+                self.keep(call.rest)
 
     def keep(self, rest: asyncio.Task[None]) -> None:
         """Hold on to a late call until it ends."""

@@ -242,4 +242,4 @@ class Pipeline:
             for task in running:
                 logger.warning("hook %s does not end", late[task])
         for hook in hooks:
-            hook.close(self.options.hook_timeout)
+            await hook.close(self.options.hook_timeout)

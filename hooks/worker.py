@@ -163,17 +163,22 @@ async def main() -> None:
         await channel.close()
         return
     try:
-        pipeline = _load(setup, channel)
-        await pipeline.start()
+        await _serve(_load(setup, channel), channel)
     except HookLoadError as error:
         channel.say(Ready(str(error)))
     except HookError as error:
         channel.say(Ready(f"hook {error.hook!r} failed its self-test"))
-    else:
+    await channel.close()
+
+
+async def _serve(pipeline: Pipeline, channel: Channel) -> None:
+    """Raises `HookError` from the self-test."""
+    try:
+        await pipeline.start()
         channel.say(Ready(prompt_readers=pipeline.prompt_readers))
         await Worker(channel, pipeline).serve()
+    finally:
         await pipeline.aclose()
-    await channel.close()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from hooks.stage import HookError
 from hooks.testing import leaks
 from hooks.testing.cuts import all_cuts
 from hooks.testing.difference import cut_at, first_difference
-from hooks.testing.play import Hooks, load, opened, play_once
+from hooks.testing.play import Hooks, closing, load, opened, play_once
 from hooks.testing.streams import Source, cut, stream_of
 from hooks.testing.sync import run
 
@@ -49,7 +49,7 @@ def assert_never_released(hooks: Hooks, source: Source, *secrets: str) -> None:
 
 
 async def _first_leak(hooks: list[LoadedHook], stream: Recording, secrets: tuple[str, ...]) -> str | None:
-    async with opened(hooks) as opener:
+    async with closing(hooks), opened(hooks) as opener:
         for places in all_cuts(stream):
             released = await play_once(opener, cut(stream, places))
             if released.refused is not None:

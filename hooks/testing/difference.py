@@ -9,7 +9,7 @@ from hooks.loader import LoadedHook
 from hooks.pipeline import Opener
 from hooks.stage import HookError
 from hooks.testing.cuts import Cut, smallest
-from hooks.testing.play import Released, opened, play_once
+from hooks.testing.play import Released, closing, opened, play_once
 from hooks.testing.streams import cut
 
 CONTEXT = 30
@@ -66,16 +66,17 @@ async def first_difference(
     `HookError` if a hook fails on the whole text, and `RefusedError` if one refuses the prompt."""
     cuts = list(cuts)
     whole: Released | None = None
-    for streaming, in_worker, where in MODES:
-        async with opened(hooks, in_worker=in_worker) as opener:
-            mode = _Mode(opener, stream, streaming, where)
-            whole = whole or await mode.play(())
-            if isinstance(whole.failure, HookError):
-                raise whole.failure
-            if whole.refused is not None:
-                raise RefusedError(whole.refused, stream.request)
-            if difference := await mode.difference(whole, cuts):
-                return difference
+    async with closing(hooks):
+        for streaming, in_worker, where in MODES:
+            async with opened(hooks, in_worker=in_worker) as opener:
+                mode = _Mode(opener, stream, streaming, where)
+                whole = whole or await mode.play(())
+                if isinstance(whole.failure, HookError):
+                    raise whole.failure
+                if whole.refused is not None:
+                    raise RefusedError(whole.refused, stream.request)
+                if difference := await mode.difference(whole, cuts):
+                    return difference
     return None
 
 

@@ -19,7 +19,7 @@ from hypothesis.errors import Flaky
 from engine.protocol import Channel
 from hooks.alarm import interrupted
 from hooks.loader import HookSpec, load_hook
-from hooks.pipeline import Opener
+from hooks.pipeline import Opener, Pipeline
 from hooks.stage import HookError, PipelineOptions
 from hooks.testing import leaks
 from hooks.testing.cuts import Cut, smallest
@@ -98,6 +98,7 @@ class Fuzzer:
                     seed += 1
             finally:
                 set_hypothesis_home_dir(None)
+                runner.run(Pipeline([self._probe.hook]).aclose())
         return finding
 
     def _draw(self, runner: asyncio.Runner, until: float, seed: int) -> Finding | None:

@@ -130,8 +130,17 @@ def play(hooks: Hooks, source: Source, *, streaming: bool = True, in_worker: boo
 
 
 async def _play(hooks: list[LoadedHook], stream: Recording, streaming: bool, in_worker: bool) -> Released:
-    async with opened(hooks, in_worker=in_worker) as opener:
+    async with closing(hooks), opened(hooks, in_worker=in_worker) as opener:
         return await play_once(opener, stream, streaming=streaming)
+
+
+@asynccontextmanager
+async def closing(hooks: Iterable[LoadedHook]) -> AsyncIterator[None]:
+    """Closes the hooks when nobody runs them any more on this event loop."""
+    try:
+        yield
+    finally:
+        await Pipeline(hooks).aclose()
 
 
 def load(hooks: Hooks) -> list[LoadedHook]:
@@ -146,7 +155,8 @@ def _load_one(hook: OneHook) -> LoadedHook:
     if isinstance(hook, HookSpec):
         return load_hook(hook)
     instance = hook() if isinstance(hook, type) else hook
-    return LoadedHook.of(getattr(instance, "__name__", type(instance).__name__), instance)
+    loaded = LoadedHook.of(getattr(instance, "__name__", type(instance).__name__), instance)
+    return loaded if instance is not hook else replace(loaded, on_close=None)  # whose it is may go on with it
 
 
 @asynccontextmanager

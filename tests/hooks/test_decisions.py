@@ -323,5 +323,5 @@ def test_a_hook_whose_method_cannot_be_called_so_keeps_the_server_from_starting(
     (tmp_path / "bad.py").write_text(
         "class Bad:\n    def __call__(self, chunk): ...\n    async def on_decision(self, decision): ...\n"
     )
-    with pytest.raises(HookLoadError, match="plain methods"):
+    with pytest.raises(HookLoadError, match="on_decision is a plain method"):
         load_hook(HookSpec(f"{tmp_path}/bad.py:Bad"))

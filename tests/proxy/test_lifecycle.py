@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from engine.protocol import Delta
-from hooks import hold
+from hooks import Chunk, Verdict, emit, hold
 from hooks.stage import HookError
 from proxy.app import Server
 from proxy.config import ServeSettings
@@ -112,6 +112,25 @@ async def test_a_server_whose_hook_fails_its_self_test_does_not_start() -> None:
     server = Server(ScriptedEngine(lambda r: []), pipeline_of(hook), ServeSettings(port=0), ["m"])
     with pytest.raises(HookError):
         await server.start()
+
+
+async def test_hooks_are_closed_when_the_server_has_stopped(serve: Serve) -> None:
+    log = []
+
+    class Closes:
+        async def __call__(self, chunk: Chunk) -> Verdict:
+            if chunk.is_final:
+                log.append(chunk.request_id.startswith("chatcmpl"))
+            return emit(chunk.pending)
+
+        async def close(self) -> None:
+            log.append("closed")
+
+    client = await serve(ScriptedEngine(lambda r: make_deltas(["a"])), Closes())
+    await client.stream(CHATS, CHAT)
+    assert log == [False, True]  # the self-test, and the request
+    await client.server.stop()
+    assert log == [False, True, "closed"]
 
 
 async def test_a_running_stream_finishes_before_the_server_stops(serve: Serve) -> None:
