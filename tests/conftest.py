@@ -4,9 +4,43 @@ The suite tries the same examples at every run, so that it says the same of the 
 `--hypothesis-profile search` looks for new ones; what it finds becomes an `@example`.
 """
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import hypothesis
+import pytest
 
 # Time is no measure on a machine that does other things as well.
 hypothesis.settings.register_profile("weir", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("search", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile("weir")
+
+
+@pytest.fixture(scope="session")
+def one_thread() -> Iterator[None]:
+    """For models so small that several would wait for each other most of the time."""
+    import torch  # which not every test needs
+
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(num_threads)
+
+
+@pytest.fixture(scope="session")
+def text_classifier(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model's folder: see `tests.hooks.builtin.classifiers`."""
+    from tests.hooks.builtin.classifiers import train_text_classifier
+
+    folder = tmp_path_factory.mktemp("texts")
+    train_text_classifier(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def token_classifier(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.hooks.builtin.classifiers import train_token_classifier
+
+    folder = tmp_path_factory.mktemp("tokens")
+    train_token_classifier(folder)
+    return folder

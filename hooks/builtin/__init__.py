@@ -6,9 +6,11 @@ its import path wherever a hook is named: `--hook phrases`.
 
 SHORT_NAMES = {
     "audit": "hooks.builtin.audit.Audit",
+    "classifier": "hooks.builtin.classifier.Classifier",
     "json_schema": "hooks.builtin.json_schema.JsonSchema",
     "patterns": "hooks.builtin.patterns.Patterns",
     "phrases": "hooks.builtin.phrases.Phrases",
     "pii": "hooks.builtin.pii.Pii",
     "presidio": "hooks.builtin.presidio.Presidio",
+    "remote": "hooks.builtin.remote.Remote",
 }

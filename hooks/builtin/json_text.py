@@ -6,6 +6,7 @@ what follows an escape, or cut one in two.
 
 import json
 import re
+from collections.abc import Iterator
 
 _TOKEN = re.compile(
     r"""
@@ -18,6 +19,11 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+
+_STRUCTURE = re.compile(r"[\s{}\[\]:,]+")
+_NUMBER = re.compile(r"[-+.\deE]+")
+_WORD = re.compile(r"t?r?u?e?|f?a?l?s?e?|n?u?l?l?")
+"""One of the three that JSON has, or what is left of it where a place begins or ends."""
 
 
 class JsonText:
@@ -69,12 +75,45 @@ class JsonText:
         quoted = json.dumps(new, ensure_ascii=False)
         return quoted if is_value and not is_inside else quoted[1:-1]
 
+    def parts(self, text: str, start: int, end: int, *, is_whole: bool) -> list[tuple[int, int]]:
+        """The parts of `text[start:end]` that a text may stand in place of: what is in strings, values, and
+        what is no JSON at all.
+
+        `is_whole`: it may begin and end within a number, which then stays. Else, what has no quotes in it is
+        one part.
+        """
+        quotes = [quote for quote in self._quotes if start <= quote < end]
+        if not is_whole and not quotes:
+            return [(start, end)]
+        is_inside = self._is_inside ^ (sum(quote < start for quote in self._quotes) % 2 == 1)
+        edges = (start, end) if is_whole else ()
+        parts: list[tuple[int, int]] = []
+        for stop in [*quotes, end]:
+            if not is_inside:
+                parts += _outside(text, start, stop, edges)
+            elif start < stop:
+                parts.append((start, stop))
+            start, is_inside = stop + 1, not is_inside
+        return parts
+
     def forget(self, count: int) -> None:
         """Forget the first `count` characters."""
         gone = sum(quote < count for quote in self._quotes)
         self._is_inside ^= gone % 2 == 1
         self._quotes = [quote - count for quote in self._quotes[gone:]]
         self._escapes = [(at - count, more) for at, more in self._escapes if at >= count]
+
+
+def _outside(text: str, start: int, end: int, edges: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    """Between strings: numbers, unless they begin or end at one of the edges, and what is no JSON."""
+    between = [found.span() for found in _STRUCTURE.finditer(text, start, end)]
+    starts, ends = [start, *(stop for _, stop in between)], [*(begin for begin, _ in between), end]
+    for begin, stop in zip(starts, ends, strict=True):
+        if _NUMBER.fullmatch(text, begin, stop):
+            if begin not in edges and stop not in edges:
+                yield begin, stop
+        elif not _WORD.fullmatch(text, begin, stop):
+            yield begin, stop
 
 
 def _read(token: re.Match[str]) -> str:

@@ -3,19 +3,17 @@
 A sentence is held until it is whole, and judged by itself. That takes milliseconds: use `--hook-workers`.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
 from hooks.builtin.spans import Match, Options, SpanGuard
+from hooks.builtin.windows import Sentences
 
 try:
     from presidio_analyzer import AnalyzerEngineProvider
 except ImportError as error:
     raise ImportError("the guard needs presidio-analyzer: pip install 'weir[presidio]'") from error
-
-_SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]{0,3}\s|[。！？]|\n")
 
 
 class Presidio(SpanGuard):
@@ -50,17 +48,14 @@ class SentenceDetector:
     ) -> None:
         self._analyzer = analyzer
         self._arguments = {"entities": entities, "language": language, "score_threshold": score}
+        self._sentences = Sentences(max_sentence)
         self.longest = max_sentence
 
     def scan(
         self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
     ) -> tuple[list[Match], int]:
         matches: list[Match] = []
-        while start < len(text):
-            found = _SENTENCE_END.search(text, start, start + self.longest)
-            if found is None and len(text) - start < self.longest and not is_final:
-                break
-            end = found.end() if found else min(len(text), start + self.longest)
+        while start < len(text) and (end := self._sentences.end(text, start, is_final)) is not None:
             results = self._analyzer.analyze(text[start:end], **self._arguments)
             matches += [Match(start + r.start, start + r.end, r.entity_type) for r in results]
             start = end

@@ -5,7 +5,7 @@ more text could change what it says of it, and from bounded text around it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, Protocol, TypedDict
+from typing import Any, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
 from hooks import (
     Chunk,
@@ -59,7 +59,7 @@ class Detector(Protocol):
 
 
 class Options(TypedDict, total=False):
-    """What every guard that ships takes besides its own arguments: see `SpanGuard`."""
+    """What every guard that ships takes besides its own arguments: see `Actor`."""
 
     action: Literal["redact", "suppress", "terminate"]
     template: str
@@ -68,8 +68,8 @@ class Options(TypedDict, total=False):
     prompt: Literal["redact", "refuse"] | None
 
 
-class SpanGuard:
-    """Acts on what a detector finds, and holds just what the detector leaves undecided.
+class Actor:
+    """What guards do about what they find, whoever finds it.
 
     `action`: `redact` puts `template` in a match's place (`{entity}` is what was found); `suppress` takes the
     match out and goes on; `terminate` ends the request before the match, with `text` as closing words.
@@ -81,7 +81,7 @@ class SpanGuard:
 
     def __init__(
         self,
-        detector: Detector,
+        reach: int,
         *,
         action: Literal["redact", "suppress", "terminate"] = "redact",
         template: str = "[{entity}]",
@@ -89,7 +89,7 @@ class SpanGuard:
         channels: Iterable[str] = CHANNELS,
         prompt: Literal["redact", "refuse"] | None = None,
     ) -> None:
-        """Raises `ValueError` for an argument that makes no sense."""
+        """`reach`: see `Detector`. Raises `ValueError` for an argument that makes no sense."""
         if action not in ("redact", "suppress", "terminate"):
             raise ValueError(f"action is redact, suppress or terminate, not {action!r}")
         if prompt not in ("redact", "refuse", None):
@@ -100,21 +100,33 @@ class SpanGuard:
             template.format(entity="")
         except (LookupError, ValueError) as error:
             raise ValueError(f"template {template!r}: the only field is {{entity}}") from error
-        self.detector = detector
         self.channels = frozenset(channels)
+        self._reach = reach
         self._ends = action == "terminate"
         self._template = template if action == "redact" else ""
         self._prompt = prompt
         self._prompt_template = template
         self._text = text
 
-    def __call__(self, chunk: Chunk) -> Verdict:
-        if chunk.channel not in self.channels or chunk.aborted:
-            return emit(chunk.pending)
+    @property
+    def on_request(self) -> Callable[[GenerationRequest], Any] | None:
+        """Of a guard that was told nothing of prompts, none: it is not shown them."""
+        return getattr(self, f"_{self._prompt}_prompt") if self._prompt else None
+
+    def _passes(self, chunk: Chunk) -> bool:
+        """Whether the chunk is none of its business."""
+        return chunk.channel not in self.channels or chunk.aborted
+
+    def _window(self, chunk: Chunk) -> "_Window":
         window: _Window | None = chunk.state.get("window")
         if window is None:
             window = chunk.state["window"] = _Window(chunk.channel)
-        text, matches, undecided = self._scan(window, chunk.text_diff, chunk.is_final)
+        return window
+
+    def _act(
+        self, chunk: Chunk, window: "_Window", text: str, matches: list[Match], undecided: int
+    ) -> Verdict:
+        """The verdict, if those are the matches that begin before `undecided`: see `Detector`."""
         if matches and self._ends:
             first = min(matches, key=_order)
             return terminate(first.entity, after=window.written(first.start), text=self._text)
@@ -123,46 +135,8 @@ class SpanGuard:
             return redact(spans, hold=held)
         return hold(held) if held else emit(chunk.pending)
 
-    @property
-    def on_request(self) -> Callable[[GenerationRequest], GenerationRequest | Refusal] | None:
-        """Of a guard that was told nothing of prompts, none: it is not shown them."""
-        return {"redact": self._redact_prompt, "refuse": self._refuse_prompt}.get(self._prompt or "")
-
-    def _redact_prompt(self, request: GenerationRequest) -> GenerationRequest:
-        return with_prompt_texts(request, self._redacted)
-
-    def _refuse_prompt(self, request: GenerationRequest) -> GenerationRequest | Refusal:
-        for prompt in prompt_texts(request):
-            window = _window_of(prompt)
-            for piece, is_final in _pieces(prompt.text):
-                text, matches, undecided = self._scan(window, piece, is_final)
-                if matches:
-                    return refuse(min(matches, key=_order).entity, self._text)
-                self._decide(window, text, matches, undecided, "")
-        return request
-
-    def _redacted(self, prompt: PromptText) -> str:
-        window = _window_of(prompt)
-        released: list[str] = []
-        pending = ""
-        for piece, is_final in _pieces(prompt.text):
-            pending += piece
-            text, matches, undecided = self._scan(window, piece, is_final)
-            spans, held = self._decide(window, text, matches, undecided, self._prompt_template)
-            end = len(pending) - held
-            done = 0
-            for start, stop, new, *_ in spans:
-                released += (pending[done:start], new)
-                done = stop
-            released.append(pending[done:end])
-            pending = pending[end:]
-        return "".join(released)
-
-    def _scan(self, window: "_Window", piece: str, is_final: bool) -> tuple[str, list[Match], int]:
-        """The window's text with a piece more, the matches that begin in what is decided of it, and where
-        that ends."""
-        text = window.text + window.read(piece, is_final)
-        return text, *self.detector.scan(text, window.start, is_final, window.taken)
+    def _refusal(self, matches: list[Match]) -> Refusal:
+        return refuse(min(matches, key=_order).entity, self._text)
 
     def _decide(
         self, window: "_Window", text: str, matches: list[Match], undecided: int, template: str
@@ -172,7 +146,7 @@ class SpanGuard:
         decided = max(undecided, window.covered, spans[-1][1] if spans else 0)
         held, at = window.held(text, decided), window.written
         written: list[Span] = [(at(start), at(end), new, why) for start, end, new, why in spans]
-        window.move(text, undecided, decided, matches, self.detector.reach)
+        window.move(text, undecided, decided, matches, self._reach)
         return written, held
 
     def _replace(
@@ -193,6 +167,53 @@ class SpanGuard:
         return spans
 
 
+class SpanGuard(Actor):
+    """Acts on what a detector finds, and holds just what the detector leaves undecided."""
+
+    def __init__(self, detector: Detector, **options: Unpack[Options]) -> None:
+        super().__init__(detector.reach, **options)
+        self.detector = detector
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        if self._passes(chunk):
+            return emit(chunk.pending)
+        window = self._window(chunk)
+        text, matches, undecided = self._scan(window, chunk.text_diff, chunk.is_final)
+        return self._act(chunk, window, text, matches, undecided)
+
+    def _redact_prompt(self, request: GenerationRequest) -> GenerationRequest:
+        return with_prompt_texts(request, self._redacted)
+
+    def _refuse_prompt(self, request: GenerationRequest) -> GenerationRequest | Refusal:
+        for prompt in prompt_texts(request):
+            window = window_of(prompt)
+            for piece, is_final in _pieces(prompt.text):
+                text, matches, undecided = self._scan(window, piece, is_final)
+                if matches:
+                    return self._refusal(matches)
+                self._decide(window, text, matches, undecided, "")
+        return request
+
+    def _redacted(self, prompt: PromptText) -> str:
+        window = window_of(prompt)
+        released: list[str] = []
+        pending = ""
+        for piece, is_final in _pieces(prompt.text):
+            pending += piece
+            text, matches, undecided = self._scan(window, piece, is_final)
+            spans, held = self._decide(window, text, matches, undecided, self._prompt_template)
+            end = len(pending) - held
+            released.append(spliced(pending[:end], spans))
+            pending = pending[end:]
+        return "".join(released)
+
+    def _scan(self, window: "_Window", piece: str, is_final: bool) -> tuple[str, list[Match], int]:
+        """The window's text with a piece more, the matches that begin in what is decided of it, and where
+        that ends."""
+        text = window.text + window.read(piece, is_final)
+        return text, *self.detector.scan(text, window.start, is_final, window.taken)
+
+
 def _order(match: Match) -> tuple[int, int, int]:
     """First the one that begins first, of those the longest, of those the one whose rule stands first."""
     return match.start, -match.end, match.rule
@@ -204,7 +225,17 @@ def _pieces(text: str) -> Iterator[tuple[str, bool]]:
         yield text[start : start + _PIECE], start + _PIECE >= len(text)
 
 
-def _window_of(prompt: PromptText) -> "_Window":
+def spliced(text: str, spans: Iterable[Span]) -> str:
+    """`text` with the spans replaced."""
+    pieces: list[str] = []
+    done = 0
+    for start, end, new, *_ in spans:
+        pieces += (text[done:start], new)
+        done = end
+    return "".join([*pieces, text[done:]])
+
+
+def window_of(prompt: PromptText) -> "_Window":
     return _Window("tool_call" if prompt.is_json else "content")
 
 
@@ -246,6 +277,14 @@ class _Window:
     def write(self, new: str, text: str, position: int) -> str:
         """A replacement as it has to be written at `position`."""
         return new if self._json is None else self._json.write(new, text, position)
+
+    def replaceable(self, text: str, match: Match, window: tuple[int, int]) -> list[Match]:
+        """The parts of what was found in a window that another text can stand in place of: of arguments,
+        those that leave JSON what is JSON. A window may begin and end anywhere."""
+        if self._json is None:
+            return [match]
+        parts = self._json.parts(text, match.start, match.end, is_whole=match[:2] == window)
+        return [match._replace(start=start, end=end) for start, end in parts]
 
     def move(self, text: str, start: int, pending: int, found: list[Match], reach: int) -> None:
         """Go on from `start`, and forget what lies more than `reach` before it."""

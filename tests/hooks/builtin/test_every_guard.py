@@ -25,7 +25,7 @@ def mode() -> str:
 
 
 def test_all_have_a_short_name() -> None:
-    assert {*ARGUMENTS, "audit", "json_schema", "presidio"} == set(SHORT_NAMES)
+    assert {*ARGUMENTS, "audit", "classifier", "json_schema", "presidio", "remote"} == set(SHORT_NAMES)
 
 
 @pytest.mark.parametrize("action", ["redact", "suppress", "terminate"])

@@ -1,0 +1,52 @@
+"""A classifier of transformers, of texts or of tokens, on the service's own device: `--hook classifier`.
+
+The windows of all streams that wait are judged together, on a thread of their own, while other streams go on.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Unpack
+
+from hooks.builtin.batches import Batches
+from hooks.builtin.judges import JudgeGuard
+from hooks.builtin.spans import Options
+from hooks.builtin.windows import Unit, make_windows
+
+try:
+    from hooks.builtin.classifier_models import load_classifier
+except ImportError as error:
+    raise ImportError("the guard needs torch and transformers: pip install 'weir[engine]'") from error
+
+
+class Classifier(JudgeGuard):
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        labels: Iterable[str] | None = None,
+        threshold: float = 0.5,
+        unit: Unit = "tokens",
+        window: int = 64,
+        stride: int | None = None,
+        device: str = "auto",
+        max_batch_size: int = 32,
+        **options: Unpack[Options],
+    ) -> None:
+        """`model`: a folder, or a name on the hub, whose config says what it is: for sequence classification,
+        which judges windows whole, or for token classification, which finds entities in them. None of its
+        code is run.
+
+        `labels`: those to act on, `B-` and the like taken off; None: all entities of a token classifier.
+        `threshold`: from 0 to 1, the least score that counts. `window`: how many `unit`s are judged together,
+        and `stride` from the first of them to that of the next window (None: three quarters). Tokens are
+        counted word by word. At most `window` characters are held, 32 for each token, 400 for each sentence.
+        `device`: `auto` is CUDA where there is a device. `max_batch_size`: windows to judge at a time.
+
+        A score does not depend on what else is judged at that time, but for rounding: whether one within
+        0.0001 of `threshold` counts may. Raises `ValueError` for what the model cannot do.
+        """
+        classifier = load_classifier(model, labels, threshold, device)
+        windows = make_windows(unit, window, stride, classifier.num_tokens)
+        if unit == "tokens" and window > classifier.max_tokens:
+            raise ValueError(f"the model takes {classifier.max_tokens} tokens, not a window of {window}")
+        super().__init__(Batches(classifier, max_batch_size).ask, windows, **options)

@@ -1,0 +1,246 @@
+"""Classifiers of transformers: what they find in texts, whatever other texts they are shown with."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Encoding, Tokenizer
+from torch import Tensor
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from hooks.builtin.spans import Match
+
+MAX_ROWS = 64
+"""Texts, or parts of them, that the model is shown at a time."""
+_ANY_LENGTH = 4096
+"""Tokens for a model that does not say what it takes."""
+_TAG = re.compile(r"(?:(?P<begin>[BSU])|[IEL])-")
+"""In front of an entity's name, where the entity is one token, begins, goes on or ends."""
+
+
+def load_classifier(
+    path: str | Path, labels: Iterable[str] | None, threshold: float, device: str = "auto"
+) -> "Classifying":
+    """Raises `ValueError` for what is no classifier or lacks a label, `OSError` for what is not there."""
+    if str(path).startswith((".", "/", "~")) and not Path(path).is_dir():
+        raise ValueError(f"there is no folder {path}")
+    if not 0 < threshold <= 1:
+        raise ValueError(f"threshold is from 0 to 1, not {threshold}")
+    config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+    architecture = "".join((config.architectures or ["a model that does not say"])[:1])
+    for suffix, auto, cls in (
+        ("ForSequenceClassification", AutoModelForSequenceClassification, TextClassifier),
+        ("ForTokenClassification", AutoModelForTokenClassification, TokenClassifier),
+    ):
+        if architecture.endswith(suffix):
+            tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+            return cls(_load(auto, path, device), tokenizer, labels, threshold)
+    raise ValueError(f"{path} is {architecture}, which classifies neither texts nor tokens")
+
+
+def _load(auto: Any, path: str | Path, device: str) -> PreTrainedModel:
+    """In float32, whose rounding keeps a text's scores apart from those it is judged beside."""
+    model, info = auto.from_pretrained(
+        path, dtype=torch.float32, trust_remote_code=False, output_loading_info=True
+    )
+    if missing := sorted(info["missing_keys"]):  # which transformers would make up
+        raise ValueError(f"{path} has no weights for {', '.join(missing)}")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    loaded: PreTrainedModel = model.to(device).eval()
+    return loaded
+
+
+class Classifying:
+    """A model and its tokenizer. Texts are shown to it as rows of tokens, with what is padding masked."""
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, threshold: float) -> None:
+        """Raises `ValueError` for a tokenizer that cannot say where its tokens stand, or cannot pad."""
+        if not tokenizer.is_fast:
+            raise ValueError(f"{type(tokenizer).__name__} has no fast form (tokenizer.json), which is needed")
+        if tokenizer.pad_token is None:
+            if tokenizer.eos_token is None:
+                raise ValueError("the tokenizer has no token to pad with")
+            tokenizer.pad_token = tokenizer.eos_token
+        if model.config.pad_token_id is None:
+            model.config.pad_token_id = tokenizer.pad_token_id
+        self.threshold = threshold
+        max_length = _max_length(model.config, tokenizer)
+        self.max_tokens = max_length - tokenizer.num_special_tokens_to_add()
+        """Of a text that the model can be shown as one row."""
+        # The fast tokenizer itself, which may be used by two threads while nobody changes it.
+        self._tokenizer: Tokenizer = tokenizer.backend_tokenizer
+        self._tokenizer.enable_truncation(max_length, stride=self.max_tokens // 4)
+        self._tokenizer.enable_padding(pad_id=tokenizer.pad_token_id, pad_token=tokenizer.pad_token)
+        self._tokenizer.encode_special_tokens = True  # a text that spells a special token is no such thing
+        self._has_types = "token_type_ids" in tokenizer.model_input_names
+        self._model = model
+
+    def num_tokens(self, text: str) -> int:
+        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def __call__(self, texts: Sequence[str]) -> list[list[Match]]:
+        """What there is in each."""
+        raise NotImplementedError
+
+    @torch.inference_mode()
+    def _rows(self, texts: Sequence[str]) -> Iterator[tuple[int, Encoding, Tensor]]:
+        """Each text as one row or, where it is too long for the model, several that overlap: which text it
+        is, the row's tokens, and the logits, [labels] or [tokens, labels]."""
+        encodings = self._tokenizer.encode_batch(list(texts))
+        rows = [(i, row) for i, whole in enumerate(encodings) for row in (whole, *whole.overflowing)]
+        for start in range(0, len(rows), MAX_ROWS):
+            some = rows[start : start + MAX_ROWS]
+            logits = self._model(**self._inputs([row for _, row in some])).logits.float().cpu()
+            if not logits.isfinite().all():  # and no score would reach the threshold
+                raise ValueError("the model's scores are no numbers")
+            for (owner, row), its in zip(some, logits, strict=True):
+                yield owner, row, its
+
+    def _inputs(self, rows: Sequence[Encoding]) -> dict[str, Tensor]:
+        """Each [rows, tokens]."""
+        inputs = {
+            "input_ids": [row.ids for row in rows],
+            "attention_mask": [row.attention_mask for row in rows],
+        }
+        if self._has_types:
+            inputs["token_type_ids"] = [row.type_ids for row in rows]
+        return {name: torch.tensor(values, device=self._model.device) for name, values in inputs.items()}
+
+
+class TextClassifier(Classifying):
+    """Finds texts that are something as a whole."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        labels: Iterable[str] | None,
+        threshold: float,
+    ) -> None:
+        """Raises `ValueError` without labels, or for one that the model does not have."""
+        super().__init__(model, tokenizer, threshold)
+        known = _names(model.config)
+        if model.config.problem_type == "regression":
+            raise ValueError("the model is for regression: what it says is no probability")
+        if labels is None:
+            raise ValueError(f"labels are needed, some of {', '.join(known)}")
+        self._wanted = [(known.index(label), label) for label in _checked(labels, known)]
+        self._is_each = model.config.problem_type == "multi_label_classification" or len(known) == 1
+        """Each label has a score of its own, rather than a share."""
+
+    def __call__(self, texts: Sequence[str]) -> list[list[Match]]:
+        best = [(0.0, "")] * len(texts)
+        for owner, _, logits in self._rows(texts):
+            scores = (logits.sigmoid() if self._is_each else logits.softmax(-1)).tolist()
+            best[owner] = max(best[owner], *((scores[i], label) for i, label in self._wanted))
+        return [
+            [Match(0, len(text), label)] if score >= self.threshold else []
+            for text, (score, label) in zip(texts, best, strict=True)
+        ]
+
+
+class TokenClassifier(Classifying):
+    """Finds entities: words whose first token is one, as most models are taught, and such words in a row."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        labels: Iterable[str] | None,
+        threshold: float,
+    ) -> None:
+        """Raises `ValueError` for a label that the model does not have."""
+        super().__init__(model, tokenizer, threshold)
+        tags = _names(model.config)
+        entities = [_TAG.sub("", tag, count=1) for tag in tags]
+        known = sorted({*entities} - {"O"})
+        self._wanted = _checked(known if labels is None else labels, known)
+        self._are = torch.tensor([[float(entity == one) for one in self._wanted] for entity in entities])
+        """Which tags are of which entity, [tags, wanted]."""
+        begin = [float(bool((tag := _TAG.match(name)) and tag["begin"])) for name in tags]
+        self._begin = self._are * torch.tensor(begin).unsqueeze(-1)
+
+    def __call__(self, texts: Sequence[str]) -> list[list[Match]]:
+        found: list[list[Match]] = [[] for _ in texts]
+        for owner, row, logits in self._rows(texts):
+            scores = logits.softmax(-1)
+            are = scores @ self._are
+            if (are >= self.threshold).any():
+                begin = scores @ self._begin
+                found[owner] += self._entities(texts[owner], row, are.tolist(), begin.tolist())
+        return found
+
+    def _entities(
+        self, text: str, row: Encoding, are: list[list[float]], begin: list[list[float]]
+    ) -> Iterator[Match]:
+        """`are`: each token's score for each entity; `begin`: what of it says that one begins there."""
+        entity: Match | None = None
+        for word in _words(text, row):
+            first = word[0]
+            score, which = max(zip(are[first], count(), strict=False))
+            is_one, name = score >= self.threshold, self._wanted[which]
+            goes_on = begin[first][which] <= score / 2
+            if entity is not None and is_one and name == entity.entity and goes_on:
+                entity = entity._replace(end=row.offsets[word[-1]][1])
+                continue
+            if entity is not None:
+                yield _trimmed(text, entity)
+            entity = Match(row.offsets[first][0], row.offsets[word[-1]][1], name) if is_one else None
+        if entity is not None:
+            yield _trimmed(text, entity)
+
+
+def _words(text: str, row: Encoding) -> Iterator[list[int]]:
+    """The row's tokens by words, which have letters and digits only, or none."""
+    word: list[int] = []
+    for token, number in enumerate(row.word_ids):
+        if number is None:
+            continue
+        if word and not (row.word_ids[word[-1]] == number and _is_joined(text, row.offsets[token][0])):
+            yield word
+            word = []
+        word.append(token)
+    if word:
+        yield word
+
+
+def _is_joined(text: str, place: int) -> bool:
+    return place > 0 and text[place - 1].isalnum() and text[place : place + 1].isalnum()
+
+
+def _trimmed(text: str, match: Match) -> Match:
+    """Without white space, which some tokenizers count to the word behind it."""
+    found = text[match.start : match.end]
+    return match._replace(start=match.end - len(found.lstrip()), end=match.start + len(found.rstrip()))
+
+
+def _names(config: PreTrainedConfig) -> list[str]:
+    return [str(name) for _, name in sorted((config.id2label or {}).items())]
+
+
+def _checked(labels: Iterable[str], known: Sequence[str]) -> list[str]:
+    wanted = [] if isinstance(labels, str) else list(dict.fromkeys(labels))
+    if unknown := [str(label) for label in wanted if label not in known]:
+        raise ValueError(f"labels are some of {', '.join(known)}, not {', '.join(unknown)}")
+    if not wanted:
+        raise ValueError(f"labels are a list, some of {', '.join(known)}")
+    return wanted
+
+
+def _max_length(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
+    """Tokens of a row, the special ones included."""
+    positions = getattr(config, "max_position_embeddings", None) or 0
+    # RoBERTa and its kin count positions from 2.
+    return min(tokenizer.model_max_length, positions - 2 if positions > 2 else _ANY_LENGTH)

@@ -1,0 +1,115 @@
+"""A guard out of a judge, which takes its time over a text and may be far away: a classifier, a service.
+
+It is shown windows (see `windows`), and text is let go when every window over it has been judged.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Unpack
+
+from hooks import (
+    Chunk,
+    GenerationRequest,
+    PromptText,
+    Refusal,
+    Verdict,
+    emit,
+    prompt_texts,
+    with_prompt_texts,
+)
+from hooks.builtin.spans import Actor, Match, Options, spliced, window_of
+from hooks.builtin.windows import Cutter, Windows
+
+_REACH = 64
+"""Characters kept on the left, to tell where in a tool call's arguments a place is."""
+_SHAPE = {"id", "type", "function", "name", "description", "parameters"}
+"""What the API calls the fields of a call and of a tool, which are none without. They say nothing."""
+
+Place = tuple[int, int]
+Judge = Callable[[list[str]], Awaitable[list[list[Match]]]]
+"""Tells what there is in each of some texts. What it raises fails the request, closed."""
+
+
+class JudgeGuard(Actor):
+    """Acts on what a judge finds in a stream's windows, and holds what is in one that is not judged yet."""
+
+    def __init__(self, judge: Judge, windows: Windows, **options: Unpack[Options]) -> None:
+        """`options`: see `Actor`."""
+        super().__init__(_REACH, **options)
+        self.windows = windows
+        self._judge = judge
+
+    async def __call__(self, chunk: Chunk) -> Verdict:
+        if self._passes(chunk):
+            return emit(chunk.pending)
+        window = self._window(chunk)
+        text = window.text + window.read(chunk.text_diff, chunk.is_final)
+        stream = chunk.state.get("judged") or chunk.state.setdefault("judged", _Stream(self.windows))
+        places, undecided = stream.cutter.cut(text, window.start, chunk.is_final)
+        found = [_moved(match, window.start) for match in stream.found]
+        for match, place in (await self._find((text, places)))[0]:
+            found += [match] if self._ends else window.replaceable(text, match, place)
+        stream.found = [_moved(match, -undecided) for match in found if match.start >= undecided]
+        decided = [match for match in found if match.start < undecided]
+        return self._act(chunk, window, text, decided, undecided)
+
+    async def _refuse_prompt(self, request: GenerationRequest) -> GenerationRequest | Refusal:
+        texts = [window_of(prompt).read(prompt.text, is_final=True) for prompt in prompt_texts(request)]
+        for found in await self._find(*map(self._cut, texts)):
+            if found:
+                return self._refusal([match for match, _ in found])
+        return request
+
+    async def _redact_prompt(self, request: GenerationRequest) -> GenerationRequest:
+        known: dict[PromptText, str] = {}
+        seen: list[PromptText] = []
+
+        def rewrite(prompt: PromptText) -> str:
+            seen.append(prompt)
+            return known.get(prompt, prompt.text)
+
+        while True:  # texts that have been redacted are read together as well, and are other texts then
+            seen.clear()
+            redacted = with_prompt_texts(request, rewrite)
+            unknown = [prompt for prompt in dict.fromkeys(seen) if prompt not in known]
+            if not unknown:
+                return redacted
+            known.update(zip(unknown, await self._redacted(unknown), strict=True))
+
+    async def _redacted(self, prompts: Sequence[PromptText]) -> list[str]:
+        windows = [window_of(prompt) for prompt in prompts]
+        texts = [w.read(prompt.text, is_final=True) for w, prompt in zip(windows, prompts, strict=True)]
+        redacted: list[str] = []
+        found = await self._find(*map(self._cut, texts))
+        for prompt, window, text, new in zip(prompts, windows, texts, found, strict=True):
+            matches = [part for match, place in new for part in window.replaceable(text, match, place)]
+            if prompt.is_json:
+                matches = [match for match in matches if text[match.start : match.end] not in _SHAPE]
+            spans, _ = self._decide(window, text, matches, len(text), self._prompt_template)
+            redacted.append(spliced(prompt.text, spans))
+        return redacted
+
+    def _cut(self, text: str) -> tuple[str, list[Place]]:
+        """A whole text and its windows."""
+        return text, Cutter(self.windows).cut(text, 0, is_final=True)[0]
+
+    async def _find(self, *texts: tuple[str, list[Place]]) -> list[list[tuple[Match, Place]]]:
+        """In each text, what is found in the windows at those places, each with its window's."""
+        windows = [(i, text, place) for i, (text, places) in enumerate(texts) for place in places]
+        judged = await self._judge([text[start:end] for _, text, (start, end) in windows]) if windows else []
+        found: list[list[tuple[Match, Place]]] = [[] for _ in texts]
+        for (i, _, place), matches in zip(windows, judged, strict=True):
+            found[i] += [(_moved(match, place[0]), place) for match in matches]
+        return found
+
+
+class _Stream:
+    __slots__ = ("cutter", "found")
+
+    def __init__(self, windows: Windows) -> None:
+        self.cutter = Cutter(windows)
+        self.found: list[Match] = []
+        """Matches beyond the place where the next window begins, counted from there."""
+
+
+def _moved(match: Match, by: int) -> Match:
+    return match._replace(start=match.start + by, end=match.end + by)

@@ -1,0 +1,193 @@
+"""Guards that wait for a model of their own, in the service: many streams at once, each as if alone."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.protocol import Delta, GenerationRequest
+from hooks.builtin.batches import Batches
+from hooks.builtin.classifier import Classifier
+from hooks.builtin.classifier_models import TextClassifier
+from hooks.builtin.spans import Match
+from hooks.loader import HookSpec
+from hooks.workers import WorkerPool
+from tests.helpers import ScriptedEngine, make_deltas, pipeline_of
+from tests.proxy.conftest import CHAT, Events, Serve
+
+CHATS = "/v1/chat/completions"
+NUM_STREAMS = 16
+FINE = (
+    "A heron stood at the weir. ",
+    "Nobody hurried it. ",
+    "They drank tea. ",
+    "It rained and they would laugh. ",
+)
+RUDE = "The man said you idiot. "
+
+
+def answer(number: int) -> list[str]:
+    """Sentences, of which each third answer has a rude one."""
+    sentences = [FINE[(number + i) % len(FINE)] for i in range(3)]
+    return [*sentences[:1], RUDE, *sentences[1:]] if number % 3 == 0 else sentences
+
+
+def expected(number: int) -> str:
+    return "".join(answer(number)).replace(RUDE, "[rude]")
+
+
+def speak(request: GenerationRequest) -> list[Delta]:
+    return make_deltas("".join(answer(int(request.messages[0]["content"]))))
+
+
+def chat(number: int) -> dict[str, Any]:
+    return {**CHAT, "messages": [{"role": "user", "content": str(number)}]}
+
+
+ARGUMENTS = {"labels": ["rude"], "unit": "sentences", "window": 1}
+
+
+class Gate:
+    """Lets the model's next batch wait, and sees what is asked of it meanwhile."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.batches: list[int] = []
+        self.num_asked = 0
+        self._opened = threading.Event()
+        self._opened.set()
+        judge, ask = TextClassifier.__call__, Batches.ask
+
+        def judged(classifier: TextClassifier, texts: Sequence[str]) -> list[list[Match]]:
+            self.batches.append(len(texts))
+            assert self._opened.wait(60)
+            return judge(classifier, texts)
+
+        async def asked(batches: Any, texts: Sequence[str]) -> Any:
+            asking = asyncio.get_running_loop().create_task(ask(batches, texts))
+            await asyncio.sleep(0)
+            self.num_asked += 1
+            return await asking
+
+        monkeypatch.setattr(TextClassifier, "__call__", judged)
+        monkeypatch.setattr(Batches, "ask", asked)
+
+    def close(self) -> None:
+        self._opened.clear()
+        self.batches.clear()
+        self.num_asked = 0
+
+    def open(self) -> None:
+        self._opened.set()
+
+    async def until_asked(self, count: int) -> None:
+        async with asyncio.timeout(60):
+            while self.num_asked < count:
+                await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    return Gate(monkeypatch)
+
+
+def content_of(events: Events) -> str:
+    assert events.chunks[-1]["choices"][0]["finish_reason"] == "stop"
+    return events.content()
+
+
+async def test_streams_that_wait_at_a_time_are_judged_together(
+    serve: Serve, text_classifier: Path, gate: Gate
+) -> None:
+    client = await serve(ScriptedEngine(speak), Classifier(text_classifier, **ARGUMENTS))
+    gate.close()
+    loop = asyncio.get_running_loop()
+    streams = [loop.create_task(client.stream(CHATS, chat(i))) for i in range(NUM_STREAMS)]
+    await gate.until_asked(NUM_STREAMS)
+    gate.open()
+    texts = [content_of(events) for events in await asyncio.gather(*streams)]
+    assert texts == [expected(i) for i in range(NUM_STREAMS)]
+    assert sum(gate.batches[:2]) >= NUM_STREAMS
+    assert sum(gate.batches) == sum(len(answer(i)) for i in range(NUM_STREAMS))
+
+
+async def test_an_answer_that_is_not_streamed_is_the_same(serve: Serve, text_classifier: Path) -> None:
+    client = await serve(ScriptedEngine(speak), Classifier(text_classifier, **ARGUMENTS))
+    for number in range(3):
+        _, body, _ = await client.post(CHATS, chat(number))
+        assert body["choices"][0]["message"]["content"] == expected(number)
+
+
+async def test_the_service_answers_while_the_model_runs(
+    serve: Serve, text_classifier: Path, gate: Gate
+) -> None:
+    client = await serve(ScriptedEngine(speak), Classifier(text_classifier, **ARGUMENTS))
+    gate.close()
+    stream = asyncio.get_running_loop().create_task(client.stream(CHATS, chat(0)))
+    await gate.until_asked(1)
+    assert (await client.get("/health"))[0] == 200
+    assert not stream.done()
+    gate.open()
+    assert content_of(await stream) == expected(0)
+
+
+async def test_a_client_that_leaves_while_it_waits_ends_its_own_request_alone(
+    serve: Serve, text_classifier: Path, gate: Gate
+) -> None:
+    engine = ScriptedEngine(speak)
+    client = await serve(engine, Classifier(text_classifier, **ARGUMENTS))
+    gate.close()
+    loop = asyncio.get_running_loop()
+    streams = [loop.create_task(client.stream(CHATS, chat(i))) for i in range(3)]
+    await gate.until_asked(3)
+    streams[1].cancel()
+    async with asyncio.timeout(60):
+        while not engine.aborted:
+            await asyncio.sleep(0.001)
+    gate.open()
+    assert [content_of(await streams[i]) for i in (0, 2)] == [expected(0), expected(2)]
+    assert (engine.aborted, engine.running) == (1, 0)
+
+
+async def test_a_model_that_takes_longer_than_the_deadline_fails_the_request(
+    serve: Serve, text_classifier: Path, gate: Gate
+) -> None:
+    engine = ScriptedEngine(speak)
+    guard = Classifier(text_classifier, **ARGUMENTS)
+    client = await serve(engine, guard, pipeline=pipeline_of(guard, hook_timeout=2.0))
+    gate.close()
+    status, body, _ = await client.post(CHATS, chat(0))
+    gate.open()
+    assert (status, body["error"]["type"]) == (500, "guardrail_error")
+    assert engine.running == 0
+    assert (await client.post(CHATS, chat(1)))[1]["choices"][0]["message"]["content"] == expected(1)
+
+
+async def test_prompts_are_judged_before_the_engine_is_asked(
+    serve: Serve, text_classifier: Path, gate: Gate
+) -> None:
+    engine = ScriptedEngine(lambda request: make_deltas(["ok"]))
+    client = await serve(engine, Classifier(text_classifier, **ARGUMENTS, prompt="refuse"))
+    gate.close()
+    loop = asyncio.get_running_loop()
+    said = [FINE[0] + (RUDE if i % 2 else FINE[1]) for i in range(NUM_STREAMS)]
+    posts = [
+        loop.create_task(client.post(CHATS, {**CHAT, "messages": [{"role": "user", "content": text}]}))
+        for text in said
+    ]
+    await gate.until_asked(NUM_STREAMS)
+    assert engine.requests == []
+    gate.open()
+    answers = await asyncio.gather(*posts)
+    assert [status for status, *_ in answers] == [200, 400] * (NUM_STREAMS // 2)
+    assert answers[1][1]["error"]["code"] == "content_filter"
+    assert len(engine.requests) == NUM_STREAMS // 2
+
+
+async def test_in_hook_workers(serve: Serve, text_classifier: Path) -> None:
+    pool = WorkerPool(1, [HookSpec("classifier", {"model": str(text_classifier), **ARGUMENTS})])
+    client = await serve(ScriptedEngine(speak), pipeline=pool)
+    streams = await asyncio.gather(*(client.stream(CHATS, chat(i)) for i in range(NUM_STREAMS)))
+    assert [content_of(events) for events in streams] == [expected(i) for i in range(NUM_STREAMS)]
