@@ -53,6 +53,7 @@ def test_the_guards_that_ship_are_written_on_public_names() -> None:
         "hooks",
         "hooks.pipeline",
         "hooks.testing",
+        "hooks.builtin.remote",
         "engine",
         "engine.protocol",
         "engine.parsers",

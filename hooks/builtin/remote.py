@@ -1,0 +1,65 @@
+"""A detector that a service of its own runs, asked over HTTP: `--hook remote`.
+
+It speaks two APIs: OpenAI's moderations, which judges texts whole, and `POST /api/v1/text/contents` of the
+detectors that the FMS guardrails orchestrator asks, which finds spans in them.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, Unpack
+
+from hooks.builtin.detector_apis import Contents, Moderations
+from hooks.builtin.detector_service import DetectorService
+from hooks.builtin.judges import JudgeGuard
+from hooks.builtin.spans import Options
+from hooks.builtin.windows import Unit, make_windows
+
+
+class Remote(JudgeGuard):
+    def __init__(
+        self,
+        url: str,
+        *,
+        api: Literal["moderations", "contents"] = "moderations",
+        model: str | None = None,
+        detector: str = "",
+        detector_params: Mapping[str, Any] | None = None,
+        labels: Iterable[str] | None = None,
+        threshold: float | None = None,
+        unit: Unit = "sentences",
+        window: int = 2,
+        stride: int | None = None,
+        timeout: float = 5.0,
+        max_connections: int = 16,
+        api_key_env: str | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        """`url`: all of it, as `http://127.0.0.1:8080/api/v1/text/contents`. `model`: of moderations, where
+        the service has several. `detector`, `detector_params`: of contents, its header `detector-id` and what
+        that detector takes.
+
+        `labels`: the categories, detections or types of detections to act on; None: all. `threshold`: the
+        least score that counts; None: whatever the service reports. `window` and `stride` count `unit`s,
+        `sentences` or `characters`, as those of `classifier` do, and bound what is held in the same way.
+
+        `timeout`: seconds for a request, in which it may wait for one of `max_connections`, and is sent once
+        more if its connection breaks. What is not answered then, is answered by an error, or makes no sense,
+        fails. `api_key_env`: the environment variable that holds the key for `Authorization: Bearer`.
+
+        Raises `ValueError` for an argument that makes no sense.
+        """
+        wanted = None if labels is None else frozenset(labels)
+        if isinstance(labels, str) or wanted == frozenset():
+            raise ValueError("labels are a list of one or more")
+        service = DetectorService(url, timeout, max_connections, api_key_env)
+        judge: Moderations | Contents
+        if api == "moderations":
+            judge = Moderations(service, wanted, threshold, model)
+        elif api == "contents":
+            judge = Contents(service, wanted, threshold, detector, detector_params or {})
+        else:
+            raise ValueError(f"api is moderations or contents, not {api!r}")
+        super().__init__(judge.judge, make_windows(unit, window, stride), **options)
+        self._service = service
+
+    async def close(self) -> None:
+        await self._service.close()

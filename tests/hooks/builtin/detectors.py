@@ -1,0 +1,109 @@
+"""A service that judges texts, on a loopback socket and a thread of its own."""
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from aiohttp import web
+
+
+class DetectorServer:
+    """Answers both APIs as told, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.find: Callable[[str], list[tuple[int, int, str, float]]] = lambda text: [
+            (*found.span(), "secret", 0.9) for found in re.finditer("hunter2", text)
+        ]
+        """(start, end, label, score) in a text."""
+        self.answer: Callable[[], web.Response] | None = None
+        """What to answer instead."""
+        self.drops = 0
+        """How many requests to hang up on before one is answered."""
+        self.bodies: list[Any] = []
+        self.headers: list[Any] = []
+        self.most_at_once = 0
+        self.is_open = threading.Event()
+        """Nobody is answered before it is set."""
+        self.is_open.set()
+        self._num_waiting = 0
+        self.connections: set[Any] = set()
+
+    @property
+    def texts(self) -> list[str]:
+        return [text for body in self.bodies for text in body.get("input") or body["contents"]]
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.bodies.append(await request.json())
+        self.headers.append(request.headers)
+        self.connections.add(request.transport)
+        self._num_waiting += 1
+        self.most_at_once = max(self.most_at_once, self._num_waiting)
+        try:
+            while not self.is_open.is_set():
+                await asyncio.sleep(0.001)
+        finally:
+            self._num_waiting -= 1
+        if self.drops:
+            self.drops -= 1
+            assert request.transport
+            request.transport.abort()
+        if self.answer is not None:
+            return self.answer()
+        return web.json_response(self._answer(self.bodies[-1]))
+
+    def _answer(self, body: Any) -> Any:
+        if "input" in body:
+            return {
+                "id": "modr-1",
+                "model": "m",
+                "results": [self._moderation(text) for text in body["input"]],
+            }
+        return [
+            [
+                {
+                    "start": start,
+                    "end": end,
+                    "text": text[start:end],
+                    "detection": f"a {label}",
+                    "detection_type": label,
+                    "score": score,
+                    "evidence": [],
+                }
+                for start, end, label, score in self.find(text)
+            ]
+            for text in body["contents"]
+        ]
+
+    def _moderation(self, text: str) -> Any:
+        scores = {"secret": 0.01, "self-harm": 0.02}
+        scores |= {label: score for _, _, label, score in self.find(text)}
+        categories = {label: score >= 0.5 for label, score in scores.items()}
+        return {"flagged": any(categories.values()), "categories": categories, "category_scores": scores}
+
+
+@contextmanager
+def serving(server: DetectorServer) -> Iterator[str]:
+    """Its base URL."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    app = web.Application()
+    app.router.add_post("/{path:.*}", server.handle)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+
+    async def start() -> str:
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0][:2]
+        return f"http://{host}:{port}"
+
+    try:
+        yield asyncio.run_coroutine_threadsafe(start(), loop).result()
+    finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
