@@ -11,9 +11,10 @@ import random
 from collections import Counter
 from collections.abc import Iterable
 
-from benchmarks import pii_samples
+from benchmarks import pii_samples, secret_samples
 from benchmarks.samples import Kind, Sample, near_misses, positives
 from hooks.builtin.pii import Pii
+from hooks.builtin.secrets import Secrets
 from hooks.builtin.spans import Detector
 
 Found = tuple[int, int, str]
@@ -81,8 +82,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=500, help="texts with a value; as many near misses")
     parser.add_argument("--wrong", action="store_true", help="show what was missed, and false alarms")
     options = parser.parse_args()
-    for name, detector, kinds in (("pii", Pii().detector, pii_samples.KINDS),):
-        score = measure(detector, kinds, options.seed, options.count)
+    guards = (("pii", Pii(), pii_samples.KINDS), ("secrets", Secrets(), secret_samples.KINDS))
+    for name, guard, kinds in guards:
+        score = measure(guard.detector, kinds, options.seed, options.count)
         title = f"{name}, seed {options.seed}, {options.count} + {options.count} texts each"
         print(f"\n{title:<46} recall  precision")
         for kind in kinds:

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from benchmarks import pii_samples
+from benchmarks import pii_samples, secret_samples
 from benchmarks.hooks import REQUEST, PassThrough, cpu_per_chunk, medians_of, pipeline
-from benchmarks.samples import near_misses, positives
+from benchmarks.samples import Kind, Sample, near_misses, positives
 from engine.protocol import Delta, Token
 from hooks import Chunk, Verdict
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
+from hooks.builtin.secrets import Secrets
 
 PROSE = """\
 The harbour was quiet in the early morning, and a heron stood at the weir and waited; nobody hurried it. By
@@ -52,11 +53,10 @@ def phrase_list(count: int, seed: int) -> list[str]:
     return [" ".join(rng.choices(words, k=rng.randint(2, 4))) for _ in range(count)]
 
 
-def personal(seed: int, *, is_real: bool) -> str:
-    """Texts full of personal data, or of what only looks like it."""
-    rng = random.Random(seed)
-    make = positives if is_real else near_misses
-    return "\n".join(sample.text for kind in pii_samples.KINDS for sample in make(kind, rng, 20))
+def full_of(kinds: tuple[Kind, ...], make: Callable[[Kind, random.Random, int], Iterator[Sample]]) -> str:
+    """Texts with a value each, or with what only looks like one."""
+    rng = random.Random(1)
+    return "\n".join(sample.text for kind in kinds for sample in make(kind, rng, 20))
 
 
 def started(count: int) -> tuple[Phrases, float]:
@@ -88,15 +88,16 @@ def call_time(hook: Any, items: list[Delta]) -> float:
 
 
 async def flat(hook: Any, items: list[Delta]) -> float:
-    """CPU time of the 2,000 chunks from the 20,000th on, over that of 2,000 from the 200th on."""
+    """CPU time of 2,000 chunks from the 20,000th on or later, over that of the same from the 200th on."""
     guard = pipeline(hook, 1).open(REQUEST)
+    late = 200 + len(items) * -(-20_000 // len(items))
     marks: dict[int, float] = {}
-    for i in range(22_001):
-        if i in (200, 2_200, 20_000, 22_000):
+    for i in range(late + 2_001):
+        if i in (200, 2_200, late, late + 2_000):
             marks[i] = time.process_time()
         await guard.feed(items[i % len(items)])
     await guard.close()
-    return (marks[22_000] - marks[20_000]) / (marks[2_200] - marks[200])
+    return (marks[late + 2_000] - marks[late]) / (marks[2_200] - marks[200])
 
 
 def main() -> None:
@@ -110,9 +111,13 @@ def main() -> None:
         print(f"phrases, {count:,}: ready after {seconds:.2f} s")
         cases[f"phrases, {count:,}"] = guard, fours
     fives = partial(chunked, sizes=(4, 5, 6), seed=1)
-    cases["pii, prose"] = Pii(), fives(PROSE * 40)
-    cases["pii, text full of it"] = Pii(), fives(personal(1, is_real=True))
-    cases["pii, text full of near misses"] = Pii(), fives(personal(1, is_real=False))
+    for name, made, kinds in (
+        ("pii", Pii(), pii_samples.KINDS),
+        ("secrets", Secrets(), secret_samples.KINDS),
+    ):
+        cases[f"{name}, prose"] = made, fives(PROSE * 40)
+        cases[f"{name}, text full of it"] = made, fives(full_of(kinds, positives))
+        cases[f"{name}, text full of near misses"] = made, fives(full_of(kinds, near_misses))
     measures: dict[str, Callable[[], float]] = {}
     for name, (hook, items) in cases.items():
         measures[f"call {name}"] = partial(call_time, hook, items)

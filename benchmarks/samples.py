@@ -44,8 +44,10 @@ class Kind:
     """What people call it."""
     needs_label: Callable[[str], bool] = lambda value: False
     """Whether a value is one only to those who are told so."""
-    labelled: tuple[str, ...] = ()
-    """Sentences for it, with `{label}` and `{value}`; by default, `LABELLED`."""
+    frame: Make | None = None
+    """What always stands around a value, with `{label}` and `{value}`."""
+    near_frames: tuple[str, ...] = ()
+    """What stands around a near miss; by default, what may stand around a value."""
 
 
 def chars(rng: random.Random, alphabet: str, count: int) -> str:
@@ -110,7 +112,7 @@ def positives(kind: Kind, rng: random.Random, count: int) -> Iterator[Sample]:
     for _ in range(count):
         value = kind.make(rng)
         is_labelled = kind.needs_label(value) or rng.random() < 0.7
-        form = rng.choice((kind.labelled or LABELLED) if is_labelled else PLAIN)
+        form = kind.frame(rng) if kind.frame else rng.choice(LABELLED if is_labelled else PLAIN)
         before, after = form.split("{value}")
         before, after = before.format(label=rng.choice(kind.labels)), after.replace("}}", "}")
         yield Sample(before + value + after, kind.entity, len(before), len(before) + len(value))
@@ -120,7 +122,7 @@ def near_misses(kind: Kind, rng: random.Random, count: int) -> Iterator[Sample]:
     """Half of them nearly a value, called one as often as not; half of them other things with digits."""
     for i in range(count):
         if i % 2:
-            form, value = rng.choice((kind.labelled or LABELLED) + PLAIN), kind.spoil(rng)
+            form, value = rng.choice(kind.near_frames or LABELLED + PLAIN), kind.spoil(rng)
         else:
             form, value = rng.choice(ELSEWHERE), rng.choice(OTHERS)(rng)
         yield Sample(form.format(label=rng.choice(kind.labels), value=value))

@@ -13,4 +13,5 @@ SHORT_NAMES = {
     "pii": "hooks.builtin.pii.Pii",
     "presidio": "hooks.builtin.presidio.Presidio",
     "remote": "hooks.builtin.remote.Remote",
+    "secrets": "hooks.builtin.secrets.Secrets",
 }

@@ -6,7 +6,7 @@ import re
 from hooks.builtin.rules import Rule, words
 
 _FILE = re.compile(
-    r"\.(?:png|jpe?g|gif|svg|webp|pdf|js|ts|css|py|md|json|xml|html?|txt|zip|exe|dll|so)\Z", re.IGNORECASE
+    r"\.(?:png|jpe?g|gif|svg|webp|pdf|js|ts|css|py|md|json|xml|html?|txt|zip|exe|dll|so)", re.IGNORECASE
 )
 _LABEL = r"[^\W_](?:[^\W_]|-(?!\.)){0,62}"
 EMAIL = Rule(
@@ -19,7 +19,7 @@ _NUMBERED = words(
     *("v(?:er(?:sion)?)?", "release", "build", "firmware", "patch", "update", "section", "chapter"),
     *("clause", "figure", "table", "step", "appendix", "paragraph", "oid"),
 )
-_NO_ADDRESS = rf"(?:§|{_NUMBERED})\W{{0,4}}(?:(?:is|to|no|number)\W{{1,3}})?\Z"
+_NO_ADDRESS = rf"(?:§|{_NUMBERED})\W{{0,4}}(?:(?:is|to|no|number)\W{{1,3}})?"
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 IPV4 = Rule(
     "IP_ADDRESS",

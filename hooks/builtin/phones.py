@@ -27,7 +27,7 @@ _NUMBERED = words(
     *("orders?", "invoice", "ref(?:erence)?", "isbn(?:-1[03])?", "version", "build", "tracking", "serial"),
     "sku",
 )
-_NO_PHONE = rf"{_NUMBERED}[^\w]{{0,3}}(?:(?:no|nr|number|id|code)\b)?[^\w]{{0,3}}\Z"
+_NO_PHONE = rf"{_NUMBERED}[^\w]{{0,3}}(?:(?:no|nr|number|id|code)\b)?[^\w]{{0,3}}"
 _GAP = r"[ .\-/()\u00a0\u2010\u2011]{0,3}"
 _BEGIN = r"(?<![^\W_])(?<![-+./])(?<![+./]\()"
 _GROUPED = (

@@ -10,7 +10,7 @@ from hooks.builtin.accounts import CARD, IBAN
 from hooks.builtin.addresses import EMAIL, IPV4, IPV6, MAC
 from hooks.builtin.national_ids import NATIONAL_IDS
 from hooks.builtin.phones import phone_rules
-from hooks.builtin.rules import Rule, RuleDetector
+from hooks.builtin.rules import Rule, RuleDetector, chosen
 from hooks.builtin.spans import Options, SpanGuard
 
 LOCALES = tuple(NATIONAL_IDS)
@@ -30,7 +30,7 @@ class Pii(SpanGuard):
 
         Raises `ValueError` for an entity or a country that is not known.
         """
-        super().__init__(RuleDetector(_chosen(_rules(locales), entities)), **options)
+        super().__init__(RuleDetector(chosen(_rules(locales), entities)), **options)
 
 
 def _rules(locales: Iterable[str]) -> list[Rule]:
@@ -40,13 +40,3 @@ def _rules(locales: Iterable[str]) -> list[Rule]:
     national = [rule for country in countries for rule in NATIONAL_IDS[country]]
     phones = phone_rules(country.upper() for country in countries)
     return [EMAIL, IBAN, CARD, *national, IPV4, IPV6, MAC, *phones]
-
-
-def _chosen(rules: list[Rule], entities: Iterable[str] | None) -> list[Rule]:
-    if entities is None:
-        return rules
-    known = dict.fromkeys(rule.entity for rule in rules)
-    wanted = set(entities)
-    if unknown := wanted - known.keys():
-        raise ValueError(f"entities are some of {', '.join(known)}, not {', '.join(sorted(unknown))}")
-    return [rule for rule in rules if rule.entity in wanted]

@@ -84,17 +84,24 @@ def finder(
 class _Group:
     """An open group: what opened it, and how wide it is so far."""
 
-    def __init__(self, opener: str = "") -> None:
+    def __init__(self, opener: str = "", place: int = 0) -> None:
         self.opener = opener
+        self.place = place
+        """Of what opened it, among the tokens."""
         self.width = 0
         """Of the branch that is being read."""
         self.widest = 0
         """Of all branches."""
         self.last = 0
         """Of what was read last."""
+        self.asserts = False
+        """An assertion stands in it."""
+        self.last_asserts = False
+        """One stands in what was read last."""
 
     def add(self, width: int) -> None:
         self.last = width
+        self.last_asserts = False
         self.width += width
         self.widest = max(self.widest, self.width)
 
@@ -109,7 +116,7 @@ class _Walk:
 
     def __init__(self) -> None:
         self.groups = [_Group()]
-        self.opened = ""
+        self._opened: list[str] = []
         self.ahead = 1
         self.behind = 2  # a boundary looks at one character, an anchor at whether there is one
         self._captured = 0
@@ -119,7 +126,7 @@ class _Walk:
         if kind == "refused":
             raise ValueError(f"pattern {token.string!r}: {text} cannot be looked for in a stream")
         if kind == "open":
-            self.groups.append(_Group(text))
+            self.groups.append(_Group(text, len(self._opened)))
         elif kind == "close" and group.opener:
             self._close(self.groups.pop())
         elif kind == "bar":
@@ -129,7 +136,10 @@ class _Walk:
             group.repeat(int(most) if most else UNLIMITED)
         else:
             group.add({"one": 1, "reference": self._captured}.get(kind or "", 0))
-        self.opened += self._opened(token, group)
+        if kind in ("boundary", "end") or text in _AROUND:
+            for outer in self.groups:
+                outer.asserts = True
+        self._opened.append(self._rewritten(token, group))
 
     def _close(self, group: _Group) -> None:
         opener = group.opener
@@ -140,11 +150,19 @@ class _Walk:
             self.behind += group.widest
         elif opener == "(" or opener.endswith(">"):
             self._captured = max(self._captured, group.widest)
+        if opener == "(?>" and group.asserts:
+            self._opened[group.place] = "(?:"
         self.groups[-1].add(0 if is_around else group.widest)
+        self.groups[-1].last_asserts = group.asserts
 
-    def _opened(self, token: re.Match[str], group: _Group) -> str:
+    @property
+    def opened(self) -> str:
+        return "".join(self._opened)
+
+    def _rewritten(self, token: re.Match[str], group: _Group) -> str:
         """What stands for a token in `Analysis.opened`, which must take every way that the pattern could take
-        if the text went on: no assertion fails for its end, and nothing is possessive or atomic."""
+        if the text went on: no assertion fails for its end, and nothing that asserts is possessive or atomic.
+        """
         kind, text = token.lastgroup, token[0]
         is_ahead = text in ("(?=", "(?!")
         around = {outer.opener for outer in self.groups[: -1 if is_ahead else None]}
@@ -154,8 +172,8 @@ class _Walk:
             return rf"(?:(?=\Z[\s\S])|{text})"
         if kind == "end":
             return rf"(?:(?=\n?\Z[\s\S])|{text})"
-        if kind == "repeat" and len(text) > 1:
+        if kind == "repeat" and len(text) > 1 and group.last_asserts:
             return text.removesuffix("+")
         if kind == "close" and group.opener == "(?!":
             return ")|)"
-        return {"(?!": "(?:(?=", "(?>": "(?:"}.get(text, text)
+        return "(?:(?=" if text == "(?!" else text

@@ -36,13 +36,26 @@ class Rule:
     length: Callable[[str], int] | None = None
     """How much of the matched text it is, in characters from the first; 0: it is not."""
     near: str | None = None
-    """A pattern that must be found in the `NEAR` characters before the match."""
+    """A pattern that must be found in the `NEAR` characters before the match, in lower case."""
+    behind: str | None = None
+    """One that must stand right before the match."""
     unless: str | None = None
     """One that must not."""
     max_length: int | None = None
     """Characters that a match may have; needed where the pattern does not say."""
     begins: str = ""
     """A pattern that all its matches begin with. Rules that share one are looked for only from there on."""
+
+
+def chosen(rules: list[Rule], entities: Iterable[str] | None) -> list[Rule]:
+    """Those of `entities`; None: all. Raises `ValueError` for an entity that no rule has."""
+    if entities is None:
+        return rules
+    known = dict.fromkeys(rule.entity for rule in rules)
+    wanted = set(entities)
+    if unknown := wanted - known.keys():
+        raise ValueError(f"entities are some of {', '.join(known)}, not {', '.join(sorted(unknown))}")
+    return [rule for rule in rules if rule.entity in wanted]
 
 
 class RuleDetector:
@@ -58,12 +71,18 @@ class RuleDetector:
         groups: dict[str, list[_Searcher]] = {}
         for searcher in searchers:
             groups.setdefault(searcher.rule.begins, []).append(searcher)
+        self._likely: _Searcher | None = None
+        """What left some stream's text undecided the last time. It is asked first: if it does again, nothing
+        else matters; if not, nothing is lost."""
         self._groups = [(_Gate(begins, timeout), group) for begins, group in groups.items()]
 
     def scan(
         self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
     ) -> tuple[list[Match], int]:
         ends = {match.rule: match.end for match in taken}
+        likely = None if is_final or taken else self._likely
+        if likely is not None and likely.first_open(text, start) == start:
+            return [], start
         undecided = len(text)
         active: list[tuple[_Searcher, int]] = []
         for gate, group in self._groups:
@@ -77,6 +96,7 @@ class RuleDetector:
                     continue
                 undecided = min(undecided, searcher.first_open(text, from_here))
                 if undecided == start:
+                    self._likely = searcher if gate.is_open else None
                     return [], start
         matches: list[Match] = []
         for searcher, begin in active:
@@ -89,12 +109,12 @@ class _Gate:
     """Where the rules that begin alike may begin at all."""
 
     def __init__(self, begins: str, timeout: float | None) -> None:
-        self._is_open = not begins
+        self.is_open = not begins
         self._find = finder(begins, timeout)
         self._find_open = finder(analyse(begins).opened, timeout, partial=True)
 
     def first(self, text: str, start: int, is_final: bool) -> int:
-        if self._is_open:
+        if self.is_open:
             return start
         found = self._find(text, start)
         place: int = found.start() if found else len(text)
@@ -120,15 +140,26 @@ class _Searcher:
         self._match = partial(regex.compile(rule.pattern).match, timeout=timeout)
         self._find = finder(rule.pattern, timeout)
         self._find_open = finder(analysis.opened, timeout, partial=True)
-        self._near = rule.near and re.compile(rule.near, re.IGNORECASE)
-        self._unless = rule.unless and re.compile(rule.unless, re.IGNORECASE)
+        self._match_open = partial(regex.compile(analysis.opened).match, partial=True, timeout=timeout)
+        self._near = rule.near and re.compile(rule.near)
+        # Not a part of the pattern: partial matching takes a look-behind of many forms for an open match.
+        sides = [f"(?<={rule.behind})"] * bool(rule.behind) + [f"(?<!{rule.unless})"] * bool(rule.unless)
+        self._sides = regex.compile("".join(sides), regex.IGNORECASE).match
         self.longest = longest + (analysis.ahead if self._limit is None else -1)
-        self.reach = analysis.behind + (NEAR if rule.near or rule.unless else 0)
+        besides = [analyse(pattern) for pattern in (rule.behind, rule.unless) if pattern]
+        self.reach = max(analysis.behind, *(beside.longest + beside.behind for beside in besides), NEAR + 2)
 
     def first_open(self, text: str, begin: int) -> int:
         """Where a match begins, or may, that depends on what follows `text`."""
-        found = self._find_open(text, max(begin, len(text) - self.longest))
-        return found.start() if found else len(text)
+        begin = max(begin, len(text) - self.longest)
+        # What was open the last time mostly is again, and a search would go through all of the text first.
+        if self._match_open(text, begin) and self._fits(text, begin):
+            return begin
+        while (found := self._find_open(text, begin)) and (start := found.start()) < len(text):
+            if self._fits(text, start):
+                return int(start)
+            begin = start + 1
+        return len(text)
 
     def matches(self, text: str, begin: int, stop: int) -> Iterator[Match]:
         """Those that begin before `stop`."""
@@ -146,13 +177,14 @@ class _Searcher:
         tries = (self._match(text, i, i + limit) for i in range(begin, stop))
         return next(filter(None, tries), None)
 
+    def _fits(self, text: str, start: int) -> bool:
+        """Whether there stands before `start` what the rule asks for."""
+        if self._near and not self._near.search(text[max(0, start - NEAR) : start].lower()):
+            return False
+        return self._sides(text, start) is not None
+
     def _length(self, matched: str, text: str, start: int) -> int:
         """How much of what was matched at `start` is what the rule is about."""
-        before = max(0, start - NEAR)
-        if self._near and not self._near.search(text, before, start):
-            return 0
-        if self._unless and self._unless.search(text, before, start):
-            return 0
-        if self.rule.check is not None and not self.rule.check(matched):
+        if not self._fits(text, start) or (self.rule.check is not None and not self.rule.check(matched)):
             return 0
         return len(matched) if self.rule.length is None else self.rule.length(matched)

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.guards import PROSE
 from hooks.builtin import SHORT_NAMES
 from hooks.check import check
 from hooks.loader import HookSpec, load_hook
-from tests.hooks.builtin.streams import said
+from tests.hooks.builtin.streams import Watch, said
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "patterns": {
@@ -15,6 +16,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     },
     "phrases": {"phrases": ["project bluebird", "hunter2", "tea tea", "e-mail", "世界"]},
     "pii": {},
+    "secrets": {},
 }
 
 
@@ -35,6 +37,13 @@ async def test_each_passes_the_hook_check(name: str, action: str) -> None:
     assert results[-1].name == "prompts"
     assert [result for result in results if not result.is_good] == []
     assert max(result.num_held for result in results) > 5
+
+
+@pytest.mark.parametrize("name", ["pii", "secrets"])
+def test_prose_waits_for_no_more_than_a_word(name: str) -> None:
+    watch = Watch(load_hook(HookSpec(name)).call)
+    assert said(watch, list(PROSE)) == PROSE
+    assert watch.most_held <= max(map(len, PROSE.split())) + 1
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)

@@ -1,0 +1,64 @@
+"""Passwords, and keys that have no form of their own: known by what stands before them."""
+
+import re
+
+from hooks.builtin.randomness import looks_random
+from hooks.builtin.rules import Rule
+
+_NAME = (
+    r"(?:pass(?:word|wd|wort|phrase|code)|(?<![a-z])(?:pass|pwd|pw)|contraseña|senha|mot de passe|wachtwoord"
+    r"|hasło|пароль|密码|密碼|パスワード|비밀번호|secret"
+    r"|(?:secret|api|access|auth|private|encryption|signing|master|license|account)[ _-]?key|apikey"
+    r"|token|credentials?|authorization)"
+)
+_OF_WHAT = r"(?:[ ](?:for|of|to|on)[ ][\w .@'-]{1,40}|[ ]?\([^()\n]{1,30}\))?"
+_CLOSING = r"""["'`*”’)\\ \t]{0,5}"""
+_SAYS = r"(?:=>|:=|==?|[:：|>,]|(?:is|was|ist|es|est)(?=[: \t])|是|は)"
+_OPENING = r"""["'`*“‘(\\: \t\r\n]{0,9}(?:```\w{0,12}\r?\n)?"""
+_SCHEME = r"(?:(?:bearer|basic|token)[ \t])?"
+_VALUE = r"[!#-&(-+\-./0-9:=?-_a-z~]"
+"""What a password is made of here: ASCII without quotes, brackets and what else stands between values."""
+
+
+def password_length(text: str) -> int:
+    """How much of `text` is drawn at random: the sentence's own marks behind it are not."""
+    value = text.rstrip(".:?*\\")
+    for opening, closing in ("()", "[]"):
+        if opening not in value:
+            value = value.rstrip(closing)
+    value = value.rstrip(".:?")
+    return len(value) if len(value) >= 8 and looks_random(value) else 0
+
+
+PASSWORD = Rule(
+    "PASSWORD",
+    # Not far into a long word, where every "=" could begin another.
+    rf"""(?<=["'`*“‘(\\ \t\n=:：|>,是は])(?<![!-~]{{200}})(?![*(\[=:]){_VALUE}{{8,1024}}+""",
+    length=password_length,
+    behind=rf"{_NAME}(?:{_OF_WHAT}{_CLOSING}{_SAYS}{_OPENING}|{_CLOSING}[ \t]){_SCHEME}",
+)
+
+_STAND_IN = re.compile(
+    r"[*•.xX]+|\$\{?\w+\}?|\$\(.*|%\w|%\w+%|%\(\w+\)\w?|\{.*|<.*|\[.*|(?i:pass(?:word|wd)?|pwd|secret)"
+)
+
+
+def is_shown(text: str) -> bool:
+    """Whether it is no stand-in, as `****`, `${PASSWORD}` or `password`."""
+    return not _STAND_IN.fullmatch(text)
+
+
+URL_PASSWORD = Rule(
+    "CONNECTION_STRING",
+    r"""(?<=:)(?!\d{1,5}[?#])[^\s/"'<>]{1,128}(?=@[\w.\[-])""",
+    behind=r"""://[^\s:/@"'<>]{0,64}:""",
+    check=is_shown,
+)
+DSN_PASSWORD = Rule(
+    "CONNECTION_STRING",
+    r"""(?<=[= ])[^;\s"',()]{1,128}+(?![^;\s"'])""",
+    near=r"(?:server|source|host|uid|user id|user|username|database|catalog|dbname|endpoint)[ ]?=",
+    behind=r"(?:password|pwd)[ ]?=[ ]?",
+    check=is_shown,
+)
+PASSWORDS = (URL_PASSWORD, DSN_PASSWORD, PASSWORD)

@@ -1,0 +1,34 @@
+"""Whether a text looks drawn at random, as keys and generated passwords do, and not made of words."""
+
+import math
+import re
+from collections import Counter
+
+_SEPARATORS = re.compile(r"[-._/:+=~()\[\]]+")
+_WORD = re.compile(r"([A-Za-z]+)\d{0,4}[!?]{0,2}")
+_CAMEL = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_UNSPEAKABLE = re.compile(r"[bcdfghjklmnpqrstvwxz]{5}|(.)\1\1|\A[^aeiouy]+\Z", re.IGNORECASE)
+
+
+def looks_random(text: str) -> bool:
+    """Half of its characters or more are in no word, number or abbreviation, and few are repeated."""
+    tokens = [token for token in _SEPARATORS.split(text) if token]
+    plain = sum(len(token) for token in tokens if _is_plain(token))
+    return 2 * plain <= sum(map(len, tokens)) and entropy(text) >= 2.5
+
+
+def entropy(text: str) -> float:
+    """Shannon's, of its characters' frequencies: bits a character."""
+    shares = [count / len(text) for count in Counter(text).values()]
+    return -sum(share * math.log2(share) for share in shares)
+
+
+def _is_plain(token: str) -> bool:
+    if token.isdecimal() or (len(token) <= 3 and token in (token.lower(), token.upper(), token.title())):
+        return token.isalnum()
+    letters = _WORD.fullmatch(token)
+    if letters is None:
+        return False
+    parts = _CAMEL.findall(letters[1])
+    is_speakable = not any(_UNSPEAKABLE.search(part) for part in parts if len(part) > 3)
+    return is_speakable and len(letters[1]) >= 2.6 * len(parts)

@@ -1,0 +1,19 @@
+"""Secrets: keys and tokens by the formats that their issuers publish, and passwords: `--hook secrets`.
+
+What has no format of its own is taken for a secret where a word such as `password=` stands before it and it
+looks drawn at random.
+"""
+
+from collections.abc import Iterable
+from typing import Unpack
+
+from hooks.builtin.keys import KEYS
+from hooks.builtin.passwords import PASSWORDS
+from hooks.builtin.rules import RuleDetector, chosen
+from hooks.builtin.spans import Options, SpanGuard
+
+
+class Secrets(SpanGuard):
+    def __init__(self, *, entities: Iterable[str] | None = None, **options: Unpack[Options]) -> None:
+        """`entities`: which to find (None: all). Raises `ValueError` for one that is not known."""
+        super().__init__(RuleDetector(chosen([*KEYS, *PASSWORDS], entities)), **options)

@@ -1,0 +1,155 @@
+"""Secrets: what each issuer's keys look like, passwords by what stands before them, the same at every cut."""
+
+import random
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.detection import cut_by, measure, samples_of
+from benchmarks.secret_samples import KINDS
+from hooks.builtin.randomness import looks_random
+from hooks.builtin.secrets import Secrets
+from hooks.loader import HookLoadError, HookSpec, load_hook
+from tests.helpers import finish_of, ids_of, text_of
+from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, run, run_all, said, ways_to_cut
+
+ALL = Secrets()
+KEY = "sk-EXAMPLE7f3K9mQ2xT8vB4nL6pR1"
+TEXT = f"Set password=Xk9#mP2$vLq7 and {KEY}, ok."
+
+
+@pytest.mark.parametrize("cuts", [[], [4, 13, 20, 30, 33, 40], range(90)])
+def test_each_action_is_the_same_wherever_the_stream_is_cut(cuts: Any) -> None:
+    pieces = cut(TEXT, cuts)
+    assert said(ALL, pieces) == "Set password=[PASSWORD] and [OPENAI_KEY], ok."
+    assert said(Secrets(action="suppress"), pieces) == "Set password= and , ok."
+    out = run(Secrets(action="terminate", text="(secret)"), pieces)
+    assert (text_of(out), finish_of(out)) == ("Set password=(secret)", ("content_filter", "PASSWORD"))
+    assert said(Secrets(channels=["content"]), pieces, "reasoning") == TEXT
+    assert said(ALL, pieces, "reasoning") == said(ALL, pieces, "tool_call") == said(ALL, pieces)
+
+
+def test_entities_can_be_chosen() -> None:
+    assert said(Secrets(entities=["OPENAI_KEY"]), [TEXT]) == TEXT.replace(KEY, "[OPENAI_KEY]")
+    with pytest.raises(
+        HookLoadError, match=re.escape("entities are some of AWS_ACCESS_KEY, AWS_BEDROCK_KEY")
+    ):
+        load_hook(HookSpec("secrets", {"entities": ["SKELETON_KEY"]}))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("AKIAIOSFODNN7EXAMPLE", "[AWS_ACCESS_KEY]"),
+        ("aws_secret_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "aws_secret_key = [AWS_SECRET_KEY]"),
+        ("postgres://bob:s3cr3t@db.example.com:5432/x", "postgres://bob:[CONNECTION_STRING]@db.example.com:5432/x"),
+        ("https://:p%40ss@host/", "https://:[CONNECTION_STRING]@host/"),
+        ("Server=a;User Id=sa;Password=hunter2;x=y", "Server=a;User Id=sa;Password=[CONNECTION_STRING];x=y"),
+        ("AccountName=a;AccountKey=" + "Ab1/" * 21 + "Ab==;", "AccountName=a;AccountKey=[AZURE_KEY];"),
+        ("DB_PASSWORD: 'tR5!kq-92Lz(x'", "DB_PASSWORD: '[PASSWORD]'"),
+        ('{"apiKey": "5f4dcc3b5aa765d61d8327deb882cf99"}', '{"apiKey": "[PASSWORD]"}'),
+        ("Authorization: Bearer 9dK2nL5pQ8xW3vZ7", "Authorization: Bearer [PASSWORD]"),
+        ("The API key is 9dK2nL5pQ8xW3vZ7.", "The API key is [PASSWORD]."),
+        ("AWS_SECRET=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "AWS_SECRET=[AWS_SECRET_KEY]"),
+        ("The key is:\n\n```\n" + KEY + "\n```", "The key is:\n\n```\n[OPENAI_KEY]\n```"),
+        ("Your API key:\n\n```\n9dK2nL5pQ8xW3vZ7\n```", "Your API key:\n\n```\n[PASSWORD]\n```"),
+        ("The password for the Wi-Fi is Xk9#mP2$vLq7.", "The password for the Wi-Fi is [PASSWORD]."),
+        ('{\\"password\\": \\"Xk9#mP2$vLq7\\"}', '{\\"password\\": \\"[PASSWORD]\\"}'),
+        ("密码是Xk9#mP2$vLq7，别说", "密码是[PASSWORD]，别说"),
+        (f"密钥{KEY}是我的", "密钥[OPENAI_KEY]是我的"),
+        ("token=" + random.Random(1).randbytes(400).hex(), "token=[PASSWORD]"),
+        ("mysql://bob:%40dm1n!@db/x", "mysql://bob:[CONNECTION_STRING]@db/x"),
+        ("glptt-" + "0a1b2c3d" * 5, "[GITLAB_TOKEN]"),
+        ("hvs.6j4cuewowBGit65rheNoceI7", "[VAULT_TOKEN]"),
+        ("ghs_123456_eyJhbGciOiJSUzI1NiJ9." + "aB3d" * 20 + "." + "x-Y_z" * 9 + ".", "[GITHUB_TOKEN]."),
+        ("eyJhbGciOiJkaXIifQ..aB3dEf5hIj7l." + "aB3d" * 20 + ".Qw3rTy6uIoP9aSdF", "[JWT]"),
+    ],
+)  # fmt: skip
+def test_what_is_secret_is_taken_out_and_what_stands_around_it_left(text: str, expected: str) -> None:
+    for pieces in ([text], list(text)):
+        assert said(ALL, pieces) == expected
+
+
+LOOKS = """
+    password: changeme;token = get_access_token_v2();secret=os.environ['DB_SECRET'];api_key=${API_KEY};
+    password is required;The password is incorrect.;max_tokens: 4096;token: your-token-here;passwd = None
+    sk-learn;sk-estimator-html-repr-fitted;hf_hub_download;ghp_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx;glpat-...
+    da39a3ee5e6b4b0d3255bfef95601890afd80709;sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+    https://host:8080/a@b;git@github.com:a/b.git;postgres://bob:****@host/x;http://bob@host;connect(password=pw)
+    550e8400-e29b-41d4-a716-446655440000;-----BEGIN PUBLIC KEY-----;-----BEGIN PRIVATE KEY----- opens one
+    http://localhost:8080?to=a@b.example;postgres://user:password@localhost/db;//u:$PASSWORD@h;//u:%PASSWORD%@h
+    -----BEGIN PRIVATE KEY----- characteristically begins one;eyJé世界世界世界世界.abcd;eyJé世界abcdefgh.abcd
+    glpat-my-gitlab-token-goes-here;token: ${{ secrets.GITHUB_TOKEN }};hvs.the-token-of-your-vault-server
+    The token expires in 2024-05-01T12:00:00Z;The token is <|im_start|>, pad_token_id=151643;pwd=/home/me/v2
+    pk_live_51H8abcdefghijklmnopqrstuvwx;compass: N45.1234567W;keyboard = qwertz-de-2x;passage: 1Cor13:4-7abcd
+"""
+
+
+@pytest.mark.parametrize(
+    "text", [text for line in LOOKS.split("\n") for text in line.strip().split(";") if text]
+)
+def test_what_only_looks_like_it_passes(text: str) -> None:
+    assert cut_by(ALL.detector, text) == []
+
+
+def test_a_private_key_is_one_even_if_it_breaks_off() -> None:
+    lines = ["-----BEGIN RSA PRIVATE KEY-----", *["MIIEpAIBAAKCAQEAx7" + "Ab1/" * 11 + "Zz"] * 30, "AbCd12=="]
+    whole = "\n".join([*lines, "-----END RSA PRIVATE KEY-----"])
+    ways = ("\r\n", "\\n", "\n            ", "\n> ", '\\n" +\n    "', "\n# ")
+    for text in (whole, "\n".join(lines[:20]), *(whole.replace("\n", between) for between in ways)):
+        for pieces in ([f"Here: {text}"], cut(f"Here: {text}", range(0, 3000, 7))):
+            assert said(ALL, pieces) == "Here: [PRIVATE_KEY]"
+    assert said(ALL, [f"{whole}\nthat is all"]) == "[PRIVATE_KEY]\nthat is all"
+
+
+def test_what_is_drawn_at_random_differs_from_words() -> None:
+    words = (
+        "get_access_token settings.DB_PASSWORD_1 correct-horse-battery-staple Summer2024! x86_64-linux-gnu"
+    )
+    assert not any(map(looks_random, words.split()))
+    drawn = "q8W3e-r7T2y_6U1i 5f4dcc3b5aa765d61d8327deb882cf99 k3v9x2m7q1z8 i6^-!JU-Y_M7mH Tr0ub4dor&3"
+    assert all(map(looks_random, drawn.split()))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.entity)
+def test_each_entity_is_found_and_little_else(kind: Any) -> None:
+    """Less than the figures that the README states, of which `make bench-detection` tells."""
+    score = measure(ALL.detector, [kind], seed=11, count=100)
+    assert score.recall(kind.entity) >= 0.97, score.wrong
+    assert score.precision(kind.entity) >= 0.97, score.wrong
+
+
+SAMPLES = [sample for _, sample in samples_of(KINDS, seed=12, count=12)]
+
+
+def test_made_texts_come_out_the_same_at_every_cut() -> None:
+    rng = random.Random(13)
+    watch = Watch(ALL)
+    for sample in rng.sample(SAMPLES, 150):
+        matches, _ = ALL.detector.scan(sample.text)
+        for out in run_all(watch, ways_to_cut(sample.text, rng, 2)):
+            assert text_of(out) == replaced(sample.text, matches)
+    assert watch.most_held <= ALL.detector.longest
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.integers(0, len(SAMPLES) - 1), min_size=1, max_size=3),
+    PLACES,
+    st.sampled_from(["", " ", "\n"]),
+)
+def test_where_a_stream_is_cut_changes_nothing(which: list[int], places: list[int], between: str) -> None:
+    text = between.join(SAMPLES[i].text for i in which)
+    pieces = cut(text, places)
+    matches, _ = ALL.detector.scan(text)
+    out = run(ALL, pieces)
+    assert text_of(out) == replaced(text, matches)
+    gone = {i for match in matches for i in range(match.start, match.end)}
+    position = 0
+    for i, piece in enumerate(pieces):
+        is_whole = not gone & set(range(position, position + len(piece)))
+        assert (i in ids_of(out)) == is_whole or not piece
+        position += len(piece)

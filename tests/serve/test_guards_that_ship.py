@@ -1,0 +1,27 @@
+"""The guards that ship, from configuration alone, in front of the model that ships."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.serve.test_example_hooks import EMAIL, SECRET, ask
+
+
+def test_an_address_is_redacted_by_a_guard_named_on_the_command_line(weir_serve: Callable[..., str]) -> None:
+    text, last, received = ask(weir_serve("--hook", "pii"), EMAIL)
+    assert "[EMAIL_ADDRESS]" in text
+    assert "@" not in received
+    assert last.finish_reason == "stop"
+
+
+def test_a_file_sets_guards_up_in_order(weir_serve: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "weir.yaml").write_text(
+        "hooks:\n"
+        "  - path: phrases\n"
+        "    args: {phrases: [project bluebird], action: terminate, text: ' I may not speak of that.'}\n"
+        "  - secrets\n"
+    )
+    url = weir_serve("--config", str(tmp_path / "weir.yaml"), "--hook-workers", "1")
+    text, last, received = ask(url, SECRET)
+    assert text.endswith(" I may not speak of that.")
+    assert (last.finish_reason, last.stop_reason) == ("content_filter", "phrase")
+    assert "bluebird" not in received.lower()
