@@ -2,7 +2,7 @@
 
 import re
 
-from hooks.builtin.check_digits import luhn, mod97
+from hooks.builtin.check_digits import luhn, mod97, plain
 from hooks.builtin.rules import LETTERED, SIX_DIGITS, Rule
 
 # Issuers by ISO/IEC 7812 prefix, with the lengths of their numbers.
@@ -50,6 +50,6 @@ _IBAN_FORMS = "|".join(_iban_form(length, countries) for length, countries in _I
 IBAN = Rule(
     "IBAN_CODE",
     rf"(?<![^\W_])(?=[A-Za-z]{{2}}\d\d)(?i:{_IBAN_FORMS})(?![^\W_])",
-    check=lambda text: mod97(re.sub("[ -]", "", text)),
+    check=lambda text: mod97(plain(text)),
     begins=LETTERED,
 )

@@ -1,5 +1,6 @@
-"""The check digits of cards, accounts and national ids. Each is asked of digits alone."""
+"""The check digits of cards, accounts and national ids: each is asked of digits, or of plain signs, alone."""
 
+import unicodedata
 from collections.abc import Sequence
 
 _VERHOEFF_PRODUCT = (
@@ -7,6 +8,12 @@ _VERHOEFF_PRODUCT = (
     *("5987604321", "6598710432", "7659821043", "8765932104", "9876543210"),
 )
 _VERHOEFF_TURN = "1576283094"
+
+
+def plain(text: str) -> str:
+    """Its letters and digits as ASCII has them, in upper case: patterns take ſ for an s, and ٣ for a 3."""
+    signs = filter(str.isalnum, text if text.isascii() else unicodedata.normalize("NFKD", text))
+    return "".join(str(int(sign)) if sign.isdecimal() else sign.upper() for sign in signs)
 
 
 def luhn(digits: str) -> bool:

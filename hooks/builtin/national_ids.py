@@ -6,16 +6,12 @@ One that is written as nothing else is needs no more; a bare run of digits needs
 from collections.abc import Callable
 from datetime import date
 
-from hooks.builtin.check_digits import luhn, mod11_10, verhoeff, weighted
+from hooks.builtin.check_digits import luhn, mod11_10, plain, verhoeff, weighted
 from hooks.builtin.rules import BEGIN, END, LETTERED, SIX_DIGITS, Rule, words
 
 
 def _digits(text: str) -> str:
     return "".join(filter(str.isdecimal, text))
-
-
-def _signs(text: str) -> str:
-    return "".join(filter(str.isalnum, text)).upper()
 
 
 def _is_date(year: str, month: str, day: str) -> bool:
@@ -36,7 +32,7 @@ def us_ssn(text: str) -> bool:
 
 def uk_nino(text: str) -> bool:
     """HMRC, NIM39110: which prefixes there are."""
-    prefix = _signs(text)[:2]
+    prefix = plain(text)[:2]
     is_given_out = prefix[0] not in "DFIQUV" and prefix[1] not in "DFIOQUV"
     return is_given_out and prefix not in ("BG", "GB", "KN", "NK", "NT", "TN", "ZZ")
 
@@ -59,17 +55,17 @@ def de_tax_id(text: str) -> bool:
 
 
 def fr_insee(text: str) -> bool:
-    signs = _signs(text).replace("2A", "19").replace("2B", "18")
+    signs = plain(text).replace("2A", "19").replace("2B", "18")
     return signs.isdecimal() and 97 - int(signs[:13]) % 97 == int(signs[13:])
 
 
 def es_nif(text: str) -> bool:
-    signs = _signs(text)
+    signs = plain(text)
     return "TRWAGMYFPDXBNJZSQVHLCKE"[int(signs[:8]) % 23] == signs[8]
 
 
 def es_nie(text: str) -> bool:
-    signs = _signs(text)
+    signs = plain(text)
     return es_nif(str("XYZ".index(signs[0])) + signs[1:])
 
 
@@ -80,7 +76,7 @@ _ODD = dict(zip("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ",
 
 def it_fiscal_code(text: str) -> bool:
     """Decreto ministeriale 23/12/1976: characters at odd places count by a table of their own."""
-    signs = _signs(text)
+    signs = plain(text)
     odd = sum(_ODD[sign] for sign in signs[:15:2])
     even = sum(int(sign) if sign.isdecimal() else ord(sign) - ord("A") for sign in signs[1:15:2])
     return chr(ord("A") + (odd + even) % 26) == signs[15]
@@ -131,7 +127,7 @@ def se_personnummer(text: str) -> bool:
 
 
 def fi_hetu(text: str) -> bool:
-    signs = _signs(text)
+    signs = plain(text)
     number = int(signs[:6] + signs[-4:-1])
     is_date = any(_is_date(c + signs[4:6], signs[2:4], signs[:2]) for c in ("18", "19", "20"))
     return is_date and "0123456789ABCDEFHJKLMNPRSTUVWXY"[number % 31] == signs[-1]
@@ -153,14 +149,14 @@ def br_cpf(text: str) -> bool:
 
 
 def sg_nric(text: str) -> bool:
-    signs = _signs(text)
+    signs = plain(text)
     rest = (weighted(signs[1:8], (2, 7, 6, 5, 4, 3, 2)) + (4 if signs[0] in "TG" else 0)) % 11
     return ("JZIHGFEDCBA" if signs[0] in "ST" else "XWUTRQPNMLK")[rest] == signs[8]
 
 
 def cn_ric(text: str) -> bool:
     """GB 11643: ISO 7064 MOD 11-2."""
-    signs = _signs(text)
+    signs = plain(text)
     rest = weighted(signs[:17], (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)) % 11
     return _is_date(signs[6:10], signs[10:12], signs[12:14]) and "10X98765432"[rest] == signs[17]
 

@@ -117,6 +117,23 @@ def test_what_only_looks_like_it_passes(text: str) -> None:
     assert cut_by(ALL.detector, f"It is {text}, yes") == []
 
 
+def test_a_word_to_the_left_can_rule_out_what_it_looks_like() -> None:
+    for text in ("Invoice 020 7946 0018", "order number: +44 20 7946 0018", "firmware 10.0.0.1"):
+        assert said(ALL, [text]) == said(ALL, list(text)) == text
+    assert said(ALL, ["Invoices by 020 7946 0018"]) == "Invoices by [PHONE_NUMBER]"
+
+
+def test_letters_and_digits_of_other_scripts_do_no_harm() -> None:
+    """A regular expression's s is a ſ too, and its digits are those of every script."""
+    changes = str.maketrans({"s": "ſ", "k": "\u212a", "i": "ı", "3": "٣", "7": "𝟟", "0": "०", "1": "１"})
+    rng = random.Random(14)
+    for sample in SAMPLES:
+        i, j = sorted(rng.choices(range(len(sample.text) + 1), k=2))
+        ALL.detector.scan(sample.text[:i] + sample.text[i:j].lower().translate(changes) + sample.text[j:])
+    assert cut_by(ALL.detector, "RSSMRA85T1०A562S") == [(0, 16, "IT_FISCAL_CODE")]
+    assert cut_by(ALL.detector, "GB29 NWB\u212a 6016 1331 9268 19") == [(0, 27, "IBAN_CODE")]
+
+
 def test_what_stands_behind_a_card_number_is_not_part_of_it() -> None:
     assert said(ALL, list("4111 1111 1111 1111 123 12/27")) == "[CREDIT_CARD] 123 12/27"
     assert said(ALL, list("BE68 5390 0754 7034 and")) == "[IBAN_CODE] and"
