@@ -11,16 +11,19 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from benchmarks import pii_samples, secret_samples
-from benchmarks.hooks import REQUEST, PassThrough, cpu_per_chunk, medians_of, pipeline
+from benchmarks.hooks import MESSAGES, REQUEST, PassThrough, cpu_per_chunk, medians_of, pipeline
 from benchmarks.samples import Kind, Sample, near_misses, positives
-from engine.protocol import Delta, Token
+from engine.protocol import Delta, GenerationRequest, Token
 from hooks import Chunk, Verdict
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
+from hooks.builtin.prompt_leak import LeakDetector, PromptLeak
+from hooks.builtin.repetition import Repetition
 from hooks.builtin.secrets import Secrets
 
 PROSE = """\
@@ -66,6 +69,15 @@ def started(count: int) -> tuple[Phrases, float]:
     return guard, time.process_time() - began
 
 
+def prompted(num_words: int) -> tuple[GenerationRequest, float]:
+    """A request with a long system prompt, and how long that takes to be made ready."""
+    prompt = " ".join(phrase_list(num_words, seed=5)[: num_words // 3])
+    request = replace(REQUEST, messages=({"role": "system", "content": prompt}, *MESSAGES))
+    began = time.process_time()
+    LeakDetector([prompt], 8)
+    return request, time.process_time() - began
+
+
 class Timed:
     """A hook, and how long its calls took."""
 
@@ -80,16 +92,16 @@ class Timed:
         return verdict
 
 
-def call_time(hook: Any, items: list[Delta]) -> float:
+def call_time(hook: Any, items: list[Delta], request: GenerationRequest) -> float:
     """Microseconds."""
     timed = Timed(hook)
-    cpu_per_chunk(timed, 1, items)
+    cpu_per_chunk(timed, 1, items, request)
     return timed.seconds / len(items) * 1e6
 
 
-async def flat(hook: Any, items: list[Delta]) -> float:
+async def flat(hook: Any, items: list[Delta], request: GenerationRequest) -> float:
     """CPU time of 2,000 chunks from the 20,000th on or later, over that of the same from the 200th on."""
-    guard = pipeline(hook, 1).open(REQUEST)
+    guard = pipeline(hook, 1).open(request)
     late = 200 + len(items) * -(-20_000 // len(items))
     marks: dict[int, float] = {}
     for i in range(late + 2_001):
@@ -105,28 +117,35 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=7)
     repetitions = parser.parse_args().repetitions
     fours = chunked(PROSE * 40, (4,), seed=1)
-    cases: dict[str, tuple[Any, list[Delta]]] = {}
+    cases: dict[str, tuple[Any, list[Delta], GenerationRequest]] = {}
     for count in (10, 1_000, 100_000):
         guard, seconds = started(count)
         print(f"phrases, {count:,}: ready after {seconds:.2f} s")
-        cases[f"phrases, {count:,}"] = guard, fours
+        cases[f"phrases, {count:,}"] = guard, fours, REQUEST
     fives = partial(chunked, sizes=(4, 5, 6), seed=1)
     for name, made, kinds in (
         ("pii", Pii(), pii_samples.KINDS),
         ("secrets", Secrets(), secret_samples.KINDS),
     ):
-        cases[f"{name}, prose"] = made, fives(PROSE * 40)
-        cases[f"{name}, text full of it"] = made, fives(full_of(kinds, positives))
-        cases[f"{name}, text full of near misses"] = made, fives(full_of(kinds, near_misses))
+        cases[f"{name}, prose"] = made, fives(PROSE * 40), REQUEST
+        cases[f"{name}, text full of it"] = made, fives(full_of(kinds, positives)), REQUEST
+        cases[f"{name}, text full of near misses"] = made, fives(full_of(kinds, near_misses)), REQUEST
+    request, seconds = prompted(10_000)
+    print(f"prompt_leak, 10,000 words: ready after {seconds:.3f} s")
+    prompt = request.messages[0]["content"]
+    cases["prompt_leak, prose"] = PromptLeak(), fives(PROSE * 40), request
+    cases["prompt_leak, the prompt itself"] = PromptLeak(), fives(prompt[:20_000]), request
+    cases["repetition, prose"] = Repetition(action="suppress"), fives(prompt[:20_000]), REQUEST
+    cases["repetition, a loop"] = Repetition(action="suppress"), fives(PROSE * 40), REQUEST
     measures: dict[str, Callable[[], float]] = {}
-    for name, (hook, items) in cases.items():
-        measures[f"call {name}"] = partial(call_time, hook, items)
-        measures[f"chunk {name}"] = partial(cpu_per_chunk, hook, 1, items)
-        measures[f"none {name}"] = partial(cpu_per_chunk, PassThrough(), 1, items)
+    for name, (hook, items, request) in cases.items():
+        measures[f"call {name}"] = partial(call_time, hook, items, request)
+        measures[f"chunk {name}"] = partial(cpu_per_chunk, hook, 1, items, request)
+        measures[f"none {name}"] = partial(cpu_per_chunk, PassThrough(), 1, items, request)
     medians = medians_of(measures, repetitions)
     print("\nMicroseconds                                   call    chunk     flat")
-    for name, (hook, items) in cases.items():
-        ratio = statistics.median(asyncio.run(flat(hook, items)) for _ in range(3))
+    for name, (hook, items, request) in cases.items():
+        ratio = statistics.median(asyncio.run(flat(hook, items, request)) for _ in range(3))
         chunk = medians[f"chunk {name}"] - medians[f"none {name}"]
         print(f"  {name:<40} {medians[f'call {name}']:8.1f} {chunk:8.1f} {ratio:8.2f}")
 

@@ -87,11 +87,13 @@ def pipeline(hook: Callable[..., Any], count: int) -> Pipeline:
     return Pipeline([LoadedHook(f"h{i}", hook, is_async=False) for i in range(count)])
 
 
-def cpu_per_chunk(hook: Callable[..., Any], count: int, items: list[Delta]) -> float:
+def cpu_per_chunk(
+    hook: Callable[..., Any], count: int, items: list[Delta], request: GenerationRequest = REQUEST
+) -> float:
     """Microseconds, with `count` such hooks."""
 
     async def drain() -> None:
-        async for _ in guarded(pipeline(hook, count).open(REQUEST), lambda _: source(items)):
+        async for _ in guarded(pipeline(hook, count).open(request), lambda _: source(items)):
             pass
 
     started = time.process_time()

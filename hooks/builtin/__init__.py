@@ -12,6 +12,8 @@ SHORT_NAMES = {
     "phrases": "hooks.builtin.phrases.Phrases",
     "pii": "hooks.builtin.pii.Pii",
     "presidio": "hooks.builtin.presidio.Presidio",
+    "prompt_leak": "hooks.builtin.prompt_leak.PromptLeak",
     "remote": "hooks.builtin.remote.Remote",
+    "repetition": "hooks.builtin.repetition.Repetition",
     "secrets": "hooks.builtin.secrets.Secrets",
 }

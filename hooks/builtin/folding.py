@@ -54,6 +54,11 @@ _MARKS = re.compile(
     "[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f\U000e0100-\U000e01ef]"
 )
 """Accents and what else is put on any letter; not the vowel signs that a script spells with."""
+WITHOUT_SPACES = (
+    "\u0e00-\u0fff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
+)
+"""Of a character class: scripts that put no spaces between words, or, as Korean, none before particles."""
 _FILLERS = "\u115f\u1160\u3164\uffa0\u2800"
 """Invisible, though Unicode counts them as letters or symbols."""
 
@@ -81,9 +86,13 @@ class Folding:
         """What one character folds to; '' if it is not there."""
         return self._table[ord(char)]
 
+    def plain(self, text: str) -> str:
+        """The folded text alone, with white space as often as it stands there."""
+        return text.translate(self._table)
+
     def fold(self, text: str) -> tuple[str, Sequence[int]]:
         """The folded text, and where in `text` each of its characters comes from."""
-        folded = text.translate(self._table)
+        folded = self.plain(text)
         is_even = len(folded) == len(text) and text.isascii()  # where no character folds to several
         if is_even and not ("  " in folded and "space" in self._folds):
             return folded, range(len(text))

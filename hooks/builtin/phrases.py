@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Unpack
 
-from hooks.builtin.folding import FOLDS, Folding
+from hooks.builtin.folding import FOLDS, WITHOUT_SPACES, Folding
 from hooks.builtin.spans import Match, Options, SpanGuard
 
 try:
@@ -19,6 +19,7 @@ except ImportError as error:
 ENTITY = "phrase"
 _REACH = 16
 """Most invisible characters in a row that a word may go on behind."""
+_WITHOUT_SPACES = re.compile(f"[{WITHOUT_SPACES}]")
 
 
 class Phrases(SpanGuard):
@@ -120,13 +121,6 @@ class PhraseDetector:
             if piece := self._folding.character(char):
                 return _is_of_word(piece[0])
         return False if is_final or len(text) >= end + _REACH else None
-
-
-_WITHOUT_SPACES = re.compile(
-    "[\u0e00-\u0fff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf"
-    "\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]"
-)
-"""Of scripts that put no spaces between words, or, as Korean, none before particles."""
 
 
 def _is_of_word(char: str) -> bool:

@@ -53,7 +53,7 @@ class Detector(Protocol):
         at which more text could still bring a match about, or change one. With `is_final` all is decided.
 
         `text` begins at least `reach` characters before `start`, or where the stream does. `taken` are
-        matches found earlier that reach beyond `start`.
+        matches found earlier that reach up to `start` or beyond. One of them may be given again, longer.
         """
         ...
 
@@ -64,6 +64,7 @@ class Options(TypedDict, total=False):
     action: Literal["redact", "suppress", "terminate"]
     template: str
     text: str | None
+    scope: Literal["request", "output"]
     channels: Iterable[str]
     prompt: Literal["redact", "refuse"] | None
 
@@ -72,8 +73,9 @@ class Actor:
     """What guards do about what they find, whoever finds it.
 
     `action`: `redact` puts `template` in a match's place (`{entity}` is what was found); `suppress` takes the
-    match out and goes on; `terminate` ends the request before the match, with `text` as closing words.
-    Matches that overlap are one. `channels`: where it acts; elsewhere everything passes.
+    match out and goes on; `terminate` ends the request before the match, with `text` as closing words, or
+    with `scope="output"` that output alone. Matches that overlap are one. `channels`: where it acts;
+    elsewhere everything passes.
 
     `prompt`: what to do about matches in what the model is asked: `redact` puts `template` in their place;
     `refuse` refuses the request, with `text`, if there is one, as the answer. None: nothing.
@@ -86,12 +88,15 @@ class Actor:
         action: Literal["redact", "suppress", "terminate"] = "redact",
         template: str = "[{entity}]",
         text: str | None = None,
+        scope: Literal["request", "output"] = "request",
         channels: Iterable[str] = CHANNELS,
         prompt: Literal["redact", "refuse"] | None = None,
     ) -> None:
         """`reach`: see `Detector`. Raises `ValueError` for an argument that makes no sense."""
         if action not in ("redact", "suppress", "terminate"):
             raise ValueError(f"action is redact, suppress or terminate, not {action!r}")
+        if scope not in ("request", "output"):
+            raise ValueError(f"scope is request or output, not {scope!r}")
         if prompt not in ("redact", "refuse", None):
             raise ValueError(f"prompt is redact or refuse, not {prompt!r}")
         if isinstance(channels, str) or not set(channels) <= set(CHANNELS):
@@ -107,6 +112,7 @@ class Actor:
         self._prompt = prompt
         self._prompt_template = template
         self._text = text
+        self._scope = scope
 
     @property
     def on_request(self) -> Callable[[GenerationRequest], Any] | None:
@@ -129,7 +135,8 @@ class Actor:
         """The verdict, if those are the matches that begin before `undecided`: see `Detector`."""
         if matches and self._ends:
             first = min(matches, key=_order)
-            return terminate(first.entity, after=window.written(first.start), text=self._text)
+            after = window.written(first.start)
+            return terminate(first.entity, after=after, text=self._text, scope=self._scope)
         spans, held = self._decide(window, text, matches, undecided, self._template)
         if spans:
             return redact(spans, hold=held)
@@ -255,7 +262,7 @@ class _Window:
         self.pending = 0
         """Where the text begins that a verdict is about."""
         self.taken: list[Match] = []
-        """Matches that reach beyond `start`."""
+        """Matches that reach up to `start` or beyond."""
         self.covered = 0
         """Where the last of them ends."""
 
@@ -295,6 +302,6 @@ class _Window:
         if self._json is not None:
             self._json.forget(gone)
         if found or self.taken:
-            ahead = [m for m in (*self.taken, *found) if m.end > start]
+            ahead = [m for m in (*self.taken, *found) if m.end >= start]
             self.taken = [Match(s - gone, e - gone, entity, rule) for s, e, entity, rule in ahead]
             self.covered = max((m.end for m in self.taken), default=0)

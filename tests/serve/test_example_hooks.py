@@ -12,13 +12,16 @@ SECRET = "What is the secret project called?"
 EMAIL = "What is your e-mail address?"
 
 
-def ask(url: str, question: str, **more: Any) -> tuple[str, Any, str]:
+def ask(url: str, question: str, *, system: str | None = None, **more: Any) -> tuple[str, Any, str]:
     """(text, last chunk's choice, everything that was received, as text)."""
+    messages: list[Any] = [{"role": "user", "content": question}]
+    if system is not None:
+        messages.insert(0, {"role": "system", "content": system})
     with OpenAI(base_url=url + "/v1", api_key="none", max_retries=0) as client:
         chunks = list(
             client.chat.completions.create(
                 model="weir-demo",
-                messages=[{"role": "user", "content": question}],
+                messages=messages,
                 temperature=0,
                 stream=True,
                 logprobs=True,

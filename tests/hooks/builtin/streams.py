@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from engine.protocol import Delta, ToolCall
+from engine.protocol import Delta, GenerationRequest, ToolCall
 from hooks import Chunk, Verdict
 from hooks.builtin.spans import Match
 from tests.helpers import guard_all, make_deltas, pipeline_of, text_of
@@ -31,13 +31,20 @@ def ways_to_cut(text: str, rng: random.Random, count: int) -> list[list[str]]:
     return ways
 
 
-def run(guard: Any, pieces: Sequence[str], channel: str = "content") -> list[Delta]:
+def run(
+    guard: Any, pieces: Sequence[str], channel: str = "content", request: GenerationRequest | None = None
+) -> list[Delta]:
     """What a client may have of a stream, a token a piece."""
-    (released,) = run_all(guard, [pieces], channel)
+    (released,) = run_all(guard, [pieces], channel, request)
     return released
 
 
-def run_all(guard: Any, streams: Iterable[Sequence[str]], channel: str = "content") -> list[list[Delta]]:
+def run_all(
+    guard: Any,
+    streams: Iterable[Sequence[str]],
+    channel: str = "content",
+    request: GenerationRequest | None = None,
+) -> list[list[Delta]]:
     fields: dict[str, Any] = {"channel": channel}
     if channel == "tool_call":
         fields["tool_call"] = ToolCall(0, "send")
@@ -47,6 +54,7 @@ def run_all(guard: Any, streams: Iterable[Sequence[str]], channel: str = "conten
             await guard_all(
                 pipeline_of(guard),
                 [*make_deltas(pieces, finish=False, **fields), Delta(finish_reason="stop")],
+                request,
             )
             for pieces in streams
         ]
@@ -54,8 +62,10 @@ def run_all(guard: Any, streams: Iterable[Sequence[str]], channel: str = "conten
     return asyncio.run(all_of_them())
 
 
-def said(guard: Any, pieces: Sequence[str], channel: str = "content") -> str:
-    return text_of(run(guard, pieces, channel), channel)
+def said(
+    guard: Any, pieces: Sequence[str], channel: str = "content", request: GenerationRequest | None = None
+) -> str:
+    return text_of(run(guard, pieces, channel, request), channel)
 
 
 def replaced(text: str, matches: Iterable[Match], template: str = "[{entity}]") -> str:

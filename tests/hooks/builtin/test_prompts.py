@@ -14,6 +14,7 @@ from hooks.builtin import spans
 from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import PhraseDetector, Phrases
 from hooks.builtin.pii import Pii
+from hooks.builtin.secrets import Secrets
 from hooks.testing import play, stream_of
 from hooks.testing.streams import Prompt, request_for
 from tests.hooks.builtin.streams import replaced
@@ -24,6 +25,7 @@ GUARDS = {
     "phrases": (Phrases, {"phrases": PHRASES}, "It is Project  Bluebird.", "phrase"),
     "patterns": (Patterns, {"patterns": {"ticket": r"T-\d{6}"}}, "See T-123456!", "ticket"),
     "pii": (Pii, {}, "I am zoe@millrace.example.com.", "EMAIL_ADDRESS"),
+    "secrets": (Secrets, {}, "Use sk-EXAMPLE7f3K9mQ2xT8vB4nL6pR1!", "OPENAI_KEY"),
 }
 each_guard = pytest.mark.parametrize("name", GUARDS)
 

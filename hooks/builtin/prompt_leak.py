@@ -1,0 +1,201 @@
+"""The request's own system prompt, said by the model: `--hook prompt_leak`.
+
+A leak is a run of so many words that stand in the prompt in this order, whatever stands between them: white
+space, punctuation and Markdown make no difference, nor what `folding` takes for none. In scripts without
+spaces between words, two characters count as a word. What the prompt says in fewer words can be said, and so
+can a prompt that has no more.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, NamedTuple, Unpack
+
+from hooks import Chunk, Verdict, emit
+from hooks.builtin.folding import WITHOUT_SPACES, Folding
+from hooks.builtin.spans import Match, Options, SpanGuard
+
+try:
+    import regex
+except ImportError as error:
+    raise ImportError("the guard needs regex: pip install 'weir[guards]'") from error
+
+ENTITY = "prompt_leak"
+_REACH = 16
+"""Most invisible characters in a row that a word may go on behind."""
+_CACHED = 32
+"""Prompts that are kept ready, for other requests that have the same."""
+_WORD = regex.compile(rf"[{WITHOUT_SPACES}]|[^\W_{WITHOUT_SPACES}]+")
+_GOES_ON = regex.compile(rf"[^\W_{WITHOUT_SPACES}]").match
+_FOLDING = Folding()
+
+
+class PromptLeak:
+    def __init__(
+        self,
+        *,
+        min_words: int = 8,
+        roles: Iterable[str] = ("system", "developer"),
+        allow: Iterable[str] = (),
+        **options: Unpack[Options],
+    ) -> None:
+        """`min_words`: how many words of the prompt in a row are a leak. `roles`: whose messages are the
+        prompt. `allow`: what may be said though it stands there, as an address or a form of greeting.
+
+        What could still become a leak is held: at most twice the characters of the prompt's longest run, and
+        80. A completion has no messages, so there is nothing that it could leak.
+
+        Raises `ValueError` for an argument that makes no sense.
+        """
+        if min_words < 1:
+            raise ValueError("min_words is 1 or more")
+        if isinstance(roles, str) or isinstance(allow, str):
+            raise ValueError("roles and allow are lists")
+        if options.get("prompt") is not None:
+            raise ValueError("prompt: this guard is about answers")
+        self._min_words = min_words
+        self._roles = frozenset(roles)
+        self._allowed = tuple(map(_plain, allow))
+        self._options = options
+        self._guard_for = lru_cache(_CACHED)(self._made)
+        self._made(())
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        guard: SpanGuard | None = chunk.state.get("guard")
+        if guard is None:
+            prompt = tuple(_texts(chunk.request.messages, self._roles))
+            guard = chunk.state["guard"] = self._guard_for(prompt)
+        return guard(chunk) if guard.detector.longest else emit(chunk.pending)
+
+    def _made(self, prompt: tuple[str, ...]) -> SpanGuard:
+        return SpanGuard(LeakDetector(prompt, self._min_words, self._allowed), **self._options)
+
+
+def _texts(messages: Iterable[Mapping[str, Any]], roles: frozenset[str]) -> Iterator[str]:
+    for message in messages:
+        if message.get("role") in roles:
+            content = message.get("content") or ""
+            yield (
+                content if isinstance(content, str) else "\n".join(part.get("text") or "" for part in content)
+            )
+
+
+def _plain(text: str) -> str:
+    """Its words, with a space before, between and behind them."""
+    folded = _FOLDING.plain(text)
+    # Where nothing can have vanished between two parts of a word, there is a faster way.
+    words = _WORD.findall(folded) if len(folded) == len(text) else [word for word, *_ in _words(text)]
+    return f" {' '.join(words)} "
+
+
+class _Word(NamedTuple):
+    folded: str
+    begin: int
+    end: int
+
+
+def _words(text: str, start: int = 0) -> list[_Word]:
+    """Those of `text[start:]`, and where in `text` they stand."""
+    folded, origins = _FOLDING.fold(text[start:])
+    words: list[_Word] = []
+    for found in _WORD.finditer(folded):
+        first, last = found.span()
+        # Behind many invisible characters a word does not go on.
+        for i in range(first + 1, last) if isinstance(origins, list) else ():
+            if origins[i] - origins[i - 1] > _REACH:
+                words.append(_Word(folded[first:i], start + origins[first], start + origins[i - 1] + 1))
+                first = i
+        words.append(_Word(folded[first:last], start + origins[first], start + origins[last - 1] + 1))
+    return words
+
+
+class LeakDetector:
+    """Finds the runs of a prompt, all of the same number of words.
+
+    They are kept sorted, so that a search in them tells whether what was said last is the beginning of one.
+    """
+
+    reach = _REACH
+
+    def __init__(self, prompt: Iterable[str], min_words: int, allowed: Iterable[str] = ()) -> None:
+        """`allowed`: as `_plain` gives it."""
+        self._weight = 2 * min_words
+        runs: set[str] = set()
+        for text in prompt:
+            plain = _plain(text)
+            for run in allowed:
+                while run in plain:
+                    plain = plain.replace(run, " \n ")
+            for part in plain.split("\n"):
+                runs.update(run for _, _, run in self._runs(part.split()))
+        self._known = runs
+        self._sorted = sorted(runs)
+        self._most = 2 * max(map(len, runs), default=0) + 64
+        """Characters of a leak, with all that stands between its words. What is longer is none."""
+        self.longest = self._most + _REACH if runs else 0
+
+    def _runs(self, words: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+        """Each run of `words` that has the weight: its first word, the one behind its last, and its text."""
+        said = "".join(f"{word} " for word in words)
+        places = list(accumulate((len(word) + 1 for word in words), initial=0))
+        weights = [2 if word.isascii() or _GOES_ON(word) else 1 for word in words]
+        end = weight = 0
+        for first, without in enumerate(weights):
+            while weight < self._weight:
+                if end == len(words):
+                    return
+                weight += weights[end]
+                end += 1
+            yield first, end, said[places[first] : places[end]]
+            weight -= without
+
+    def scan(
+        self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
+    ) -> tuple[list[Match], int]:
+        words = _words(text, start)
+        if words and _goes_on_from_left(text, words[0].begin) and _GOES_ON(words[0].folded):
+            del words[0]
+        is_open = not is_final and bool(words) and _may_go_on(text, words[-1])
+        complete = words[:-1] if is_open else words
+        matches: list[Match] = []
+        rest = 0
+        for first, end, run in self._runs([word.folded for word in complete]):
+            rest = first + 1
+            begin, stop = complete[first].begin, complete[end - 1].end
+            if run in self._known and stop - begin <= self._most:
+                matches.append(Match(begin, stop, ENTITY))
+        if is_final:
+            return matches, len(text)
+        undecided = self._undecided(text, words[rest:], is_open)
+        return [match for match in matches if match.start < undecided], undecided
+
+    def _undecided(self, text: str, words: Sequence[_Word], is_open: bool) -> int:
+        """Where the first of `words` stands with which a run begins. If `is_open`, the last one may go on."""
+        said = "".join(f"{word.folded} " for word in words)
+        place = 0
+        for word in words:
+            beginning = said[place:-1] if is_open else said[place:]
+            if self._begins(beginning) and len(text) - word.begin < self.longest:
+                return word.begin
+            place += len(word.folded) + 1
+        return len(text)
+
+    def _begins(self, beginning: str) -> bool:
+        place = bisect_left(self._sorted, beginning)
+        return place < len(self._sorted) and self._sorted[place].startswith(beginning)
+
+
+def _goes_on_from_left(text: str, begin: int) -> bool:
+    """Whether what stands at `begin` is of a word that began before."""
+    for i in range(begin - 1, max(-1, begin - 1 - _REACH), -1):
+        if piece := _FOLDING.character(text[i]):
+            return _GOES_ON(piece[-1]) is not None
+    return False
+
+
+def _may_go_on(text: str, word: _Word) -> bool:
+    """Whether it may go on in what follows `text`."""
+    between = text[word.end :]
+    is_last = len(between) < _REACH and not any(map(_FOLDING.character, between))
+    return is_last and _GOES_ON(word.folded[-1]) is not None

@@ -1,0 +1,188 @@
+"""A loop: what trips, what does not, and that it trips at the same character wherever the stream is cut."""
+
+import json
+import random
+import re
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.guards import PROSE
+from hooks.builtin.repetition import LoopDetector, Repetition
+from hooks.builtin.spans import Match
+from hooks.loader import HookLoadError, HookSpec, load_hook
+from hooks.pipeline import guarded
+from hooks.testing import assert_chunk_invariant
+from tests.helpers import finish_of, make_deltas, make_request, opened, pipeline_of, text_of
+from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, run, said
+
+SHORT: dict[str, Any] = {"min_repeats": 3, "min_length": 13, "max_period": 8}
+SENTENCE = "I am sorry, but as an assistant I cannot do that for you. "
+
+
+@pytest.mark.parametrize("cuts", [[], [7, 15, 21, 33], range(60)])
+def test_each_action_is_the_same_wherever_the_stream_is_cut(cuts: Any) -> None:
+    pieces = cut("Well, tea tea tea tea tea tea, yes.", cuts)
+    out = run(Repetition(**SHORT, text=" (and so on)"), pieces)
+    assert text_of(out) == "Well, tea tea tea (and so on)"
+    assert finish_of(out) == ("content_filter", "repetition")
+    suppressed = said(Repetition(**SHORT, action="suppress"), pieces)
+    assert suppressed == "Well, tea tea tea, yes."
+    assert said(Repetition(**SHORT, action="redact"), pieces) == "Well, tea tea tea[repetition], yes."
+    for channel in ("reasoning", "tool_call", "echo"):
+        assert said(Repetition(**SHORT, action="suppress"), pieces, channel) == suppressed
+    assert said(Repetition(**SHORT, channels=["reasoning"]), pieces) == "".join(pieces)
+
+
+def loops(text: str, **arguments: int) -> bool:
+    return finish_of(run(Repetition(**arguments), [text])) == ("content_filter", "repetition")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SENTENCE * 40,
+        "Then " + "na " * 700,
+        "!" * 2100,
+        "\n" * 2100,
+        PROSE + PROSE[-600:] * 5,
+        "1. Wash your hands.\n2. Dry them.\n" * 70,
+        "是的，" * 700,
+        "😀" * 2100,
+    ],
+)
+def test_a_loop_trips(text: str) -> None:
+    assert loops(text)
+
+
+ROW = "| {:>6} | {:<24} | {:>10} |\n"
+LEGITIMATE = {
+    "a table": "".join(ROW.format(i, "item " * (i % 4), i * 12.5) for i in range(200)),
+    "a table to fill in": ROW.format("no.", "what", "price") + ROW.format("", "", "") * 30,
+    "rules": ("-" * 80 + "\n\n" + PROSE[:60] + "\n") * 3 + "=" * 120 + "\n" + "+-" * 60,
+    "indentation": "".join(" " * 4 * (i % 12) + "if x:\n" for i in range(60)) + " " * 200,
+    "a checklist": "- [ ] \n" * 40,
+    "a matrix": ("[" + "0, " * 19 + "0],\n") * 20,
+    "a refrain": "".join(
+        f"{PROSE[i * 60 : i * 60 + 60]}\nLa la la, la la la,\nla la la la!\n" for i in range(8)
+    ),
+    "a list": "".join(f"{i}. Say hello to person number {i}.\n" for i in range(1, 200)),
+    "a csv of zeros": "0,0,0,0,0,0,0,0\n" * 60,
+    "code": "".join(f"self.assertEqual(f({i}), {i * i})\n" for i in range(100)),
+    "said three times": PROSE * 3,
+    "prose": PROSE[:500] + SENTENCE * 10,
+}
+
+
+@pytest.mark.parametrize("name", LEGITIMATE)
+def test_what_has_reason_to_repeat_itself_does_not_trip(name: str) -> None:
+    watch = Watch(Repetition())
+    assert said(watch, list(LEGITIMATE[name])) == LEGITIMATE[name]
+    assert watch.most_held == 0
+
+
+def test_each_argument_is_a_condition() -> None:
+    text = "abc" * 8
+    assert loops(text, min_repeats=8, min_length=24, max_period=3)
+    assert not loops(text, min_repeats=9, min_length=24, max_period=3)
+    assert not loops(text, min_repeats=8, min_length=25, max_period=3)
+    assert not loops(text, min_repeats=8, min_length=24, max_period=2)
+    assert not loops(text[1:], min_repeats=8, min_length=1, max_period=3)
+
+
+async def test_only_the_output_that_loops_is_ended_unless_asked_otherwise() -> None:
+    async def both(guard: Repetition) -> dict[int, Any]:
+        first, second = make_deltas(["tea "] * 6 + ["."]), make_deltas(list("I am fine."), index=1)
+        deltas = [delta for pair in zip(first, second, strict=False) for delta in pair] + second[len(first) :]
+
+        async def source(_: Any) -> Any:
+            for delta in deltas:
+                yield delta
+
+        async with opened(pipeline_of(guard), make_request(n=2)) as guarding:
+            out = [delta async for delta in guarded(guarding, source)]
+        return {delta.index: (delta.finish_reason, text_of(out, index=delta.index)) for delta in out}
+
+    assert await both(Repetition(**SHORT)) == {
+        0: ("content_filter", "tea tea tea "),
+        1: ("stop", "I am fine."),
+    }
+    assert (await both(Repetition(**SHORT, scope="request")))[1][0] == "content_filter"
+
+
+def test_arguments_of_a_call_that_loop_are_read_as_json() -> None:
+    written = json.dumps({"note": "x" + '"\n' * 30 + "end"})
+    out = said(Repetition(**SHORT, action="redact"), list(written), "tool_call")
+    assert json.loads(out) == {"note": "x" + '"\n' * 6 + "[repetition]end"}
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(st.tuples(st.text("ab", min_size=1, max_size=7), st.integers(1, 9)), max_size=6),
+    PLACES,
+    st.integers(2, 4),
+    st.sampled_from([1, 3, 8, 20]),
+    st.sampled_from([1, 2, 5, 9]),
+)
+def test_it_is_what_trying_every_period_at_every_character_gives(
+    parts: list[tuple[str, int]], places: list[int], repeats: int, length: int, period: int
+) -> None:
+    text = "".join(part * times for part, times in parts)
+
+    def is_loop(end: int) -> bool:
+        needed = ((p, max(repeats * p, length)) for p in range(1, period + 1))
+        return any(n <= end and text[end - n + p : end] == text[end - n : end - p] for p, n in needed)
+
+    looping = [i for i in range(len(text)) if is_loop(i + 1)]
+    starts = [i for i in looping if i - 1 not in looping]
+    ends = [i + 1 for i in looping if i + 1 not in looping]
+    expected = replaced(text, [Match(a, b, "repetition") for a, b in zip(starts, ends, strict=True)])
+    arguments: dict[str, Any] = {"min_repeats": repeats, "min_length": length, "max_period": period}
+    pieces = cut(text, places)
+    assert said(Repetition(**arguments, action="redact"), pieces) == expected
+    first = looping[0] if looping else len(text)
+    assert text_of(run(Repetition(**arguments), pieces)) == text[:first]
+
+
+def test_long_texts_are_searched_in_parts() -> None:
+    """And what is kept of a stream, which is less than the stream, is enough."""
+    rng = random.Random(3)
+    sentences = [SENTENCE[:n] for n in (58, 31, 17)]
+    text = "".join(rng.choice(sentences) * rng.choice((1, 2, 3, 4, 9, 30)) for _ in range(60))
+    detector = LoopDetector(4, 300, 100)
+    whole = [i for match in detector.scan(text)[0] for i in range(match.start, match.end)]
+    assert whole
+    for size in (1, 5, 40, 1000):
+        found: list[int] = []
+        for begin, end in pairwise([*range(0, len(text), size), len(text)]):
+            gone = max(0, begin - detector.reach)
+            matches, _ = detector.scan(text[gone:end], begin - gone, False)
+            found += [gone + i for match in matches for i in range(match.start, match.end)]
+        assert found == whole
+
+
+def test_with_the_kit() -> None:
+    text = "Well, tea tea tea tea, and then coffee coffee coffee coffee."
+    for action in ("terminate", "suppress", "redact"):
+        assert_chunk_invariant(Repetition(**SHORT, action=action), text)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"min_repeats": 1}, "min_repeats is 2 or more"),
+        ({"min_length": 0}, "min_length and max_period are 1 or more"),
+        ({"max_period": 0}, "min_length and max_period are 1 or more"),
+        ({"scope": "server"}, "scope is request or output"),
+        ({"action": "block"}, "action is redact, suppress or terminate"),
+        ({"loud": True}, "unexpected keyword argument 'loud'"),
+    ],
+)
+def test_arguments_that_make_no_sense_keep_the_server_from_starting(
+    arguments: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(HookLoadError, match=re.escape(says)):
+        load_hook(HookSpec("repetition", arguments))
