@@ -4,20 +4,14 @@ A guard that ships has a short name as well.
 """
 
 import asyncio
-import hashlib
-import importlib
-import importlib.util
 import inspect
 import logging
-import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from pkgutil import extend_path
-from types import ModuleType
 from typing import Any, Literal
 
+from engine.import_path import ImportPathError, describe, find_class, search_working_folder_last
 from hooks.alarm import interrupting
 from hooks.async_call import AsyncCall
 from hooks.builtin import SHORT_NAMES
@@ -136,7 +130,7 @@ def _load(spec: HookSpec) -> LoadedHook:
     try:
         instance = cls(**spec.args)
     except (Exception, SystemExit) as error:
-        raise HookLoadError(f"hook {spec.path!r} could not be built: {_describe(error)}") from error
+        raise HookLoadError(f"hook {spec.path!r} could not be built: {describe(error)}") from error
     if not callable(instance):
         raise HookLoadError(f"hook {spec.path!r} has no __call__(self, chunk)")
     try:
@@ -146,58 +140,11 @@ def _load(spec: HookSpec) -> LoadedHook:
 
 
 def _find_class(path: str) -> type:
-    module_name, class_name = _split(SHORT_NAMES.get(path, path))
-    module = _load_file(path, module_name) if module_name.endswith(".py") else _import(path, module_name)
-    found = getattr(module, class_name, None)
-    if not isinstance(found, type):
-        raise HookLoadError(f"hook {path!r}: {module_name} has no class {class_name!r}")
-    return found
+    import hooks
 
-
-def _split(path: str) -> tuple[str, str]:
-    separator = ":" if ":" in path else "."
-    module_name, _, class_name = path.rpartition(separator)
-    if not module_name or not class_name.isidentifier():
-        raise HookLoadError(
-            f"hook {path!r} names no class; write pkg.module.Class, pkg.module:Class or path/to/file.py:Class"
-        )
-    return module_name, class_name
-
-
-def _import(path: str, module_name: str) -> ModuleType:
-    _search_working_folder_last()
+    search_working_folder_last()
+    hooks.__path__ = extend_path(hooks.__path__, hooks.__name__)
     try:
-        return importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
-        raise HookLoadError(f"hook {path!r} could not be imported: {_describe(error)}") from error
-
-
-def _search_working_folder_last() -> None:
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-        import hooks
-
-        hooks.__path__ = extend_path(hooks.__path__, hooks.__name__)
-
-
-def _load_file(path: str, file_name: str) -> ModuleType:
-    file = Path(file_name).resolve()
-    # One module for a file, however often it is named, so that two of its classes share what it defines.
-    name = f"weir_hook_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None or not file.is_file():
-        raise HookLoadError(f"hook {path!r}: there is no file {file}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        raise HookLoadError(f"hook {path!r} could not be imported: {_describe(error)}") from error
-    return module
-
-
-def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+        return find_class(SHORT_NAMES.get(path, path))
+    except ImportPathError as error:
+        raise HookLoadError(f"hook {path!r} {error}") from error

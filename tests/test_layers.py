@@ -28,9 +28,12 @@ def test_the_engine_knows_nothing_of_the_rest() -> None:
     assert {name.partition(".")[0] for name in imports_of("engine")} == {"engine"}
 
 
-def test_hooks_know_the_engines_values_only() -> None:
+def test_of_the_engine_hooks_know_values_only_and_how_to_import_a_class() -> None:
     imported = imports_of("hooks", but="hooks/testing")
-    assert {name for name in imported if not name.startswith("hooks")} == {"engine.protocol"}
+    assert {name for name in imported if not name.startswith("hooks")} == {
+        "engine.import_path",
+        "engine.protocol",
+    }
 
 
 def test_the_testing_kit_reads_recordings_as_well_and_parses_them() -> None:
