@@ -69,7 +69,7 @@ def weir(folder: Path, **settings: Any) -> Generate:
     config = EngineConfig(model=str(folder), max_num_seqs=64, kv_cache_memory=2**30, **settings)
     tokenizer, runner = LocalTokenizer.load(config.model), ModelRunner.load(config)
     core = EngineCore(runner, tokenizer, config)
-    processor = InputProcessor(tokenizer, runner.max_model_len, runner.vocab_size, runner.eos_token_ids)
+    processor = InputProcessor.make(tokenizer, runner, config)
 
     def generate(prompts: list[list[int]], max_tokens: int) -> None:
         sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)

@@ -1,7 +1,8 @@
 """What the in-process engine is told at start: plain values, wherever they come from."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -10,6 +11,22 @@ Quantization = Literal["int8"]
 CpuKernels = Literal["auto", "native", "torch"]
 SchedulingPolicy = Literal["fcfs", "priority"]
 LogprobsMode = Literal["raw_logprobs", "processed_logprobs"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogitsProcessorConfig:
+    """A logits processor that the server registers."""
+
+    name: str
+    """What requests call it."""
+    path: str
+    """Its class (`engine.import_path`), or the short name of one that ships."""
+    args: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments for its `__init__`."""
+    mandatory: bool = False
+    """It runs for every request, and none may name it."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """What a mandatory one has for its parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +83,11 @@ class EngineConfig:
     num_threads: int | None = None
     """Of torch on the CPU. None: by what a step has to compute (`engine.threads`)."""
     trust_remote_code: bool = False
+    logits_processors: tuple[LogitsProcessorConfig, ...] = ()
+    """In the order in which they run, masks before shapers. Installed packages may register more (the entry
+    points `weir.logits_processors`)."""
+    enable_test_logits_processor: bool = False
+    """Every answer is "Hello world!", to see that processors work."""
 
     def __post_init__(self) -> None:
         for name in (

@@ -13,8 +13,16 @@ from engine.block_manager import BlockManager
 from engine.config import EngineConfig
 from engine.metrics import EngineMetrics
 from engine.model_runner import ModelRunner
-from engine.protocol import Channel, Delta, EngineError, EngineStats, Token, TopLogprob
-from engine.sampler import SampledToken, Sampler, logprobs_of
+from engine.protocol import (
+    Channel,
+    Delta,
+    EngineError,
+    EngineStats,
+    LogitsProcessorError,
+    Token,
+    TopLogprob,
+)
+from engine.sampler import Sampled, Sampler, logprobs_of
 from engine.scheduler import ScheduledSequence, Scheduler
 from engine.sequence import Logprobs, Sequence, SequenceGroup
 from engine.speculation import Speculation
@@ -97,7 +105,7 @@ class EngineCore:
             raise
         except Exception:
             logger.exception("a step of %d sequences failed", len(scheduled))
-            return self._fail({s.sequence.group: None for s in scheduled})
+            return self._fail({s.sequence.group: _failure() for s in scheduled})
         return self._settle(scheduled, logits)
 
     def _settle(self, scheduled: list[ScheduledSequence], logits: torch.Tensor) -> list[Output]:
@@ -115,8 +123,8 @@ class EngineCore:
             self.speculation.num_accepted_tokens += len(turn)
         return outputs
 
-    def sample(self, logits: torch.Tensor, sequences: Seq[Sequence]) -> dict[Sequence, SampledToken | None]:
-        """A token for each sequence, or None if there is none to draw. If a batch fails, its halves try."""
+    def sample(self, logits: torch.Tensor, sequences: Seq[Sequence]) -> dict[Sequence, Sampled]:
+        """A token for each sequence, or why there is none. If a batch fails, its halves try."""
         if not sequences:
             return {}
         try:
@@ -145,12 +153,10 @@ class EngineCore:
                 num_top = [seq.sampling.logprobs or 0] * len(positions)
                 seq.prompt_logprobs += logprobs_of(logits[rows], targets, num_top)
 
-    def update(
-        self, scheduled: Seq[ScheduledSequence], sampled: dict[Sequence, SampledToken | None]
-    ) -> list[Output]:
+    def update(self, scheduled: Seq[ScheduledSequence], sampled: dict[Sequence, Sampled]) -> list[Output]:
         """Move every sequence on, and say what came of it."""
         outputs: list[tuple[SequenceGroup, Delta]] = []
-        failed: dict[SequenceGroup, None] = {}
+        failed: dict[SequenceGroup, EngineError] = {}
         for s in scheduled:
             seq = s.sequence
             self.scheduler.update(s)
@@ -158,9 +164,11 @@ class EngineCore:
                 continue
             try:
                 outputs += [(seq.group, delta) for delta in self._advance(seq, sampled.get(seq))]
+            except LogitsProcessorError as error:
+                failed[seq.group] = error
             except Exception:
                 logger.exception("one sequence failed")
-                failed[seq.group] = None
+                failed[seq.group] = _failure()
             self.metrics.advance(seq)
             if seq.finish_reason:
                 self.scheduler.remove(seq)
@@ -199,7 +207,7 @@ class EngineCore:
             histograms=self.metrics.histograms,
         )
 
-    def _advance(self, seq: Sequence, sampled: SampledToken | None) -> Iterator[Delta]:
+    def _advance(self, seq: Sequence, sampled: Sampled) -> Iterator[Delta]:
         """All of the sequence is computed: give its echo if it is due, and take the token drawn."""
         if seq.echo_texts is not None:
             echo = self._echo_tokens(seq, seq.echo_texts)
@@ -209,6 +217,8 @@ class EngineCore:
         stop_reason: str | int | None = None
         if seq.max_tokens == 0:
             seq.finish_reason = "length"
+        elif isinstance(sampled, LogitsProcessorError):
+            raise sampled
         elif sampled is None:
             raise ValueError("no token can be drawn: all are masked, or the logits are not numbers")
         else:
@@ -273,10 +283,14 @@ class EngineCore:
             usage=seq.group.usage,
         )
 
-    def _fail(self, groups: dict[SequenceGroup, None]) -> list[Output]:
+    def _fail(self, groups: dict[SequenceGroup, EngineError]) -> list[Output]:
         for group in groups:
             self.abort(group)
-        return [(group, EngineError("The engine failed to generate this output.")) for group in groups]
+        return list(groups.items())
+
+
+def _failure() -> EngineError:
+    return EngineError("The engine failed to generate this output.")
 
 
 def _take(logits: torch.Tensor, rows: list[int]) -> torch.Tensor:

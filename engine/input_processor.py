@@ -7,8 +7,12 @@ from typing import Any
 
 from engine.alignment import align_tokens
 from engine.block_hash import root_hash, unique_root
-from engine.config import SchedulingPolicy
+from engine.config import EngineConfig, SchedulingPolicy
 from engine.detokenizer import Detokenizer, TextStream
+from engine.logits_processors import Context
+from engine.logits_processors.hello_world import hello_world
+from engine.logits_processors.registry import ProcessorRegistry
+from engine.model_runner import ModelRunner
 from engine.protocol import GenerationRequest, Prompt, RequestError, SamplingParams, Token
 from engine.sequence import Sequence, SequenceGroup
 from engine.tokenizer import LocalTokenizer
@@ -24,17 +28,43 @@ class InputProcessor:
     max_model_len: int
     vocab_size: int
     eos_token_ids: frozenset[int]
+    processors: ProcessorRegistry
     enable_prefix_caching: bool = True
     share_outputs: bool = True
     scheduling_policy: SchedulingPolicy = "fcfs"
 
+    @classmethod
+    def make(cls, tokenizer: LocalTokenizer, runner: ModelRunner, config: EngineConfig) -> "InputProcessor":
+        """For a model, and what is configured. Raises `ProcessorLoadError`."""
+        own = tokenizer.eos_token_id
+        eos_token_ids = runner.eos_token_ids.union(() if own is None else (own,))
+        # The tokenizer's own first.
+        context = Context(
+            tokenizer,
+            runner.vocab_size,
+            tuple(sorted(eos_token_ids, key=lambda i: (i != own, i))),
+            runner.device,
+        )
+        always = [hello_world(context)] if config.enable_test_logits_processor else []
+        return cls(
+            tokenizer,
+            runner.max_model_len,
+            runner.vocab_size,
+            eos_token_ids,
+            ProcessorRegistry(context, config.logits_processors, always),
+            enable_prefix_caching=config.enable_prefix_caching,
+            share_outputs=config.share_outputs,
+            scheduling_policy=config.scheduling_policy,
+        )
+
     def process(self, request: GenerationRequest) -> SequenceGroup:
-        """The request's sequences, ready to be scheduled. Raises `RequestError`.
+        """The request's sequences, ready to be scheduled. Raises `RequestError`, and `LogitsProcessorError`.
 
         It may take a while for a long text, and touches nothing shared: meant for a worker thread.
         """
         check_extra(request)
         self._check_sampling(request)
+        wanted = self.processors.wanted(request)
         if request.priority and self.scheduling_policy != "priority":
             raise RequestError(
                 "priority: this engine serves by arrival (its scheduling_policy is fcfs).", param="priority"
@@ -58,6 +88,8 @@ class InputProcessor:
             self._add(group, self._encode(prompt), prompt)
         if not group.sequences:
             raise RequestError("There is no prompt.", param="prompt")
+        for seq in group.sequences:
+            seq.processors = tuple(one.start(seq) for one in wanted)
         return group
 
     def _encode(self, prompt: Prompt) -> list[int]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
 from engine.histogram import Histogram
+from engine.processor_specs import LogitsProcessorSpec
 
 Channel = Literal["content", "reasoning", "tool_call", "echo"]
 """One of a choice's text streams. `echo` is the prompt, given back (completions only)."""
@@ -49,6 +50,8 @@ class SamplingParams:
     ignore_eos: bool = False
     logprobs: int | None = None
     """Top alternatives to give with each token; 0: the chosen token's logprob alone; None: none at all."""
+    logits_processors: tuple[LogitsProcessorSpec, ...] = ()
+    """Beside those that the engine runs for every request. An engine that cannot run them refuses them."""
 
     @property
     def num_candidates(self) -> int:
@@ -308,6 +311,15 @@ class EngineError(RuntimeError):
     def __init__(self, message: str, *, status: int = 500) -> None:
         super().__init__(message)
         self.status = status
+
+
+class LogitsProcessorError(EngineError):
+    """A logits processor failed its request, closed (contract 7.6). `processor` names it; the message names
+    nothing."""
+
+    def __init__(self, processor: str) -> None:
+        super().__init__("A logits processor failed, so the request was ended.")
+        self.processor = processor
 
 
 class QueueFullError(EngineError):

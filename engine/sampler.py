@@ -1,9 +1,11 @@
 """Draws each sequence's next token from its logits.
 
 The order (contract 7.5):
- 1. masks: tokens that must not come now (`min_tokens`); at least one token must remain;
- 2. shapers: `logit_bias`, then the repetition, frequency and presence penalties. They only add to a masked
-    token's minus infinity, or multiply it, so they never revive it;
+ 1. masks: tokens that must not come now (`min_tokens`), then the logits processors that mask; at least one
+    token must remain;
+ 2. shapers: `logit_bias`, the repetition, frequency and presence penalties, then the logits processors that
+    shape. What is built in only adds to a masked token's minus infinity, or multiplies it, so it never
+    revives it; of the others, `ProcessorRun` sees to that;
  3. temperature, top-k, top-p, min-p, with transformers' meanings, ties and rounding;
  4. the draw. A greedy sequence skips 3 and takes the most likely token.
 
@@ -20,6 +22,8 @@ from torch import Tensor
 
 from engine.alignment import LOGPROB_FLOOR
 from engine.config import LogprobsMode
+from engine.logits_processors.run import ProcessorRun
+from engine.protocol import LogitsProcessorError
 from engine.sequence import Logprobs, Sequence
 
 GREEDY_BELOW = 1e-5
@@ -30,6 +34,10 @@ GREEDY_BELOW = 1e-5
 class SampledToken:
     id: int
     logprobs: Logprobs | None
+
+
+Sampled = SampledToken | LogitsProcessorError | None
+"""None: there is no token to draw, since all are masked or the logits are not numbers."""
 
 
 class TokenCounts:
@@ -65,12 +73,10 @@ class Sampler:
             self._generator.manual_seed(seed % 2**64)
 
     @torch.inference_mode()
-    def sample(self, logits: Tensor, sequences: Seq[Sequence]) -> list[SampledToken | None]:
-        """One token for each row of `logits` `[rows, vocab]`, float32, which are left as they are.
-
-        None for a row without a token to draw: all are masked, or the logits are not numbers.
-        """
-        processed = self._process(logits, sequences)
+    def sample(self, logits: Tensor, sequences: Seq[Sequence]) -> list[Sampled]:
+        """One token for each row of `logits` `[rows, vocab]`, float32, which are left as they are."""
+        run = ProcessorRun(logits, sequences)
+        processed = self._process(logits, sequences, run)
         best, token_ids = processed.max(-1)
         is_drawable = best.isfinite()
         random = [row for row, s in enumerate(sequences) if not is_greedy(s)]
@@ -80,18 +86,20 @@ class Sampler:
         source = processed if self._logprobs_mode == "processed_logprobs" else logits
         logprobs = self._logprobs(source, token_ids, sequences)
         return [
-            SampledToken(token_id, logprobs.get(row)) if drawable else None
+            run.failed.get(row, SampledToken(token_id, logprobs.get(row)) if drawable else None)
             for row, (token_id, drawable) in enumerate(
                 zip(token_ids.tolist(), is_drawable.tolist(), strict=True)
             )
         ]
 
-    def _process(self, logits: Tensor, sequences: Seq[Sequence]) -> Tensor:
+    def _process(self, logits: Tensor, sequences: Seq[Sequence], run: ProcessorRun) -> Tensor:
         for stage in (
             mask_min_tokens,
+            run.mask,
             add_logit_bias,
             penalize_repetition,
             penalize_frequency,
+            run.shape,
             scale_temperature,
             keep_top_k,
             keep_top_p,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from engine.detokenizer import Detokenizer
+    from engine.logits_processors.run import Started
     from engine.protocol import Delta, SamplingParams
     from engine.sampler import TokenCounts
     from engine.speculation import PromptLookup
@@ -51,6 +52,8 @@ class Sequence:
     eos_token_ids: frozenset[int]
     """Empty if the request ignores them."""
     detokenizer: Detokenizer
+    processors: tuple[Started, ...] = ()
+    """Its logits processors, with what they keep of it. Made by the `InputProcessor`."""
     echo_texts: tuple[str, ...] | None = None
     """The text that each prompt token completes. None: no echo, or it was given already."""
     num_computed_tokens: int = 0

@@ -33,6 +33,7 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
+from engine.config import LogitsProcessorConfig
 from engine.demo import MODEL_DIR
 from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS
 from hooks.loader import HookSpec
@@ -56,6 +57,32 @@ class HookSetting(BaseModel):
 
 def _hook_setting(value: Any) -> Any:
     return {"path": value} if isinstance(value, str) else value
+
+
+class LogitsProcessorSetting(BaseModel):
+    """A logits processor: `name=pkg.module.Class`, or in YAML `{name: ..., path: ..., args: {...}}`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    path: str
+    args: dict[str, Any] = {}
+    mandatory: bool = False
+    params: dict[str, Any] = {}
+
+    @property
+    def config(self) -> LogitsProcessorConfig:
+        return LogitsProcessorConfig(self.name, self.path, self.args, self.mandatory, self.params)
+
+
+def _logits_processor_setting(value: Any) -> Any:
+    """What ships, or is installed, has a name of its own."""
+    if isinstance(value, str):
+        name, _, path = value.partition("=")
+        return {"name": name, "path": path or name}
+    if isinstance(value, dict) and "path" not in value and "name" in value:
+        return {**value, "path": value["name"]}
+    return value
 
 
 def _one_or_many(value: Any) -> Any:
@@ -94,7 +121,11 @@ class ServeSettings(BaseSettings):
         cli_implicit_flags=True,
         cli_avoid_json=True,
         cli_hide_none_type=True,
-        cli_shortcuts={"hooks": "hook", "allowed_hooks": "allowed-hook"},
+        cli_shortcuts={
+            "hooks": "hook",
+            "allowed-hooks": "allowed-hook",
+            "logits-processors": "logits-processor",
+        },
         extra="forbid",
         protected_namespaces=(),
     )
@@ -153,6 +184,17 @@ class ServeSettings(BaseSettings):
     prompt_lookup_max: int = Field(4, ge=1, description="Tokens that are looked for first, for a guess")
     logprobs_mode: Literal["raw_logprobs", "processed_logprobs"] = Field(
         "raw_logprobs", description="Logprobs before or after penalties, temperature and filters"
+    )
+    logits_processors: Annotated[
+        list[Annotated[LogitsProcessorSetting, BeforeValidator(_logits_processor_setting)]],
+        NoDecode,
+        BeforeValidator(_one_or_many),
+    ] = Field(
+        [],
+        description="Logits processor for requests to name: NAME=pkg.module.Class, or one that ships; repeat",
+    )
+    enable_test_logits_processor: bool = Field(
+        False, description="Answer every request with 'Hello world!', to see that logits processors work"
     )
     seed: int | None = Field(
         None, description="Of the draws of requests that give none (default: a fresh one)"
@@ -271,6 +313,10 @@ class ServeSettings(BaseSettings):
             raise ValueError("engine 'openai' needs an upstream: --upstream URL")
         if self.engine == "replay" and self.recordings is None:
             raise ValueError("engine 'replay' needs recordings: --recordings DIR")
+        if self.engine != "local" and (self.logits_processors or self.enable_test_logits_processor):
+            raise ValueError(
+                f"engine '{self.engine}' has no logits of its own: it cannot run logits processors"
+            )
         return self
 
     @classmethod

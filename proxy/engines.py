@@ -71,6 +71,8 @@ def _backend(settings: ServeSettings) -> tuple[Engine, list[str]]:
                 seed=settings.seed,
                 num_threads=settings.num_threads,
                 trust_remote_code=settings.trust_remote_code,
+                logits_processors=tuple(processor.config for processor in settings.logits_processors),
+                enable_test_logits_processor=settings.enable_test_logits_processor,
             )
             return LocalEngine(config), names or [model_name(settings.model)]
 

@@ -11,7 +11,7 @@ import orjson
 from aiohttp import web
 from pydantic import ValidationError
 
-from engine.protocol import EngineError, QueueFullError, RequestError
+from engine.protocol import EngineError, LogitsProcessorError, QueueFullError, RequestError
 from hooks.stage import HookError
 
 logger = logging.getLogger("weir.proxy")
@@ -60,7 +60,7 @@ def to_api_error(error: Exception) -> APIError:
     """What a client is told of `error`. Logs what is our fault."""
     if isinstance(error, APIError):
         return error
-    if isinstance(error, HookError):
+    if isinstance(error, HookError | LogitsProcessorError):
         return APIError(500, str(error), "guardrail_error")
     if isinstance(error, RequestError):
         kind = "not_found_error" if error.status == 404 else "invalid_request_error"

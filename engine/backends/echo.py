@@ -13,6 +13,7 @@ from typing import Any
 
 from engine.alignment import cut_tokens
 from engine.backends.activity import Activity
+from engine.backends.refusals import refuse_logits_processors
 from engine.protocol import (
     Channel,
     Delta,
@@ -51,6 +52,7 @@ class EchoEngine:
         pass
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        refuse_logits_processors(request)
         prompts = (_last_words(request.messages),) if request.is_chat else request.prompts
         prompt_tokens = [_tokenize(prompt, request.sampling.logprobs) for prompt in prompts]
         outputs = [

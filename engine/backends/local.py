@@ -184,18 +184,7 @@ class LocalEngine:
         config = self.config
         tokenizer = LocalTokenizer.load(config.model, trust_remote_code=config.trust_remote_code)
         runner = ModelRunner.load(config)
-        eos_token_ids = runner.eos_token_ids
-        if tokenizer.eos_token_id is not None:
-            eos_token_ids |= {tokenizer.eos_token_id}
-        processor = InputProcessor(
-            tokenizer,
-            runner.max_model_len,
-            runner.vocab_size,
-            eos_token_ids,
-            enable_prefix_caching=config.enable_prefix_caching,
-            share_outputs=config.share_outputs,
-            scheduling_policy=config.scheduling_policy,
-        )
+        processor = InputProcessor.make(tokenizer, runner, config)
         return EngineCore(runner, tokenizer, config), processor
 
     def _take_in(self, core: EngineCore) -> bool:

@@ -19,6 +19,7 @@ import orjson
 from engine.backends.activity import Activity
 from engine.backends.openai_request import request_body
 from engine.backends.openai_stream import StreamTranslator
+from engine.backends.refusals import refuse_logits_processors
 from engine.backends.sse import Event, SSEDecoder
 from engine.backends.upstream_errors import stream_error, upstream_error
 from engine.protocol import (
@@ -82,6 +83,7 @@ class OpenAIEngine:
             _log.warning("upstream %s: %s", self.url, error)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        refuse_logits_processors(request)
         body = orjson.dumps(request_body(request, self.model), default=dict)
         path = "/chat/completions" if request.is_chat else "/completions"
         translator = StreamTranslator(request)

@@ -11,7 +11,7 @@ _OURS = frozenset(
     | {"model", "messages", "prompt", "stream", "stream_options", "top_logprobs", "echo", "user", "metadata"}
     | {"return_token_ids", "return_tokens_as_token_ids"}
 )
-_OTHER_SHAPE = ("max_tokens", "logprobs", "logit_bias", "best_of")
+_OTHER_SHAPE = ("max_tokens", "logprobs", "logit_bias", "best_of", "logits_processors")
 
 
 def request_body(request: GenerationRequest, model: str | None = None) -> dict[str, Any]:

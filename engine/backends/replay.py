@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from engine.backends.activity import Activity
+from engine.backends.refusals import refuse_logits_processors
 from engine.protocol import (
     Delta,
     EngineError,
@@ -56,6 +57,7 @@ class ReplayEngine:
             self._add(map(Recording.load, paths))
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        refuse_logits_processors(request)
         recording = self._find(request)
         with self._activity.run() as run:
             started = time.monotonic()

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from engine.processor_specs import NamedProcessorSpec
 from engine.protocol import RequestError, SamplingParams
 
 TokenId = Annotated[int, Field(ge=0)]
@@ -21,8 +22,10 @@ StopString = Annotated[str, Field(min_length=1, max_length=1000)]
 
 GIVING_STOPS = ("include_stop_str_in_output", "no_stop_trim")
 """Fields by which vLLM and SGLang give a stop string with the text (contract 2.7)."""
-CODE = ("chat_template", "custom_logit_processor", "logits_processors")
-"""Fields by which servers take a template to run, pickled code, and code by its name (contract 7.3)."""
+CODE = ("chat_template", "custom_logit_processor")
+"""Fields by which servers take a template to run, and pickled code (contract 7.3)."""
+MAX_PROCESSORS = 32
+"""Logits processors of a request."""
 
 
 class StreamOptions(BaseModel):
@@ -32,6 +35,15 @@ class StreamOptions(BaseModel):
     """Send one last chunk with `choices: []` and the usage."""
     continuous_usage_stats: bool = False
     """Send the usage so far with every chunk (vLLM)."""
+
+
+class LogitsProcessor(BaseModel):
+    """One that the server has registered."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    name: str
+    params: dict[str, Any] = {}
 
 
 class GenerationFields(BaseModel):
@@ -59,6 +71,9 @@ class GenerationFields(BaseModel):
     )
     stop_token_ids: list[TokenId] = Field([], max_length=1024, fail_fast=True)
     ignore_eos: bool = False
+    logits_processors: list[LogitsProcessor] = Field(
+        [], max_length=MAX_PROCESSORS, fail_fast=True, description="Of those that the server has registered"
+    )
     return_token_ids: bool = Field(False, description="Give token ids with the text")
     return_tokens_as_token_ids: bool = Field(False, description="Name tokens `token_id:N` in logprobs")
     cache_salt: str | None = Field(
@@ -82,6 +97,14 @@ class GenerationFields(BaseModel):
         if not all(key.isdecimal() and len(key) <= MAX_DIGITS for key in bias):
             raise ValueError("keys must be token ids")
         return bias
+
+    @field_validator("logits_processors", mode="before")
+    @classmethod
+    def _processors_are_named(cls, processors: Any) -> Any:
+        # vLLM once took a function's import path here.
+        if isinstance(processors, list) and not all(isinstance(one, dict) for one in processors):
+            raise ValueError('no code is taken from a request; name a processor: {"name": ..., "params": {}}')
+        return processors
 
     @property
     def extra(self) -> dict[str, Any]:
@@ -119,6 +142,7 @@ class GenerationFields(BaseModel):
             stop_token_ids=tuple(self.stop_token_ids),
             ignore_eos=self.ignore_eos,
             logprobs=logprobs,
+            logits_processors=tuple(NamedProcessorSpec(p.name, p.params) for p in self.logits_processors),
         )
 
     def _check_extra(self) -> None:

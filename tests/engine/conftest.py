@@ -272,15 +272,7 @@ class TinyCore:
         tokenizer = LocalTokenizer.load(config.model)
         runner = ModelRunner.load(config)
         self.core = EngineCore(runner, tokenizer, config)
-        eos_token_ids = runner.eos_token_ids
-        self.processor = InputProcessor(
-            tokenizer,
-            runner.max_model_len,
-            runner.vocab_size,
-            eos_token_ids,
-            enable_prefix_caching=config.enable_prefix_caching,
-            scheduling_policy=config.scheduling_policy,
-        )
+        self.processor = InputProcessor.make(tokenizer, runner, config)
         self.deltas: dict[SequenceGroup, list[Delta]] = {}
         self.errors: dict[SequenceGroup, EngineError] = {}
 

@@ -32,6 +32,9 @@ class FixedRunner:
 
     device = torch.device("cpu")
     kv_cache = SimpleNamespace(num_blocks=NUM_BLOCKS)
+    max_model_len = 160
+    vocab_size = VOCAB_SIZE
+    eos_token_ids = frozenset({1})
 
     def __init__(self) -> None:
         self.logits = torch.randn(VOCAB_SIZE, VOCAB_SIZE, generator=torch.Generator().manual_seed(0))
@@ -46,10 +49,9 @@ class Load:
     """Requests that come, are answered, and leave, some before their time."""
 
     def __init__(self, tokenizer: LocalTokenizer, request: Callable[..., GenerationRequest]) -> None:
-        self.core = EngineCore(FixedRunner(), tokenizer, CONFIG)  # type: ignore[arg-type]
-        self.processor = InputProcessor(
-            tokenizer, 160, VOCAB_SIZE, frozenset({1}), scheduling_policy=CONFIG.scheduling_policy
-        )
+        runner = FixedRunner()
+        self.core = EngineCore(runner, tokenizer, CONFIG)  # type: ignore[arg-type]
+        self.processor = InputProcessor.make(tokenizer, runner, CONFIG)  # type: ignore[arg-type]
         self.request = request
         self.rng = random.Random(0)
         self.openings = [[self.rng.randrange(4, 320) for _ in range(50)] for _ in range(4)]

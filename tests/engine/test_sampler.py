@@ -17,6 +17,7 @@ from transformers import (
     set_seed,
 )
 
+from engine.logits_processors.run import ProcessorRun
 from engine.protocol import GenerationRequest, SamplingParams
 from engine.sampler import LOGPROB_FLOOR, Sampler
 from engine.sequence import Sequence, SequenceGroup
@@ -43,6 +44,10 @@ def sequence(
 
 def logits_of(rows: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(rows, VOCAB_SIZE, generator=torch.Generator().manual_seed(seed)) * 3
+
+
+def process(sampler: Sampler, logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
+    return sampler._process(logits, sequences, ProcessorRun(logits, sequences))
 
 
 @pytest.fixture
@@ -78,7 +83,7 @@ def test_the_whole_grid_of_settings_has_transformers_distribution(sampler: Sampl
             theirs.append(MinPLogitsWarper(min_p))
         expected.append(theirs(torch.tensor([seq.token_ids]), logits[row : row + 1].clone())[0])
     before = logits.clone()
-    processed = sampler._process(logits, sequences)
+    processed = process(sampler, logits, sequences)
     assert torch.equal(logits, before), "the logits are left as they are"
     assert torch.equal(processed.isinf(), torch.stack(expected).isinf())
     torch.testing.assert_close(processed.softmax(-1), torch.stack(expected).softmax(-1), atol=1e-5, rtol=0)
@@ -91,7 +96,7 @@ def test_penalties_follow_openai_s_formula(sampler: Sampler) -> None:
     expected[0, 5] += 2.0 - 0.5 - 2 * 0.25
     expected[0, 6] -= 0.5 + 0.25
     expected[0, 7] -= 100
-    torch.testing.assert_close(sampler._process(logits, [seq, sequence([5, 6])]), expected)
+    torch.testing.assert_close(process(sampler, logits, [seq, sequence([5, 6])]), expected)
 
 
 def test_min_tokens_masks_eos_and_stop_ids_until_reached(sampler: Sampler) -> None:
@@ -112,7 +117,7 @@ def test_a_shaper_never_revives_a_masked_token(sampler: Sampler) -> None:
     logits = logits_of(1)
     logits[0, 9] = 50
     seq = sequence([9], min_tokens=5, logit_bias={9: 100.0}, repetition_penalty=0.1, presence_penalty=-2.0)
-    assert sampler._process(logits, [seq])[0, 9] == float("-inf")
+    assert process(sampler, logits, [seq])[0, 9] == float("-inf")
 
 
 def test_a_row_without_a_token_to_draw_gets_none_and_its_neighbours_theirs(sampler: Sampler) -> None:

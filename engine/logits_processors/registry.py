@@ -1,0 +1,167 @@
+"""The logits processors of a server, and which of them a request has (contract 7.3, 7.4).
+
+They run in the order registered, masks before shapers, whatever the order in which a request names them.
+
+A request names them in `SamplingParams.logits_processors`; or, as vLLM's and SGLang's clients have it, in
+`vllm_xargs` or `custom_params`: an object whose keys are processors' names and whose values are objects of
+parameters, or an object of parameters that exactly one processor has.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from engine.config import LogitsProcessorConfig
+from engine.logits_processors.api import Context
+from engine.logits_processors.builtin.forced_sequence import ForcedSequence
+from engine.logits_processors.load import ProcessorLoadError, Registered, form_of, kind_of, load, register
+from engine.logits_processors.run import Entry, Started
+from engine.processor_specs import (
+    ForcedTokenSequenceSpec,
+    LogitsProcessorSpec,
+    NamedProcessorSpec,
+    PythonProcessorSpec,
+    Stage,
+)
+from engine.protocol import GenerationRequest, LogitsProcessorError, RequestError
+from engine.sequence import Sequence
+
+logger = logging.getLogger("weir.engine")
+
+FIELD = "logits_processors"
+OTHER_FIELDS = ("vllm_xargs", "custom_params")
+"""In `GenerationRequest.extra`: how vLLM and SGLang spell it."""
+AFTER_ALL = 1_000_000
+"""The rank of what has no place among those registered."""
+
+
+class Asked(NamedTuple):
+    """What a request asks for, and in which fields: errors name them."""
+
+    spec: LogitsProcessorSpec
+    name_at: str
+    params_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A processor that a request has."""
+
+    name: str
+    rank: int
+    make: Callable[[Sequence], Started]
+
+    def start(self, seq: Sequence) -> Started:
+        """A fresh one. Raises `LogitsProcessorError`."""
+        try:
+            return self.make(seq)
+        except (Exception, SystemExit) as error:
+            logger.exception("logits processor %s could not be made", self.name)
+            raise LogitsProcessorError(self.name) from error
+
+
+class ProcessorRegistry:
+    """`wanted` touches nothing shared."""
+
+    def __init__(
+        self,
+        context: Context,
+        configs: Iterable[LogitsProcessorConfig] = (),
+        always: Iterable[LogitsProcessorSpec] = (),
+        stage: Stage = Stage.AGGREGATED,
+    ) -> None:
+        """`always`: for every request, beside the mandatory ones. Raises `ProcessorLoadError`."""
+        self._registered = load(configs, context)
+        self._stage = stage
+        forced = LogitsProcessorConfig(ForcedTokenSequenceSpec.kind, ForcedTokenSequenceSpec.kind)
+        self._forced = register(forced, ForcedSequence, AFTER_ALL, context)
+        mandatory = [r.config for r in self._registered.values() if r.config.mandatory]
+        self._always = [*(NamedProcessorSpec(c.name, c.params) for c in mandatory), *always]
+        self._named = {name: r for name, r in self._registered.items() if not r.config.mandatory}
+
+    def wanted(self, request: GenerationRequest) -> list[Wanted]:
+        """In the order in which they run. Raises `RequestError`, naming the field."""
+        asked = [*self._from_specs(request.sampling.logits_processors), *self._from_extra(request.extra)]
+        self._check_names(asked)
+        everything = [*(Asked(spec, FIELD, FIELD) for spec in self._always), *asked]
+        ranks = count(AFTER_ALL + 1)
+        found = [self._realize(one, next(ranks)) for one in everything if one.spec.runs_in(self._stage)]
+        return sorted(found, key=attrgetter("rank"))
+
+    def _from_specs(self, specs: Iterable[LogitsProcessorSpec]) -> Iterator[Asked]:
+        for i, spec in enumerate(specs):
+            yield Asked(spec, f"{FIELD}[{i}].name", f"{FIELD}[{i}].params")
+
+    def _from_extra(self, extra: Mapping[str, Any]) -> Iterator[Asked]:
+        for field in OTHER_FIELDS:
+            given = extra.get(field)
+            if not given:
+                continue
+            if not isinstance(given, Mapping):
+                raise RequestError(f"{field} must be an object.", param=field)
+            if all(name in self._named and isinstance(params, Mapping) for name, params in given.items()):
+                for name, params in given.items():
+                    yield Asked(NamedProcessorSpec(name, params), f"{field}.{name}", f"{field}.{name}")
+            else:
+                yield Asked(NamedProcessorSpec(self._who_takes(given, field), given), field, field)
+
+    def _who_takes(self, params: Mapping[str, Any], field: str) -> str:
+        """The one processor that has parameters of these names."""
+        takers = [name for name, r in self._named.items() if r.takes(params)]
+        if len(takers) == 1:
+            return takers[0]
+        if takers:
+            reason = f"more than one logits processor takes this: {', '.join(takers)}; use {FIELD}"
+        else:
+            reason = "no logits processor that a request may name takes this"
+        raise RequestError(f"{field}: {reason}.", param=field)
+
+    def _check_names(self, asked: Iterable[Asked]) -> None:
+        seen: set[str] = set()
+        for spec, at, _ in asked:
+            if not isinstance(spec, NamedProcessorSpec):
+                continue
+            if not self._named:
+                raise RequestError(f"{FIELD}: this server has none that a request may name.", param=FIELD)
+            if spec.name not in self._named:
+                names = ", ".join(self._named)
+                raise RequestError(f"{at}: there is none called {spec.name!r}, but {names}.", param=at)
+            if spec.name in seen:
+                raise RequestError(f"{at}: {spec.name!r} is named twice.", param=at)
+            seen.add(spec.name)
+
+    def _realize(self, asked: Asked, rank: int) -> Wanted:
+        match asked.spec:
+            case NamedProcessorSpec(name=name, params=params):
+                return _of(self._registered[name], params, asked.params_at)
+            case ForcedTokenSequenceSpec(token_ids=token_ids, eos_token_id=eos):
+                return _of(self._forced, {"token_ids": token_ids, "eos_token_id": eos}, asked.params_at)
+            case PythonProcessorSpec(factory=factory):
+                return Wanted("python", rank, lambda _: _started(factory(), rank))
+            case spec:
+                raise RequestError(f"{FIELD}: {type(spec).__name__} is not known here.", param=FIELD)
+
+
+def _of(registered: Registered, params: Mapping[str, Any], at: str) -> Wanted:
+    """Raises `RequestError` for parameters that it does not take."""
+    try:
+        valid = registered.validate(params)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = at + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        raise RequestError(f"{field}: {message}", param=field) from error
+    return Wanted(registered.name, registered.entry.rank, lambda seq: registered.start(seq, valid))
+
+
+def _started(instance: Any, rank: int) -> Started:
+    """Raises `ProcessorLoadError` for what is no processor of the row form."""
+    cls = type(instance)
+    if form_of(cls) != "row":
+        raise ProcessorLoadError(f"{cls.__name__} has not the form that is called with one row")
+    return Started(Entry(cls.__name__, kind_of(cls), rank), call=instance)

@@ -1,0 +1,253 @@
+"""What logits processors do to a draw: the two forms, their order, their limits and their failures."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.input_processor import InputProcessor
+from engine.logits_processors.run import ProcessorRun
+from engine.protocol import LogitsProcessorError
+from engine.sampler import SampledToken, Sampler
+from engine.sequence import Sequence
+from tests.engine.conftest import VOCAB_SIZE, completion
+from tests.engine.logits_processors.processors import ALL, Ban, named
+
+INF = float("inf")
+
+
+@pytest.fixture(scope="module")
+def processor(tiny_core: Callable[..., Any]) -> InputProcessor:
+    found: InputProcessor = tiny_core(logits_processors=ALL).processor
+    return found
+
+
+@pytest.fixture
+def sequence(processor: InputProcessor) -> Callable[..., Sequence]:
+    """`sequence([output ids], only={...}, temperature=...)`."""
+
+    def make(output: Any = (), sampling: Any = None, **params: Any) -> Sequence:
+        request = completion((5, 6, 7), logits_processors=named(**params), **(sampling or {}))
+        (seq,) = processor.process(request).sequences
+        seq.token_ids += output
+        return seq
+
+    return make
+
+
+@pytest.fixture
+def sampler() -> Sampler:
+    return Sampler(torch.device("cpu"), seed=0)
+
+
+def logits_of(rows: int, seed: int = 0) -> Tensor:
+    return torch.randn(rows, VOCAB_SIZE, generator=torch.Generator().manual_seed(seed)) * 3
+
+
+def processed(sampler: Sampler, logits: Tensor, sequences: list[Sequence]) -> tuple[Tensor, dict[int, Any]]:
+    run = ProcessorRun(logits, sequences)
+    return sampler._process(logits, sequences, run), run.failed
+
+
+def test_the_row_form_changes_its_row_in_place_and_sees_the_sequence_so_far(
+    sampler: Sampler, sequence: Callable[..., Sequence]
+) -> None:  # contract 7.1
+    logits = logits_of(3)
+    sequences = [sequence([9, 10], likes={"back": 2}), sequence([9, 10]), sequence([11], likes={"by": -4.0})]
+    expected = logits.clone()
+    expected[0, 9] += 3
+    expected[2, 11] -= 4
+    before = logits.clone()
+    assert torch.equal(processed(sampler, logits, sequences)[0], expected)
+    assert torch.equal(logits, before), "the logits are left as they are"
+
+
+def test_rows_of_one_batch_processor_are_one_call_whatever_their_parameters(
+    sampler: Sampler, sequence: Callable[..., Sequence]
+) -> None:  # contract 7.2
+    logits, bans = logits_of(4), [[1], [2, 3], [4, 5, 6]]
+    sequences = [*(sequence(ban={"ban": ids}) for ids in bans), sequence()]
+    Ban.calls.clear()
+    rows, _ = processed(sampler, logits, sequences)
+    assert Ban.calls == [bans]
+    for row, ids in enumerate([*bans, []]):
+        assert rows[row].isneginf().nonzero().flatten().tolist() == ids
+
+
+def test_a_batch_processor_s_dict_lives_as_long_as_its_sequence_and_has_its_tokens(
+    sampler: Sampler, sequence: Callable[..., Sequence]
+) -> None:  # contract 7.2
+    sequences = [sequence(counts={"weight": 0.5}), sequence(counts={})]
+    for step in range(1, 4):
+        logits = logits_of(2, seed=step)
+        rows, failed = processed(sampler, logits, sequences)
+        assert not failed
+        expected = logits.clone()
+        for row, weight in enumerate((0.5, 1.0)):
+            expected[row, list(set(sequences[row].token_ids))] += weight * step
+        torch.testing.assert_close(rows, expected)
+        for seq in sequences:
+            seq.token_ids.append(20 + step)
+
+
+def test_masks_come_before_shapers_in_the_order_registered(
+    sampler: Sampler, sequence: Callable[..., Sequence]
+) -> None:  # contract 7.5
+    """`counts`, registered after `likes`, multiplies nothing; `only`, named last, still comes first."""
+    logits = logits_of(2)
+    one = sequence(likes={"by": 2.0}, counts={}, only={"token_id": 7})
+    other = sequence(only={"token_id": 7}, counts={}, likes={"by": 2.0})
+    assert [s.entry.name for s in one.processors] == [s.entry.name for s in other.processors]
+    rows, _ = processed(sampler, logits[[0, 0]], [one, other])
+    assert torch.equal(rows[0], rows[1])
+    assert rows[0, 7] == logits[0, 7] + 3
+    assert rows[0].isneginf().sum() == VOCAB_SIZE - 1
+
+
+@pytest.mark.parametrize("name", ["revives", "revivesmask"])
+def test_no_processor_revives_a_masked_token(
+    name: str, sampler: Sampler, sequence: Callable[..., Sequence]
+) -> None:  # contract 7.5
+    sampling = {"min_tokens": 2, "stop_token_ids": (8,), "logit_bias": {9: 5.0}}
+    rows, failed = processed(
+        sampler, logits_of(1), [sequence(sampling=sampling, ban={"ban": [9]}, **{name: {}})]
+    )
+    assert not failed
+    assert rows[0].isneginf().nonzero().flatten().tolist() == [1, 8, 9]
+
+
+def test_a_mask_raises_no_logit(sampler: Sampler, sequence: Callable[..., Sequence]) -> None:
+    logits = logits_of(1)
+    rows, _ = processed(sampler, logits, [sequence(revivesmask={})])
+    assert torch.equal(rows, logits.clamp(max=0))
+
+
+def test_a_processor_may_raise_a_token_to_infinity(
+    sampler: Sampler, sequence: Callable[..., Sequence]
+) -> None:
+    for temperature in (0.0, 0.3, 1.0):
+        seq = sequence(sampling={"temperature": temperature}, likes={"by": 1e38})
+        (token,) = sampler.sample(logits_of(1), [seq])
+        assert isinstance(token, SampledToken)
+        assert token.id == 7
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_greedy_or_not_a_mask_and_a_shaper_decide(
+    temperature: float, sampler: Sampler, sequence: Callable[..., Sequence]
+) -> None:  # contract 7.5
+    sampling = {"temperature": temperature}
+    sequences = [
+        sequence(sampling=sampling, only={"token_id": 33}),
+        sequence(sampling=sampling, likes={"by": 99.0}),
+    ]
+    assert [t.id for t in sampler.sample(logits_of(2), sequences) if isinstance(t, SampledToken)] == [33, 7]
+
+
+FAILURES = ["raise", "exit", "shape", "nan", "empty"]
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [("fails", "none"), *((name, how) for name in ("fails", "failsalone", "failsmask") for how in FAILURES)],
+)
+def test_a_processor_that_fails_fails_its_own_row_and_its_mates_are_as_alone(
+    name: str,
+    how: str,
+    sampler: Sampler,
+    sequence: Callable[..., Sequence],
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # contract 7.6
+    logits = logits_of(4)
+    good = {"likes": {"by": 1.0}, "counts": {}, "ban": {"ban": [3]}}
+
+    def make(how: str) -> Sequence:
+        return sequence(**{**good, name: {"how": how}})
+
+    rows, failed = processed(sampler, logits, [make(""), make(how), make(""), sequence()])
+    assert [*failed] == [1]
+    assert isinstance(failed[1], LogitsProcessorError)
+    assert failed[1].processor == name
+    for row in (0, 2):
+        alone, _ = processed(sampler, logits[row : row + 1], [make("")])
+        assert torch.equal(rows[row], alone[0])
+    assert torch.equal(rows[3], logits[3])
+    assert name in caplog.text
+
+
+def test_a_batch_that_failed_is_not_counted_twice(
+    sampler: Sampler, sequence: Callable[..., Sequence]
+) -> None:
+    """`counts` asserts how often it was called for a row: here its first call is for rows of two lengths."""
+    sequences = [sequence(counts={}), sequence([9], counts={}), sequence(counts={})]
+    _, failed = processed(sampler, logits_of(3), sequences)
+    assert [*failed] == [1], "the row that was not there from the start"
+    assert [s.processors[0].params["calls"] for s in sequences if s.processors[0].params] == [1, 1, 1]
+
+
+def test_masks_that_leave_nothing_fail_their_row(
+    sampler: Sampler, sequence: Callable[..., Sequence], caplog: pytest.LogCaptureFixture
+) -> None:  # contract 7.5
+    sequences = [
+        sequence(only={"token_id": 3}, ban={"ban": [3]}),
+        sequence(only={"token_id": 3}),
+        sequence(sampling={"min_tokens": 1}, only={"token_id": 1}),
+    ]
+    first, second, third = sampler.sample(logits_of(3), sequences)
+    assert isinstance(first, LogitsProcessorError)
+    assert isinstance(second, SampledToken)
+    assert isinstance(third, LogitsProcessorError)
+    assert "no token to draw" in caplog.text
+
+
+def test_logits_of_the_model_that_are_no_numbers_are_not_the_processors_fault(
+    sampler: Sampler, sequence: Callable[..., Sequence], caplog: pytest.LogCaptureFixture
+) -> None:
+    logits = logits_of(2)
+    logits[0, 17] = float("nan")
+    first, second = sampler.sample(logits, [sequence(likes={}), sequence(likes={})])
+    assert first is None
+    assert isinstance(second, SampledToken)
+    assert not caplog.text
+
+
+def test_a_draw_without_processors_copies_nothing(sequence: Callable[..., Sequence]) -> None:
+    logits, sequences = logits_of(2), [sequence(), sequence()]
+    run = ProcessorRun(logits, sequences)
+    assert run.mask(logits, sequences) is run.shape(logits, sequences) is logits
+
+
+def test_each_row_of_a_mixed_batch_is_to_the_bit_what_it_is_alone(
+    sampler: Sampler, sequence: Callable[..., Sequence]
+) -> None:  # contract 7.6
+    kinds: list[dict[str, Any]] = [
+        {},
+        {"only": {"token_id": 9}},
+        {"ban": {"ban": [1, 2]}},
+        {"ban": {"ban": [7]}, "likes": {"back": 3}},
+        {"counts": {"weight": 0.1}, "likes": {}, "ban": {"ban": [399]}},
+        {
+            "counts": {"weight": 2.5},
+            "sampling": {"repetition_penalty": 1.3, "temperature": 0.7, "top_p": 0.9},
+        },
+        {"likes": {}, "sampling": {"logit_bias": {4: 2.0}, "min_tokens": 3, "temperature": 1.0, "top_k": 20}},
+    ]
+    logits = logits_of(len(kinds))
+    together, failed = processed(sampler, logits, [sequence(**kind) for kind in kinds])
+    assert not failed
+    for row, kind in enumerate(kinds):
+        alone, _ = processed(sampler, logits[row : row + 1], [sequence(**kind)])
+        assert torch.equal(together[row], alone[0])
+
+
+def test_what_fails_is_told_in_the_log_with_its_request(
+    sampler: Sampler, sequence: Callable[..., Sequence], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        (error,) = sampler.sample(logits_of(1), [sequence(failsalone={"how": "raise"})])
+    assert isinstance(error, LogitsProcessorError)
+    assert str(error) == "A logits processor failed, so the request was ended."
+    assert caplog.messages == ["logits processor failsalone failed request r"]
