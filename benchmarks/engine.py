@@ -3,8 +3,9 @@
     python -m benchmarks.engine [--shape tiny] [--batches 1,4,16] [--threads 1] [--dtype bfloat16]
 
 CPU time of one decode step, from the difference between long outputs and short ones, and prompt tokens
-prefilled a second. Weights are random, in the shape of a Qwen3 of 19M parameters (tiny) or of Qwen3-0.6B
-(small): what they say is noise, what they cost is not. All take turns within one run; medians.
+prefilled a second. Weights are random, in the shape of a Qwen3 of 19M parameters (tiny), of Qwen2.5-0.5B
+(0.5b) or of Qwen3-0.6B (small): what they say is noise, what they cost is not. All take turns within one run;
+medians.
 """
 
 import argparse
@@ -38,6 +39,16 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 2,
         "head_dim": 64,
         "tie_word_embeddings": False,
+    },
+    "0.5b": {
+        "vocab_size": 151936,
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+        "tie_word_embeddings": True,
     },
     "small": {
         "vocab_size": 151936,

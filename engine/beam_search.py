@@ -120,6 +120,7 @@ async def beam_search(
     length_penalty = _check(request)
     plain = {name: value for name, value in request.extra.items() if name not in FIELDS}
     group = await asyncio.to_thread(processor.process, replace(request, extra=plain))
+    _check(group.request)  # with what the server's own processors made of it
     if any(seq.processors for seq in group.sequences):
         # Hypotheses are ranked by what the model says, and each step is a request of its own.
         raise RequestError("use_beam_search cannot be had with logits processors.", param="use_beam_search")

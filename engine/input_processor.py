@@ -63,8 +63,8 @@ class InputProcessor:
         It may take a while for a long text, and touches nothing shared: meant for a worker thread.
         """
         check_extra(request)
+        request, wanted = self.processors.realize(request)
         self._check_sampling(request)
-        wanted = self.processors.wanted(request)
         if request.priority and self.scheduling_policy != "priority":
             raise RequestError(
                 "priority: this engine serves by arrival (its scheduling_policy is fcfs).", param="priority"

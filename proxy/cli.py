@@ -22,6 +22,7 @@ from proxy.config import ServeSettings, load_settings
 from proxy.engines import make_engine
 from proxy.fuzz import add_fuzz_arguments, fuzz_hook
 from proxy.replay import add_replay_arguments, replay
+from proxy.watermark import add_watermark_arguments
 
 DESCRIPTION = """\
 Weir runs a language model behind guardrail hooks, on an OpenAI-compatible API.
@@ -34,6 +35,7 @@ Weir runs a language model behind guardrail hooks, on an OpenAI-compatible API.
   weir hooks fuzz acme.guards.NoSecrets       and on texts that were made to get round it?
   weir replay FILE --hook acme.guards.NoSecrets
   weir bench --concurrency 1,8,32             how fast is it under load?
+  weir watermark detect FILE --key KEY        did a model with this watermark write it?
 """
 
 
@@ -48,7 +50,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--version", action="version", version=version("weir"))
     commands = parser.add_subparsers(
-        title="commands", required=True, metavar="{serve,chat,hooks,replay,bench}"
+        title="commands", required=True, metavar="{serve,chat,hooks,replay,bench,watermark}"
     )
     commands.add_parser("serve", help="serve a model (see weir serve --help)")
     hooks = commands.add_parser("hooks", help="check or fuzz a hook: weir hooks check path/to/file.py:Class")
@@ -62,6 +64,8 @@ def main(arguments: list[str] | None = None) -> None:
     benches = commands.add_parser("bench", help="put load on servers, and measure latency and throughput")
     add_bench_arguments(benches)
     benches.set_defaults(run=_bench)
+    watermarks = commands.add_parser("watermark", help="look for the watermark of a key in a text")
+    add_watermark_arguments(watermarks)
     options = parser.parse_args(arguments)
     options.run(options)
 

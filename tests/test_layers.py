@@ -60,6 +60,7 @@ def test_the_guards_that_ship_are_written_on_public_names() -> None:
         "engine",
         "engine.protocol",
         "engine.parsers",
+        "engine.logits_processors",
     ]
     + [f"engine.backends.{name}" for name in ("openai", "replay", "echo")],
 )

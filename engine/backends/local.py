@@ -20,6 +20,7 @@ from engine.beam_search import beam_search, is_beam_search
 from engine.config import EngineConfig
 from engine.core import EngineCore, Output
 from engine.input_processor import InputProcessor
+from engine.logits_processors.load import find
 from engine.model_runner import ModelRunner
 from engine.protocol import (
     Delta,
@@ -182,6 +183,7 @@ class LocalEngine:
 
     def _load(self) -> tuple[EngineCore, InputProcessor]:
         config = self.config
+        find(config.logits_processors)  # what is quick to refuse is refused before a model loads
         tokenizer = LocalTokenizer.load(config.model, trust_remote_code=config.trust_remote_code)
         runner = ModelRunner.load(config)
         processor = InputProcessor.make(tokenizer, runner, config)

@@ -24,13 +24,14 @@ Class attributes, all of which may be left out:
   "shaper" (default), for anything else. Masks come first. No processor brings back a token that was masked
   before it, and a mask raises no logit.
 - `Params`: a pydantic model of what a request may set. Without one, nothing may be set.
-- `check(context, **args)`: a class method, called once at start. What it raises keeps the server from
-  starting.
+- `prepare(context, **args)`: a class method, called once at start with the arguments that the server's
+  configuration sets, for what all instances share. What it raises keeps the server from starting.
 
-`__init__` is given, by name, what it asks for of `params` (its `Params`; row form only), `context` (a
-`Context`) and the arguments that the server's configuration sets. It runs before the request is admitted, on
-a thread of its own. `__call__` runs on the engine's one thread, which waits for it. What either raises fails
-the request alone.
+`__init__` is given, by name, what it asks for of `params` (its `Params`, to be read; row form only),
+`context` (a `Context`), `shared` (what `prepare` gave) and, without a `prepare`, the configured arguments. It
+runs before the request is admitted, on a thread beside the engine's, as do the validators of `Params`: what
+takes its time belongs there. `__call__` runs on the engine's one thread, which waits for it. What either
+raises fails the request alone; what a validator refuses is the caller's fault.
 
 What `__call__` does should depend on `input_ids` and the parameters alone. A processor that keeps something
 from one call to the next, as how far it has read, must notice an `input_ids` that is no longer than before:

@@ -2,8 +2,8 @@
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from typing import Any, Literal, get_args
 
@@ -14,15 +14,27 @@ from engine.import_path import ImportPathError, describe, find_class
 from engine.logits_processors.api import Context, Kind, NoParams, Req
 from engine.logits_processors.builtin import SHORT_NAMES
 from engine.logits_processors.run import Entry, Started
+from engine.protocol import SamplingParams
 from engine.sequence import Sequence
 
 ENTRY_POINTS = "weir.logits_processors"
 """By which installed packages register processors under names of their own."""
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
+Form = Literal["row", "batch", "sampling"]
+"""sampling: it only says what the built-in stages of the sampler are to do (`min_tokens`, `logit_bias`)."""
+
 
 class ProcessorLoadError(ValueError):
     """A logits processor cannot be found, or is none: the server must not start without it."""
+
+
+class ParamsError(ValueError):
+    """Parameters that a processor does not take. `at` says which, as `.name[0]`."""
+
+    def __init__(self, at: str, reason: str) -> None:
+        super().__init__(reason)
+        self.at = at
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +45,8 @@ class Registered:
     cls: type
     entry: Entry
     context: Context
+    shared: Any = None
+    """What its `prepare` gave."""
 
     @property
     def name(self) -> str:
@@ -43,68 +57,101 @@ class Registered:
         model: type[BaseModel] = getattr(self.cls, "Params", NoParams)
         return model
 
-    def takes(self, names: Iterable[str]) -> bool:
-        """Whether it has parameters of these names."""
-        takes_any = self.params_model.model_config.get("extra") == "allow"
-        return takes_any or set(names) <= self.params_model.model_fields.keys()
+    @property
+    def sampling(self) -> Callable[[Any, SamplingParams], SamplingParams] | None:
+        """Of the sampling form: what a request's sampling is with its parameters."""
+        return getattr(self.cls, "sampling", None)
+
+    def unknown(self, names: Iterable[str]) -> list[str]:
+        """Those of them that none of its parameters has."""
+        model = self.params_model
+        if model.model_config.get("extra") == "allow":
+            return []
+        aliases = {field.alias for field in model.model_fields.values()}
+        return [name for name in names if name not in model.model_fields and name not in aliases]
 
     def validate(self, params: Mapping[str, Any]) -> BaseModel:
-        """Raises `ValidationError`."""
-        return self.params_model.model_validate(dict(params), context=self.context)
+        """Raises `ParamsError`."""
+        for name in self.unknown(params):
+            raise ParamsError(f".{name}", "there is no such parameter")
+        try:
+            return self.params_model.model_validate(dict(params), context=self.context)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            parts = [part for part in first["loc"] if part != "[key]"]
+            at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+            raise ParamsError(at, first["msg"].removeprefix("Value error, ")) from error
 
     def start(self, seq: Sequence, params: BaseModel) -> Started:
         """A fresh one, for a sequence. Raises what its `__init__` does."""
         if self.entry.batch is None:
-            return Started(self.entry, call=self.build(params))
+            return Started(self.entry, call=self.build(params=params))
         req = Req(seq.token_ids, seq.num_prompt_tokens)
         return Started(self.entry, params={**params.model_dump(), "__req__": req})
 
-    def build(self, params: BaseModel) -> Any:
-        """An instance of the row form. Raises what its `__init__` does."""
-        return self.cls(**_arguments(self.cls, self.config, params=params, context=self.context))
+    def build(self, **offered: Any) -> Any:
+        """An instance. Raises what its `__init__` does."""
+        return self.cls(**self.arguments(**offered))
+
+    def arguments(self, **offered: Any) -> dict[str, Any]:
+        """For `__init__`: of what is offered, what it asks for by name; and what is configured."""
+        asked = inspect.signature(self.cls).parameters
+        offered |= {"context": self.context, "shared": self.shared}
+        configured = {} if hasattr(self.cls, "prepare") else self.config.args
+        return {**configured, **{name: value for name, value in offered.items() if name in asked}}
 
 
-def load(configs: Iterable[LogitsProcessorConfig], context: Context) -> dict[str, Registered]:
-    """Those configured, then those of installed packages, by name, in order. Raises `ProcessorLoadError`."""
+def find(configs: Iterable[LogitsProcessorConfig]) -> list[tuple[LogitsProcessorConfig, type]]:
+    """The classes of those configured, then of installed packages'. Raises `ProcessorLoadError`."""
     installed = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
     paths = SHORT_NAMES | installed
-    found = list(configs)
-    used = {config.name for config in found} | {config.path for config in found}
-    found += [LogitsProcessorConfig(name, name) for name in sorted(installed) if name not in used]
-    registered: dict[str, Registered] = {}
-    for rank, config in enumerate(found):
-        if not _NAME.fullmatch(config.name):
-            raise ProcessorLoadError(f"{config.name!r} is no name for a logits processor")
-        if config.name in registered:
-            raise ProcessorLoadError(f"two logits processors are called {config.name!r}")
-        try:
-            cls = find_class(paths.get(config.path, config.path))
-            registered[config.name] = register(config, cls, rank, context)
-        except (ImportPathError, ProcessorLoadError) as error:
-            raise ProcessorLoadError(f"logits processor {config.name!r} ({config.path}) {error}") from error
-    return registered
+    configs = list(configs)
+    used = {config.name for config in configs} | {config.path for config in configs}
+    configs += [LogitsProcessorConfig(name, name) for name in sorted(installed) if name not in used]
+    for name in (names := [config.name for config in configs]):
+        if not _NAME.fullmatch(name):
+            raise ProcessorLoadError(f"{name!r} is no name for a logits processor")
+        if names.count(name) > 1:
+            raise ProcessorLoadError(f"two logits processors are called {name!r}")
+    return [(config, _find(config, paths.get(config.path, config.path))) for config in configs]
+
+
+def _find(config: LogitsProcessorConfig, path: str) -> type:
+    try:
+        cls = find_class(path)
+        form_of(cls)
+        kind_of(cls)
+        model = getattr(cls, "Params", NoParams)
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            raise ProcessorLoadError("has Params that are no pydantic model")
+        if config.params and not config.mandatory:
+            raise ProcessorLoadError("has params, which are for requests to give unless it is mandatory")
+    except (ImportPathError, ProcessorLoadError) as error:
+        raise ProcessorLoadError(f"logits processor {config.name!r} ({config.path}) {error}") from error
+    return cls
 
 
 def register(config: LogitsProcessorConfig, cls: type, rank: int, context: Context) -> Registered:
-    """Check the class, and build what there is one of. Raises `ProcessorLoadError`."""
-    kind, is_batch = kind_of(cls), form_of(cls) == "batch"
-    model = getattr(cls, "Params", NoParams)
-    if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        raise ProcessorLoadError("has Params that are no pydantic model")
+    """Build what there is one of, and try what every request will have. Raises `ProcessorLoadError`."""
+    prepare = getattr(cls, "prepare", None)
     try:
-        if check := getattr(cls, "check", None):
-            check(context, **config.args)
-        given = {"context": context} if is_batch else {"context": context, "params": None}
-        arguments = _arguments(cls, config, **given)
-        inspect.signature(cls).bind(**arguments)
-        instance = cls(**arguments) if is_batch else None
+        shared = prepare(context, **config.args) if prepare else None
+        found = Registered(config, cls, Entry(config.name, kind_of(cls), rank), context, shared)
+        form = form_of(cls)
+        if form == "row":
+            inspect.signature(cls).bind(**found.arguments(params=None))
+        if form == "batch":
+            found = replace(found, entry=replace(found.entry, batch=found.build()))
+        if config.mandatory:
+            params = found.validate(config.params)
+            if form == "row":
+                found.build(params=params)
+    except ParamsError as error:
+        raise ProcessorLoadError(f"logits processor {config.name!r}: params{error.at}: {error}") from error
     except (Exception, SystemExit) as error:
-        raise ProcessorLoadError(f"cannot be used: {describe(error)}") from error
-    found = Registered(config, cls, Entry(config.name, kind, rank, instance), context)
-    if config.mandatory:
-        _try(found)
-    elif config.params:
-        raise ProcessorLoadError("has params, which are for requests to give unless it is mandatory")
+        raise ProcessorLoadError(
+            f"logits processor {config.name!r} cannot be built: {describe(error)}"
+        ) from error
     return found
 
 
@@ -116,8 +163,8 @@ def kind_of(cls: type) -> Kind:
     return kind
 
 
-def form_of(cls: type) -> Literal["row", "batch"]:
-    """By the names of what it is called with. Raises `ProcessorLoadError` if it has neither form."""
+def form_of(cls: type) -> Form:
+    """By the names of what it is called with. Raises `ProcessorLoadError` if it has none of the forms."""
     call = inspect.getattr_static(cls, "__call__", None)
     names = list(inspect.signature(call).parameters)[1:] if inspect.isfunction(call) else []
     if not inspect.iscoroutinefunction(call) and len(names) == 2:
@@ -125,26 +172,8 @@ def form_of(cls: type) -> Literal["row", "batch"]:
             return "row"
         if names[0] == "logits":
             return "batch"
+    if callable(getattr(cls, "sampling", None)):
+        return "sampling"
     raise ProcessorLoadError(
         "has no plain __call__(self, input_ids, logits) or __call__(self, logits, params)"
     )
-
-
-def _try(found: Registered) -> None:
-    """Build a mandatory one, to fail now rather than at every request. Raises `ProcessorLoadError`."""
-    try:
-        params = found.validate(found.config.params)
-        if found.entry.batch is None:
-            found.build(params)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = "".join(f".{part}" for part in first["loc"])
-        raise ProcessorLoadError(f"has wrong params{where}: {first['msg']}") from error
-    except (Exception, SystemExit) as error:
-        raise ProcessorLoadError(f"could not be built: {describe(error)}") from error
-
-
-def _arguments(cls: type, config: LogitsProcessorConfig, **offered: Any) -> dict[str, Any]:
-    """For its `__init__`: what is configured, and of what is offered that which it asks for by name."""
-    asked = inspect.signature(cls).parameters
-    return {**config.args, **{name: value for name, value in offered.items() if name in asked}}

@@ -9,17 +9,22 @@ parameters, or an object of parameters that exactly one processor has.
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import count
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
-
-from pydantic import ValidationError
 
 from engine.config import LogitsProcessorConfig
 from engine.logits_processors.api import Context
 from engine.logits_processors.builtin.forced_sequence import ForcedSequence
-from engine.logits_processors.load import ProcessorLoadError, Registered, form_of, kind_of, load, register
+from engine.logits_processors.load import (
+    ParamsError,
+    ProcessorLoadError,
+    Registered,
+    find,
+    form_of,
+    kind_of,
+    register,
+)
 from engine.logits_processors.run import Entry, Started
 from engine.processor_specs import (
     ForcedTokenSequenceSpec,
@@ -28,7 +33,7 @@ from engine.processor_specs import (
     PythonProcessorSpec,
     Stage,
 )
-from engine.protocol import GenerationRequest, LogitsProcessorError, RequestError
+from engine.protocol import GenerationRequest, LogitsProcessorError, RequestError, SamplingParams
 from engine.sequence import Sequence
 
 logger = logging.getLogger("weir.engine")
@@ -65,8 +70,12 @@ class Wanted:
             raise LogitsProcessorError(self.name) from error
 
 
+Expressed = Callable[[SamplingParams], SamplingParams]
+"""What a processor is to a request, if it is no more than that."""
+
+
 class ProcessorRegistry:
-    """`wanted` touches nothing shared."""
+    """Built at start. `realize` touches nothing shared."""
 
     def __init__(
         self,
@@ -76,22 +85,28 @@ class ProcessorRegistry:
         stage: Stage = Stage.AGGREGATED,
     ) -> None:
         """`always`: for every request, beside the mandatory ones. Raises `ProcessorLoadError`."""
-        self._registered = load(configs, context)
+        found = enumerate(find(configs))
+        self._registered = {c.name: register(c, cls, rank, context) for rank, (c, cls) in found}
         self._stage = stage
         forced = LogitsProcessorConfig(ForcedTokenSequenceSpec.kind, ForcedTokenSequenceSpec.kind)
         self._forced = register(forced, ForcedSequence, AFTER_ALL, context)
-        mandatory = [r.config for r in self._registered.values() if r.config.mandatory]
-        self._always = [*(NamedProcessorSpec(c.name, c.params) for c in mandatory), *always]
         self._named = {name: r for name, r in self._registered.items() if not r.config.mandatory}
+        mandatory = [r.config for r in self._registered.values() if r.config.mandatory]
+        specs = [*(NamedProcessorSpec(c.name, c.params) for c in mandatory), *always]
+        self._always = self._realize(Asked(spec, FIELD, FIELD) for spec in specs)
 
-    def wanted(self, request: GenerationRequest) -> list[Wanted]:
-        """In the order in which they run. Raises `RequestError`, naming the field."""
+    def realize(self, request: GenerationRequest) -> tuple[GenerationRequest, list[Wanted]]:
+        """The request as the rest of the engine is to see it, and its processors in the order in which they
+        run. Raises `RequestError`, naming the field."""
         asked = [*self._from_specs(request.sampling.logits_processors), *self._from_extra(request.extra)]
         self._check_names(asked)
-        everything = [*(Asked(spec, FIELD, FIELD) for spec in self._always), *asked]
-        ranks = count(AFTER_ALL + 1)
-        found = [self._realize(one, next(ranks)) for one in everything if one.spec.runs_in(self._stage)]
-        return sorted(found, key=attrgetter("rank"))
+        sampling, found = request.sampling, list[Wanted]()
+        for one in [*self._always, *self._realize(asked)]:
+            if isinstance(one, Wanted):
+                found.append(one)
+            else:
+                sampling = one(sampling)
+        return replace(request, sampling=sampling), sorted(found, key=attrgetter("rank"))
 
     def _from_specs(self, specs: Iterable[LogitsProcessorSpec]) -> Iterator[Asked]:
         for i, spec in enumerate(specs):
@@ -112,7 +127,7 @@ class ProcessorRegistry:
 
     def _who_takes(self, params: Mapping[str, Any], field: str) -> str:
         """The one processor that has parameters of these names."""
-        takers = [name for name, r in self._named.items() if r.takes(params)]
+        takers = [name for name, r in self._named.items() if not r.unknown(params)]
         if len(takers) == 1:
             return takers[0]
         if takers:
@@ -135,7 +150,11 @@ class ProcessorRegistry:
                 raise RequestError(f"{at}: {spec.name!r} is named twice.", param=at)
             seen.add(spec.name)
 
-    def _realize(self, asked: Asked, rank: int) -> Wanted:
+    def _realize(self, asked: Iterable[Asked]) -> list[Wanted | Expressed]:
+        return [self._realize_one(one, i) for i, one in enumerate(asked) if one.spec.runs_in(self._stage)]
+
+    def _realize_one(self, asked: Asked, place: int) -> Wanted | Expressed:
+        rank = AFTER_ALL + 1 + place
         match asked.spec:
             case NamedProcessorSpec(name=name, params=params):
                 return _of(self._registered[name], params, asked.params_at)
@@ -147,15 +166,14 @@ class ProcessorRegistry:
                 raise RequestError(f"{FIELD}: {type(spec).__name__} is not known here.", param=FIELD)
 
 
-def _of(registered: Registered, params: Mapping[str, Any], at: str) -> Wanted:
+def _of(registered: Registered, params: Mapping[str, Any], at: str) -> Wanted | Expressed:
     """Raises `RequestError` for parameters that it does not take."""
     try:
         valid = registered.validate(params)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = at + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        raise RequestError(f"{field}: {message}", param=field) from error
+    except ParamsError as error:
+        raise RequestError(f"{at}{error.at}: {error}.", param=f"{at}{error.at}") from error
+    if (expressed := registered.sampling) is not None:
+        return lambda sampling: expressed(valid, sampling)
     return Wanted(registered.name, registered.entry.rank, lambda seq: registered.start(seq, valid))
 
 

@@ -1,4 +1,6 @@
-"""What several masks do to a row of logits, `[vocab]`, in place."""
+"""What masks do to a row of logits, `[vocab]`, in place."""
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -6,14 +8,17 @@ from torch import Tensor
 MASKED = float("-inf")
 
 
-def keep_only(logits: Tensor, token_ids: int | Tensor) -> None:
-    """Mask all other tokens."""
+def as_index(token_ids: Sequence[int], device: torch.device) -> Tensor:
+    return torch.tensor(token_ids, dtype=torch.long, device=device)
+
+
+def keep_only(logits: Tensor, token_ids: Tensor | int) -> None:
+    """Mask all tokens but these."""
     kept = logits[token_ids].clone()
     logits.fill_(MASKED)
     logits[token_ids] = kept
 
 
-def take_out(logits: Tensor, token_ids: list[int]) -> None:
+def take_out(logits: Tensor, token_ids: Tensor) -> None:
     """Mask these tokens."""
-    if token_ids:
-        logits[torch.tensor(token_ids, device=logits.device)] = MASKED
+    logits.index_fill_(0, token_ids, MASKED)

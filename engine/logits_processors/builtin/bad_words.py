@@ -1,0 +1,50 @@
+"""Words that may not come, as vLLM's `bad_words`: the last token of each is masked where the others stand.
+
+A word is what the tokenizer makes of it, with a blank before it and without. Spelt in other tokens it passes:
+where a word must never be said, a hook that reads text has to say so as well.
+"""
+
+from collections import defaultdict
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, model_validator
+from torch import Tensor
+
+from engine.logits_processors import Context, TokenIds
+from engine.logits_processors.builtin.masks import as_index, take_out
+
+
+class BadWords:
+    kind = "mask"
+
+    class Params(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+
+        bad_words: list[str] = Field(min_length=1, max_length=1000, fail_fast=True)
+        _sequences: set[tuple[int, ...]] = PrivateAttr(default_factory=set)
+
+        @model_validator(mode="after")
+        def _tokenize(self, info: ValidationInfo) -> Self:
+            assert isinstance(info.context, Context)
+            encode = info.context.tokenizer.encode
+            for word in self.bad_words:
+                if not word.strip():
+                    raise ValueError("a bad word must not be blank")
+                for text in (word.lstrip(), f" {word.lstrip()}"):
+                    self._sequences.add(tuple(encode(text, add_special_tokens=False)))
+            return self
+
+    def __init__(self, params: Params, context: Context) -> None:
+        self._device = context.device
+        self._endings: dict[int | None, list[tuple[list[int], int]]] = defaultdict(list)
+        """What may stand, and what may not follow, by the last that stands; None: whatever stands."""
+        for *first, last in params._sequences:
+            self._endings[first[-1] if first else None].append((first, last))
+
+    def __call__(self, input_ids: TokenIds, logits: Tensor) -> None:
+        masked = [last for _, last in self._endings.get(None, ())]
+        for first, last in self._endings.get(input_ids[-1], ()):
+            if input_ids[-len(first) :] == first:
+                masked.append(last)
+        if masked:
+            take_out(logits, as_index(masked, self._device))

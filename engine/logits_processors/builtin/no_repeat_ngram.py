@@ -1,0 +1,49 @@
+"""No run of `ngram_size` tokens twice within a window, as DeepSeek-OCR and SGLang have it.
+
+The window is the last `window_size` tokens, prompt and output; a run counts if it begins there. What is in
+`whitelist_token_ids` may end a run that was there before.
+"""
+
+from collections import defaultdict
+
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from engine.logits_processors import Context, TokenId, TokenIds
+from engine.logits_processors.builtin.masks import as_index, take_out
+from engine.logits_processors.builtin.reading import Reading
+
+
+class NoRepeatNGram(Reading):
+    kind = "mask"
+
+    class Params(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+
+        ngram_size: int = Field(ge=1, le=64)
+        window_size: int = Field(ge=1)
+        whitelist_token_ids: list[TokenId] = Field([], fail_fast=True)
+
+    def __init__(self, params: Params, context: Context) -> None:
+        self._size, self._window = params.ngram_size, params.window_size
+        self._whitelist = frozenset(params.whitelist_token_ids)
+        self._device = context.device
+        super().__init__()
+
+    def begin(self) -> None:
+        self._last: list[int] = []
+        """The last tokens read: what the next one would follow in a run."""
+        self._followed: dict[tuple[int, ...], dict[int, int]] = defaultdict(dict)
+        """What followed them, each with where its latest run begins."""
+
+    def take(self, token_id: int, at: int, is_prompt: bool) -> None:
+        if len(self._last) == self._size - 1:
+            self._followed[tuple(self._last)][token_id] = at - self._size + 1
+        self._last = [*self._last, token_id][-(self._size - 1) :] if self._size > 1 else []
+
+    def __call__(self, input_ids: TokenIds, logits: Tensor) -> None:
+        self.catch_up(input_ids)
+        followed = self._followed.get(tuple(self._last), {})
+        first = len(input_ids) - self._window
+        if masked := [i for i, begin in followed.items() if begin >= first and i not in self._whitelist]:
+            take_out(logits, as_index(masked, self._device))

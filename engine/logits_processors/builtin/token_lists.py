@@ -1,0 +1,33 @@
+"""Tokens that may not come, and tokens beside which none may: each request has its own list.
+
+vLLM has the second as `allowed_token_ids`; SGLang's processor of the first wants all requests of a batch to
+have one list.
+"""
+
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from engine.logits_processors import Context, TokenId, TokenIds
+from engine.logits_processors.builtin.masks import as_index, keep_only, take_out
+
+
+class _Params(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    token_ids: list[TokenId] = Field(min_length=1, fail_fast=True)
+
+
+class AllowedTokens:
+    kind = "mask"
+    Params = _Params
+
+    def __init__(self, params: _Params, context: Context) -> None:
+        self._token_ids = as_index(params.token_ids, context.device)
+
+    def __call__(self, input_ids: TokenIds, logits: Tensor) -> None:
+        keep_only(logits, self._token_ids)
+
+
+class DisallowedTokens(AllowedTokens):
+    def __call__(self, input_ids: TokenIds, logits: Tensor) -> None:
+        take_out(logits, self._token_ids)

@@ -1,0 +1,274 @@
+"""Logits processors in the whole engine: whatever runs beside a request, it is what it is alone."""
+
+import asyncio
+import gc
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from engine.backends.local import LocalEngine
+from engine.config import EngineConfig, LogitsProcessorConfig
+from engine.demo import MODEL_DIR
+from engine.import_path import find_class
+from engine.logits_processors import Context, ForcedTokenSequenceSpec, PythonProcessorSpec
+from engine.logits_processors.builtin import SHORT_NAMES
+from engine.logits_processors.hello_world import hello_world
+from engine.logits_processors.run import Started
+from engine.protocol import GenerationRequest, LogitsProcessorError, RequestError
+from engine.tokenizer import LocalTokenizer
+from tests.engine.conftest import VOCAB_SIZE, TinyCore, answers, completion
+from tests.engine.logits_processors.processors import ALL, HERE, config, named
+from tests.engine.test_generation import cramped_core, random_prompts
+
+BUILTIN = tuple(
+    LogitsProcessorConfig(
+        name, name, {"start": "<|im_start|>", "end": "<|im_end|>"} if "think" in name else {}
+    )
+    for name in SHORT_NAMES
+    if name != "watermark"
+)
+WATERMARK = LogitsProcessorConfig("watermark", "watermark", {"key": "a secret", "delta": 4.0})
+EVERYTHING = (*ALL, *BUILTIN, WATERMARK)
+
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"processors": named(likes={"back": 2, "by": 6.0})},
+    {"processors": named(counts={"weight": 0.2}), "temperature": 1.0, "seed": 7},
+    {"processors": named(ban={"ban": list(range(100))}), "repetition_penalty": 1.2},
+    {"processors": named(ban={"ban": [5, 9]}, likes={"by": 1.0}, counts={"weight": 0.1})},
+    {"processors": named(forced_sequence={"token_ids": [50, 60, 70, 80]})},
+    {"processors": named(disallowed_tokens={"token_ids": list(range(0, 400, 2))})},
+    {"processors": named(allowed_tokens={"token_ids": [11, 22, 33, 44]}), "temperature": 1.5, "seed": 3},
+    {"processors": named(bad_words={"bad_words": ["the quick", "fox", "lazy dog"]}), "logprobs": 2},
+    {"processors": named(no_repeat_ngram={"ngram_size": 2, "window_size": 30}), "frequency_penalty": 0.4},
+    {"processors": named(thinking_budget={"thinking_budget": 3}, likes={"by": 2.0}), "think": True},
+    {"processors": named(watermark={}), "temperature": 0.8, "seed": 11, "top_p": 0.9},
+    {"processors": named(min_tokens={"min_tokens": 12}, logit_bias={"logit_bias": {1: 50.0}})},
+    {
+        "processors": named(
+            watermark={}, no_repeat_ngram={"ngram_size": 3, "window_size": 99}, ban={"ban": [7]}
+        )
+    },
+]
+
+
+def with_the_model_that_ships(family: str, **settings: Any) -> TinyCore:
+    return TinyCore(MODEL_DIR, **settings)
+
+
+def request_of(kind: dict[str, Any], prompt: list[int], **fields: Any) -> GenerationRequest:
+    kind = dict(kind)
+    prompt = [*prompt, 2] if kind.pop("think", False) else prompt
+    return completion(
+        tuple(prompt), logits_processors=kind.pop("processors", ()), **{"max_tokens": 20} | kind | fields
+    )
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "the model that ships"])
+@pytest.mark.parametrize("setting", ["roomy", "cramped", "speculative"])
+def test_a_mixed_batch_with_joins_leaves_and_aborts_is_each_request_alone(
+    setting: str, family: str, tiny_core: Callable[..., Any]
+) -> None:  # contract 7.6, 7.7
+    if family == "the model that ships":
+        tiny_core = with_the_model_that_ships
+    rng = random.Random(family + setting)
+    settings: dict[str, Any] = {"logits_processors": EVERYTHING}
+    if setting == "speculative":
+        settings["num_speculative_tokens"] = 4
+    core = (
+        cramped_core(tiny_core, family, **settings) if setting == "cramped" else tiny_core(family, **settings)
+    )
+    requests = []
+    for kind, prompt in zip(KINDS * 3, random_prompts(3 * len(KINDS), longest=30, seed=1), strict=True):
+        prompt = prompt * (2 if setting == "speculative" else 1)
+        requests.append(request_of(kind, prompt, n=rng.choice([1, 1, 2]), max_tokens=rng.randint(1, 20)))
+    rng.shuffle(requests)
+    groups = []
+    for request in requests:
+        groups.append(core.add(request))
+        doomed = core.add(request) if rng.random() < 0.3 else None
+        for _ in range(rng.randint(0, 3)):
+            core.step()
+        if doomed is not None:
+            core.core.abort(doomed)
+    core.run()
+    assert not core.errors
+    assert core.core.block_manager.num_used == 0
+    assert (core.core.stats().spec_decode_accepted_tokens_total > 0) == (setting == "speculative")
+    alone = tiny_core(family, logits_processors=EVERYTHING)
+    for request, group in zip(requests, groups, strict=True):
+        solo = alone.add(request)
+        alone.run()
+        assert [a.ids for a in core.answers(group)] == [a.ids for a in alone.answers(solo)]
+        assert [a.finish_reason for a in core.answers(group)] == [
+            a.finish_reason for a in alone.answers(solo)
+        ]
+
+
+@pytest.mark.parametrize("name", ["fails", "failsalone", "failsmask"])
+@pytest.mark.parametrize("how", ["raise", "exit", "nan", "shape", "empty"])
+def test_a_failure_midway_ends_its_request_and_no_other(
+    how: str, name: str, tiny_core: Callable[..., Any]
+) -> None:  # contract 7.6
+    core = tiny_core(logits_processors=EVERYTHING)
+    good = [request_of(kind, [5, 6, 7]) for kind in KINDS]
+    good.append(completion((5, 6, 7), max_tokens=20, logits_processors=named(**{name: {"how": ""}})))
+    bad = completion((8, 9), n=2, max_tokens=20, logits_processors=named(**{name: {"how": how, "after": 3}}))
+    groups = [core.add(request) for request in good[::2]]
+    failing = core.add(bad)
+    groups += [core.add(request) for request in good[1::2]]
+    core.run()
+    (error,) = core.errors.values()
+    assert isinstance(error, LogitsProcessorError)
+    assert core.errors == {failing: error}
+    assert max(d.index for d in core.deltas[failing]) == 1, "it had begun"
+    assert not any(d.finish_reason for d in core.deltas[failing])
+    assert core.core.block_manager.num_used == 0
+    alone = tiny_core(logits_processors=EVERYTHING)
+    for request, group in zip(good[::2] + good[1::2], groups, strict=True):
+        solo = alone.add(request)
+        alone.run()
+        assert core.answers(group)[0].ids == alone.answers(solo)[0].ids
+
+
+def test_no_chunk_of_a_prompt_and_no_cached_prefix_goes_round_them(tiny_core: Callable[..., Any]) -> None:
+    """Contract 7.7: a prompt computed in pieces, or not at all, has the same first token."""
+    for settings in ({}, {"max_num_batched_tokens": 7}):
+        core = tiny_core(logits_processors=EVERYTHING, **settings)
+        for _ in range(2):
+            group = core.add(
+                completion(
+                    tuple(range(10, 60)),
+                    max_tokens=4,
+                    logits_processors=named(forced_sequence={"token_ids": [9, 8]}),
+                )
+            )
+            core.run()
+            assert core.answers(group)[0].ids == [9, 8, 1]
+        assert core.core.scheduler.num_cache_hits > 0
+
+
+def test_the_best_of_several_candidates_went_through_them(tiny_core: Callable[..., Any]) -> None:
+    core = tiny_core(logits_processors=EVERYTHING)
+    processors = named(allowed_tokens={"token_ids": [30, 40]})
+    group = core.add(
+        completion((5, 6), n=2, best_of=5, temperature=1.0, max_tokens=9, logits_processors=processors)
+    )
+    core.run()
+    assert {i for answer in core.answers(group) for i in answer.ids} <= {30, 40}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"logits_processors": (config("Likes", mandatory=True),)},
+        {
+            "logits_processors": (
+                LogitsProcessorConfig("logit_bias", "logit_bias", {}, True, {"logit_bias": {5: -9.0}}),
+            )
+        },
+        {"enable_test_logits_processor": True},
+        {"logits_processors": ALL, "asked": named(likes={})},
+    ],
+)
+async def test_beam_search_refuses_what_it_could_not_honour(
+    settings: dict[str, Any], start_engine: Any
+) -> None:  # contract 7.7
+    processors = settings.pop("asked", ())
+    engine = await start_engine(**settings)
+    with pytest.raises(RequestError, match="cannot be had with"):
+        await engine.complete((5, 6), n=2, extra={"use_beam_search": True}, logits_processors=processors)
+    assert (await engine.complete((5, 6), max_tokens=3, logits_processors=processors))[0].ids
+
+
+async def test_1000_requests_leave_no_processor_state(start_engine: Any) -> None:
+    engine = await start_engine(max_num_seqs=64, logits_processors=EVERYTHING)
+    before = num_started()
+    likes = find_class(HERE + "Likes")
+    processors = named(likes={}, counts={}, no_repeat_ngram={"ngram_size": 2, "window_size": 50})
+    for i in range(0, 1000, 20):
+        requests = [
+            completion((5, 6, j % 7 + 4), max_tokens=1 + j % 3, logits_processors=processors)
+            for j in range(20)
+        ]
+        streams = [engine.generate(request) for request in requests]
+        first = [await anext(stream) for stream in streams[: 1 + i % 5]]
+        assert all(first)
+        assert likes.live  # type: ignore[attr-defined]
+        assert num_started() > before
+        for stream in streams[: i % 3]:
+            await stream.aclose()
+        for stream in streams[i % 3 :]:
+            async for _ in stream:
+                pass
+    await engine.complete((5, 6), max_tokens=1)  # the thread has forgotten what was aborted
+    del streams, stream
+    assert num_started() <= before
+    assert not list(likes.live)  # type: ignore[attr-defined]
+
+
+def num_started() -> int:
+    gc.collect()
+    return sum(type(one) is Started for one in gc.get_objects())
+
+
+# What an embedding program may ask for.
+
+
+async def test_a_processor_of_the_caller_s_own_process_is_called_for_each_sequence(engine: Any) -> None:
+    class Rises:
+        def __init__(self) -> None:
+            self.next = 30
+
+        def __call__(self, input_ids: Any, logits: torch.Tensor) -> None:
+            logits[self.next] = 1000.0
+            self.next += 1
+
+    found = await engine.complete((5, 6), n=3, max_tokens=4, logits_processors=(PythonProcessorSpec(Rises),))
+    assert [answer.ids for answer in found] == [[30, 31, 32, 33]] * 3
+
+
+async def test_a_forced_token_sequence_needs_nothing_registered(engine: Any) -> None:
+    spec = ForcedTokenSequenceSpec((40, 41), 1)
+    (answer,) = await engine.complete((5, 6), max_tokens=9, temperature=1.0, logits_processors=(spec,))
+    assert (answer.ids, answer.finish_reason) == ([40, 41, 1], "stop")
+
+
+# HelloWorld.
+
+
+async def test_with_the_test_processor_every_answer_is_hello_world(start_engine: Any) -> None:
+    engine = await start_engine(enable_test_logits_processor=True)
+    asked: list[Any] = [
+        engine.complete("the quick", (5, 6, 7), n=3, temperature=1.3),
+        engine.chat("hello", n=2, logit_bias={50: 100.0}),
+        *(engine.complete((i, 9), seed=i, temperature=1.0) for i in range(10, 50)),
+    ]
+    found = [answer for answered in await asyncio.gather(*asked) for answer in answered]
+    assert len(found) == 48
+    assert {(answer.text, answer.finish_reason) for answer in found} == {("Hello world!", "stop")}
+
+
+async def test_the_model_that_ships_says_hello_world_too() -> None:
+    engine = LocalEngine(EngineConfig(model=str(MODEL_DIR), num_threads=1, enable_test_logits_processor=True))
+    await engine.start()
+    try:
+        request = GenerationRequest(
+            request_id="r", model="m", endpoint="chat", messages=({"role": "user", "content": "Hello!"},)
+        )
+        (answer,) = answers([delta async for delta in engine.generate(request)])
+    finally:
+        await engine.aclose()
+    assert (answer.text, answer.finish_reason) == ("Hello world!", "stop")
+
+
+def test_a_model_without_an_end_of_sequence_cannot_say_hello_world(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    context = Context(LocalTokenizer(tokenizer), VOCAB_SIZE, (), torch.device("cpu"))
+    with pytest.raises(ValueError, match="needs an end-of-sequence token"):
+        hello_world(context)

@@ -1,0 +1,118 @@
+"""How a client is told of a logits processor that failed or cannot be had (contract 7.3, 7.6, 7.7)."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from engine.backends.echo import EchoEngine
+from engine.backends.local import LocalEngine
+from engine.backends.openai import OpenAIEngine
+from engine.backends.replay import ReplayEngine
+from engine.config import EngineConfig, LogitsProcessorConfig
+from engine.demo import MODEL_DIR
+from engine.recording import Recording
+from proxy.config import LogitsProcessorSetting, ServeSettings, load_settings
+from tests.helpers import make_request
+from tests.proxy.conftest import CHAT, COMPLETION, Serve
+
+FAILS = "tests.engine.logits_processors.processors.FailsAlone"
+CHATS, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[LocalEngine]:
+    processors = (LogitsProcessorConfig("fails", FAILS),)
+    engine = LocalEngine(EngineConfig(model=str(MODEL_DIR), num_threads=1, logits_processors=processors))
+    yield engine
+    await engine.aclose()
+
+
+def failing(after: int) -> dict[str, Any]:
+    return {"logits_processors": [{"name": "fails", "params": {"how": "raise", "after": after}}]}
+
+
+ERROR = {
+    "message": "A logits processor failed, so the request was ended.",
+    "type": "guardrail_error",
+    "param": None,
+    "code": None,
+}
+
+
+async def test_a_processor_that_fails_is_a_500_or_one_error_event(serve: Serve, engine: LocalEngine) -> None:
+    client = await serve(engine)
+    for after in (0, 3):
+        status, body, _ = await client.post(CHATS, {**CHAT, **failing(after)})
+        assert (status, body) == (500, {"error": ERROR})
+    stream = await client.stream(CHATS, {**CHAT, **failing(0)})
+    assert (stream.status, stream.events) == (500, [(None, {"error": ERROR})])
+    stream = await client.stream(COMPLETIONS, {**COMPLETION, **failing(3)})
+    assert stream.status == 200
+    assert stream.events[-2:] == [("error", {"error": ERROR}), (None, "[DONE]")]
+    assert not any(choice["finish_reason"] for chunk in stream.chunks for choice in chunk["choices"])
+    assert (await client.post(CHATS, {**CHAT, "max_tokens": 3}))[0] == 200
+
+
+async def test_every_endpoint_takes_them(serve: Serve, engine: LocalEngine) -> None:
+    client = await serve(engine)
+    for path, body in ((CHATS, CHAT), (COMPLETIONS, COMPLETION), (RESPONSES, {"input": "Hi"})):
+        asked = {**body, "logits_processors": [{"name": "fails", "params": {"how": ""}}]}
+        assert (await client.post(path, asked))[0] == 200
+        asked["logits_processors"].append({"name": "other", "params": {}})
+        status, answer, _ = await client.post(path, asked)
+        assert (status, answer["error"]["param"]) == (400, "logits_processors[1].name")
+
+
+@pytest.mark.parametrize("kind", ["echo", "replay", "openai"])
+async def test_an_engine_without_logits_refuses_them(kind: str, serve: Serve) -> None:  # contract 7.7
+    engine = {
+        "echo": EchoEngine(),
+        "replay": ReplayEngine([Recording(make_request(), ())]),
+        "openai": OpenAIEngine("http://127.0.0.1:9/v1"),
+    }[kind]
+    client = await serve(engine)
+    status, body, _ = await client.post(CHATS, {**CHAT, "logits_processors": [{"name": "likes"}]})
+    assert (status, body["error"]["param"]) == (400, "logits_processors")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"logits_processors": ["a=b.C"]},
+        {"logits_processors": [{"name": "bad_words", "mandatory": True, "params": {"bad_words": ["x"]}}]},
+        {"enable_test_logits_processor": True},
+    ],
+)
+@pytest.mark.parametrize("engine", ["echo", "openai", "replay"])
+def test_a_server_of_an_engine_without_logits_does_not_start_with_them(
+    engine: str, settings: dict[str, Any]
+) -> None:  # contract 7.7
+    with pytest.raises(ValidationError, match="no logits of its own"):
+        ServeSettings(engine=engine, upstream="http://x", recordings=Path(), **settings)
+
+
+def test_processors_are_configured_on_the_command_line_and_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "weir.yaml"
+    file.write_text(
+        "logits_processors:\n  - bad_words\n  - mine=a.b:C\n"
+        "  - {name: other, path: d.E, args: {x: 1}, mandatory: true, params: {y: [2]}}\n"
+        "  - {name: watermark, args: {key: hush}}\n"
+    )
+    found = [one.config for one in load_settings(["--config", str(file)]).logits_processors]
+    assert found == [
+        LogitsProcessorConfig("bad_words", "bad_words"),
+        LogitsProcessorConfig("mine", "a.b:C"),
+        LogitsProcessorConfig("other", "d.E", {"x": 1}, True, {"y": [2]}),
+        LogitsProcessorConfig("watermark", "watermark", {"key": "hush"}),
+    ]
+    arguments = ["--logits-processor", "bad_words", "--logits-processor", "mine=path/to/file.py:C"]
+    assert load_settings(arguments).logits_processors == [
+        LogitsProcessorSetting(name="bad_words", path="bad_words"),
+        LogitsProcessorSetting(name="mine", path="path/to/file.py:C"),
+    ]
+    file.write_text("logits_processors:\n  - {nome: bad_words}\n")
+    with pytest.raises(SystemExit, match=r"logits_processors.0.name: Field required"):
+        load_settings(["--config", str(file)])
