@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from pydantic import BaseModel
 
-from benchmarks.engine import PROMPT, SHAPES, make_model
+from benchmarks.engine import SHAPES, make_model
 from engine.config import EngineConfig, LogitsProcessorConfig
 from engine.core import EngineCore
 from engine.input_processor import InputProcessor
@@ -29,6 +29,7 @@ from engine.protocol import GenerationRequest, SamplingParams
 from engine.sequence import SequenceGroup
 from engine.tokenizer import LocalTokenizer
 
+PROMPT = 8
 MARKERS = {"start": "<|im_start|>", "end": "<|im_end|>"}
 
 
