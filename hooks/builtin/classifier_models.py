@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -187,43 +186,42 @@ class TokenClassifier(Classifying):
     ) -> Iterator[Match]:
         """`are`: each token's score for each entity; `begin`: what of it says that one begins there."""
         entity: Match | None = None
-        for word in _words(text, row):
-            first = word[0]
-            score, which = max(zip(are[first], count(), strict=False))
+        for start, end, first in _words(text, row):
+            score, which, token = max((one, i, token) for token in first for i, one in enumerate(are[token]))
             is_one, name = score >= self.threshold, self._wanted[which]
-            goes_on = begin[first][which] <= score / 2
+            goes_on = begin[token][which] <= score / 2
             if entity is not None and is_one and name == entity.entity and goes_on:
-                entity = entity._replace(end=row.offsets[word[-1]][1])
+                entity = entity._replace(end=end)
                 continue
             if entity is not None:
-                yield _trimmed(text, entity)
-            entity = Match(row.offsets[first][0], row.offsets[word[-1]][1], name) if is_one else None
+                yield entity
+            entity = Match(start, end, name) if is_one else None
         if entity is not None:
-            yield _trimmed(text, entity)
+            yield entity
 
 
-def _words(text: str, row: Encoding) -> Iterator[list[int]]:
-    """The row's tokens by words, which have letters and digits only, or none."""
-    word: list[int] = []
+def _words(text: str, row: Encoding) -> Iterator[tuple[int, int, list[int]]]:
+    """The row's words, and marks: their places, and their first tokens, which are several where a tokenizer
+    makes one of the white space before a word."""
+    words: list[list[int]] = []
     for token, number in enumerate(row.word_ids):
         if number is None:
             continue
-        if word and not (row.word_ids[word[-1]] == number and _is_joined(text, row.offsets[token][0])):
-            yield word
-            word = []
-        word.append(token)
-    if word:
-        yield word
+        if words and row.word_ids[words[-1][-1]] == number and _is_joined(text, row.offsets[token][0]):
+            words[-1].append(token)
+        else:
+            words.append([token])
+    for word in words:
+        start, end = row.offsets[word[0]][0], row.offsets[word[-1]][1]
+        if found := text[start:end].strip():
+            start += text[start:end].index(found)
+            yield start, start + len(found), [token for token in word if row.offsets[token][0] <= start]
 
 
 def _is_joined(text: str, place: int) -> bool:
-    return place > 0 and text[place - 1].isalnum() and text[place : place + 1].isalnum()
-
-
-def _trimmed(text: str, match: Match) -> Match:
-    """Without white space, which some tokenizers count to the word behind it."""
-    found = text[match.start : match.end]
-    return match._replace(start=match.end - len(found.lstrip()), end=match.start + len(found.rstrip()))
+    if place == 0 or text[place - 1].isspace():
+        return True
+    return text[place - 1].isalnum() and text[place : place + 1].isalnum()
 
 
 def _names(config: PreTrainedConfig) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     AutoTokenizer,
     BertForSequenceClassification,
@@ -20,7 +21,7 @@ from transformers import (
 )
 
 from hooks.builtin.classifier import Classifier
-from hooks.builtin.classifier_models import Classifying, load_classifier
+from hooks.builtin.classifier_models import Classifying, _words, load_classifier
 from hooks.builtin.spans import Match
 from hooks.loader import HookLoadError, HookSpec, load_hook
 from hooks.stage import HookError
@@ -88,6 +89,22 @@ def test_entities_are_cut_out_of_windows(token_classifier: Path) -> None:
         "Ada Ames told Dmitri, in [LOC], that Chloe Dunn said [LOC] [LOC].  Bruno laughed"
     )
     assert_chunk_invariant(guard, text[:30], num_random=5)
+
+
+@pytest.mark.parametrize("trims", [True, False])
+def test_words_are_told_by_tokens_of_white_space_and_of_single_bytes_as_well(trims: bool) -> None:
+    alphabet = {char: i for i, char in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(models.BPE(alphabet, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=trims)
+    text = "Zoë  (Ames),\n世界 d'Or7 \n"
+    row = tokenizer.encode(text)
+    words = list(_words(text, row))
+    found = [text[start:end] for start, end, _ in words]
+    assert found == ["Zoë", "(", "Ames", ")", ",", "世界", "d", "'", "Or", "7"]
+    space, *_ = (first for start, _, first in words if text[start] == "(")
+    assert [row.tokens[token] for token in space] == ["Ġ", "("]
+    assert all(row.offsets[token][0] <= start for start, _, first in words for token in first)
 
 
 def test_entities_in_a_tool_calls_arguments(token_classifier: Path) -> None:
