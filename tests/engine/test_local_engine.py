@@ -365,7 +365,8 @@ async def test_a_step_is_one_post_to_the_loop(
     post = engine._post
 
     def count(callback: Any, *args: Any) -> None:
-        posted.append(callback.__name__)
+        if args[0]:  # a request that is gone is told of without a step, and has nothing to deliver
+            posted.append(callback.__name__)
         post(callback, *args)
 
     monkeypatch.setattr(engine, "_post", count)
