@@ -118,6 +118,8 @@ async def beam_search(
 ) -> AsyncGenerator[Delta, None]:
     """The request's outputs, each in one delta. Raises `RequestError`."""
     length_penalty = _check(request)
+    if asked := processor.guidance.asked_of(request):
+        raise RequestError(f"use_beam_search cannot be had with {asked.field}.", param=asked.field)
     plain = {name: value for name, value in request.extra.items() if name not in FIELDS}
     group = await asyncio.to_thread(processor.process, replace(request, extra=plain))
     _check(group.request)  # with what the server's own processors made of it

@@ -78,6 +78,10 @@ class EngineConfig:
     """Tokens that are looked for first."""
     logprobs_mode: LogprobsMode = "raw_logprobs"
     """Whether logprobs are of the model's own distribution, or of the one that tokens were drawn from."""
+    reasoning_parser: str | None = None
+    """What the service takes for reasoning: what guides an output waits for its end."""
+    tool_call_parser: str | None = None
+    """What the service takes for tool calls: how a model writes those that it must make."""
     seed: int | None = None
     """Of the draws of requests without a seed of their own. None: a fresh one at each start."""
     num_threads: int | None = None

@@ -9,6 +9,8 @@ from engine.alignment import align_tokens
 from engine.block_hash import root_hash, unique_root
 from engine.config import EngineConfig, SchedulingPolicy
 from engine.detokenizer import Detokenizer, TextStream
+from engine.guided.grammar import GUIDED_FIELDS
+from engine.guided.guidance import Guidance
 from engine.logits_processors import Context
 from engine.logits_processors.hello_world import hello_world
 from engine.logits_processors.registry import ProcessorRegistry
@@ -29,6 +31,7 @@ class InputProcessor:
     vocab_size: int
     eos_token_ids: frozenset[int]
     processors: ProcessorRegistry
+    guidance: Guidance
     enable_prefix_caching: bool = True
     share_outputs: bool = True
     scheduling_policy: SchedulingPolicy = "fcfs"
@@ -52,6 +55,14 @@ class InputProcessor:
             runner.vocab_size,
             eos_token_ids,
             ProcessorRegistry(context, config.logits_processors, always),
+            Guidance(
+                tokenizer,
+                runner.vocab_size,
+                context.eos_token_ids,
+                reasoning_parser=config.reasoning_parser,
+                tool_call_parser=config.tool_call_parser,
+                num_threads=config.num_threads,
+            ),
             enable_prefix_caching=config.enable_prefix_caching,
             share_outputs=config.share_outputs,
             scheduling_policy=config.scheduling_policy,
@@ -63,6 +74,7 @@ class InputProcessor:
         It may take a while for a long text, and touches nothing shared: meant for a worker thread.
         """
         check_extra(request)
+        asked = self.guidance.asked_of(request)
         request, wanted = self.processors.realize(request)
         self._check_sampling(request)
         if request.priority and self.scheduling_policy != "priority":
@@ -77,11 +89,6 @@ class InputProcessor:
             if not isinstance(template_kwargs, Mapping | None):
                 raise RequestError("chat_template_kwargs must be an object.", param="chat_template_kwargs")
             tools = request.tools if request.uses_tools else ()
-            if tools and request.tool_choice not in (None, "auto"):
-                raise RequestError(
-                    "tool_choice: this engine cannot make a model call a tool; give 'auto' or 'none'.",
-                    param="tool_choice",
-                )
             ids = self.tokenizer.apply_chat_template(request.messages, template_kwargs, tools)
             self._add(group, ids, None)
         for prompt in request.prompts:
@@ -90,7 +97,17 @@ class InputProcessor:
             raise RequestError("There is no prompt.", param="prompt")
         for seq in group.sequences:
             seq.processors = tuple(one.start(seq) for one in wanted)
+        if asked is not None:
+            self.guidance.begin(group, asked)
         return group
+
+    def may_take_long(self, request: GenerationRequest) -> bool:
+        """Whether `process` may take seconds, for a grammar that is new. Raises `RequestError`."""
+        return self.guidance.must_compile(request)
+
+    def close(self) -> None:
+        """End what it keeps running."""
+        self.guidance.close()
 
     def _encode(self, prompt: Prompt) -> list[int]:
         if not isinstance(prompt, str):
@@ -187,7 +204,6 @@ UNSUPPORTED = (
     "documents",
     "include_stop_str_in_output",
     "logits_processors",
-    "structured_outputs",
     "suffix",
     "truncate_prompt_tokens",
     "use_beam_search",
@@ -198,17 +214,13 @@ UNSUPPORTED = (
 def check_extra(request: GenerationRequest) -> None:
     """Raise `RequestError` for a field that would change the output if this engine could honour it."""
     extra: Mapping[str, Any] = {k: v for k, v in request.extra.items() if v is not None}
-    response_format = extra.get("response_format")
-    if isinstance(response_format, Mapping):
-        response_format = response_format.get("type")
     best_of = extra.get("best_of")
     refused = {
         "tools": bool(extra.get("tools")) and extra.get("tool_choice") != "none",
         "functions": bool(extra.get("functions")) and extra.get("function_call") != "none",
-        "response_format": response_format not in (None, "text"),
         "best_of": best_of is not None and best_of != request.sampling.n,
         **{name: bool(extra.get(name)) for name in UNSUPPORTED},
-        **{name: True for name in extra if name.startswith("guided_")},
+        **{name: True for name in extra if name.startswith("guided_") and name not in GUIDED_FIELDS},
         # 0 asks for some.
         "prompt_logprobs": extra.get("prompt_logprobs", False) is not False,
     }

@@ -1,8 +1,8 @@
 """Draws each sequence's next token from its logits.
 
 The order (contract 7.5):
- 1. masks: tokens that must not come now (`min_tokens`), then the logits processors that mask; at least one
-    token must remain;
+ 1. masks: tokens that must not come now (`min_tokens`), then what the sequence's grammar forbids, then the
+    logits processors that mask; at least one token must remain;
  2. shapers: `logit_bias`, the repetition, frequency and presence penalties, then the logits processors that
     shape. What is built in only adds to a masked token's minus infinity, or multiplies it, so it never
     revives it; of the others, `ProcessorRun` sees to that;
@@ -156,13 +156,22 @@ def mask_min_tokens(logits: Tensor, sequences: Seq[Sequence]) -> Tensor:
     masked = [
         (row, token_id)
         for row, s in enumerate(sequences)
-        if s.num_output_tokens < s.sampling.min_tokens
-        for token_id in s.eos_token_ids.union(s.sampling.stop_token_ids)
+        if s.guide is not None or s.num_output_tokens < s.sampling.min_tokens
+        for token_id in _too_early(s)
     ]
     if not masked:
         return logits
     rows, ids = _index(masked, logits).unbind(1)
     return logits.index_put((rows, ids), logits.new_tensor(float("-inf")))
+
+
+def _too_early(seq: Sequence) -> frozenset[int]:
+    """The tokens that must not end it yet. What ends its grammar ends it in any case."""
+    if seq.guide is not None and seq.guide.must_end:
+        return frozenset()
+    if seq.num_output_tokens < seq.sampling.min_tokens:
+        return seq.eos_token_ids.union(seq.sampling.stop_token_ids)
+    return seq.eos_token_ids if seq.sampling.ignore_eos else frozenset()
 
 
 def add_logit_bias(logits: Tensor, sequences: Seq[Sequence]) -> Tensor:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from engine.detokenizer import Detokenizer
+    from engine.guided.guide import Guide
     from engine.logits_processors.run import Started
     from engine.protocol import Delta, SamplingParams
     from engine.sampler import TokenCounts
@@ -54,6 +55,8 @@ class Sequence:
     detokenizer: Detokenizer
     processors: tuple[Started, ...] = ()
     """Its logits processors, with what they keep of it. Made by the `InputProcessor`."""
+    guide: Guide | None = None
+    """Its place in the grammar that it must follow."""
     echo_texts: tuple[str, ...] | None = None
     """The text that each prompt token completes. None: no echo, or it was given already."""
     num_computed_tokens: int = 0

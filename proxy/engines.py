@@ -68,6 +68,8 @@ def _backend(settings: ServeSettings) -> tuple[Engine, list[str]]:
                 prompt_lookup_min=settings.prompt_lookup_min,
                 prompt_lookup_max=settings.prompt_lookup_max,
                 logprobs_mode=settings.logprobs_mode,
+                reasoning_parser=settings.reasoning_parser,
+                tool_call_parser=settings.tool_call_parser,
                 seed=settings.seed,
                 num_threads=settings.num_threads,
                 trust_remote_code=settings.trust_remote_code,

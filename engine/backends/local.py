@@ -11,6 +11,7 @@ import logging
 import queue
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,6 +37,9 @@ from engine.tokenizer import LocalTokenizer
 
 logger = logging.getLogger("weir.engine")
 
+NUM_COMPILERS = 2
+"""Threads on which requests with a new grammar wait for it."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Add:
@@ -57,6 +61,7 @@ class LocalEngine:
         self.tokenizer: Tokenizer | None = None
         self._inbox: queue.SimpleQueue[_Add | _Abort | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="weir-engine", daemon=True)
+        self._compilers = ThreadPoolExecutor(NUM_COMPILERS, thread_name_prefix="weir-grammar")
         self._streams: dict[SequenceGroup, DeltaQueue] = {}
         self._num_outputs = 0
         self._stats = EngineStats()
@@ -98,7 +103,7 @@ class LocalEngine:
         self._num_outputs += request.num_candidates
         group: SequenceGroup | None = None
         try:
-            group = await asyncio.to_thread(self._processor.process, request)
+            group = await self._process(request)
             self.check_health()
             stream = self._streams[group] = DeltaQueue()
             self._inbox.put(_Add(group))
@@ -112,6 +117,11 @@ class LocalEngine:
             if group is not None and self._streams.pop(group, None) is not None:
                 self._inbox.put(_Abort(group))
 
+    async def _process(self, request: GenerationRequest) -> SequenceGroup:
+        """Where a grammar is compiled, other requests need not wait behind it."""
+        compilers = self._compilers if self._processor.may_take_long(request) else None
+        return await self._loop.run_in_executor(compilers, self._processor.process, request)
+
     def stats(self) -> EngineStats:
         """As of the last step."""
         return self._stats
@@ -121,6 +131,7 @@ class LocalEngine:
             raise EngineError(self._out_of_service, status=503)
 
     async def aclose(self) -> None:
+        self._compilers.shutdown(wait=False, cancel_futures=True)
         if self._thread.is_alive():
             self._inbox.put(None)
             await asyncio.to_thread(self._thread.join)
@@ -179,6 +190,7 @@ class LocalEngine:
         except Exception:
             logger.critical("the engine thread died", exc_info=True)
         finally:
+            processor.close()
             self._post(self._close, reason)
 
     def _load(self) -> tuple[EngineCore, InputProcessor]:

@@ -38,10 +38,14 @@ REASONING_MARKERS = {
 def reasoning(tape: Tape, markers: Markers, prompt_end: str) -> Scan[None]:
     """Only what an output begins with can be reasoning, so that an answer may speak of the markers. Returns
     where it ends."""
-    prompt_end = prompt_end.rstrip()
-    is_open = prompt_end.endswith(markers.start) or (markers.is_open and not prompt_end.endswith(markers.end))
-    if not ((yield from skip(tape, *markers.start)) or is_open):
+    if not ((yield from skip(tape, *markers.start)) or begins_open(markers, prompt_end)):
         return
     if end := (yield from until(tape, REASONING, *markers.end)):
         tape.drop(end)
         tape.last = CONTENT
+
+
+def begins_open(markers: Markers, prompt_end: str) -> bool:
+    """Whether an output after a prompt that ends so begins inside reasoning."""
+    prompt_end = prompt_end.rstrip()
+    return prompt_end.endswith(markers.start) or (markers.is_open and not prompt_end.endswith(markers.end))

@@ -1,0 +1,75 @@
+"""A process of its own that tries grammars, so that none can hold the service up, or end it.
+
+The text of a grammar is a stranger's, and with some the library takes minutes, or gigabytes. Here they cost
+this process: what takes longer than `CPU_SECONDS`, or needs more than `MEMORY`, ends it, and the next grammar
+gets another one. It is a script, which loads nothing but the library: a job is a line of JSON,
+
+    {"kind": "json", "text": "{\"type\": \"object\"}", "blanks": "[ ]{1,32}"}
+
+and so is its outcome: `{"grammar": ...}`, in the library's own form, or `{"error": ...}`.
+"""
+
+import json
+import resource
+import signal
+import sys
+
+import llguidance
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+CPU_SECONDS = 2.0
+MEMORY = 2 * 1024**3
+MAX_REASON = 300
+"""Characters of an error."""
+
+
+def limits() -> LLParserLimits:
+    """Of a grammar, and of a step in one."""
+    # A state takes one or two kilobytes, and what a grammar has come to is kept with it.
+    return LLParserLimits(max_lexer_states=30_000, verbose_errors=False)
+
+
+def convert(kind: str, text: str, blanks: str) -> str:
+    """The grammar in the library's form. Raises `ValueError`."""
+    match kind:
+        case "json":
+            if blanks:
+                return LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_pattern": blanks})
+            return LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_flexible": False})
+        case "choice":
+            # JSON's escapes are Lark's.
+            return LLMatcher.grammar_from_lark("start: " + " | ".join(map(json.dumps, json.loads(text))))
+        case "regex":
+            return LLMatcher.grammar_from_regex(text)
+        case "lark":
+            return LLMatcher.grammar_from_lark(text)
+        case _:
+            return llguidance.grammar_from("grammar", text)
+
+
+def readable(error: str) -> str:
+    if "NoExtension" in error:
+        return "nothing can satisfy it"
+    return " ".join(error.removesuffix("<non-verbose/>").split())[:MAX_REASON]
+
+
+def main() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    tokenizer = LLTokenizer("byte")
+    for line in sys.stdin:
+        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+        try:
+            grammar = convert(**json.loads(line))
+            matcher = LLMatcher(tokenizer, grammar, log_level=0, limits=limits())
+            matcher.compute_bitmask()
+            outcome = {"error": matcher.get_error()} if matcher.is_error() else {"grammar": grammar}
+        except ValueError as error:
+            outcome = {"error": str(error)}
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        if "error" in outcome:
+            outcome["error"] = readable(outcome["error"])
+        print(json.dumps(outcome), flush=True)
+
+
+if __name__ == "__main__":
+    main()
