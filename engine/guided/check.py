@@ -2,7 +2,8 @@
 
 The text of a grammar is a stranger's, and with some the library takes minutes, or gigabytes. Here they cost
 this process: what takes longer than `CPU_SECONDS`, or needs more than `MEMORY`, ends it, and the next grammar
-gets another one. It is a script, which loads nothing but the library: a job is a line of JSON,
+gets another one. It is a script, called with the vocabulary's size, which loads nothing but the library. A
+job is a line of JSON,
 
     {"kind": "json", "text": "{\"type\": \"object\"}", "blanks": "[ ]{1,32}"}
 
@@ -15,7 +16,7 @@ import signal
 import sys
 
 import llguidance
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 CPU_SECONDS = 2.0
 MEMORY = 2 * 1024**3
@@ -53,9 +54,22 @@ def readable(error: str) -> str:
     return " ".join(error.removesuffix("<non-verbose/>").split())[:MAX_REASON]
 
 
+class Bytes:
+    """A vocabulary of bytes, and of tokens without text, which a grammar may name by their ids."""
+
+    eos_token_id = 256
+    bos_token_id = None
+
+    def __init__(self, vocab_size: int) -> None:
+        self.tokens = [bytes([i]) for i in range(256)] + [b""] * max(1, vocab_size - 256)
+
+    def __call__(self, text: bytes) -> list[int]:
+        return list(text)
+
+
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    tokenizer = LLTokenizer("byte")
+    tokenizer = LLTokenizer(TokenizerWrapper(Bytes(int(sys.argv[1]))))
     for line in sys.stdin:
         signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
         try:

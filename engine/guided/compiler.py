@@ -27,7 +27,7 @@ class GrammarCompiler:
     def __init__(self, tokenizer: LocalTokenizer, vocab_size: int, eos_token_ids: tuple[int, ...]) -> None:
         """`vocab_size`: of the logits. Without an end of sequence nothing can be compiled."""
         self._local, self._vocab_size, self._eos_token_ids = tokenizer, vocab_size, eos_token_ids
-        self._checker = Checker()
+        self._checker = Checker(vocab_size)
         self._compiled: OrderedDict[Grammar, LLMatcher | GrammarError] = OrderedDict()
         self._tokenizer: LLTokenizer | None = None
         self._lock = threading.Lock()
@@ -75,7 +75,7 @@ class GrammarCompiler:
     def _keep(self, grammar: Grammar, made: LLMatcher | GrammarError) -> None:
         with self._lock:
             self._compiled[grammar] = made
-            if len(self._compiled) > MAX_COMPILED:
+            while len(self._compiled) > MAX_COMPILED:
                 self._compiled.popitem(last=False)
 
     def _make(self, grammar: Grammar) -> LLMatcher:
@@ -91,7 +91,8 @@ class GrammarCompiler:
 class Checker:
     """Keeps a process that runs `engine.guided.check`: started when needed, again when a grammar ended it."""
 
-    def __init__(self) -> None:
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -131,7 +132,7 @@ class Checker:
 
     def _start(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, check.__file__],
+            [sys.executable, check.__file__, str(self._vocab_size)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -36,7 +36,8 @@ class GuidedMask:
                 ruled.append((guide.matcher, row))
             else:
                 guide.fill_before(guide.reasoning, bits[row])
-        self._executor.unsafe_compute_mask_ptr(ruled, bits.data_ptr(), bits.shape[1] * 4, len(guides))
+        if ruled:
+            self._executor.unsafe_compute_mask_ptr(ruled, bits.data_ptr(), bits.shape[1] * 4, len(guides))
         for guide in guides:
             guide.check()
         return bits

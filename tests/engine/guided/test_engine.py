@@ -1,0 +1,294 @@
+"""Guided decoding in the whole engine: whatever runs beside a request, and however it is drawn."""
+
+import asyncio
+import json
+import random
+import re
+import threading
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+import torch
+
+from engine.guided.compiler import GrammarCompiler
+from engine.guided.guide import Guide
+from engine.guided.mask import unpack
+from engine.protocol import GenerationRequest, LogitsProcessorError, RequestError
+from tests.engine.conftest import VOCAB_SIZE, completion
+from tests.engine.logits_processors.processors import ALL, named
+from tests.engine.test_generation import cramped_core, random_prompts
+from tests.engine.test_local_engine import until
+
+EOS = 1
+PLAIN = 70
+"""A token of one letter."""
+PAIR = {
+    "type": "object",
+    "properties": {
+        "a": {"enum": ["yes", "no"]},
+        "b": {"type": "array", "items": {"type": "boolean"}, "maxItems": 5},
+    },
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"extra": {"guided_regex": "[a-f]{3,9}( [a-f]{2})*"}},
+    {"extra": {"guided_choice": ["hello world", "hello", "the lazy dog"]}, "temperature": 1.0, "seed": 5},
+    {"extra": {"guided_json": PAIR}, "temperature": 1.3, "seed": 7, "logprobs": 2},
+    {"extra": {"guided_json": PAIR}, "repetition_penalty": 1.2, "min_tokens": 35, "max_tokens": 40},
+    {
+        "extra": {"structured_outputs": {"grammar": 'root ::= "(" root ")" | "x"'}},
+        "temperature": 0.7,
+        "seed": 1,
+    },
+    {"extra": {"structured_outputs": {"grammar": 'start: ("the " | "fox ")+'}}, "logit_bias": {EOS: 3.0}},
+    {"extra": {"guided_regex": "[a-z ]+"}, "logits_processors": named(ban={"ban": list(range(70, 90))})},
+    {"extra": {"guided_regex": "(the quick brown fox )+"}, "ignore_eos": True, "max_tokens": 30},
+    {"logits_processors": named(likes={"back": 2, "by": 6.0})},
+]
+
+
+def request_of(kind: dict[str, Any], prompt: list[int], **fields: Any) -> GenerationRequest:
+    # A whole character stands last: output would begin with what is left of one that is not.
+    return completion((*prompt, PLAIN), **{"max_tokens": 20} | kind | fields)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+@pytest.mark.parametrize("setting", ["roomy", "cramped", "speculative"])
+def test_a_mixed_batch_with_joins_leaves_and_aborts_is_each_request_alone(
+    setting: str, family: str, tiny_core: Callable[..., Any]
+) -> None:
+    rng = random.Random(setting)
+    settings: dict[str, Any] = {"logits_processors": ALL}
+    if setting == "speculative":
+        settings["num_speculative_tokens"] = 4
+    core = (
+        cramped_core(tiny_core, family, **settings) if setting == "cramped" else tiny_core(family, **settings)
+    )
+    requests = [
+        request_of(kind, prompt, n=rng.choice([1, 1, 3]))
+        for kind, prompt in zip(KINDS * 3, random_prompts(3 * len(KINDS), longest=30, seed=1), strict=True)
+    ]
+    rng.shuffle(requests)
+    groups = []
+    for request in requests:
+        groups.append(core.add(request))
+        doomed = core.add(request) if rng.random() < 0.3 else None
+        for _ in range(rng.randint(0, 3)):
+            core.step()
+        if doomed is not None:
+            core.core.abort(doomed)
+    core.run()
+    assert not core.errors
+    stats = core.core.stats()
+    assert (stats.spec_decode_accepted_tokens_total > 0) == (setting == "speculative")
+    assert (stats.preemptions_total > 0) == (setting == "cramped")
+    alone = tiny_core(family, logits_processors=ALL)
+    for request, group in zip(requests, groups, strict=True):
+        solo = alone.add(request)
+        alone.run()
+        found = [(a.ids, a.text, a.finish_reason) for a in core.answers(group)]
+        assert found == [(a.ids, a.text, a.finish_reason) for a in alone.answers(solo)]
+        check(request, found)
+
+
+def check(request: GenerationRequest, found: list[Any]) -> None:
+    for ids, text, finish_reason in found:
+        assert finish_reason == "length" or ids[-1] == EOS
+        if finish_reason == "length":
+            continue
+        match dict(request.extra):
+            case {"guided_regex": regex}:
+                assert re.fullmatch(regex, text)
+            case {"guided_choice": choices}:
+                assert text in choices
+            case {"guided_json": _}:
+                assert json.loads(text)["a"] in ("yes", "no")
+            case {"structured_outputs": _}:
+                assert re.fullmatch(r"\(*x\)*|(the |fox )+", text)
+
+
+# How outputs end.
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"ignore_eos": True}, {"min_tokens": 30}, {"logit_bias": {EOS: -100.0}}]
+)
+async def test_an_output_ends_where_nothing_else_can_come(fields: dict[str, Any], engine: Any) -> None:
+    extra = {"guided_choice": ["hello world", "the lazy dog"]}
+    found = await engine.complete((5, 6), n=4, max_tokens=60, temperature=1.0, seed=3, extra=extra, **fields)
+    assert {a.text for a in found} <= set(extra["guided_choice"])
+    assert {(a.finish_reason, a.ids[-1]) for a in found} == {("stop", EOS)}
+
+
+async def test_an_output_does_not_end_before_it_is_whole(engine: Any) -> None:
+    extra = {"guided_regex": "(the ){5}(the )*"}
+    (answer,) = await engine.complete((5, 6), max_tokens=60, extra=extra, logit_bias={EOS: 100.0})
+    assert re.fullmatch("(the ){5,6}", answer.text)  # a token may reach from one word into the next
+    assert answer.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("fields", [{"ignore_eos": True}, {"min_tokens": 20}])
+async def test_an_output_that_may_go_on_goes_on_if_it_must(fields: dict[str, Any], engine: Any) -> None:
+    extra = {"guided_regex": "(the )+"}
+    (answer,) = await engine.complete((5, 6), max_tokens=20, extra=extra, logit_bias={EOS: 100.0}, **fields)
+    assert (len(answer.ids), answer.finish_reason) == (20, "length")
+
+
+async def test_a_stop_string_ends_an_output_wherever_it_is(engine: Any) -> None:
+    extra = {"guided_choice": ["hello world"]}
+    (answer,) = await engine.complete((5, 6), max_tokens=60, extra=extra, stop=("wor",))
+    assert (answer.text, answer.finish_reason, answer.stop_reason) == ("hello ", "stop", "wor")
+
+
+async def test_a_stop_id_comes_only_where_it_may(engine: Any) -> None:
+    ids = engine.tokenizer.encode("hello world")
+    for stop_id, text in (
+        (ids[-1], "hello world"[: -len(engine.tokenizer.decode([ids[-1]]))]),
+        (2, "hello world"),
+    ):
+        extra, bias = {"guided_choice": ["hello world"]}, {ids[-1]: 50.0}
+        fields = {"stop_token_ids": (stop_id,), "logit_bias": bias, "temperature": 0.0}
+        (answer,) = await engine.complete((5, 6), max_tokens=60, extra=extra, **fields)
+        assert answer.finish_reason == "stop"
+        assert "hello world".startswith(answer.text)
+        assert stop_id != 2 or answer.text == text
+
+
+def test_who_is_left_without_a_token_fails_alone(tiny_core: Callable[..., Any]) -> None:  # contract 7.5
+    core = tiny_core(logits_processors=ALL)
+    extra = {"guided_regex": "[ab]+"}
+    good = core.add(completion((5, 6), max_tokens=9, extra=extra))
+    letters = [core.processor.tokenizer.encode(text)[0] for text in ("a", "b")]
+    everything = [i for i in range(VOCAB_SIZE) if i not in (EOS, 50)]
+    assert not {50, EOS} & set(letters)
+    bad = core.add(
+        completion((5, 6), max_tokens=9, extra=extra, logits_processors=named(ban={"ban": everything}))
+    )
+    core.run()
+    assert isinstance(core.errors.pop(bad), LogitsProcessorError)
+    assert not core.errors
+    assert re.fullmatch("[ab]+", core.answers(good)[0].text)
+
+
+# One sequence's guide.
+
+
+@pytest.fixture
+def guide_of(tiny_core: Callable[..., Any]) -> Callable[..., Guide]:
+    """Of a request for these outputs: their ids can be changed by hand."""
+    core = tiny_core()
+
+    def make(**extra: Any) -> Guide:
+        (seq,) = core.processor.process(completion((5, 6), extra=extra)).sequences
+        assert seq.guide is not None
+        seq.guide.seq = seq
+        return seq.guide
+
+    return make
+
+
+def allowed(guide: Guide) -> list[int]:
+    mask = guide.seq.processors[0].entry.batch  # type: ignore[attr-defined]
+    logits = mask(torch.zeros(1, VOCAB_SIZE), [{"guide": guide}])
+    return (logits[0] == 0).nonzero().flatten().tolist()
+
+
+def test_tokens_taken_back_are_forgotten(guide_of: Callable[..., Any]) -> None:
+    guide = guide_of(guided_regex="[a-z]{4}[0-9]{4}")
+    ids, steps, rng = guide.seq.token_ids, [], random.Random(3)
+    while not guide.must_end:
+        steps.append(allowed(guide))
+        assert allowed(guide) == steps[-1], "a call may be repeated"
+        ids.append(rng.choice(steps[-1]))
+    assert allowed(guide) == [EOS]
+    for num in (3, 1, 0):
+        del ids[2 + num :]
+        assert allowed(guide) == steps[num]
+        assert not guide.must_end
+
+
+def test_a_token_that_cannot_come_ends_the_guide(guide_of: Callable[..., Any]) -> None:
+    guide = guide_of(guided_regex="[a-z]+")
+    guide.seq.token_ids.append(EOS)
+    with pytest.raises(ValueError, match="grammar"):
+        allowed(guide)
+
+
+def test_bits_are_unpacked_in_order() -> None:
+    expected = torch.rand(3, 77, generator=torch.Generator().manual_seed(1)) < 0.5
+    padded = torch.nn.functional.pad(expected, (0, 19)).view(3, 3, 32)
+    words = [[sum(bool(bit) << i for i, bit in enumerate(word)) for word in row] for row in padded]
+    bits = torch.tensor(words, dtype=torch.int64).to(torch.int32)
+    assert torch.equal(unpack(bits, 77), expected)
+
+
+# What may not be had, and what must not be held up.
+
+
+@pytest.mark.parametrize(
+    ("extra", "param"),
+    [
+        ({"guided_regex": "(a"}, "guided_regex"),
+        ({"guided_json": {"type": "poem"}}, "guided_json"),
+        ({"structured_outputs": {"grammar": "root ::= missing"}}, "structured_outputs.grammar"),
+        ({"guided_choice": ["a"], "use_beam_search": True}, "guided_choice"),
+        ({"response_format": {"type": "json_object"}, "use_beam_search": True}, "response_format"),
+    ],
+)
+async def test_what_cannot_be_had_is_refused_by_its_field(
+    extra: dict[str, Any], param: str, engine: Any
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        await engine.complete("the", extra=extra)
+    assert (caught.value.param, caught.value.status) == (param, 400)
+    assert param in str(caught.value)
+    assert (engine.stats().num_running, engine.stats().num_waiting) == (0, 0)
+
+
+async def test_who_waits_for_a_grammar_waits_alone_and_may_leave(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, compiled = threading.Semaphore(0), threading.Event(), []
+    make = GrammarCompiler._make
+
+    def slow(self: GrammarCompiler, grammar: Any) -> Any:
+        begun.release()
+        if not go_on.wait(60):
+            raise TimeoutError
+        compiled.append(grammar.text)
+        return make(self, grammar)
+
+    monkeypatch.setattr(GrammarCompiler, "_make", slow)
+    asked = [
+        asyncio.get_running_loop().create_task(
+            engine.complete((5, 6), max_tokens=9, extra={"guided_regex": f"[a-{letter}]+"})
+        )
+        for letter in "bcdefg"
+    ]
+    for _ in range(2):
+        await asyncio.to_thread(begun.acquire)
+    (free,) = await engine.complete((5, 6), max_tokens=30, ignore_eos=True)
+    assert len(free.ids) == 30
+    asked[1].cancel()
+    asked[4].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked[4]
+    go_on.set()
+    found = [await one for i, one in enumerate(asked) if i not in (1, 4)]
+    assert all(re.fullmatch("[a-g]+", answer.text) for (answer,) in found)
+    assert "[a-f]+" not in compiled, "nobody waited for it any more"
+    await until(lambda: engine.stats().num_running == 0)
+    assert engine._num_outputs == 0
+
+
+async def test_a_client_that_leaves_a_guided_stream_frees_everything(engine: Any) -> None:
+    request = completion((5, 6), max_tokens=300, extra={"guided_regex": "[a-z ]+"}, ignore_eos=True)
+    async with aclosing(engine.generate(request)) as deltas:
+        async for _ in deltas:
+            break
+    await until(lambda: engine.stats().num_running == 0)
+    assert engine.stats().kv_blocks_used == 0
