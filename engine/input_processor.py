@@ -57,8 +57,7 @@ class InputProcessor:
             ProcessorRegistry(context, config.logits_processors, always),
             Guidance(
                 tokenizer,
-                runner.vocab_size,
-                context.eos_token_ids,
+                context,
                 reasoning_parser=config.reasoning_parser,
                 tool_call_parser=config.tool_call_parser,
                 num_threads=config.num_threads,

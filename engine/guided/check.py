@@ -27,7 +27,8 @@ MAX_REASON = 300
 def limits() -> LLParserLimits:
     """Of a grammar, and of a step in one."""
     # A state takes one or two kilobytes, and what a grammar has come to is kept with it.
-    return LLParserLimits(max_lexer_states=30_000, verbose_errors=False)
+    # What would be computed ahead depends on the vocabulary, which this process does not know.
+    return LLParserLimits(max_lexer_states=30_000, precompute_large_lexemes=False, verbose_errors=False)
 
 
 def convert(kind: str, text: str, blanks: str) -> str:

@@ -6,7 +6,7 @@ from engine.guided.guide import Guide
 from engine.guided.mask import GuidedMask
 from engine.guided.reasoning import ReasoningForm
 from engine.guided.tool_calls import forced_calls
-from engine.logits_processors import TokenIds
+from engine.logits_processors import Context, TokenIds
 from engine.logits_processors.run import Entry, Started
 from engine.parsers.registry import NUM_PROMPT_TOKENS
 from engine.protocol import GenerationRequest, RequestError
@@ -20,19 +20,19 @@ class Guidance:
     def __init__(
         self,
         tokenizer: LocalTokenizer,
-        vocab_size: int,
-        eos_token_ids: tuple[int, ...],
+        context: Context,
         *,
         reasoning_parser: str | None = None,
         tool_call_parser: str | None = None,
         num_threads: int | None = None,
     ) -> None:
-        self._tokenizer, self._eos_token_ids = tokenizer, frozenset(eos_token_ids)
-        self._compiler = GrammarCompiler(tokenizer, vocab_size, eos_token_ids)
+        self._tokenizer, self._eos_token_ids = tokenizer, frozenset(context.eos_token_ids)
+        self._compiler = GrammarCompiler(tokenizer, context.vocab_size, context.eos_token_ids)
         self._reasoning = ReasoningForm.of(reasoning_parser, tokenizer) if reasoning_parser else None
         self._tool_call_parser = tool_call_parser
         # Before all other masks: who leaves nothing of what a grammar allows is at fault.
-        self._entry = Entry("guided decoding", "mask", rank=-1, batch=GuidedMask(num_threads))
+        mask = GuidedMask(context.device, num_threads)
+        self._entry = Entry("guided decoding", "mask", rank=-1, batch=mask)
 
     def asked_of(self, request: GenerationRequest) -> Asked | None:
         """What the request's outputs are to be. Raises `RequestError`."""

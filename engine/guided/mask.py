@@ -7,7 +7,6 @@ from llguidance import LLExecutor
 from torch import Tensor
 
 from engine.guided.guide import Guide
-from engine.logits_processors.builtin.masks import MASKED
 
 
 class GuidedMask:
@@ -15,15 +14,16 @@ class GuidedMask:
 
     kind = "mask"
 
-    def __init__(self, num_threads: int | None = None) -> None:
+    def __init__(self, device: torch.device, num_threads: int | None = None) -> None:
         """Rows are looked up on so many threads; None: on most of the cores."""
         self._executor = LLExecutor(num_threads)
+        self._limits = LIMITS.to(device)
 
     def __call__(self, logits: Tensor, params: list[dict[str, Any]]) -> Tensor:
-        guides: list[Guide] = [one["guide"] for one in params]
-        bits = self._allowed(guides, logits.shape[-1])
-        forbidden = unpack(bits.to(logits.device), logits.shape[-1]).logical_not_()
-        return logits.masked_fill_(forbidden, MASKED)
+        bits = self._allowed([one["guide"] for one in params], logits.shape[-1])
+        return torch.minimum(
+            logits, unpack(bits.to(logits.device), self._limits)[:, : logits.shape[-1]], out=logits
+        )
 
     def _allowed(self, guides: list[Guide], vocab_size: int) -> Tensor:
         """A bit for each token, packed in int32 `[rows, vocab / 32]`."""
@@ -43,8 +43,11 @@ class GuidedMask:
         return bits
 
 
-def unpack(bits: Tensor, vocab_size: int) -> Tensor:
-    """Bits, packed in int32 `[rows, vocab / 32]`, as booleans `[rows, vocab]`."""
-    powers = torch.tensor([1 << i for i in range(8)], dtype=torch.uint8, device=bits.device)
-    unpacked = bits.view(torch.uint8).unsqueeze(-1) & powers
-    return (unpacked != 0).flatten(1)[:, :vocab_size]
+def unpack(bits: Tensor, values: Tensor) -> Tensor:
+    """Packed in int32 `[rows, words]`, as float32 `[rows, words * 32]`: `values` has eight for each byte."""
+    return values.index_select(0, bits.view(torch.uint8).flatten().int()).view(len(bits), -1)
+
+
+LIMITS = torch.tensor([[float("inf" if byte >> i & 1 else "-inf") for i in range(8)] for byte in range(256)])
+"""What a logit may be at most, for each bit of a byte. Looking up eight at once is several times as fast as
+masking by booleans."""

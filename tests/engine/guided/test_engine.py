@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import random
 import re
 import threading
@@ -14,7 +15,7 @@ import torch
 
 from engine.guided.compiler import GrammarCompiler
 from engine.guided.guide import Guide
-from engine.guided.mask import unpack
+from engine.guided.mask import LIMITS, unpack
 from engine.protocol import GenerationRequest, LogitsProcessorError, RequestError
 from tests.engine.conftest import VOCAB_SIZE, completion
 from tests.engine.logits_processors.processors import ALL, named
@@ -223,7 +224,8 @@ def test_bits_are_unpacked_in_order() -> None:
     padded = torch.nn.functional.pad(expected, (0, 19)).view(3, 3, 32)
     words = [[sum(bool(bit) << i for i, bit in enumerate(word)) for word in row] for row in padded]
     bits = torch.tensor(words, dtype=torch.int64).to(torch.int32)
-    assert torch.equal(unpack(bits, 77), expected)
+    assert torch.equal(unpack(bits, LIMITS)[:, :77] == math.inf, expected)
+    assert unpack(bits, LIMITS).isinf().all()
 
 
 # What may not be had, and what must not be held up.
