@@ -85,3 +85,14 @@ async def test_echoes_before_it_answers() -> None:
 async def test_answers_an_empty_prompt() -> None:
     deltas = await run("")
     assert [delta.finish_reason for delta in deltas] == ["stop"]
+
+
+async def test_what_only_a_model_could_be_guided_to_changes_nothing() -> None:
+    request = GenerationRequest(
+        request_id="r",
+        model="m",
+        endpoint="completions",
+        prompts=("a b",),
+        extra={"response_format": {"type": "json_object"}, "guided_regex": "("},
+    )
+    assert said([delta async for delta in EchoEngine().generate(request)]) == ["a", " b"]

@@ -103,6 +103,18 @@ class TestBody:
         assert body["stream"] is True
         assert body.keys() == {"model", "messages", "stream", "stream_options", "tools"}
 
+    def test_passes_what_guides_an_output_on_as_it_was_given(self) -> None:
+        extra = {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "n", "schema": {"type": "poem"}},
+            },
+            "structured_outputs": {"regex": "("},
+            "guided_json": "{",
+        }
+        for request in (chat(extra=extra), completion("a", extra=extra)):
+            assert request_body(request).items() >= extra.items()
+
     def test_passes_tools_on(self) -> None:
         tools = ({"type": "function", "function": {"name": "f"}},)
         body = request_body(chat(tools=tools, tool_choice="required", parallel_tool_calls=False))
