@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +83,14 @@ class LineFile:
             raise
 
     def _turn_over(self) -> None:
+        """Move each file one on, to make room for a new one."""
         names = [self._path, *(Path(f"{self._path}.{i}") for i in range(1, self._keep + 1))]
-        with suppress(FileNotFoundError):
+        count = next((i for i, name in enumerate(names) if not name.exists()), len(names))
+        if count == len(names):
             names[-1].unlink()
-        for older, newer in zip(names[::-1], names[-2::-1], strict=False):
-            with suppress(FileNotFoundError):
-                newer.rename(older)
+            count -= 1
+        for i in range(count, 0, -1):
+            names[i - 1].rename(names[i])
 
 
 class Table:
