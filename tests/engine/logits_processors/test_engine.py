@@ -2,25 +2,25 @@
 
 import asyncio
 import gc
+import json
 import random
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import PreTrainedTokenizerFast
 
 from engine.backends.local import LocalEngine
 from engine.config import EngineConfig, LogitsProcessorConfig
 from engine.demo import MODEL_DIR
 from engine.import_path import find_class
-from engine.logits_processors import Context, ForcedTokenSequenceSpec, PythonProcessorSpec
+from engine.logits_processors import ForcedTokenSequenceSpec, PythonProcessorSpec
 from engine.logits_processors.builtin import SHORT_NAMES
-from engine.logits_processors.hello_world import hello_world
 from engine.logits_processors.run import Started
 from engine.protocol import GenerationRequest, LogitsProcessorError, RequestError
-from engine.tokenizer import LocalTokenizer
-from tests.engine.conftest import VOCAB_SIZE, TinyCore, answers, completion
+from tests.engine.conftest import TinyCore, answers, completion
 from tests.engine.logits_processors.processors import ALL, HERE, config, named
 from tests.engine.test_generation import cramped_core, random_prompts
 
@@ -266,9 +266,17 @@ async def test_the_model_that_ships_says_hello_world_too() -> None:
     assert (answer.text, answer.finish_reason) == ("Hello world!", "stop")
 
 
-def test_a_model_without_an_end_of_sequence_cannot_say_hello_world(
-    tokenizer: PreTrainedTokenizerFast,
+async def test_a_model_without_an_end_of_sequence_does_not_start_to_say_it(
+    tiny_model: Callable[..., Any], tmp_path: Path
 ) -> None:
-    context = Context(LocalTokenizer(tokenizer), VOCAB_SIZE, (), torch.device("cpu"))
+    path = tmp_path / "endless"
+    shutil.copytree(tiny_model("llama").path, path)
+    (path / "generation_config.json").unlink()
+    for name, field in (("config.json", "eos_token_id"), ("tokenizer_config.json", "eos_token")):
+        fields = json.loads((path / name).read_text())
+        del fields[field]
+        (path / name).write_text(json.dumps({**fields, field: None}))
+    engine = LocalEngine(EngineConfig(model=str(path), num_threads=1, enable_test_logits_processor=True))
     with pytest.raises(ValueError, match="needs an end-of-sequence token"):
-        hello_world(context)
+        await engine.start()
+    await engine.aclose()
