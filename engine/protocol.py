@@ -121,6 +121,16 @@ class GenerationRequest:
         """Whether the model may call any."""
         return bool(self.tools) and self.tool_choice != "none"
 
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """What the caller named the tools; `functions` are what they were called once."""
+        functions = self.extra.get("functions")
+        named: list[Any] = [*functions] if isinstance(functions, list | tuple) else []
+        for tool in self.tools:
+            named += (tool, tool.get(str(tool.get("type"))))
+        names = [one.get("name") for one in named if isinstance(one, Mapping)]
+        return frozenset(name for name in names if isinstance(name, str))
+
 
 class TopLogprob(NamedTuple):
     """One alternative that a token was drawn against."""

@@ -35,6 +35,8 @@ class Decision:
     """None: it is about the request."""
     channel: Channel | Literal["prompt"] = "content"
     tool_name: str | None = None
+    is_own_tool: bool = False
+    """The request has no tool of that name: it is the model's own word, and not for a log either."""
     offset: int = 0
     """Where it begins: characters of the stream's text, as this hook was shown it."""
     num_withheld: int = 0
@@ -119,6 +121,7 @@ class Witness:
                 output_index=context.output_index,
                 channel=context.channel,
                 tool_name=context.tool_name,
+                is_own_tool=bool(context.tool_name) and context.tool_name not in request.tool_names,
                 offset=offset,
                 num_withheld=len(withheld),
                 held_seconds=now - came,

@@ -16,7 +16,8 @@ _TOLD = (
     *("output_index", "channel", "tool_name", "offset", "num_withheld", "held_seconds"),
 )
 FIELDS = ("time", *_TOLD, "text")
-"""Of a record: `time` is UTC, `text` what was withheld, if it is kept; the others are a `Decision`'s."""
+"""Of a record: `time` is UTC, `text` what was withheld, if it is kept; the others are a `Decision`'s.
+`tool_name` is withheld text too if the request has no such tool."""
 _MIB = 1024 * 1024
 _MAX_NAME = 256
 """Characters of what callers and models name."""
@@ -77,6 +78,8 @@ class Audit:
 
     def _record(self, decision: Decision) -> dict[str, Any]:
         record = {name: getattr(decision, name) for name in _TOLD}
+        if decision.is_own_tool and not self._includes_text:
+            record["tool_name"] = None
         for name in ("user", "model", "tool_name"):
             record[name] = record[name] and record[name][:_MAX_NAME]
         record["held_seconds"] = round(decision.held_seconds, 6)

@@ -41,6 +41,10 @@ class JudgeGuard(Actor):
     async def __call__(self, chunk: Chunk) -> Verdict:
         if self._passes(chunk):
             return emit(chunk.pending)
+        name = self._own_name(chunk)
+        matches = [match for match, _ in (await self._find(self._cut(name)))[0]] if name else []
+        if verdict := self._act_on_name(chunk, matches):
+            return verdict
         window = self._window(chunk)
         text = window.text + window.read(chunk.text_diff, chunk.is_final)
         stream = chunk.state.get("judged") or chunk.state.setdefault("judged", _Stream(self.windows))

@@ -19,12 +19,15 @@ from hooks import (
     prompt_texts,
     redact,
     refuse,
+    suppress,
     terminate,
     with_prompt_texts,
 )
 from hooks.builtin.json_text import JsonText
 
 CHANNELS = ("content", "reasoning", "tool_call", "echo")
+_JOINTS = str.maketrans("_-.", "   ")
+"""What stands between the words of a tool's name."""
 _PIECE = 4096
 """Characters of a prompt to look at at a time, so that no search gets longer with the prompt."""
 
@@ -75,7 +78,8 @@ class Actor:
     `action`: `redact` puts `template` in a match's place (`{entity}` is what was found); `suppress` takes the
     match out and goes on; `terminate` ends the request before the match, with `text` as closing words, or
     with `scope="output"` that output alone. Matches that overlap are one. `channels`: where it acts;
-    elsewhere everything passes.
+    elsewhere everything passes. Of a tool call, also the name is looked at, unless the request has such a
+    tool: a match in it takes the whole call out, whatever the `action`, but for `terminate`.
 
     `prompt`: what to do about matches in what the model is asked: `redact` puts `template` in their place;
     `refuse` refuses the request, with `text`, if there is one, as the answer. None: nothing.
@@ -122,6 +126,24 @@ class Actor:
     def _passes(self, chunk: Chunk) -> bool:
         """Whether the chunk is none of its business."""
         return chunk.channel not in self.channels or chunk.aborted
+
+    def _own_name(self, chunk: Chunk) -> str:
+        """Of a tool call that begins, the name, as it is and in words, if the request has no such tool."""
+        if chunk.channel != "tool_call" or "is_withheld" in chunk.state:
+            return ""
+        chunk.state["is_withheld"] = False
+        name = chunk.tool_name or ""
+        return "" if name in chunk.request.tool_names else f"{name}\n{name.translate(_JOINTS)}"
+
+    def _act_on_name(self, chunk: Chunk, matches: list[Match]) -> Verdict | None:
+        """What is to be done for the call's name, in which there are those matches."""
+        if matches:
+            entity = min(matches, key=_order).entity
+            if self._ends:  # without closing words, which would go out under that name
+                return terminate(entity, scope=self._scope)
+            chunk.state["is_withheld"] = True
+            return suppress(entity)
+        return suppress() if chunk.state.get("is_withheld") else None
 
     def _window(self, chunk: Chunk) -> "_Window":
         window: _Window | None = chunk.state.get("window")
@@ -184,6 +206,9 @@ class SpanGuard(Actor):
     def __call__(self, chunk: Chunk) -> Verdict:
         if self._passes(chunk):
             return emit(chunk.pending)
+        name = self._own_name(chunk)
+        if verdict := self._act_on_name(chunk, self.detector.scan(name)[0] if name else []):
+            return verdict
         window = self._window(chunk)
         text, matches, undecided = self._scan(window, chunk.text_diff, chunk.is_final)
         return self._act(chunk, window, text, matches, undecided)

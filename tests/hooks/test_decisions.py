@@ -107,6 +107,7 @@ async def test_who_where_and_for_whom_is_told() -> None:
         output_index=1,
         channel="tool_call",
         tool_name="send",
+        is_own_tool=True,
         offset=1,
         num_withheld=1,
         withheld="b",

@@ -87,6 +87,15 @@ async def test_the_withheld_text_is_kept_if_asked_for(tmp_path: Path, kind: Any)
     assert kept[1] in (texts[1], r"half \ud83d a pair")
 
 
+def test_a_tools_name_is_kept_if_the_caller_gave_it_or_texts_are(tmp_path: Path) -> None:
+    for include_text, is_own, kept in ((False, True, None), (False, False, "send"), (True, True, "send")):
+        path = tmp_path / f"{include_text}{is_own}.jsonl"
+        audit = Audit(path, include_text=include_text)
+        audit.on_decision(decision(tool_name="send", is_own_tool=is_own))
+        audit.close()
+        assert [record["tool_name"] for record in lines_of(path)] == [kept]
+
+
 def test_only_long_holds_are_recorded(tmp_path: Path) -> None:
     audit = Audit(tmp_path / "audit.jsonl", min_held=2.0)
     audit.on_decision(decision(0, action="hold", held_seconds=1.9))
