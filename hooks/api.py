@@ -47,17 +47,20 @@ class Terminate(Verdict):
     after: int | None = None
     text: str | None = None
     scope: Literal["request", "output"] = "request"
+    alternatives: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Hold(Verdict):
     n: int | None = None
+    alternatives: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Redact(Verdict):
     spans: tuple[Span, ...]
     hold: int = 0
+    alternatives: bool = True
 
 
 emit = Emit  # the class itself, where the others are functions: a call less for almost every chunk
@@ -80,31 +83,33 @@ def terminate(
     after: int | None = None,
     text: str | None = None,
     scope: Literal["request", "output"] = "request",
+    alternatives: bool = True,
 ) -> Verdict:
     """Withhold everything pending, end the request and cancel the engine's work (contract 3.3).
 
     The client gets `finish_reason: content_filter` and `stop_reason: reason`. `after=k` first releases the
     first `k` characters pending, untouched; `text` is then delivered as a closing text, which later hooks
-    see; `scope="output"` ends this choice alone.
+    see; `scope="output"` ends this choice alone. `alternatives`: as `emit` has it, of what is released.
     """
-    return Terminate(reason, after, text, scope)
+    return Terminate(reason, after, text, scope, alternatives)
 
 
-def hold(n: int | None = None) -> Verdict:
+def hold(n: int | None = None, *, alternatives: bool = True) -> Verdict:
     """Release all pending but its last `n` characters; they stay undecided. None: all (contract 3.4).
 
-    On a final chunk there is nothing left to wait for: holding is then a hook error.
+    On a final chunk there is nothing left to wait for: holding is then a hook error. `alternatives`: as
+    `emit` has it, of what is released.
     """
-    return Hold(n)
+    return Hold(n, alternatives)
 
 
-def redact(spans: Iterable[Span], *, hold: int = 0) -> Verdict:
+def redact(spans: Iterable[Span], *, hold: int = 0, alternatives: bool = True) -> Verdict:
     """Replace each span of `Chunk.pending`, release the text outside untouched (contract 3.5).
 
     The last `hold` characters stay undecided; no span may reach into them. Spans that overlap or are out of
-    range are a hook error.
+    range are a hook error. `alternatives`: as `emit` has it, of what is released.
     """
-    return Redact(tuple(spans), hold)
+    return Redact(tuple(spans), hold, alternatives)
 
 
 class StreamContext:

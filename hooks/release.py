@@ -8,6 +8,7 @@ so that spoiling either withholds its tokens, however many hooks stand between t
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 
 from engine.protocol import Token
 from hooks.api import Emit, Hold, Redact, Span, Suppress, Terminate, Verdict
@@ -55,7 +56,7 @@ class TokenGroup:
         if self.rewritten:  # one piece, so that the tokens' texts are still the text released
             tokens = tuple(token._replace(text="") for token in tokens)
             tokens = (*tokens[:-1], tokens[-1]._replace(text=self.given))
-        if self.alternatives:
+        if self.alternatives and (self.follows is None or self.follows.alternatives):
             return tokens
         return tuple(token._replace(top=()) for token in tokens)
 
@@ -174,30 +175,32 @@ def decide(
     An untouched release passes `pending` itself on, the same list; holding everything keeps it likewise.
     Raises `BadVerdictError` for anything that is no verdict, or one that does not fit (contract 3.8).
     """
-    if isinstance(verdict, Emit):
-        return _emit(verdict, pending, length, keep_tokens)
     if isinstance(verdict, Suppress):
         _check_reason(verdict.reason)
         spoil(pending)
         return Outcome("suppress", [])
-    if isinstance(verdict, Hold):
-        return _hold(verdict, pending, length, is_final)
-    if isinstance(verdict, Redact):
-        return _redact(verdict, pending, length, is_final, keep_tokens)
-    if isinstance(verdict, Terminate):
-        return _terminate(verdict, pending, length)
-    raise BadVerdictError(f"it returned {type(verdict).__name__}, which is no verdict")
+    if isinstance(verdict, Emit):
+        outcome = _emit(verdict, pending, length, keep_tokens)
+    elif isinstance(verdict, Hold):
+        outcome = _hold(verdict, pending, length, is_final)
+    elif isinstance(verdict, Redact):
+        outcome = _redact(verdict, pending, length, is_final, keep_tokens)
+    elif isinstance(verdict, Terminate):
+        outcome = _terminate(verdict, pending, length)
+    else:
+        raise BadVerdictError(f"it returned {type(verdict).__name__}, which is no verdict")
+    if not verdict.alternatives:
+        outcome.released = [*outcome.released]  # another list: it is not untouched
+        for fragment in outcome.released:
+            if fragment.group is not None:
+                fragment.group.alternatives = False
+    return outcome
 
 
 def _emit(verdict: Emit, pending: list[Fragment], length: int, keep_tokens: bool) -> Outcome:
     text = checked_text(verdict.text)
     if len(text) == length and text == "".join([fragment.text for fragment in pending]):
-        if verdict.alternatives:
-            return Outcome("emit", pending)
-        for fragment in pending:
-            if fragment.group is not None:
-                fragment.group.alternatives = False
-        return Outcome("emit", list(pending))
+        return Outcome("emit", pending)
     return Outcome("rewrite", _rewritten(pending, text, keep_tokens))
 
 
@@ -242,7 +245,7 @@ def _terminate(verdict: Terminate, pending: list[Fragment], length: int) -> Outc
     if verdict.scope not in ("request", "output"):
         raise BadVerdictError("terminate(scope=) is 'request' or 'output'")
     text = None if verdict.text is None else checked_text(verdict.text)
-    plain = Terminate(checked_text(verdict.reason), verdict.after, text, verdict.scope)
+    plain = replace(verdict, reason=checked_text(verdict.reason), text=text)
     released, withheld = cut(pending, after)
     spoil(withheld)
     if text:

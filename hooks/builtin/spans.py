@@ -70,6 +70,7 @@ class Options(TypedDict, total=False):
     scope: Literal["request", "output"]
     channels: Iterable[str]
     prompt: Literal["redact", "refuse"] | None
+    alternatives: Literal["withhold", "keep"]
 
 
 class Actor:
@@ -83,6 +84,9 @@ class Actor:
 
     `prompt`: what to do about matches in what the model is asked: `redact` puts `template` in their place;
     `refuse` refuses the request, with `text`, if there is one, as the answer. None: nothing.
+
+    `alternatives`: whether to `withhold` the top alternatives of tokens, which nobody looks at and which may
+    spell a match, where the request asks for some, or to `keep` them.
     """
 
     def __init__(
@@ -95,6 +99,7 @@ class Actor:
         scope: Literal["request", "output"] = "request",
         channels: Iterable[str] = CHANNELS,
         prompt: Literal["redact", "refuse"] | None = None,
+        alternatives: Literal["withhold", "keep"] = "withhold",
     ) -> None:
         """`reach`: see `Detector`. Raises `ValueError` for an argument that makes no sense."""
         if action not in ("redact", "suppress", "terminate"):
@@ -103,6 +108,8 @@ class Actor:
             raise ValueError(f"scope is request or output, not {scope!r}")
         if prompt not in ("redact", "refuse", None):
             raise ValueError(f"prompt is redact or refuse, not {prompt!r}")
+        if alternatives not in ("withhold", "keep"):
+            raise ValueError(f"alternatives is withhold or keep, not {alternatives!r}")
         if isinstance(channels, str) or not set(channels) <= set(CHANNELS):
             raise ValueError(f"channels are some of {', '.join(CHANNELS)}")
         try:
@@ -117,6 +124,7 @@ class Actor:
         self._prompt_template = template
         self._text = text
         self._scope = scope
+        self._withholds = alternatives == "withhold"
 
     @property
     def on_request(self) -> Callable[[GenerationRequest], Any] | None:
@@ -155,14 +163,17 @@ class Actor:
         self, chunk: Chunk, window: "_Window", text: str, matches: list[Match], undecided: int
     ) -> Verdict:
         """The verdict, if those are the matches that begin before `undecided`: see `Detector`."""
+        keeps = not (self._withholds and chunk.request.sampling.logprobs)
         if matches and self._ends:
             first = min(matches, key=_order)
             after = window.written(first.start)
-            return terminate(first.entity, after=after, text=self._text, scope=self._scope)
+            return terminate(
+                first.entity, after=after, text=self._text, scope=self._scope, alternatives=keeps
+            )
         spans, held = self._decide(window, text, matches, undecided, self._template)
         if spans:
-            return redact(spans, hold=held)
-        return hold(held) if held else emit(chunk.pending)
+            return redact(spans, hold=held, alternatives=keeps)
+        return hold(held, alternatives=keeps) if held else emit(chunk.pending, alternatives=keeps)
 
     def _refusal(self, matches: list[Match]) -> Refusal:
         return refuse(min(matches, key=_order).entity, self._text)

@@ -52,6 +52,28 @@ async def test_emit_without_alternatives_keeps_the_token_alone() -> None:  # con
     assert (token.id, token.logprob, token.top) == (0, -0.25, ())
 
 
+@pytest.mark.parametrize("is_split", [False, True])
+@pytest.mark.parametrize(
+    ("verdict", "ids"),
+    [
+        (lambda c: hold(0, alternatives=False), [0, 1, 2]),
+        (lambda c: hold(0 if c.is_final else min(2, len(c.pending)), alternatives=False), [0, 1, 2]),
+        (lambda c: redact([], alternatives=False), [0, 1, 2]),
+        (lambda c: redact([(0, 1, "x")] if c.text_diff == "b" else [], alternatives=False), [0, 2]),
+        (lambda c: terminate("no", after=len(c.pending), alternatives=False), [0]),
+        (lambda c: emit(c.pending, alternatives=False), [0, 1, 2]),
+    ],
+)
+async def test_every_verdict_can_withhold_alternatives(verdict: Any, ids: list[int], is_split: bool) -> None:
+    deltas = make_deltas(["a", "b", "c"])
+    if is_split:  # a token without text of its own comes first
+        deltas.insert(0, Delta(text="", tokens=(make_token("", 9),)))
+        ids = [9, *ids]
+    released = await guard_all(pipeline_of(Script(verdict)), deltas)
+    assert ids_of(released) == ids
+    assert [token.top for delta in released for token in delta.tokens] == [()] * len(ids)
+
+
 async def test_suppress_withholds_every_channel_for_good() -> None:  # contract 3.2
     hook = Script(lambda c: suppress() if "b" in c.text_diff else emit(c.pending))
     released = await guard_all(pipeline_of(hook), make_deltas(["a", "b", "c"]))

@@ -1,13 +1,17 @@
 """What is true of every guard that ships."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from benchmarks.guards import PROSE
+from engine.protocol import Delta, SamplingParams, Token, TopLogprob
+from hooks.api import Chunk, StreamContext
 from hooks.builtin import SHORT_NAMES
 from hooks.check import check
 from hooks.loader import HookSpec, load_hook
+from tests.helpers import guard_all, make_request, pipeline_of, text_of
 from tests.hooks.builtin.streams import Watch, said
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
@@ -52,6 +56,29 @@ def test_prose_waits_for_no_more_than_a_word(name: str) -> None:
     watch = Watch(load_hook(HookSpec(name)).call)
     assert said(watch, list(PROSE)) == PROSE
     assert watch.most_held <= max(map(len, PROSE.split())) + 1
+
+
+ALIKE = Token(0, "hunter1", b"hunter1", -0.5, (TopLogprob(1, b"hunter2", -0.75),))
+OF_ANY_LENGTH = Token(2, " on", b" on", -0.5, (TopLogprob(3, b" an", -0.75),))
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+async def test_each_withholds_alternatives_unless_told_to_keep_them(name: str) -> None:
+    deltas = [Delta(text=one.text, tokens=(one,)) for one in (ALIKE, OF_ANY_LENGTH)]
+    for kept, num_kept in (("withhold", 0), ("keep", 1)):
+        guard = load_hook(HookSpec(name, {**ARGUMENTS[name], "alternatives": kept})).call
+        released = await guard_all(pipeline_of(guard), [*deltas, Delta(finish_reason="stop")], make_request())
+        assert text_of(released) == "hunter1 on"
+        assert [len(token.top) for delta in released for token in delta.tokens] == [num_kept] * 2
+
+
+def test_without_logprobs_text_passes_by_the_shorter_way() -> None:
+    guard = load_hook(HookSpec("phrases", ARGUMENTS["phrases"])).call
+    request = replace(make_request(), sampling=SamplingParams())
+    for asked, is_kept in ((request, True), (make_request(), False)):
+        context = StreamContext(asked)
+        context.pieces.append("well. ")
+        assert guard(Chunk(context, "well. ")).alternatives is is_kept
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
