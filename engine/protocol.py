@@ -304,15 +304,26 @@ class Engine(Protocol):
 
 
 class RequestError(ValueError):
-    """The caller's fault. The message is for the caller; `param` names the field."""
+    """The caller's fault. The message is for the caller; `param` names the field.
+
+    `unquoted`: of one in another server's words, the same in ours, for a caller who may have only what hooks
+    were shown.
+    """
 
     def __init__(
-        self, message: str, *, param: str | None = None, code: str | None = None, status: int = 400
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        status: int = 400,
+        unquoted: "RequestError | None" = None,
     ) -> None:
         super().__init__(message)
         self.param = param
         self.code = code
         self.status = status
+        self.unquoted = unquoted
 
 
 class EngineError(RuntimeError):
@@ -333,7 +344,13 @@ class LogitsProcessorError(EngineError):
 
 
 class QueueFullError(EngineError):
-    """Too many requests wait already (HTTP 429)."""
+    """Too many requests wait already (HTTP 429). `unquoted`: as `RequestError` has it."""
 
-    def __init__(self, message: str = "The engine's queue is full; try again later.") -> None:
+    def __init__(
+        self,
+        message: str = "The engine's queue is full; try again later.",
+        *,
+        unquoted: "QueueFullError | None" = None,
+    ) -> None:
         super().__init__(message, status=429)
+        self.unquoted = unquoted

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Container, Iterable, Mappi
 from contextlib import aclosing, suppress
 from typing import Protocol
 
-from engine.protocol import Delta, GenerationRequest, RequestError, Token, Tokenizer
+from engine.protocol import Delta, GenerationRequest, QueueFullError, RequestError, Token, Tokenizer
 from hooks.admission import RefusedError
 from hooks.alarm import interrupted
 from hooks.async_call import GRACE
@@ -122,7 +122,8 @@ async def guarded(
     admitted the request, and is closed however this ends itself. `tokenizer`: the engine's.
 
     Each output's last delta, and only that, has a finish reason. Raises `RefusedError`, `HookError`, and what
-    `generate` raises. Every stream's hooks have had their last call when it returns (contract 2.6).
+    `generate` raises, with hooks without another server's words, which they were not shown (contract 5.3).
+    Every stream's hooks have had their last call when it returns (contract 2.6).
     """
     try:
         admitted = await _admitted(guard, tokenizer)
@@ -136,6 +137,10 @@ async def guarded(
                     yield released
                 if guard.cut_short:
                     return
+    except (RequestError, QueueFullError) as error:
+        if error.unquoted is None or isinstance(guard, PassThrough):
+            raise
+        raise error.unquoted from None
     finally:
         await guard.close()
 

@@ -84,7 +84,8 @@ class OpenAIEngine:
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
         refuse_logits_processors(request)
-        body = orjson.dumps(request_body(request, self.model), default=dict)
+        asked = request_body(request, self.model)
+        body = orjson.dumps(asked, default=dict)
         path = "/chat/completions" if request.is_chat else "/completions"
         translator = StreamTranslator(request)
         has_begun = is_complete = False
@@ -92,14 +93,14 @@ class OpenAIEngine:
             async with await self._activity.wait(self._post(path, body)) as response:
                 self._failed_at = None
                 if response.status != 200:
-                    raise upstream_error(response.status, await response.read())
+                    raise upstream_error(response.status, await response.read(), asked)
                 async for event in self._events(response):
                     if event.data.strip() == b"[DONE]":
                         is_complete = True
                         break
                     chunk = _loads(event.data)
                     if event.event == "error" or chunk.get("error"):
-                        raise stream_error(chunk, begun=has_begun)
+                        raise stream_error(chunk, begun=has_begun, asked=asked)
                     for delta in translator.feed(chunk):
                         has_begun = True
                         run.usage = delta.usage or run.usage

@@ -1,7 +1,8 @@
 """What an upstream's error means for the caller."""
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import orjson
@@ -10,27 +11,34 @@ from engine.protocol import EngineError, QueueFullError, RequestError
 
 _CALLERS_FAULT = (400, 404, 413, 422)
 _REFUSED = (401, 403)
+_FIELD = re.compile(r"\w+")
 
 _log = logging.getLogger("weir.engine")
 
 
-def upstream_error(status: int, body: Any) -> RequestError | EngineError:
+def upstream_error(status: int, body: Any, asked: Collection[str] = ()) -> RequestError | EngineError:
     """The error to raise for an upstream's HTTP status and error body (bytes, or JSON parsed).
 
-    What the caller got wrong keeps the upstream's words. What is the upstream's fault, or ours for how we
-    call it, gets general ones, and the upstream's go to the log.
+    What the caller got wrong keeps the upstream's words; `unquoted` is without them, but for the field's
+    name, if it is one of `asked`, those that the upstream was sent. What is the upstream's fault, or ours for
+    how we call it, gets general ones, and the upstream's go to the log.
     """
     error = _error_object(body)
     message = str(error.get("message") or error.get("detail") or "")
     if status in _CALLERS_FAULT:
+        refused = "The upstream engine refused the request."
+        param = _string(error.get("param"))
+        field = _FIELD.match(param or "")
+        known = field[0] if field and field[0] in asked else None
         return RequestError(
-            message or "The upstream engine refused the request.",
-            param=_string(error.get("param")),
+            message or refused,
+            param=param,
             code=_string(error.get("code")),
             status=status,
+            unquoted=RequestError(refused, param=known, status=status),
         )
     if status == 429:
-        return QueueFullError(message) if message else QueueFullError()
+        return QueueFullError(message, unquoted=QueueFullError()) if message else QueueFullError()
     # An upstream's words, its error's type too, may quote what its model said: by default, only the status is
     # logged.
     _log.warning("upstream answered %d", status)
@@ -42,7 +50,7 @@ def upstream_error(status: int, body: Any) -> RequestError | EngineError:
     return EngineError("The upstream engine failed.", status=502)
 
 
-def stream_error(error: Any, *, begun: bool) -> RequestError | EngineError:
+def stream_error(error: Any, *, begun: bool, asked: Collection[str] = ()) -> RequestError | EngineError:
     """The error to raise for one inside a stream: the caller's fault only if nothing has come before.
 
     General words: here an upstream's own may quote what its model said.
@@ -51,7 +59,7 @@ def stream_error(error: Any, *, begun: bool) -> RequestError | EngineError:
     code = fields.get("code") or fields.get("status")
     status = code if isinstance(code, int) and not begun else 500
     words = {"error": {"type": fields.get("type"), "param": fields.get("param")}}
-    return upstream_error(status, words)
+    return upstream_error(status, words, asked)
 
 
 def _error_object(body: Any) -> Mapping[str, Any]:

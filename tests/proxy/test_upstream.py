@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from engine.backends.openai import OpenAIEngine
+from engine.backends.upstream_errors import upstream_error
 from engine.protocol import Delta, RequestError, Token, TopLogprob, Usage
 from hooks import Chunk, Verdict, emit, terminate
 from tests.helpers import Script, ScriptedEngine, make_deltas
@@ -101,6 +102,31 @@ async def test_an_upstreams_refusal_keeps_its_status_and_words(serve: Serve) -> 
             "param": "messages",
             "code": "too_long",
         }
+
+
+@pytest.mark.parametrize(
+    ("status", "param", "told"),
+    [
+        (400, "messages[0].hunter2", "messages"),
+        (404, "model", "model"),
+        (422, "hunter2", None),
+        (413, None, None),
+        (429, "messages", None),
+    ],
+)
+async def test_with_hooks_no_words_of_an_upstreams_refusal_pass(
+    serve: Serve, status: int, param: str | None, told: str | None
+) -> None:  # contract 5.3
+    body = {"error": {"message": "cannot parse hunter2", "param": param, "code": "hunter2"}}
+    refusal = upstream_error(status, body, {"model", "messages", "stream"})
+    for hooks, is_told in (((), True), ((Script(lambda c: emit(c.pending)),), False)):
+        front, _ = await in_front_of(serve, ScriptedEngine(lambda r: [refusal]), *hooks)
+        for stream in (False, True):
+            got, answer, _ = await front.post(CHATS, {**CHAT, "stream": stream})
+            assert got == status
+            assert ("hunter2" in str(answer)) == is_told
+            if not is_told:
+                assert answer["error"]["param"] == told
 
 
 async def test_a_batch_of_prompts_keeps_its_order(serve: Serve) -> None:

@@ -203,6 +203,19 @@ async def test_the_upstreams_fault_gets_general_words(
     assert "sesame" not in caplog.text
 
 
+async def test_a_refusal_can_be_told_without_the_upstreams_words(upstream: Any) -> None:
+    for param, known in (("messages[0].hunter2", "messages"), ("hunter2", None)):
+        error = {"message": "cannot parse hunter2", "param": param, "code": "hunter2"}
+        upstream.script = lambda _, error=error: web.json_response({"error": error}, status=422)
+        async with started(upstream.url) as engine:
+            with pytest.raises(RequestError, match="hunter2") as caught:
+                await collect(engine)
+        unquoted = caught.value.unquoted
+        assert unquoted is not None
+        assert "hunter2" not in str(unquoted)
+        assert (unquoted.status, unquoted.param, unquoted.code) == (422, known, None)
+
+
 async def test_a_full_queue_is_passed_on(upstream: Any) -> None:
     upstream.script = lambda body: web.json_response({"error": {"message": "slow down"}}, status=429)
     async with started(upstream.url) as engine:
