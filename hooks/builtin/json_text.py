@@ -1,12 +1,19 @@
-"""A tool call's arguments as they read: JSON whose strings' escapes are taken for what they stand for.
+"""JSON as it reads: escapes in it taken for what they stand for. And what may be put in the place of it.
 
-`\\n` in them is a line's end, not the letter n, and `\\u0040` is an @. A guard that did not know would miss
-what follows an escape, or cut one in two.
+`\\n` in it is a line's end, not the letter n, and `\\u0040` is an @. A guard that did not know would miss
+what follows an escape, or cut one in two. What is replaced leaves JSON what was JSON: text within strings is,
+and numbers, `true`, `false` and `null` as a whole, by a string; what holds them together stays.
 """
 
 import json
 import re
 from collections.abc import Iterator
+from typing import Any
+
+from hooks import GenerationRequest
+
+MAX_SCALAR = 64
+"""Characters of a number that is replaced as a whole. Of a longer one, digits are made other digits."""
 
 _TOKEN = re.compile(
     r"""
@@ -19,11 +26,25 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-
-_STRUCTURE = re.compile(r"[\s{}\[\]:,]+")
-_NUMBER = re.compile(r"[-+.\deE]+")
+_STRUCTURE = frozenset(' \t\n\r{}[]:,"')
+_BARE = re.compile(r'[^\s{}\[\]:,"]+')
+_RUN = re.compile(r'[^\s{}\[\]:,"]+(?:[ \t\n\r]+[^\s{}\[\]:,"]+)*')
+"""Between what is structure: a scalar, or words that are no JSON."""
+_SCALAR = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")
+_OPEN = re.compile(r"[-+.\deE]+|t(?:r(?:ue?)?)?|f(?:a(?:l(?:se?)?)?)?|n(?:u(?:ll?)?)?")
+"""What may become a scalar."""
+_NUMERIC = re.compile(r"[-+.\deE]+")
 _WORD = re.compile(r"t?r?u?e?|f?a?l?s?e?|n?u?l?l?")
 """One of the three that JSON has, or what is left of it where a place begins or ends."""
+
+Edit = tuple[int, int, str]
+"""From where to where, and what to put there as it is written."""
+
+
+def asks_for_json(request: GenerationRequest) -> bool:
+    """Whether the answer is to be JSON."""
+    asked: Any = request.extra.get("response_format")
+    return isinstance(asked, dict) and asked.get("type") in ("json_object", "json_schema")
 
 
 class JsonText:
@@ -39,6 +60,10 @@ class JsonText:
         """Where strings begin and end."""
         self._is_inside = False
         """Whether the text that is remembered begins inside a string."""
+        self._before = ""
+        """The last character but space before it; none: there was none."""
+        self._is_cut = False
+        """Whether it begins within what stands where JSON has a value."""
 
     def read(self, piece: str, position: int, is_final: bool) -> str:
         """What `piece` reads as, from `position` on."""
@@ -68,12 +93,33 @@ class JsonText:
         """How many characters the text from `start` to `end` is written with."""
         return end - start + sum(more for at, more in self._escapes if start <= at < end)
 
-    def write(self, new: str, text: str, position: int) -> str:
-        """`new` as it has to be written at `position` of what was read: in place of a number, with quotes."""
-        is_inside = self._is_inside ^ (sum(quote < position for quote in self._quotes) % 2 == 1)
-        is_value = text[:position].rstrip()[-1:] in (":", ",", "[") and text[position] in "-0123456789"
-        quoted = json.dumps(new, ensure_ascii=False)
-        return quoted if is_value and not is_inside else quoted[1:-1]
+    def open_scalar(self, text: str, start: int) -> int:
+        """Where a scalar begins, at `start` or later, that may go on behind `text`; where that ends: none
+        does."""
+        begin = self._begin(text, len(text), start)
+        may_be = begin >= start and len(text) - begin <= MAX_SCALAR and _OPEN.fullmatch(text, begin)
+        return begin if may_be and self._is_value(text, begin) else len(text)
+
+    def widened(self, text: str, start: int, end: int, first: int) -> tuple[int, int]:
+        """A place, and the whole of the scalars that it begins and ends in, if they begin at `first` or
+        later."""
+        for edge in {start, end - 1} if start < end else ():
+            if text[edge] not in _STRUCTURE:
+                begin, stop = self._begin(text, edge, first), self._end(text, edge)
+                if first <= begin < stop and self._is_scalar(text, begin, stop):
+                    start, end = min(start, begin), max(end, stop)
+        return start, end
+
+    def edits(self, text: str, start: int, end: int, new: str) -> Iterator[Edit]:
+        """What to put where, so that `new` stands for that place."""
+        for begin, stop, is_inside in self._stretches(start, end):
+            if is_inside:
+                yield begin, stop, _quoted(new)[1:-1]
+                new = ""
+                continue
+            for run in _RUN.finditer(text, begin, stop):
+                yield run.start(), run.end(), self._bare(text, *run.span(), new)
+                new = ""
 
     def parts(self, text: str, start: int, end: int, *, is_whole: bool) -> list[tuple[int, int]]:
         """The parts of `text[start:end]` that a text may stand in place of: what is in strings, values, and
@@ -82,38 +128,86 @@ class JsonText:
         `is_whole`: it may begin and end within a number, which then stays. Else, what has no quotes in it is
         one part.
         """
-        quotes = [quote for quote in self._quotes if start <= quote < end]
-        if not is_whole and not quotes:
+        if not is_whole and not any(start <= quote < end for quote in self._quotes):
             return [(start, end)]
-        is_inside = self._is_inside ^ (sum(quote < start for quote in self._quotes) % 2 == 1)
         edges = (start, end) if is_whole else ()
         parts: list[tuple[int, int]] = []
-        for stop in [*quotes, end]:
-            if not is_inside:
-                parts += _outside(text, start, stop, edges)
-            elif start < stop:
-                parts.append((start, stop))
-            start, is_inside = stop + 1, not is_inside
+        for begin, stop, is_inside in self._stretches(start, end):
+            parts += [(begin, stop)] if is_inside else _between(text, begin, stop, edges)
         return parts
 
-    def forget(self, count: int) -> None:
-        """Forget the first `count` characters."""
+    def forget(self, text: str, count: int) -> None:
+        """Forget the first `count` characters of `text`."""
+        if not count:
+            return
+        begin = self._begin(text, count, 0)
+        self._is_cut = begin < count and self._is_value(text, begin)
+        self._before = text[:count].rstrip()[-1:] or self._before
         gone = sum(quote < count for quote in self._quotes)
         self._is_inside ^= gone % 2 == 1
         self._quotes = [quote - count for quote in self._quotes[gone:]]
         self._escapes = [(at - count, more) for at, more in self._escapes if at >= count]
 
+    def _stretches(self, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
+        """What lies between quotes, and whether it is inside a string."""
+        is_inside = self._inside(start)
+        for quote in [*(quote for quote in self._quotes if start <= quote < end), end]:
+            if start < quote:
+                yield start, quote, is_inside
+            start, is_inside = quote + 1, not is_inside
 
-def _outside(text: str, start: int, end: int, edges: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    def _inside(self, position: int) -> bool:
+        return self._is_inside ^ (sum(quote < position for quote in self._quotes) % 2 == 1)
+
+    def _begin(self, text: str, position: int, least: int) -> int:
+        """Where what stands at or before `position` begins, if that is outside of strings; below `least`, it
+        need not be exact."""
+        if self._inside(position):
+            return position
+        while position >= least and position > 0 and text[position - 1] not in _STRUCTURE:
+            position -= 1
+        return position
+
+    def _end(self, text: str, position: int) -> int:
+        """Where what stands at `position` ends, if that is outside of strings."""
+        if self._inside(position):
+            return position
+        while position < len(text) and text[position] not in _STRUCTURE:
+            position += 1
+        return position
+
+    def _is_scalar(self, text: str, start: int, end: int) -> bool:
+        is_short = end - start <= MAX_SCALAR
+        return is_short and bool(_SCALAR.fullmatch(text, start, end)) and self._is_value(text, start)
+
+    def _is_value(self, text: str, start: int) -> bool:
+        """Whether it stands where JSON has a value."""
+        if start == 0 and self._is_cut:
+            return True
+        return (text[:start].rstrip()[-1:] or self._before) in ("", ":", ",", "[")
+
+    def _bare(self, text: str, start: int, end: int, new: str) -> str:
+        """What to put in the place of what stands outside of strings."""
+        if self._is_scalar(text, start, end) and self._end(text, start) == end:
+            return _quoted(new)
+        if _NUMERIC.fullmatch(text, start, end) and self._is_value(text, self._begin(text, start, 0)):
+            return re.sub(r"\d", "1", text[start:end])  # a part of a number
+        return _quoted(new)[1:-1]
+
+
+def _between(text: str, start: int, end: int, edges: tuple[int, ...]) -> Iterator[tuple[int, int]]:
     """Between strings: numbers, unless they begin or end at one of the edges, and what is no JSON."""
-    between = [found.span() for found in _STRUCTURE.finditer(text, start, end)]
-    starts, ends = [start, *(stop for _, stop in between)], [*(begin for begin, _ in between), end]
-    for begin, stop in zip(starts, ends, strict=True):
-        if _NUMBER.fullmatch(text, begin, stop):
+    for found in _BARE.finditer(text, start, end):
+        begin, stop = found.span()
+        if _NUMERIC.fullmatch(text, begin, stop):
             if begin not in edges and stop not in edges:
                 yield begin, stop
         elif not _WORD.fullmatch(text, begin, stop):
             yield begin, stop
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _read(token: re.Match[str]) -> str:

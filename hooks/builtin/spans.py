@@ -23,7 +23,7 @@ from hooks import (
     terminate,
     with_prompt_texts,
 )
-from hooks.builtin.json_text import JsonText
+from hooks.builtin.json_text import JsonText, asks_for_json
 
 CHANNELS = ("content", "reasoning", "tool_call", "echo")
 _JOINTS = str.maketrans("_-.", "   ")
@@ -156,7 +156,9 @@ class Actor:
     def _window(self, chunk: Chunk) -> "_Window":
         window: _Window | None = chunk.state.get("window")
         if window is None:
-            window = chunk.state["window"] = _Window(chunk.channel)
+            is_answer = chunk.channel == "content" and asks_for_json(chunk.request)
+            is_json = is_answer or chunk.channel == "tool_call"
+            window = chunk.state["window"] = _Window(is_json=is_json)
         return window
 
     def _act(
@@ -166,7 +168,8 @@ class Actor:
         keeps = not (self._withholds and chunk.request.sampling.logprobs)
         if matches and self._ends:
             first = min(matches, key=_order)
-            after = window.written(first.start)
+            start, _ = window.widened(text, first)
+            after = window.written(start)
             return terminate(
                 first.entity, after=after, text=self._text, scope=self._scope, alternatives=keeps
             )
@@ -182,29 +185,32 @@ class Actor:
         self, window: "_Window", text: str, matches: list[Match], undecided: int, template: str
     ) -> tuple[list[Span], int]:
         """What to replace in what is pending, and how much of it stays undecided. Moves the window on."""
-        spans = self._replace(matches, text, window, template) if matches else []
-        decided = max(undecided, window.covered, spans[-1][1] if spans else 0)
-        held, at = window.held(text, decided), window.written
-        written: list[Span] = [(at(start), at(end), new, why) for start, end, new, why in spans]
+        spans: list[Span] = []
+        for begin, stop, new, why in self._replace(matches, text, window, template) if matches else ():
+            for start, end, put in window.edits(text, begin, stop, new):
+                spans.append((window.written(start), window.written(end), put, why))
+            window.covered = stop
+        decided = max(undecided, window.covered)
+        held = window.held(text, decided)
         window.move(text, undecided, decided, matches, self._reach)
-        return written, held
+        return spans, held
 
     def _replace(
         self, matches: list[Match], text: str, window: "_Window", template: str
     ) -> list[tuple[int, int, str, str]]:
-        """What to put where, and why. What overlaps a match that has been replaced belongs to it."""
-        spans: list[tuple[int, int, str, str]] = []
+        """What to replace, by what and why. What overlaps a match that has been replaced belongs to it."""
+        places: list[tuple[int, int, str, str]] = []
         covered = window.covered
-        for start, end, entity, _ in sorted(matches, key=_order):
+        for match in sorted(matches, key=_order):
+            start, end = window.widened(text, match)
             if start >= covered:
-                new = template.format(entity=entity)
-                spans.append((start, end, window.write(new, text, start), entity))
-            elif end > covered and spans:
-                spans[-1] = (spans[-1][0], end, *spans[-1][2:])
+                places.append((start, end, template.format(entity=match.entity), match.entity))
+            elif end > covered and places:
+                places[-1] = (places[-1][0], end, *places[-1][2:])
             elif end > covered:
-                spans.append((covered, end, "", entity))
+                places.append((covered, end, "", match.entity))
             covered = max(covered, end)
-        return spans
+        return places
 
 
 class SpanGuard(Actor):
@@ -254,7 +260,11 @@ class SpanGuard(Actor):
         """The window's text with a piece more, the matches that begin in what is decided of it, and where
         that ends."""
         text = window.text + window.read(piece, is_final)
-        return text, *self.detector.scan(text, window.start, is_final, window.taken)
+        matches, undecided = self.detector.scan(text, window.start, is_final, window.taken)
+        if not is_final:
+            undecided = window.settled(text, matches, undecided)
+            matches = [match for match in matches if match.start < undecided]
+        return text, matches, undecided
 
 
 def _order(match: Match) -> tuple[int, int, int]:
@@ -279,19 +289,19 @@ def spliced(text: str, spans: Iterable[Span]) -> str:
 
 
 def window_of(prompt: PromptText) -> "_Window":
-    return _Window("tool_call" if prompt.is_json else "content")
+    return _Window(is_json=prompt.is_json)
 
 
 class _Window:
     """The part of a stream that may still matter: some decided text, and all that is pending.
 
-    Positions are in its `text`, which for a tool call is what the arguments read, not as they are written.
+    Positions are in its `text`, which of JSON is what it reads, not as it is written.
     """
 
     __slots__ = ("_json", "covered", "pending", "start", "taken", "text")
 
-    def __init__(self, channel: str) -> None:
-        self._json = JsonText() if channel == "tool_call" else None
+    def __init__(self, *, is_json: bool) -> None:
+        self._json = JsonText() if is_json else None
         self.text = ""
         self.start = 0
         """Where the detector goes on. What lies between `start` and `pending` is part of a match already."""
@@ -300,7 +310,7 @@ class _Window:
         self.taken: list[Match] = []
         """Matches that reach up to `start` or beyond."""
         self.covered = 0
-        """Where the last of them ends."""
+        """Where what was replaced ends."""
 
     def read(self, piece: str, is_final: bool) -> str:
         return piece if self._json is None else self._json.read(piece, len(self.text), is_final)
@@ -317,9 +327,22 @@ class _Window:
             return len(text) - decided
         return self._json.length(decided, len(text)) + len(self._json.unread)
 
-    def write(self, new: str, text: str, position: int) -> str:
-        """A replacement as it has to be written at `position`."""
-        return new if self._json is None else self._json.write(new, text, position)
+    def settled(self, text: str, matches: list[Match], undecided: int) -> int:
+        """How much is decided, if a number that may go on is not, nor what reaches into it."""
+        if self._json is None:
+            return undecided
+        begin = self._json.open_scalar(text, self.pending)
+        return min(undecided, begin, *(match.start for match in matches if match.end > begin))
+
+    def widened(self, text: str, match: Match) -> tuple[int, int]:
+        """What has to be replaced as a whole for a match."""
+        if self._json is None:
+            return match.start, match.end
+        return self._json.widened(text, match.start, match.end, self.pending)
+
+    def edits(self, text: str, start: int, end: int, new: str) -> Iterable[tuple[int, int, str]]:
+        """What to put where, as it has to be written, to replace what lies between."""
+        return [(start, end, new)] if self._json is None else self._json.edits(text, start, end, new)
 
     def replaceable(self, text: str, match: Match, window: tuple[int, int]) -> list[Match]:
         """The parts of what was found in a window that another text can stand in place of: of arguments,
@@ -335,9 +358,9 @@ class _Window:
         self.text = text[gone:]
         self.start = start - gone
         self.pending = pending - gone
+        self.covered = max(0, self.covered - gone)
         if self._json is not None:
-            self._json.forget(gone)
+            self._json.forget(text, gone)
         if found or self.taken:
             ahead = [m for m in (*self.taken, *found) if m.end >= start]
             self.taken = [Match(s - gone, e - gone, entity, rule) for s, e, entity, rule in ahead]
-            self.covered = max((m.end for m in self.taken), default=0)

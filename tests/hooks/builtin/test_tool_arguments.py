@@ -1,13 +1,22 @@
-"""A tool call's arguments are guarded as they read, and stay the JSON that they were."""
+"""Tool calls' arguments, and answers that are JSON, are guarded as they read, and stay JSON."""
 
 import json
+import random
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from engine.protocol import Delta
+from hooks.builtin.json_text import MAX_SCALAR
+from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import PhraseDetector, Phrases
-from tests.hooks.builtin.streams import PLACES, cut, replaced, said
+from hooks.builtin.pii import Pii
+from hooks.builtin.spans import SpanGuard
+from tests.helpers import guard_all, make_deltas, make_request, pipeline_of, text_of
+from tests.hooks.builtin.streams import PLACES, cut, replaced, said, ways_to_cut
 
 PHRASES = ["project bluebird", "hunter2", "süß", "4111"]
 
@@ -18,6 +27,14 @@ PHRASES = ["project bluebird", "hunter2", "süß", "4111"]
         (r'{"a": "x\nproject bluebird"}', r'{"a": "x\n[phrase]"}'),
         (r'{"a": "project\n\tbluebird\n"}', r'{"a": "[phrase]\n"}'),
         (r'{"a": "\u0068unter\u0032"}', '{"a": "[phrase]"}'),
+        (
+            r'["\ud83dhunter2\ude00", "\ude00\u0068unter2\ud83d"]',
+            r'["\ud83d[phrase]\ude00", "\ude00[phrase]\ud83d"]',
+        ),
+        (
+            r'["\\hunter2\\", "\u005chunter2", "\/hunter2\u0022"]',
+            r'["\\[phrase]\\", "\u005c[phrase]", "\/[phrase]\u0022"]',
+        ),
         (r'{"a": "\\nhunter2", "b": "\\\nhunter2"}', r'{"a": "\\nhunter2", "b": "\\\n[phrase]"}'),
         (r'{"a": "\ud83c\udd77unter2 \ud83d\ude00"}', r'{"a": "[phrase] \ud83d\ude00"}'),
         (r'{"a": "s\u00fc\u00df", "b": "s\ud83d\u00fc"}', r'{"a": "[phrase]", "b": "s\ud83d\u00fc"}'),
@@ -25,8 +42,14 @@ PHRASES = ["project bluebird", "hunter2", "süß", "4111"]
         ('{"4111": "4111"}', '{"[phrase]": "[phrase]"}'),
         (r'{"a": "hunter2\u00', r'{"a": "[phrase]\u00'),
         ("not json: hunter2", "not json: [phrase]"),
+        ('{"a": 4111}', '{"a": "[phrase]"}'),
+        ('{"a":' + " " * 40 + "4111}", '{"a":' + " " * 40 + '"[phrase]"}'),
+        ("4111", '"[phrase]"'),
+        ("[-4111.50e2, 4111,4111]", '["[phrase]", "[phrase]","[phrase]"]'),
+        ("I have 4111 left", "I have [phrase] left"),
+        ("{4111 hunter2}", "{[phrase] [phrase]}"),
     ],
-)
+)  # fmt: skip
 def test_escapes_are_read_and_written(written: str, released: str) -> None:
     for pieces in ([written], list(written), cut(written, range(0, 99, 3))):
         assert said(Phrases(PHRASES), pieces, "tool_call") == released
@@ -45,6 +68,68 @@ def test_terminating_never_cuts_an_escape_in_two() -> None:
     for i in range(len(written)):
         guard = Phrases(PHRASES, action="terminate")
         assert said(guard, cut(written, [i]), "tool_call") == r'{"a": "\ud83d\ude00\n'
+
+
+def everywhere(guard: Any, text: str) -> str:
+    """What is released of `text` wherever it is cut."""
+    rng = random.Random(1)
+    got = {said(guard, pieces, "tool_call") for pieces in [[text], *ways_to_cut(text, rng, 10)]}
+    (one,) = got
+    return one
+
+
+def test_a_number_is_replaced_as_a_whole_and_by_a_text() -> None:
+    digits = Patterns([r"\d{4}"], template="<{entity}>")
+    for number in ("12345", "-1234", "0.12345", "1234.5e-10", "5e1234", "12341234"):
+        assert (
+            everywhere(digits, f'{{"a": {number}, "b": [{number}]}}')
+            == '{"a": "<pattern>", "b": ["<pattern>"]}'
+        )
+    assert everywhere(digits, '{"a": 123, "b": 7e12}') == '{"a": 123, "b": 7e12}'
+    assert everywhere(Patterns(["true|nul"]), '[true, null, "true", tru]') == (
+        '["[pattern]", "[pattern]", "[pattern]", tru]'
+    )
+
+
+def test_a_number_too_long_to_wait_for_gets_other_digits() -> None:
+    number = "9" * (MAX_SCALAR + 20)
+    released = everywhere(Patterns(["9{8}0"]), f'{{"a": {number}0.5}}')
+    assert released == f'{{"a": {number[8:]}{"1" * 9}.5}}'
+
+
+def test_what_is_found_across_strings_leaves_what_holds_them_together() -> None:
+    guard = Patterns({"pair": r'name"\s?:\s?"\w{1,20}|(?<=\[)1, "a", 2|b", \{'}, template='"{entity}"\\')
+    assert everywhere(guard, '{"name": "Ann", "x": 1}') == '{"\\"pair\\"\\\\": "", "x": 1}'
+    assert everywhere(guard, '[1, "a", 2, 3]') == '["\\"pair\\"\\\\", "", "", 3]'
+    assert everywhere(guard, '["ab", {"a": 1}]') == '["a\\"pair\\"\\\\", {"a": 1}]'
+
+
+def test_terminating_leaves_no_part_of_a_number() -> None:
+    guard = Patterns([r"\d{4}"], action="terminate")
+    assert everywhere(guard, '{"a": 12.0001}') == '{"a": '
+
+
+ANSWER = r'{"to": "\u0068unter2", "n": 4111}'
+
+
+@pytest.mark.parametrize("kind", ["json_object", "json_schema"])
+async def test_an_answer_that_is_to_be_json_stays_json(kind: str) -> None:
+    asked = make_request(extra={"response_format": {"type": kind}})
+    for pieces in ways_to_cut(ANSWER, random.Random(2), 5):
+        released = await guard_all(pipeline_of(Phrases(PHRASES)), make_deltas(pieces), asked)
+        assert text_of(released) == '{"to": "[phrase]", "n": "[phrase]"}'
+
+
+async def test_an_answer_that_may_be_anything_is_text() -> None:
+    for extra in ({}, {"response_format": {"type": "text"}}):
+        released = await guard_all(
+            pipeline_of(Phrases(PHRASES)), make_deltas(ANSWER), make_request(extra=extra)
+        )
+        assert text_of(released) == ANSWER.replace("4111", "[phrase]")
+    thought = [*make_deltas("4111", finish=False, channel="reasoning"), Delta(finish_reason="stop")]
+    asked = make_request(extra={"response_format": {"type": "json_object"}})
+    released = await guard_all(pipeline_of(Phrases(PHRASES)), thought, asked)
+    assert text_of(released, "reasoning") == "[phrase]"
 
 
 PARTS = ["hunter2", "süß", "s", "ü", "hunter", "2", " ", "\n", '"', "\\", "😀", "x", "4111", "n", "u"]
@@ -74,3 +159,72 @@ def test_what_comes_out_is_the_same_json_with_its_texts_redacted(
 ) -> None:
     written = json.dumps(value, ensure_ascii=escaped)
     assert json.loads(said(Phrases(PHRASES), cut(written, places), "tool_call")) == expected(value)
+
+
+TEMPLATES = st.sampled_from(
+    ["<{entity}>", '"', "\\", "\n\t\x00", '\\"{entity}\\u00', "\u2028é😀", "", "x" * 40]
+)
+SECRETS = ["hunter2", "ann@example.org", "4111 1111 1111 1111", "4111111111111111", "+1 202-555-0142"]
+GUARDS: dict[str, dict[str, Any]] = {
+    "phrases": {"phrases": [*PHRASES, 'say "hi"', "c:\\temp", "true"], "word_boundaries": False},
+    "patterns": {
+        "patterns": [
+            *(r"\d{4,16}", r'b": "\w{1,9}', r"[,:] ?[\[{]", r"\w{1,20}@\w{1,20}", "é😀?"),
+            *(r"(?<=1)2", "true|ll"),
+        ]
+    },
+    "pii": {},
+}
+MADE: dict[str, type[SpanGuard]] = {"phrases": Phrases, "patterns": Patterns, "pii": Pii}
+MORE = [*PARTS, *SECRETS, 'say "hi"', "c:\\temp", "b", "1", "12", ", ", "@", ".org"]
+NAMES = st.lists(st.sampled_from(MORE), max_size=5).map("".join)
+NUMBERS = st.integers(-(10**20), 10**20) | st.sampled_from([4111, 12, 0, 4111.25, 1e30, 4111111111111111])
+DOCUMENTS = st.recursive(
+    NAMES | NUMBERS | st.booleans() | st.none(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Every scalar and name, as it is written but for escapes."""
+    if isinstance(value, dict):
+        for name, one in value.items():
+            yield name
+            yield from texts_in(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from texts_in(one)
+    else:
+        yield value if isinstance(value, str) else json.dumps(value)
+
+
+def shape(value: Any) -> Any:
+    """What holds the scalars together. Names may have become the same, so only whether there are any."""
+    if isinstance(value, dict):
+        return "object" if value else "empty object"
+    return [shape(one) for one in value] if isinstance(value, list) else "scalar"
+
+
+@settings(max_examples=400)
+@given(st.sampled_from(sorted(GUARDS)), DOCUMENTS, PLACES, st.booleans(), TEMPLATES, st.integers(0, 1))
+@example("patterns", {"b": "x"}, [4], False, '"', 1)
+@example("phrases", {"a": True}, [7], False, "", 1)
+@example("phrases", [4111], [], True, "\n", 0)
+def test_whatever_is_redacted_parses_and_tells_nothing(
+    name: str, value: Any, places: list[int], escaped: bool, template: str, indent: int
+) -> None:
+    guard = MADE[name](**GUARDS[name], template=template)
+    written = json.dumps(value, ensure_ascii=escaped, indent=indent or None)
+    released = said(guard, cut(written, places), "tool_call")
+    assert released == said(guard, [written], "tool_call")
+    parsed = json.loads(released)
+    assert shape(parsed) == shape(value)
+    scan = guard.detector.scan
+    if template == "<{entity}>" and name != "pii":  # others may make a match with what is beside them
+        assert [text for text in texts_in(parsed) if scan(text)[0]] == []
+    found = {text for text in texts_in(value) if any(match[:2] == (0, len(text)) for match in scan(text)[0])}
+    if template not in found:
+        assert found.isdisjoint(texts_in(parsed))
+    if name == "phrases" and template not in ("", "x" * 40):
+        assert not any(phrase in text for text in texts_in(parsed) for phrase in GUARDS[name]["phrases"])
