@@ -120,7 +120,13 @@ class LocalEngine:
     async def _process(self, request: GenerationRequest) -> SequenceGroup:
         """Where a grammar is compiled, other requests need not wait behind it."""
         compilers = self._compilers if self._processor.may_take_long(request) else None
-        return await self._loop.run_in_executor(compilers, self._processor.process, request)
+        try:
+            return await self._loop.run_in_executor(compilers, self._processor.process, request)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # the client has left
+            raise EngineError("The engine is shutting down.", status=503) from None
 
     def stats(self) -> EngineStats:
         """As of the last step."""

@@ -10,6 +10,7 @@ job is a line of JSON,
 and so is its outcome: `{"grammar": ...}`, in the library's own form, or `{"error": ...}`.
 """
 
+import contextlib
 import json
 import resource
 import signal
@@ -69,7 +70,8 @@ class Bytes:
 
 
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    with contextlib.suppress(ValueError):  # macOS has no such limit
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     tokenizer = LLTokenizer(TokenizerWrapper(Bytes(int(sys.argv[1]))))
     for line in sys.stdin:
         signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)

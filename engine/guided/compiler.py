@@ -124,7 +124,7 @@ class Checker:
             process.stdin.write(job)
             process.stdin.flush()
             answer = process.stdout.readline()
-        except OSError:
+        except (OSError, ValueError):  # it has ended, or was closed meanwhile
             answer = b""
         if not answer:
             self.close()
@@ -136,6 +136,7 @@ class Checker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,  # what interrupts the service is not for it
         )
         weakref.finalize(self, _end, process)
         return process

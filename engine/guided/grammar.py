@@ -14,9 +14,6 @@ import orjson
 
 from engine.protocol import GenerationRequest, RequestError
 
-MAX_SIZE = 256 * 1024
-"""Characters of a grammar."""
-
 BLANKS = r" |\r?\n[ \t]{0,32}"
 """Between JSON's tokens there may be none, or these: one line, or lines with indents. No model goes on with
 blanks for ever."""
@@ -48,11 +45,6 @@ def asked_of(request: GenerationRequest) -> Asked | None:
     if len(found) > 1:
         names = " and ".join(asked.field for asked in found)
         raise RequestError(f"Only one of {names} can be given.", param=found[1].field)
-    for asked in found:
-        if len(asked.grammar.text) > MAX_SIZE:
-            raise RequestError(
-                f"{asked.field}: must not be longer than {MAX_SIZE} characters.", param=asked.field
-            )
     return found[0] if found else None
 
 
@@ -110,7 +102,7 @@ def _blanks(options: Mapping[str, Any], at: str) -> str:
     pattern = options.get("whitespace_pattern")
     if pattern is None:
         return BLANKS
-    if not isinstance(pattern, str) or len(pattern) > MAX_SIZE:
+    if not isinstance(pattern, str):
         name = f"{at}whitespace_pattern"
         raise RequestError(f"{name} must be a regular expression.", param=name)
     return pattern

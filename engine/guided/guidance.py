@@ -13,6 +13,9 @@ from engine.protocol import GenerationRequest, RequestError
 from engine.sequence import SequenceGroup
 from engine.tokenizer import LocalTokenizer
 
+MAX_SIZE = 256 * 1024
+"""Characters of a grammar."""
+
 
 class Guidance:
     """A model's, with the parsers that the service reads its outputs by."""
@@ -37,12 +40,16 @@ class Guidance:
     def asked_of(self, request: GenerationRequest) -> Asked | None:
         """What the request's outputs are to be. Raises `RequestError`."""
         asked = asked_of(request)
-        forced = forced_calls(request, self._tool_call_parser, self._tokenizer)
-        if forced is None:
-            return asked
-        if asked is not None and not asked.field.startswith(("response_format", "text.format")):
-            raise RequestError(f"{asked.field} cannot be had when a tool must be called.", param=asked.field)
-        return forced
+        if forced := forced_calls(request, self._tool_call_parser, self._tokenizer):
+            if asked is not None and not asked.field.startswith(("response_format", "text.format")):
+                reason = "cannot be had when a tool must be called"
+                raise RequestError(f"{asked.field} {reason}.", param=asked.field)
+            asked = forced
+        if asked is not None and sum(map(len, asked.grammar)) > MAX_SIZE:
+            raise RequestError(
+                f"{asked.field}: must not be longer than {MAX_SIZE} characters.", param=asked.field
+            )
+        return asked
 
     def must_compile(self, request: GenerationRequest) -> bool:
         """Whether `begin` may take long. Raises `RequestError`."""

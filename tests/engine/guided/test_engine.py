@@ -8,15 +8,17 @@ import re
 import threading
 from collections.abc import Callable
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import torch
 
 from engine.guided.compiler import GrammarCompiler
+from engine.guided.guidance import MAX_SIZE
 from engine.guided.guide import Guide
 from engine.guided.mask import LIMITS, unpack
-from engine.protocol import GenerationRequest, LogitsProcessorError, RequestError
+from engine.protocol import EngineError, GenerationRequest, LogitsProcessorError, RequestError
 from tests.engine.conftest import VOCAB_SIZE, completion
 from tests.engine.logits_processors.processors import ALL, named
 from tests.engine.test_generation import cramped_core, random_prompts
@@ -235,6 +237,8 @@ def test_bits_are_unpacked_in_order() -> None:
     ("extra", "param"),
     [
         ({"guided_regex": "(a"}, "guided_regex"),
+        ({"guided_regex": "a" * (MAX_SIZE + 1)}, "guided_regex"),
+        ({"guided_json": {}, "guided_whitespace_pattern": "a" * MAX_SIZE}, "guided_json"),
         ({"guided_json": {"type": "poem"}}, "guided_json"),
         ({"structured_outputs": {"grammar": "root ::= missing"}}, "structured_outputs.grammar"),
         ({"guided_choice": ["a"], "use_beam_search": True}, "guided_choice"),
@@ -251,20 +255,33 @@ async def test_what_cannot_be_had_is_refused_by_its_field(
     assert (engine.stats().num_running, engine.stats().num_waiting) == (0, 0)
 
 
-async def test_who_waits_for_a_grammar_waits_alone_and_may_leave(
-    engine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, go_on, compiled = threading.Semaphore(0), threading.Event(), []
-    make = GrammarCompiler._make
+@dataclass
+class SlowCompiler:
+    """Begins to compile, and goes on when it may."""
 
-    def slow(self: GrammarCompiler, grammar: Any) -> Any:
-        begun.release()
-        if not go_on.wait(60):
+    begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    go_on: threading.Event = field(default_factory=threading.Event)
+    compiled: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def slow_compiler(monkeypatch: pytest.MonkeyPatch) -> SlowCompiler:
+    slow, make = SlowCompiler(), GrammarCompiler._make
+
+    def make_slowly(self: GrammarCompiler, grammar: Any) -> Any:
+        slow.begun.release()
+        if not slow.go_on.wait(60):
             raise TimeoutError
-        compiled.append(grammar.text)
+        slow.compiled.append(grammar.text)
         return make(self, grammar)
 
-    monkeypatch.setattr(GrammarCompiler, "_make", slow)
+    monkeypatch.setattr(GrammarCompiler, "_make", make_slowly)
+    return slow
+
+
+async def test_who_waits_for_a_grammar_waits_alone_and_may_leave(
+    engine: Any, slow_compiler: SlowCompiler
+) -> None:
     asked = [
         asyncio.get_running_loop().create_task(
             engine.complete((5, 6), max_tokens=9, extra={"guided_regex": f"[a-{letter}]+"})
@@ -272,19 +289,37 @@ async def test_who_waits_for_a_grammar_waits_alone_and_may_leave(
         for letter in "bcdefg"
     ]
     for _ in range(2):
-        await asyncio.to_thread(begun.acquire)
+        await asyncio.to_thread(slow_compiler.begun.acquire)
     (free,) = await engine.complete((5, 6), max_tokens=30, ignore_eos=True)
     assert len(free.ids) == 30
     asked[1].cancel()
     asked[4].cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked[4]
-    go_on.set()
+    slow_compiler.go_on.set()
     found = [await one for i, one in enumerate(asked) if i not in (1, 4)]
     assert all(re.fullmatch("[a-g]+", answer.text) for (answer,) in found)
-    assert "[a-f]+" not in compiled, "nobody waited for it any more"
+    assert "[a-f]+" not in slow_compiler.compiled, "nobody waited for it any more"
     await until(lambda: engine.stats().num_running == 0)
     assert engine._num_outputs == 0
+
+
+async def test_who_waits_for_a_grammar_hears_of_the_engine_s_end(
+    engine: Any, slow_compiler: SlowCompiler
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        asked = [group.create_task(failure(engine, f"[a-{letter}]+")) for letter in "bcde"]
+        for _ in range(2):
+            await asyncio.to_thread(slow_compiler.begun.acquire)
+        await engine.aclose()
+        slow_compiler.go_on.set()
+    assert [one.result() for one in asked] == [503] * 4
+
+
+async def failure(engine: Any, regex: str) -> int:
+    with pytest.raises(EngineError) as caught:
+        await engine.complete((5, 6), extra={"guided_regex": regex})
+    return caught.value.status
 
 
 async def test_a_client_that_leaves_a_guided_stream_frees_everything(engine: Any) -> None:
