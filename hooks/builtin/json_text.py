@@ -28,8 +28,26 @@ _TOKEN = re.compile(
 )
 _STRUCTURE = frozenset(' \t\n\r{}[]:,"')
 _BARE = re.compile(r'[^\s{}\[\]:,"]+')
-_RUN = re.compile(r'[^\s{}\[\]:,"]+(?:[ \t\n\r]+[^\s{}\[\]:,"]+)*')
-"""Between what is structure: a scalar, or words that are no JSON."""
+_RUN = re.compile(r'[^{}\[\]:,"]+')
+"""Between what is structure: a scalar, or words that are no JSON, and the space around."""
+_SCALAR = 64
+"""Characters of a number that is replaced as a whole. Of a longer one, digits are made other digits."""
+
+_TOKEN = re.compile(
+    r"""
+    (?P<quote>")
+  | (?P<pair>\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2})
+  | (?P<unfinished>\\u[dD][89abAB][\da-fA-F]{2}(?:\\(?:u(?:[dD](?:[c-fC-F][\da-fA-F]?)?)?)?)?\Z
+                  |\\(?:u[\da-fA-F]{0,3})?\Z)
+  | (?P<code>\\u[\da-fA-F]{4})
+  | (?P<escape>\\["\\/bfnrt])
+    """,
+    re.VERBOSE,
+)
+_STRUCTURE = frozenset(' \t\n\r{}[]:,"')
+_BARE = re.compile(r'[^\s{}\[\]:,"]+')
+_RUN = re.compile(r'(\s*)([^{}\[\]:,"]*?)\s*(?=[{}\[\]:,"]|\Z)')
+"""Between what is structure: a scalar, or words that are no JSON, and the space around."""
 _SCALAR = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")
 _OPEN = re.compile(r"[-+.\deE]+|t(?:r(?:ue?)?)?|f(?:a(?:l(?:se?)?)?)?|n(?:u(?:ll?)?)?")
 """What may become a scalar."""
@@ -118,8 +136,12 @@ class JsonText:
                 new = ""
                 continue
             for run in _RUN.finditer(text, begin, stop):
-                yield run.start(), run.end(), self._bare(text, *run.span(), new)
-                new = ""
+                # Space goes with the words before it, so that it does not matter how a place was cut.
+                after = run.start() + len(run[0]) - len(run[0].lstrip())
+                first = run.start() if self._follows_words(text, run.start()) else after
+                if first < run.end():
+                    yield first, run.end(), self._bare(text, after, after + len(run[0].strip()), new)
+                    new = ""
 
     def parts(self, text: str, start: int, end: int, *, is_whole: bool) -> list[tuple[int, int]]:
         """The parts of `text[start:end]` that a text may stand in place of: what is in strings, values, and
@@ -179,6 +201,10 @@ class JsonText:
     def _is_scalar(self, text: str, start: int, end: int) -> bool:
         is_short = end - start <= MAX_SCALAR
         return is_short and bool(_SCALAR.fullmatch(text, start, end)) and self._is_value(text, start)
+
+    def _follows_words(self, text: str, position: int) -> bool:
+        before = text[:position].rstrip()[-1:] or self._before
+        return before != "" and before not in _STRUCTURE
 
     def _is_value(self, text: str, start: int) -> bool:
         """Whether it stands where JSON has a value."""
