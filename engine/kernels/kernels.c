@@ -1,67 +1,18 @@
 /* What a decoder does besides multiplying matrices, on a CPU.
 
-   Plain C over plain arrays, loaded by native.py, which says what each function computes. Compiled once for each
-   element type: SCALAR_BF16, or float. Sums are kept in float. Loops over elements are written for the
-   compiler to vectorise; loops over rows run in torch's own OpenMP threads when there is enough to do. */
+   Plain C over plain arrays, loaded by native.py, which says what each function computes. Sums are kept in float.
+   Loops over elements are written for the compiler to vectorise; loops over rows run in torch's own OpenMP threads
+   when there is enough to do. */
 
-#include <math.h>
-#include <stdint.h>
-#include <string.h>
-#ifdef __AVX512F__
-#include <immintrin.h> /* where the compiler does not find the instruction by itself */
-#endif
+#include "vectors.h"
 
 #define MAX_DIM 256   /* of a head */
 #define MAX_GROUP 16  /* query heads that share a key head */
 #define TILE 32       /* keys weighed together */
-#define LANES 16      /* floats of a vector: one register where the processor has such, several where not */
 #define STRIP 4       /* vectors of a sum kept in registers */
 #define HEADS 4       /* query heads computed together */
 #define BAND 64       /* rows of a chunk, queries of tokens and heads, that share a tile */
-#define INT8_ROWS 4   /* outputs and tokens computed together: one register for each pair of them */
-#define INT8_TOKENS 4
 #define MAX_VECS (MAX_DIM / LANES)
-#define WORTH_THREADS 65536 /* elements */
-
-typedef float vec __attribute__((vector_size(4 * LANES)));
-typedef float floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-
-#ifdef SCALAR_BF16
-typedef uint16_t scalar;
-typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
-typedef uint32_t words __attribute__((vector_size(4 * LANES)));
-static inline vec load_vec(const scalar *x) {
-#ifdef __AVX512F__
-    return (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x)), 16);
-#else
-    return (vec)(__builtin_convertvector(*(const halves *)x, words) << 16);
-#endif
-}
-static inline float load(scalar x) {
-    union { uint32_t bits; float value; } u = {(uint32_t)x << 16};
-    return u.value;
-}
-static inline scalar store(float x) { /* to the nearest, ties to even; what is no number stays none */
-    union { float value; uint32_t bits; } u = {x};
-    uint32_t rounded = (u.bits + 0x7fff + ((u.bits >> 16) & 1)) >> 16;
-    return x == x ? (scalar)rounded : 0x7fc0;
-}
-#else
-typedef float scalar;
-static inline vec load_vec(const scalar *x) { return *(const floats *)x; }
-static inline float load(scalar x) { return x; }
-static inline scalar store(float x) { return x; }
-#endif
-
-static inline vec widen_bytes(const int8_t *x) {
-#ifdef __AVX512F__
-    return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)x)));
-#else
-    vec y;
-    for (int i = 0; i < LANES; i++) y[i] = x[i];
-    return y;
-#endif
-}
 
 static inline float total_of(vec x) {
     float sum = 0;
@@ -419,43 +370,4 @@ void attend(const Shape *s, const Layer *layer, const Step *step, scalar *qkv, s
                 attend_tokens(s, layer, qkv + i * stride, out + i * heads * dim, chunk->block_table,
                               step->positions[i], tokens, h);
             }
-}
-
-/* A tile of products, whose sums all stay in registers. `ins` of each row and token lie one after the other. */
-static inline __attribute__((always_inline)) void int8_tile(scalar *out, const float *x, const int8_t *weight,
-                                                            const float *scales, int64_t ins, int64_t outs,
-                                                            const int rows, const int tokens) {
-    vec sums[INT8_ROWS][INT8_TOKENS] = {0};
-    int64_t whole = ins / LANES * LANES;
-    for (int64_t i = 0; i < whole; i += LANES)
-        for (int r = 0; r < rows; r++) {
-            vec w = widen_bytes(weight + r * ins + i);
-            for (int t = 0; t < tokens; t++) sums[r][t] += w * *(const floats *)(x + t * ins + i);
-        }
-    for (int r = 0; r < rows; r++)
-        for (int t = 0; t < tokens; t++) {
-            float sum = total_of(sums[r][t]);
-            for (int64_t i = whole; i < ins; i++) sum += weight[r * ins + i] * x[t * ins + i];
-            out[t * outs + r] = store(sum * scales[r]);
-        }
-}
-
-/* [tokens, ins] by int8 [outs, ins], each row with a scale of its own. */
-void int8_linear(scalar *out, const float *x, const int8_t *weight, const float *scales, int64_t tokens,
-                 int64_t ins, int64_t outs) {
-#pragma omp parallel for if (ins * outs > WORTH_THREADS)
-    for (int64_t o = 0; o < outs; o += INT8_ROWS)
-        for (int64_t t = 0; t < tokens; t += INT8_TOKENS) {
-            int64_t rows = outs - o < INT8_ROWS ? outs - o : INT8_ROWS;
-            int64_t count = tokens - t < INT8_TOKENS ? tokens - t : INT8_TOKENS;
-            scalar *to = out + t * outs + o;
-            const float *from = x + t * ins, *scale = scales + o;
-            const int8_t *row = weight + o * ins;
-            if (rows == INT8_ROWS && count == INT8_TOKENS)
-                int8_tile(to, from, row, scale, ins, outs, INT8_ROWS, INT8_TOKENS);
-            else if (rows == INT8_ROWS && count == 1)
-                int8_tile(to, from, row, scale, ins, outs, INT8_ROWS, 1);
-            else
-                int8_tile(to, from, row, scale, ins, outs, rows, count);
-        }
 }

@@ -14,7 +14,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from ctypes import c_float, c_int64, c_void_p
+from ctypes import c_float, c_int, c_int64, c_void_p
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("weir.engine")
 
-SOURCE = Path(__file__).with_name("kernels.c")
+FOLDER = Path(__file__).parent
+SOURCES, HEADER = (FOLDER / "kernels.c", FOLDER / "linear.c"), FOLDER / "vectors.h"
 FLAGS = (
     "-O3",
     "-march=native",
@@ -74,40 +75,43 @@ class _Step(ctypes.Structure):
     )
 
 
+def address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
 @functools.cache
 def load(dtype: torch.dtype) -> "Library | None":
     """The kernels for an element type; None, told in the log, where they cannot be had."""
     if dtype not in DEFINES:
         return None
     try:
-        return Library(ctypes.CDLL(str(_build(dtype))))
+        return Library(ctypes.CDLL(str(_build(dtype))), dtype)
     except (OSError, subprocess.SubprocessError) as error:
         logger.info("no kernels in C, torch's own operators do the work: %s", error)
         return None
 
 
 class Library:
-    """kernels.c, compiled for one element type. Tensors are contiguous, of that type, on the CPU."""
+    """The sources, compiled for one element type. Tensors are contiguous, of that type, on the CPU."""
 
-    def __init__(self, functions: ctypes.CDLL) -> None:
+    def __init__(self, functions: ctypes.CDLL, dtype: torch.dtype) -> None:
         # An argument's type is told once, or ctypes would take addresses for C's int.
         pointer, size = c_void_p, c_int64
         functions.rms_norm.argtypes = (pointer, pointer, pointer, size, size, c_float)
         functions.silu_and_mul.argtypes = (pointer, pointer, size, size)
         functions.attend.argtypes = (pointer,) * 5
-        functions.int8_linear.argtypes = (pointer, pointer, pointer, pointer, size, size, size)
-        for name in ("rms_norm", "silu_and_mul", "attend", "int8_linear"):
+        functions.linear.argtypes = (pointer, pointer, pointer, pointer, size)
+        functions.pack.argtypes = (pointer, pointer, size, size, c_int)
+        for name in ("rms_norm", "silu_and_mul", "attend", "linear", "pack"):
             getattr(functions, name).restype = None
+        functions.packed_bytes.argtypes, functions.packed_bytes.restype = (size, size, c_int), size
         self.functions = functions
-
-    def int8_linear(self, x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
-        """`[tokens, in]` by int8 `[out, in]`, whose rows have float32 `scales` `[out]`, `[tokens, out]`."""
-        (tokens, ins), outs = x.shape, weight.shape[0]
-        out, wide = x.new_empty(tokens, outs), x.float()
-        self.functions.int8_linear(
-            out.data_ptr(), wide.data_ptr(), weight.data_ptr(), scales.data_ptr(), tokens, ins, outs
-        )
-        return out
+        self.dtype = dtype
+        self.pair: int = size.in_dll(functions, "linear_pair").value
+        """Inputs that a matrix multiplication takes at once: 2 of this type, or 1 in float32."""
+        self.is_linear_fast = bool(size.in_dll(functions, "linear_is_fast").value)
+        self.is_int8_linear_fast = bool(size.in_dll(functions, "int8_linear_is_fast").value)
+        """Whether it is the fastest there is on this processor."""
 
 
 class NativeKernels:
@@ -131,8 +135,8 @@ class NativeKernels:
         known = self._layers.get(layer.index)
         if known is None:
             known = self._layers[layer.index] = _Layer(
-                _address(layer.q_norm),
-                _address(layer.k_norm),
+                address(layer.q_norm),
+                address(layer.k_norm),
                 kv_cache.keys[layer.index].data_ptr(),
                 kv_cache.values[layer.index].data_ptr(),
                 layer.window or 0,
@@ -196,10 +200,6 @@ class NativeStep:
         return out
 
 
-def _address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
-
-
 def _build(dtype: torch.dtype) -> Path:
     """Compile, unless it was done before. Raises `OSError` or `SubprocessError`."""
     name, *options = shlex.split(os.environ.get("CC", "")) or ["cc"]
@@ -208,7 +208,8 @@ def _build(dtype: torch.dtype) -> Path:
         raise OSError(f"there is no C compiler {name!r}")
     command = [compiler, *options, *FLAGS, DEFINES[dtype]]
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True).stdout
-    made_of = [SOURCE.read_bytes(), version, " ".join(command).encode(), _processor()]
+    texts = (path.read_bytes() for path in (HEADER, *SOURCES))
+    made_of = [*texts, version, " ".join(command).encode(), _processor()]
     digest = hashlib.sha256(b"\0".join(made_of)).hexdigest()[:24]
     folder = _cache_folder()
     library = folder / f"kernels-{digest}.so"
@@ -216,7 +217,8 @@ def _build(dtype: torch.dtype) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             made = Path(scratch) / "kernels.so"
-            subprocess.run([*command, str(SOURCE), "-lm", "-o", str(made)], capture_output=True, check=True)
+            command += [*map(str, SOURCES), "-lm", "-o", str(made)]
+            subprocess.run(command, capture_output=True, check=True)
             made.replace(library)  # at once, since others may be starting as well
     return library
 

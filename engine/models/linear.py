@@ -8,6 +8,7 @@ from torch import Tensor
 
 from engine.config import Quantization
 from engine.kernels.native import Library
+from engine.kernels.native_linear import NativeLinear
 
 _pack = torch.ops.mkldnn._reorder_linear_weight
 _packed_linear = torch.ops.mkldnn._linear_pointwise
@@ -26,7 +27,12 @@ def make_linear(
 ) -> Linear:
     """Of a weight `[out, in]`, not kept if another layout is faster. `library`: kernels in C, if they run."""
     if quantization == "int8":
-        return Int8Linear(weight, bias, library)
+        rounded, scales = quantize_int8(weight)
+        if library is not None and library.is_int8_linear_fast:
+            return NativeLinear(library, rounded, bias, scales)
+        return Int8Linear(rounded, scales, bias)
+    if library is not None and library.is_linear_fast:
+        return NativeLinear(library, weight, bias)
     if weight.device.type == "cpu" and can_pack(weight.dtype):
         return PackedLinear(weight, bias)
     return PlainLinear(weight, bias)
@@ -68,27 +74,24 @@ class PackedLinear:
 
 
 class Int8Linear:
-    """Weights of 8 bits, a scale for each output: half of bfloat16's memory to read for each token.
+    """Multiplies by weights of 8 bits in the activations' type."""
 
-    Each row is divided by its largest magnitude / 127 and rounded; activations stay as they are. It is for
-    few tokens at once, when reading the weights is what takes the time.
-    """
-
-    MAX_TOKENS = 16
-    """More are multiplied in the activations' type: then arithmetic is what takes the time."""
-
-    def __init__(self, weight: Tensor, bias: Tensor | None, library: Library | None = None) -> None:
-        scales = weight.float().abs().amax(1).clamp_min_(torch.finfo(torch.float32).tiny) / 127
-        self._weight = (weight.float() / scales[:, None]).round_().to(torch.int8)
+    def __init__(self, weight: Tensor, scales: Tensor, bias: Tensor | None) -> None:
+        self._weight = weight
         self._scales = scales
         self._bias = bias
-        self._library = library
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        if self._library is not None and x.shape[0] <= self.MAX_TOKENS:
-            out = self._library.int8_linear(x, self._weight, self._scales)
-        else:
-            out = F.linear(x, self._weight.to(x.dtype)).mul_(self._scales)
+        out = F.linear(x, self._weight.to(x.dtype)).mul_(self._scales)
         if self._bias is not None:
             out += self._bias
         return out if residual is None else out.add_(residual)
+
+
+def quantize_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row divided by its largest magnitude / 127 and rounded, int8; and those scales `[out]`, float32.
+
+    Half of bfloat16's memory to read for each token. Activations stay as they are.
+    """
+    scales = weight.float().abs().amax(1).clamp_min_(torch.finfo(torch.float32).tiny) / 127
+    return (weight.float() / scales[:, None]).round_().to(torch.int8), scales

@@ -22,7 +22,7 @@ from engine.config import EngineConfig
 from engine.kernels import native
 from engine.model_runner import ModelRunner
 from engine.models.decoder import Decoder, DecoderConfig
-from engine.models.linear import Int8Linear, make_linear
+from engine.models.linear import make_linear
 from engine.models.transformers_model import TransformersModel
 from engine.scheduler import ScheduledSequence
 from engine.sequence import Sequence, SequenceGroup
@@ -264,7 +264,7 @@ def test_int8_weights_are_within_their_rounding(dtype: torch.dtype, tokens: int,
     weight, x = torch.randn(50, 37).to(dtype), torch.randn(tokens, 37).to(dtype)
     bias, residual = torch.randn(50).to(dtype), torch.randn(tokens, 50).to(dtype)
     exact = make_linear(weight.float(), bias.float())(x.float(), residual.float())
-    found = Int8Linear(weight, bias, native.load(dtype) if in_c else None)(x, residual).float()
+    found = make_linear(weight, bias, "int8", native.load(dtype) if in_c else None)(x, residual).float()
     step = weight.float().abs().amax(1) / 127
     bound = 0.5 * step * x.float().abs().sum(1, keepdim=True) + (0 if dtype == torch.float32 else 0.05) + 1e-4
     assert ((found - exact).abs() <= bound * 1.02).all()

@@ -1,0 +1,200 @@
+/* Rows times a matrix. It takes as long as the weights take to read or the arithmetic takes, whichever is longer.
+
+   The weights of PANEL outputs lie in the order in which they are read, and ROWS rows go through them at a time.
+   A sum is one accumulator from the first input to the last, so that what a row gives depends neither on the rows
+   beside it nor on the number of threads.
+
+   Where the processor multiplies pairs of bfloat16, a step is two inputs; it adds in float, to the nearest, and
+   takes denormal numbers for zero. Elsewhere a step is one, in float. Weights of 8 bits are widened in registers,
+   without loss. */
+
+#include "vectors.h"
+
+#define ROWS 6 /* their sums with VECS vectors of outputs stay in registers */
+#if defined __AVX__ && !defined __AVX512F__
+#define VECS 2 /* of 16 registers */
+#else
+#define VECS 4 /* of 32 */
+#endif
+#define PANEL (VECS * LANES)
+#define RUN 512 /* steps that are packed while what is written of a panel stays near */
+#define BAND 96 /* rows that go through a panel before the next: so many that reading it counts for little */
+
+#if defined SCALAR_BF16 && defined __AVX512BF16__ && defined __AVX512VBMI__
+#define PAIR 2 /* inputs of a step */
+typedef uint32_t input;
+typedef __m512bh weights;
+
+static uint8_t low_byte[128], high_byte[128]; /* of 0 to 127 in bfloat16 */
+__attribute__((constructor)) static void fill_tables(void) {
+    for (int i = 0; i < 128; i++) {
+        low_byte[i] = store(i) & 0xff;
+        high_byte[i] = store(i) >> 8;
+    }
+}
+static inline __m512i look_up(const uint8_t *table, __m512i x) { /* by the lower 7 bits */
+    return _mm512_permutex2var_epi8(_mm512_loadu_si512(table), x, _mm512_loadu_si512(table + 64));
+}
+static inline void widen_bytes(weights *to, const char *from) { /* two vectors */
+    __m512i x = _mm512_loadu_si512(from), sign = _mm512_and_si512(x, _mm512_set1_epi8((char)0x80));
+    __m512i low = look_up(low_byte, x), high = _mm512_or_si512(look_up(high_byte, x), sign);
+    to[0] = (weights)_mm512_unpacklo_epi8(low, high);
+    to[1] = (weights)_mm512_unpackhi_epi8(low, high);
+}
+static inline void read_weights(weights *to, const char *from, const int is_int8) {
+    for (int v = 0; v < VECS; v++)
+        if (!is_int8)
+            to[v] = (weights)_mm512_loadu_si512(from + v * 4 * LANES);
+        else if (v % 2 == 0)
+            widen_bytes(to + v, from + v * 2 * LANES);
+}
+static inline vec multiply_add(vec sum, weights w, input x) {
+    return (vec)_mm512_dpbf16_ps((__m512)sum, w, (__m512bh)_mm512_set1_epi32(x));
+}
+/* Bytes are sign and magnitude, and a pair of them is where widen_bytes makes it one of its output. */
+static inline int8_t pack_byte(int8_t x) { return x < 0 ? -x | 0x80 : x; }
+static inline int64_t place_byte(int64_t lane) {
+    return lane / 32 * 32 + lane % 16 / 4 * 8 + lane % 32 / 16 * 4 + lane % 4;
+}
+#else
+#define PAIR 1
+typedef float input;
+typedef vec weights;
+
+static inline vec widen_bytes(const char *from) {
+#if defined __AVX512F__
+    return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from)));
+#elif defined __AVX2__
+    return (vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)from)));
+#else
+    vec y;
+    for (int i = 0; i < LANES; i++) y[i] = ((const int8_t *)from)[i];
+    return y;
+#endif
+}
+static inline void read_weights(weights *to, const char *from, const int is_int8) {
+    for (int v = 0; v < VECS; v++)
+        to[v] = is_int8 ? widen_bytes(from + v * LANES) : load_vec((const scalar *)from + v * LANES);
+}
+static inline vec multiply_add(vec sum, weights w, input x) { return sum + w * x; }
+static inline int8_t pack_byte(int8_t x) { return x; }
+static inline int64_t place_byte(int64_t lane) { return lane; }
+#endif
+
+typedef struct {
+    const char *panels;         /* [panels, steps, PANEL, PAIR] of scalars, or of bytes if there are scales */
+    const float *scales, *bias; /* [outs], or NULL */
+    int64_t steps, outs;
+} Linear;
+
+const int64_t linear_pair = PAIR;
+/* Where it was found to be the fastest: for weights of 8 bits, and for those of this type, which oneDNN may multiply
+   by a processor's instructions for whole tiles. */
+#if defined __AVX2__
+const int64_t int8_linear_is_fast = 1;
+#else
+const int64_t int8_linear_is_fast = 0;
+#endif
+#if defined __AVX2__ && !(defined SCALAR_BF16 && defined __AMX_BF16__)
+const int64_t linear_is_fast = 1;
+#else
+const int64_t linear_is_fast = 0;
+#endif
+
+static int64_t step_bytes(int is_int8) { return PANEL * PAIR * (is_int8 ? sizeof(int8_t) : sizeof(scalar)); }
+
+int64_t packed_bytes(int64_t ins, int64_t outs, int is_int8) {
+    return (outs + PANEL - 1) / PANEL * ((ins + PAIR - 1) / PAIR) * step_bytes(is_int8);
+}
+
+/* `lanes` rows of `bytes` bytes, `step` of them a step, into one panel. */
+static inline __attribute__((always_inline)) void pack_panel(char *panel, const char *rows, int64_t lanes,
+                                                             int64_t bytes, const int64_t step, const int is_int8) {
+    for (int64_t first = 0; first < bytes; first += RUN * step)
+        for (int64_t lane = 0; lane < lanes; lane++) {
+            const char *from = rows + lane * bytes;
+            char *to = panel + (is_int8 ? place_byte(lane) : lane) * step;
+            int64_t end = first + RUN * step < bytes ? first + RUN * step : bytes, i = first;
+            for (; i + step <= end; i += step) memcpy(to + i * PANEL, from + i, step);
+            memcpy(to + i * PANEL, from + i, end - i);
+        }
+    if (is_int8)
+        for (int64_t i = 0; i < (bytes + step - 1) / step * step * PANEL; i++) panel[i] = pack_byte(panel[i]);
+}
+
+/* [outs, ins] of scalars or bytes, into panels that were zeros. */
+void pack(char *panels, const char *weight, int64_t ins, int64_t outs, int is_int8) {
+    int64_t panel_bytes = packed_bytes(ins, 1, is_int8), row_bytes = ins * (is_int8 ? 1 : sizeof(scalar));
+#pragma omp parallel for if (ins * outs > WORTH_THREADS)
+    for (int64_t o = 0; o < outs; o += PANEL) {
+        const char *rows = weight + o * row_bytes;
+        char *panel = panels + o / PANEL * panel_bytes;
+        int64_t lanes = outs - o < PANEL ? outs - o : PANEL;
+        if (is_int8) pack_panel(panel, rows, lanes, row_bytes, PAIR, 1);
+        else pack_panel(panel, rows, lanes, row_bytes, PAIR * sizeof(scalar), 0);
+    }
+}
+
+/* `rows` rows, `steps` inputs each, through a panel; meanwhile `lines` cache lines a step come nearer from `ahead`
+   on. */
+static inline __attribute__((always_inline)) void multiply(vec (*to)[VECS], const input *x, int64_t steps,
+                                                           const char *panel, const char *ahead, int64_t lines,
+                                                           const int rows, const int is_int8) {
+    vec sums[ROWS][VECS] = {0};
+    for (int64_t k = 0; k < steps; k++, panel += step_bytes(is_int8)) {
+        weights w[VECS];
+        read_weights(w, panel, is_int8);
+        for (int64_t i = 0; i < lines; i++, ahead += 64) __builtin_prefetch(ahead, 0, 2);
+        for (int r = 0; r < rows; r++)
+            for (int v = 0; v < VECS; v++) sums[r][v] = multiply_add(sums[r][v], w[v], x[r * steps + k]);
+    }
+    memcpy(to, sums, rows * sizeof(*sums));
+}
+
+static inline __attribute__((always_inline)) void finish(scalar *out, float *sums, const float *scales,
+                                                         const float *bias, const scalar *residual,
+                                                         const int64_t count) {
+    if (scales) for (int64_t i = 0; i < count; i++) sums[i] *= scales[i];
+    if (bias) for (int64_t i = 0; i < count; i++) sums[i] += bias[i];
+    if (residual) for (int64_t i = 0; i < count; i++) sums[i] += load(residual[i]);
+    for (int64_t i = 0; i < count; i++) out[i] = store(sums[i]);
+}
+
+#define MULTIPLY(rows)                                                              \
+    case rows:                                                                      \
+        if (l->scales) multiply(sums, x, l->steps, panel, ahead, lines, rows, 1);   \
+        else multiply(sums, x, l->steps, panel, ahead, lines, rows, 0);             \
+        break;
+
+/* Up to ROWS rows with the panel of output `o` and those after it. */
+static void tile(const Linear *l, scalar *out, const input *x, const scalar *residual, int64_t rows, int64_t o,
+                 const char *panel, const char *ahead, int64_t lines) {
+    vec sums[ROWS][VECS];
+    switch (rows) { MULTIPLY(1) MULTIPLY(2) MULTIPLY(3) MULTIPLY(4) MULTIPLY(5) MULTIPLY(6) }
+    const float *scales = l->scales ? l->scales + o : NULL, *bias = l->bias ? l->bias + o : NULL;
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t at = r * l->outs + o, count = l->outs - o;
+        const scalar *more = residual ? residual + at : NULL;
+        if (count >= PANEL) finish(out + at, (float *)sums[r], scales, bias, more, PANEL);
+        else finish(out + at, (float *)sums[r], scales, bias, more, count);
+    }
+}
+
+/* [tokens, steps] to [tokens, outs]: times the scales, plus the bias and the residual, all in float, then rounded. */
+void linear(const Linear *l, scalar *out, const input *x, const scalar *residual, int64_t tokens) {
+    int64_t step = step_bytes(l->scales != NULL), bands = (tokens + BAND - 1) / BAND;
+#pragma omp parallel for collapse(2) schedule(guided) if (l->steps * l->outs > WORTH_THREADS)
+    for (int64_t b = 0; b < bands; b++)
+        for (int64_t o = 0; o < l->outs; o += PANEL) {
+            const char *panel = l->panels + o / PANEL * l->steps * step;
+            int64_t first = tokens * b / bands, count = tokens * (b + 1) / bands - first;
+            int64_t tiles = (count + ROWS - 1) / ROWS;
+            /* A tile alone waits for the weights anyway. More bring the next panel while they compute, each a part. */
+            int64_t share = tiles > 1 ? (step / 64 + tiles - 1) / tiles : 0;
+            for (int64_t t = 0; t < tiles; t++) {
+                int64_t row = first + count * t / tiles, rows = first + count * (t + 1) / tiles - row;
+                tile(l, out + row * l->outs, x + row * l->steps, residual ? residual + row * l->outs : NULL, rows, o,
+                     panel, panel + l->steps * (step + t * share * 64), t * share * 64 < step ? share : 0);
+            }
+        }
+}

@@ -1,0 +1,49 @@
+/* Elements and vectors of them, which the kernels have in common.
+
+   Compiled once for each element type: SCALAR_BF16, or float. */
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#ifdef __AVX__
+#include <immintrin.h> /* where the compiler does not find the instruction by itself */
+#endif
+
+#if defined __AVX512F__ /* floats of a register */
+#define LANES 16
+#elif defined __AVX__
+#define LANES 8
+#else
+#define LANES 4
+#endif
+#define WORTH_THREADS 65536 /* elements */
+
+typedef float vec __attribute__((vector_size(4 * LANES)));
+typedef float floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+
+#ifdef SCALAR_BF16
+typedef uint16_t scalar;
+typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+typedef uint32_t words __attribute__((vector_size(4 * LANES)));
+static inline vec load_vec(const scalar *x) {
+#ifdef __AVX512F__
+    return (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x)), 16);
+#else
+    return (vec)(__builtin_convertvector(*(const halves *)x, words) << 16);
+#endif
+}
+static inline float load(scalar x) {
+    union { uint32_t bits; float value; } u = {(uint32_t)x << 16};
+    return u.value;
+}
+static inline scalar store(float x) { /* to the nearest, ties to even; what is no number stays none */
+    union { float value; uint32_t bits; } u = {x};
+    uint32_t rounded = (u.bits + 0x7fff + ((u.bits >> 16) & 1)) >> 16;
+    return x == x ? (scalar)rounded : 0x7fc0;
+}
+#else
+typedef float scalar;
+static inline vec load_vec(const scalar *x) { return *(const floats *)x; }
+static inline float load(scalar x) { return x; }
+static inline scalar store(float x) { return x; }
+#endif
