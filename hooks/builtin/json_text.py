@@ -30,24 +30,6 @@ _STRUCTURE = frozenset(' \t\n\r{}[]:,"')
 _BARE = re.compile(r'[^\s{}\[\]:,"]+')
 _RUN = re.compile(r'[^{}\[\]:,"]+')
 """Between what is structure: a scalar, or words that are no JSON, and the space around."""
-_SCALAR = 64
-"""Characters of a number that is replaced as a whole. Of a longer one, digits are made other digits."""
-
-_TOKEN = re.compile(
-    r"""
-    (?P<quote>")
-  | (?P<pair>\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2})
-  | (?P<unfinished>\\u[dD][89abAB][\da-fA-F]{2}(?:\\(?:u(?:[dD](?:[c-fC-F][\da-fA-F]?)?)?)?)?\Z
-                  |\\(?:u[\da-fA-F]{0,3})?\Z)
-  | (?P<code>\\u[\da-fA-F]{4})
-  | (?P<escape>\\["\\/bfnrt])
-    """,
-    re.VERBOSE,
-)
-_STRUCTURE = frozenset(' \t\n\r{}[]:,"')
-_BARE = re.compile(r'[^\s{}\[\]:,"]+')
-_RUN = re.compile(r'(\s*)([^{}\[\]:,"]*?)\s*(?=[{}\[\]:,"]|\Z)')
-"""Between what is structure: a scalar, or words that are no JSON, and the space around."""
 _SCALAR = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")
 _OPEN = re.compile(r"[-+.\deE]+|t(?:r(?:ue?)?)?|f(?:a(?:l(?:se?)?)?)?|n(?:u(?:ll?)?)?")
 """What may become a scalar."""
