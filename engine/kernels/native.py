@@ -45,6 +45,8 @@ FLAGS = (
     "-fPIC",
 )
 DEFINES = {torch.float32: "-DSCALAR_F32", torch.bfloat16: "-DSCALAR_BF16"}
+QUICK = 2**21
+"""Elements that are read in some 100 microseconds."""
 MAX_DIM, MAX_GROUP = 256, 16
 """kernels.c has room for heads of so many elements, and so many query heads to a key head."""
 
@@ -85,7 +87,7 @@ def load(dtype: torch.dtype) -> "Library | None":
     if dtype not in DEFINES:
         return None
     try:
-        return Library(ctypes.CDLL(str(_build(dtype))), dtype)
+        return Library(_build(dtype), dtype)
     except (OSError, subprocess.SubprocessError) as error:
         logger.info("no kernels in C, torch's own operators do the work: %s", error)
         return None
@@ -94,24 +96,39 @@ def load(dtype: torch.dtype) -> "Library | None":
 class Library:
     """The sources, compiled for one element type. Tensors are contiguous, of that type, on the CPU."""
 
-    def __init__(self, functions: ctypes.CDLL, dtype: torch.dtype) -> None:
-        # An argument's type is told once, or ctypes would take addresses for C's int.
-        pointer, size = c_void_p, c_int64
-        functions.rms_norm.argtypes = (pointer, pointer, pointer, size, size, c_float)
-        functions.silu_and_mul.argtypes = (pointer, pointer, size, size)
-        functions.attend.argtypes = (pointer,) * 5
-        functions.linear.argtypes = (pointer, pointer, pointer, pointer, size)
-        functions.pack.argtypes = (pointer, pointer, size, size, c_int)
-        for name in ("rms_norm", "silu_and_mul", "attend", "linear", "pack"):
-            getattr(functions, name).restype = None
-        functions.packed_bytes.argtypes, functions.packed_bytes.restype = (size, size, c_int), size
-        self.functions = functions
+    def __init__(self, path: Path, dtype: torch.dtype) -> None:
+        self.functions = _declared(ctypes.CDLL(str(path)))
+        """While these run, other threads of the interpreter do."""
+        self._quick_functions = _declared(ctypes.PyDLL(str(path)))
+        """While these run, no other does."""
         self.dtype = dtype
-        self.pair: int = size.in_dll(functions, "linear_pair").value
+        self.pair: int = self._constant("linear_pair")
         """Inputs that a matrix multiplication takes at once: 2 of this type, or 1 in float32."""
-        self.is_linear_fast = bool(size.in_dll(functions, "linear_is_fast").value)
-        self.is_int8_linear_fast = bool(size.in_dll(functions, "int8_linear_is_fast").value)
+        self.is_linear_fast = bool(self._constant("linear_is_fast"))
+        self.is_int8_linear_fast = bool(self._constant("int8_linear_is_fast"))
         """Whether it is the fastest there is on this processor."""
+
+    def functions_for(self, num_elements: int) -> ctypes.CDLL:
+        """For so many elements to read or write. Where those are few, the interpreter's lock is kept: if the
+        event loop took it at every operator, a step would wait for it more often than it computes."""
+        return self._quick_functions if num_elements <= QUICK else self.functions
+
+    def _constant(self, name: str) -> int:
+        return c_int64.in_dll(self.functions, name).value
+
+
+def _declared(functions: ctypes.CDLL) -> ctypes.CDLL:
+    # An argument's type is told once, or ctypes would take addresses for C's int.
+    pointer, size = c_void_p, c_int64
+    functions.rms_norm.argtypes = (pointer, pointer, pointer, size, size, c_float)
+    functions.silu_and_mul.argtypes = (pointer, pointer, size, size)
+    functions.attend.argtypes = (pointer,) * 5
+    functions.linear.argtypes = (pointer, pointer, pointer, pointer, size)
+    functions.pack.argtypes = (pointer, pointer, size, size, c_int)
+    for name in ("rms_norm", "silu_and_mul", "attend", "linear", "pack"):
+        getattr(functions, name).restype = None
+    functions.packed_bytes.argtypes, functions.packed_bytes.restype = (size, size, c_int), size
+    return functions
 
 
 class NativeKernels:
@@ -119,7 +136,7 @@ class NativeKernels:
 
     def __init__(self, library: Library, shape: AttentionShape) -> None:
         self.library: Library | None = library
-        self.functions = library.functions
+        self.functions_for = library.functions_for
         self.shape = shape
         self._layers: dict[int, _Layer] = {}
 
@@ -150,7 +167,7 @@ class NativeStep:
     def __init__(self, kernels: NativeKernels, batch: Batch, kv_cache: KVCache) -> None:
         shape = kernels.shape
         self._kernels = kernels
-        self._functions: Any = kernels.functions
+        self._functions_for = kernels.functions_for
         self._kv_cache = kv_cache
         self._shape = _Shape(
             shape.num_heads,
@@ -173,24 +190,29 @@ class NativeStep:
             batch.block_tables.data_ptr(),
             ctypes.addressof(self._chunks),
         )
+        # At most, and of chunks not known.
+        read = batch.block_tables.numel() * kv_cache.block_size * 2 * shape.num_kv_heads * shape.head_dim
+        self._attend: Any = kernels.functions_for(QUICK + 1 if batch.chunks else read).attend
 
     def rms_norm(self, x: Tensor, weight: Tensor) -> Tensor:
         out = torch.empty_like(x)
         rows, dim = x.shape
         eps = self._kernels.shape.rms_norm_eps
-        self._functions.rms_norm(out.data_ptr(), x.data_ptr(), weight.data_ptr(), rows, dim, eps)
+        rms_norm = self._functions_for(rows * dim).rms_norm
+        rms_norm(out.data_ptr(), x.data_ptr(), weight.data_ptr(), rows, dim, eps)
         return out
 
     def silu_and_mul(self, gate_up: Tensor) -> Tensor:
         rows, dim = gate_up.shape[0], gate_up.shape[1] // 2
         out = gate_up.new_empty(rows, dim)
-        self._functions.silu_and_mul(out.data_ptr(), gate_up.data_ptr(), rows, dim)
+        silu_and_mul = self._functions_for(rows * dim).silu_and_mul
+        silu_and_mul(out.data_ptr(), gate_up.data_ptr(), rows, dim)
         return out
 
     def attend(self, layer: "Layer", qkv: Tensor) -> Tensor:
         shape = self._kernels.shape
         out = qkv.new_empty(qkv.shape[0], shape.num_heads * shape.head_dim)
-        self._functions.attend(
+        self._attend(
             ctypes.byref(self._shape),
             ctypes.byref(self._kernels.layer(layer, self._kv_cache)),
             ctypes.byref(self._step),
