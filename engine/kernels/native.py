@@ -45,8 +45,8 @@ FLAGS = (
     "-fPIC",
 )
 DEFINES = {torch.float32: "-DSCALAR_F32", torch.bfloat16: "-DSCALAR_BF16"}
-QUICK = 2**21
-"""Elements that are read in some 100 microseconds."""
+QUICK = 2**23
+"""Elements that are read in at most half a millisecond or so."""
 MAX_DIM, MAX_GROUP = 256, 16
 """kernels.c has room for heads of so many elements, and so many query heads to a key head."""
 
