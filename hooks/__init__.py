@@ -30,6 +30,7 @@ from hooks.api import (
     suppress,
     terminate,
 )
+from hooks.checking import checked
 from hooks.decision import Decision
 from hooks.prompts import PromptText, Refusal, prompt_texts, refuse, with_prompt_texts
 
@@ -45,6 +46,7 @@ __all__ = [
     "Refusal",
     "Span",
     "Verdict",
+    "checked",
     "emit",
     "hold",
     "prompt_texts",

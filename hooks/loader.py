@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from engine.import_path import ImportPathError, describe, find_class, search_working_folder_last
 from hooks.alarm import interrupting
+from hooks.arguments import ArgumentError, check_arguments
 from hooks.async_call import AsyncCall
 from hooks.builtin import SHORT_NAMES
 from hooks.decision import Decision
@@ -128,7 +129,12 @@ def load_hook(spec: HookSpec, timeout: float = LOAD_TIMEOUT) -> LoadedHook:
 def _load(spec: HookSpec) -> LoadedHook:
     cls = _find_class(spec.path)
     try:
+        init = inspect.getattr_static(cls, "__init__")
+        if inspect.isfunction(init):
+            check_arguments(init, spec.args)
         instance = cls(**spec.args)
+    except ArgumentError as error:
+        raise HookLoadError(f"hook {spec.path!r} could not be built: {error}") from error
     except (Exception, SystemExit) as error:
         raise HookLoadError(f"hook {spec.path!r} could not be built: {describe(error)}") from error
     if not callable(instance):

@@ -4,10 +4,14 @@ One record for each decision: when, for whom, by which hook, what and why, where
 held; the withheld text only if asked for. It may stand anywhere in the pipeline, and lets everything through.
 """
 
+import sqlite3
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from hooks import Chunk, Decision, Verdict, emit
+from pydantic import Field
+
+from hooks import Chunk, Decision, Verdict, checked, emit
+from hooks.builtin.argument_types import Count
 from hooks.builtin.journal import Journal, Sink, now
 from hooks.builtin.sinks import LineFile, Table
 
@@ -24,15 +28,16 @@ _MAX_NAME = 256
 
 
 class Audit:
+    @checked
     def __init__(
         self,
         path: str | Path = "audit.jsonl",
         *,
         format: Literal["jsonl", "sqlite"] = "jsonl",  # noqa: A002 - the name in a configuration
-        max_size: int | None = None,
-        keep: int | None = None,
+        max_size: Count | None = None,
+        keep: Annotated[int, Field(ge=0)] | None = None,
         include_text: bool = False,
-        min_held: float = 1.0,
+        min_held: Annotated[float, Field(ge=0)] = 1.0,
         required: bool = True,
     ) -> None:
         """`format`: `jsonl`, a JSON object a line, or `sqlite`, rows of a table `decisions`.
@@ -46,14 +51,15 @@ class Audit:
 
         Raises `OSError` or `sqlite3.Error` if it cannot be written, and `ValueError` for what makes no sense.
         """
-        if format not in ("jsonl", "sqlite"):
-            raise ValueError(f"format is jsonl or sqlite, not {format!r}")
         if format == "sqlite" and (max_size is not None or keep is not None):
             raise ValueError("max_size and keep are of files of lines")
         max_size, keep = 64 * _MIB if max_size is None else max_size, 5 if keep is None else keep
-        if max_size < 1 or keep < 0 or min_held < 0:
-            raise ValueError("max_size is at least 1, keep and min_held at least 0")
-        sink: Sink = Table(path, FIELDS) if format == "sqlite" else LineFile(path, max_size, keep)
+        try:
+            sink: Sink = Table(path, FIELDS) if format == "sqlite" else LineFile(path, max_size, keep)
+        except OSError as error:
+            raise OSError(f"path: {path} cannot be written: {error.strerror}") from error
+        except sqlite3.Error as error:
+            raise sqlite3.DatabaseError(f"path: {path} cannot be written: {error}") from error
         self._journal = Journal(sink, str(path))
         self._includes_text = include_text
         self._min_held = min_held

@@ -14,9 +14,7 @@ class Batches(Generic[Item, Result]):
     """While one batch runs, what is asked forms the next. Asked from any event loop."""
 
     def __init__(self, run: Callable[[Sequence[Item]], Sequence[Result]], max_size: int) -> None:
-        """`run` gives one result for each of up to `max_size` items. Raises `ValueError` for no items."""
-        if max_size < 1:
-            raise ValueError(f"max_batch_size is 1 or more, not {max_size}")
+        """`run` gives one result for each of up to `max_size` items, which is 1 or more."""
         self._run = run
         self._max_size = max_size
         self._waiting: deque[tuple[Item, Future[Result]]] = deque()

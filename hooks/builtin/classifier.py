@@ -3,10 +3,13 @@
 The windows of all streams that wait are judged together, on a thread of their own, while other streams go on.
 """
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Unpack
+from typing import Annotated, Unpack
 
+from pydantic import Field
+
+from hooks import checked
+from hooks.builtin.argument_types import Count, Names
 from hooks.builtin.batches import Batches
 from hooks.builtin.judges import JudgeGuard
 from hooks.builtin.spans import Options
@@ -19,17 +22,18 @@ except ImportError as error:
 
 
 class Classifier(JudgeGuard):
+    @checked
     def __init__(
         self,
         model: str | Path,
         *,
-        labels: Iterable[str] | None = None,
-        threshold: float = 0.5,
+        labels: Names | None = None,
+        threshold: Annotated[float, Field(gt=0, le=1)] = 0.5,
         unit: Unit = "tokens",
-        window: int = 64,
-        stride: int | None = None,
+        window: Count = 64,
+        stride: Count | None = None,
         device: str = "auto",
-        max_batch_size: int = 32,
+        max_batch_size: Count = 32,
         **options: Unpack[Options],
     ) -> None:
         """`model`: a folder, or a name on the hub, whose config says what it is: for sequence classification,

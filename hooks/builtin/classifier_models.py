@@ -34,8 +34,6 @@ def load_classifier(
     """Raises `ValueError` for what is no classifier or lacks a label, `OSError` for what is not there."""
     if str(path).startswith((".", "/", "~")) and not Path(path).is_dir():
         raise ValueError(f"there is no folder {path}")
-    if not 0 < threshold <= 1:
-        raise ValueError(f"threshold is from 0 to 1, not {threshold}")
     config = AutoConfig.from_pretrained(path, trust_remote_code=False)
     architecture = "".join((config.architectures or ["a model that does not say"])[:1])
     for suffix, auto, cls in (
@@ -229,11 +227,9 @@ def _names(config: PreTrainedConfig) -> list[str]:
 
 
 def _checked(labels: Iterable[str], known: Sequence[str]) -> list[str]:
-    wanted = [] if isinstance(labels, str) else list(dict.fromkeys(labels))
+    wanted = list(dict.fromkeys(labels))
     if unknown := [str(label) for label in wanted if label not in known]:
         raise ValueError(f"labels are some of {', '.join(known)}, not {', '.join(unknown)}")
-    if not wanted:
-        raise ValueError(f"labels are a list, some of {', '.join(known)}")
     return wanted
 
 

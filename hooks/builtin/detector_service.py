@@ -21,8 +21,6 @@ class DetectorService:
         """`api_key_env`: the environment variable with the key. Raises `ValueError` for what cannot be."""
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
             raise ValueError(f"url is a whole one, as http://127.0.0.1:8080/v1/moderations, not {url!r}")
-        if timeout <= 0 or max_connections < 1:
-            raise ValueError("timeout is more than 0, and max_connections 1 or more")
         self._url = url
         self._timeout = timeout
         self._max_connections = max_connections

@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 import orjson
 
-from hooks import Chunk, Verdict, emit, terminate
+from hooks import Chunk, Verdict, checked, emit, terminate
+from hooks.builtin.argument_types import Text, blamed_on
 from hooks.builtin.documents import Document
 from hooks.builtin.schemas import Compiled, compile_schema
 
@@ -31,13 +32,14 @@ class JsonSchema:
 
     max_hold = 0
 
+    @checked
     def __init__(
         self,
         *,
         schema: Source | Literal["request"] | None = None,
         tools: bool | Mapping[str, Source] = False,
         incomplete: Literal["terminate", "allow"] = "terminate",
-        text: str | None = None,
+        text: Text | None = None,
     ) -> None:
         """`schema`: the answer's; `request`: the one of the request's `response_format`, if it has one.
         `tools`: true, every call's arguments are held to the request's own definitions; or schemas by tool
@@ -48,14 +50,11 @@ class JsonSchema:
         """
         if schema is None and not tools:
             raise ValueError("json_schema needs a schema, tools or both")
-        if incomplete not in ("terminate", "allow"):
-            raise ValueError(f"incomplete is terminate or allow, not {incomplete!r}")
         self._is_requested = schema == "request"
-        self._schema = None if schema is None or self._is_requested else _loaded(schema)
+        self._schema = None if schema is None or self._is_requested else _loaded("schema", schema)
         self._has_own_tools = tools is True
-        self._tools = (
-            {name: _loaded(one) for name, one in tools.items()} if isinstance(tools, Mapping) else {}
-        )
+        own = tools if isinstance(tools, Mapping) else {}
+        self._tools = {name: _loaded(f"tools.{name}", one) for name, one in own.items()}
         self._is_strict = incomplete == "terminate"
         self._text = text
 
@@ -117,10 +116,11 @@ class JsonSchema:
         return terminate(reason, after=after, text=self._text if chunk.channel == "content" else None)
 
 
-def _loaded(source: Source) -> Compiled:
-    if isinstance(source, str | Path):
-        source = json.loads(Path(source).read_text(encoding="utf-8"))
-    return compile_schema(source)
+def _loaded(argument: str, source: Source) -> Compiled:
+    with blamed_on(argument):
+        if isinstance(source, str | Path):
+            source = json.loads(Path(source).read_text(encoding="utf-8"))
+        return compile_schema(source)
 
 
 def _requested(extra: Mapping[str, Any]) -> Compiled | None:

@@ -3,20 +3,23 @@
 The syntax is that of the `regex` package.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Unpack
 
+from hooks import checked
+from hooks.builtin.argument_types import Count, Seconds, blamed_on
 from hooks.builtin.rules import Rule, RuleDetector
 from hooks.builtin.spans import Options, SpanGuard
 
 
 class Patterns(SpanGuard):
+    @checked
     def __init__(
         self,
-        patterns: Mapping[str, str] | Iterable[str],
+        patterns: Mapping[str, str] | Sequence[str],
         *,
-        max_length: int | Mapping[str, int] | None = None,
-        timeout: float = 0.1,
+        max_length: Count | Mapping[str, Count] | None = None,
+        timeout: Seconds = 0.1,
         **options: Unpack[Options],
     ) -> None:
         """`patterns`: by the names that matches get as their entity, or a list, whose entity is `pattern`.
@@ -27,12 +30,12 @@ class Patterns(SpanGuard):
 
         Raises `ValueError` for a pattern that is none, has no bound, or cannot be searched for in a stream.
         """
-        if isinstance(patterns, str):
-            raise ValueError("patterns are a list, or a mapping of names to patterns")
         named = patterns.items() if isinstance(patterns, Mapping) else (("pattern", p) for p in patterns)
         limits = max_length if isinstance(max_length, Mapping) else {}
         limit = None if isinstance(max_length, Mapping) else max_length
         rules = [Rule(name, pattern, max_length=limits.get(name, limit)) for name, pattern in named]
         if unknown := set(limits) - {rule.entity for rule in rules}:
             raise ValueError(f"max_length names patterns that there are not: {', '.join(sorted(unknown))}")
-        super().__init__(RuleDetector(rules, timeout), **options)
+        with blamed_on("patterns"):
+            detector = RuleDetector(rules, timeout)
+        super().__init__(detector, **options)

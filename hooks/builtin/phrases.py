@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Unpack
 
-from hooks.builtin.folding import FOLDS, WITHOUT_SPACES, Folding
+from hooks import checked
+from hooks.builtin.argument_types import blamed_on
+from hooks.builtin.folding import FOLDS, WITHOUT_SPACES, Fold, Folding
 from hooks.builtin.spans import Match, Options, SpanGuard
 
 try:
@@ -23,13 +25,14 @@ _WITHOUT_SPACES = re.compile(f"[{WITHOUT_SPACES}]")
 
 
 class Phrases(SpanGuard):
+    @checked
     def __init__(
         self,
-        phrases: Iterable[str] = (),
+        phrases: Sequence[str] = (),
         *,
         file: str | Path | None = None,
         word_boundaries: bool = True,
-        fold: Iterable[str] = FOLDS,
+        fold: Sequence[Fold] = FOLDS,
         **options: Unpack[Options],
     ) -> None:
         """`phrases`, and those in `file`, one a line (UTF-8). `word_boundaries`: not as a part of a longer
@@ -37,9 +40,8 @@ class Phrases(SpanGuard):
 
         Raises `ValueError` for no phrases, or one of which folding leaves nothing.
         """
-        if isinstance(phrases, str):
-            raise ValueError("phrases are a list")
-        read = Path(file).read_text(encoding="utf-8").splitlines() if file is not None else []
+        with blamed_on("file"):
+            read = Path(file).read_text(encoding="utf-8").splitlines() if file is not None else []
         wanted = [*phrases, *filter(str.strip, read)]
         super().__init__(PhraseDetector(wanted, word_boundaries, fold), **options)
 
@@ -50,7 +52,7 @@ class PhraseDetector:
     reach = _REACH
 
     def __init__(
-        self, phrases: Iterable[str], word_boundaries: bool = True, fold: Iterable[str] = FOLDS
+        self, phrases: Iterable[str], word_boundaries: bool = True, fold: Iterable[Fold] = FOLDS
     ) -> None:
         self._folding = Folding(fold)
         self._is_bounded = word_boundaries

@@ -6,8 +6,10 @@ Entities are named as Presidio names them. What has check digits is one only if 
 from collections.abc import Iterable
 from typing import Unpack
 
+from hooks import checked
 from hooks.builtin.accounts import CARD, IBAN
 from hooks.builtin.addresses import EMAIL, IPV4, IPV6, MAC
+from hooks.builtin.argument_types import Names
 from hooks.builtin.national_ids import NATIONAL_IDS
 from hooks.builtin.phones import phone_rules
 from hooks.builtin.rules import Rule, RuleDetector, chosen
@@ -18,11 +20,12 @@ LOCALES = tuple(NATIONAL_IDS)
 
 
 class Pii(SpanGuard):
+    @checked
     def __init__(
         self,
         *,
-        entities: Iterable[str] | None = None,
-        locales: Iterable[str] = LOCALES,
+        entities: Names | None = None,
+        locales: Names = LOCALES,
         **options: Unpack[Options],
     ) -> None:
         """`entities`: which to find (None: all). `locales`: the countries, of `LOCALES`, whose national ids
@@ -30,7 +33,11 @@ class Pii(SpanGuard):
 
         Raises `ValueError` for an entity or a country that is not known.
         """
-        super().__init__(RuleDetector(chosen(_rules(locales), entities)), **options)
+        rules = _rules(locales)
+        known = {rule.entity for rule in rules}
+        if others := {*(entities or ())} & {rule.entity for rule in _rules(LOCALES)} - known:
+            raise ValueError(f"entities: {', '.join(sorted(others))} is of a country that locales leave out")
+        super().__init__(RuleDetector(chosen(rules, entities)), **options)
 
 
 def _rules(locales: Iterable[str]) -> list[Rule]:

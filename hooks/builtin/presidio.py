@@ -3,10 +3,12 @@
 A sentence is held until it is whole, and judged by itself. That takes milliseconds: use `--hook-workers`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
+from hooks import checked
+from hooks.builtin.argument_types import Count, Names, Share
 from hooks.builtin.spans import Match, Options, SpanGuard
 from hooks.builtin.windows import Sentences
 
@@ -17,13 +19,14 @@ except ImportError as error:
 
 
 class Presidio(SpanGuard):
+    @checked
     def __init__(
         self,
         *,
-        entities: Iterable[str] = ("PERSON", "LOCATION", "NRP"),
+        entities: Names = ("PERSON", "LOCATION", "NRP"),
         language: str = "en",
-        score: float = 0.5,
-        max_sentence: int = 400,
+        score: Share = 0.5,
+        max_sentence: Count = 400,
         configuration: str | Path | None = None,
         **options: Unpack[Options],
     ) -> None:
@@ -31,6 +34,8 @@ class Presidio(SpanGuard):
         `max_sentence`: characters after which a sentence is taken for whole. `configuration`: Presidio's own
         file for its analyzer, with models and recognisers (default: Presidio's, for English).
         """
+        if configuration is not None and not Path(configuration).is_file():  # which Presidio would pass over
+            raise ValueError(f"configuration: there is no file {configuration}")
         analyzer = AnalyzerEngineProvider(analyzer_engine_conf_file=configuration).create_engine()
         wanted = list(entities)
         if unknown := set(wanted) - set(analyzer.get_supported_entities(language)):

@@ -10,9 +10,12 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, NamedTuple, Unpack
+from typing import Annotated, Any, Literal, NamedTuple, Unpack
 
-from hooks import Chunk, Verdict, emit
+from pydantic import Field
+
+from hooks import Chunk, Verdict, checked, emit
+from hooks.builtin.argument_types import Count
 from hooks.builtin.folding import WITHOUT_SPACES, Folding
 from hooks.builtin.spans import Match, Options, SpanGuard
 
@@ -22,6 +25,7 @@ except ImportError as error:
     raise ImportError("the guard needs regex: pip install 'weir[guards]'") from error
 
 ENTITY = "prompt_leak"
+Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 _REACH = 16
 """Most invisible characters in a row that a word may go on behind."""
 _CACHED = 32
@@ -32,12 +36,13 @@ _FOLDING = Folding()
 
 
 class PromptLeak:
+    @checked
     def __init__(
         self,
         *,
-        min_words: int = 8,
-        roles: Iterable[str] = ("system", "developer"),
-        allow: Iterable[str] = (),
+        min_words: Count = 8,
+        roles: Annotated[Sequence[Role], Field(min_length=1)] = ("system", "developer"),
+        allow: Sequence[str] = (),
         **options: Unpack[Options],
     ) -> None:
         """`min_words`: how many words of the prompt in a row are a leak. `roles`: whose messages are the
@@ -48,14 +53,10 @@ class PromptLeak:
 
         Raises `ValueError` for an argument that makes no sense.
         """
-        if min_words < 1:
-            raise ValueError("min_words is 1 or more")
-        if isinstance(roles, str) or isinstance(allow, str):
-            raise ValueError("roles and allow are lists")
         if options.get("prompt") is not None:
             raise ValueError("prompt: this guard is about answers")
         self._min_words = min_words
-        self._roles = frozenset(roles)
+        self._roles = frozenset[str](roles)
         self._allowed = tuple(map(_plain, allow))
         self._options = options
         self._guard_for = lru_cache(_CACHED)(self._made)

@@ -4,9 +4,11 @@ It speaks two APIs: OpenAI's moderations, which judges texts whole, and `POST /a
 detectors that the FMS guardrails orchestrator asks, which finds spans in them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, Unpack
 
+from hooks import checked
+from hooks.builtin.argument_types import Count, Names, Seconds, Share
 from hooks.builtin.detector_apis import Contents, Moderations
 from hooks.builtin.detector_service import DetectorService
 from hooks.builtin.judges import JudgeGuard
@@ -15,6 +17,7 @@ from hooks.builtin.windows import Unit, make_windows
 
 
 class Remote(JudgeGuard):
+    @checked
     def __init__(
         self,
         url: str,
@@ -23,13 +26,13 @@ class Remote(JudgeGuard):
         model: str | None = None,
         detector: str = "",
         detector_params: Mapping[str, Any] | None = None,
-        labels: Iterable[str] | None = None,
-        threshold: float | None = None,
+        labels: Names | None = None,
+        threshold: Share | None = None,
         unit: Unit = "sentences",
-        window: int = 2,
-        stride: int | None = None,
-        timeout: float = 5.0,
-        max_connections: int = 16,
+        window: Count = 2,
+        stride: Count | None = None,
+        timeout: Seconds = 5.0,
+        max_connections: Count = 16,
         api_key_env: str | None = None,
         **options: Unpack[Options],
     ) -> None:
@@ -48,16 +51,16 @@ class Remote(JudgeGuard):
         Raises `ValueError` for an argument that makes no sense.
         """
         wanted = None if labels is None else frozenset(labels)
-        if isinstance(labels, str) or wanted == frozenset():
-            raise ValueError("labels are a list of one or more")
         service = DetectorService(url, timeout, max_connections, api_key_env)
         judge: Moderations | Contents
         if api == "moderations":
+            if detector or detector_params is not None:
+                raise ValueError("detector and detector_params are of api: contents")
             judge = Moderations(service, wanted, threshold, model)
-        elif api == "contents":
-            judge = Contents(service, wanted, threshold, detector, detector_params or {})
         else:
-            raise ValueError(f"api is moderations or contents, not {api!r}")
+            if model is not None:
+                raise ValueError("model is of api: moderations")
+            judge = Contents(service, wanted, threshold, detector, detector_params or {})
         super().__init__(judge.judge, make_windows(unit, window, stride), **options)
         self._service = service
 

@@ -10,20 +10,27 @@ Nothing is held: what a client has when it trips is the loop's beginning, as lon
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Unpack
+from typing import Annotated, Unpack
 
+from pydantic import Field
+
+from hooks import checked
+from hooks.builtin.argument_types import Count
 from hooks.builtin.spans import Match, Options, SpanGuard
 
 ENTITY = "repetition"
 
 
 class Repetition(SpanGuard):
+    default_scope = "output"
+
+    @checked
     def __init__(
         self,
         *,
-        min_repeats: int = 4,
-        min_length: int = 2000,
-        max_period: int = 1000,
+        min_repeats: Annotated[int, Field(ge=2)] = 4,
+        min_length: Count = 2000,
+        max_period: Count = 1000,
         **options: Unpack[Options],
     ) -> None:
         """`min_repeats`: how often it must have been said. `min_length`: how many characters that must be
@@ -31,12 +38,10 @@ class Repetition(SpanGuard):
         `max_period` characters are kept, or `min_length` if that is more.
 
         `action` is `terminate` here, and ends only the output that loops. `redact` and `suppress` withhold
-        what goes on repeating until something else is said: in a tool call, that may leave no JSON.
-
-        Raises `ValueError` for less than two repeats, and for a length or a period of less than one.
+        what goes on repeating until something else is said: in a tool call, that may leave no JSON. So does
+        `prompt: redact` in a prompt.
         """
         options.setdefault("action", "terminate")
-        options.setdefault("scope", "output")
         super().__init__(LoopDetector(min_repeats, min_length, max_period), **options)
 
 
@@ -51,8 +56,6 @@ class LoopDetector:
     longest = 0
 
     def __init__(self, min_repeats: int, min_length: int, max_period: int) -> None:
-        if min_repeats < 2 or min_length < 1 or max_period < 1:
-            raise ValueError("min_repeats is 2 or more, min_length and max_period are 1 or more")
         self._min_repeats = min_repeats
         self._min_length = min_length
         self._max_period = max_period

@@ -136,6 +136,8 @@ class _Searcher:
                 f"a match of pattern {rule.pattern!r} has no bound: "
                 "bound its repeats, as in {1,64}, or give max_length"
             )
+        if not longest:
+            raise ValueError(f"a match of pattern {rule.pattern!r} has no character")
         self._limit = longest if longest < analysis.longest else None
         self._match = partial(regex.compile(rule.pattern).match, timeout=timeout)
         self._find = finder(rule.pattern, timeout)

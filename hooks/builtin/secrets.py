@@ -5,9 +5,10 @@ looks drawn at random. A key is held until its end shows: a password for at most
 6,000, a private key for 25,000; ordinary text for no more than a word.
 """
 
-from collections.abc import Iterable
 from typing import Unpack
 
+from hooks import checked
+from hooks.builtin.argument_types import Names
 from hooks.builtin.keys import KEYS
 from hooks.builtin.passwords import PASSWORDS
 from hooks.builtin.rules import RuleDetector, chosen
@@ -15,6 +16,7 @@ from hooks.builtin.spans import Options, SpanGuard
 
 
 class Secrets(SpanGuard):
-    def __init__(self, *, entities: Iterable[str] | None = None, **options: Unpack[Options]) -> None:
+    @checked
+    def __init__(self, *, entities: Names | None = None, **options: Unpack[Options]) -> None:
         """`entities`: which to find (None: all). Raises `ValueError` for one that is not known."""
         super().__init__(RuleDetector(chosen([*KEYS, *PASSWORDS], entities)), **options)

@@ -5,7 +5,9 @@ more text could change what it says of it, and from bounded text around it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypedDict, Unpack
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypedDict, Unpack, get_args
+
+from pydantic import Field
 
 from hooks import (
     Chunk,
@@ -14,6 +16,7 @@ from hooks import (
     Refusal,
     Span,
     Verdict,
+    checked,
     emit,
     hold,
     prompt_texts,
@@ -23,9 +26,12 @@ from hooks import (
     terminate,
     with_prompt_texts,
 )
+from hooks.builtin.argument_types import Template, Text
 from hooks.builtin.json_text import JsonText, asks_for_json
 
-CHANNELS = ("content", "reasoning", "tool_call", "echo")
+Channel = Literal["content", "reasoning", "tool_call", "echo"]
+Channels = Annotated[Sequence[Channel], Field(min_length=1)]
+CHANNELS: tuple[Channel, ...] = get_args(Channel)
 _JOINTS = str.maketrans("_-.", "   ")
 """What stands between the words of a tool's name."""
 _PIECE = 4096
@@ -65,10 +71,10 @@ class Options(TypedDict, total=False):
     """What every guard that ships takes besides its own arguments: see `Actor`."""
 
     action: Literal["redact", "suppress", "terminate"]
-    template: str
-    text: str | None
-    scope: Literal["request", "output"]
-    channels: Iterable[str]
+    template: Template | None
+    text: Text | None
+    scope: Literal["request", "output"] | None
+    channels: Channels
     prompt: Literal["redact", "refuse"] | None
     alternatives: Literal["withhold", "keep"]
 
@@ -89,42 +95,38 @@ class Actor:
     spell a match, where the request asks for some, or to `keep` them.
     """
 
+    default_scope: Literal["request", "output"] = "request"
+
+    @checked
     def __init__(
         self,
         reach: int,
         *,
         action: Literal["redact", "suppress", "terminate"] = "redact",
-        template: str = "[{entity}]",
-        text: str | None = None,
-        scope: Literal["request", "output"] = "request",
-        channels: Iterable[str] = CHANNELS,
+        template: Template | None = None,
+        text: Text | None = None,
+        scope: Literal["request", "output"] | None = None,
+        channels: Channels = CHANNELS,
         prompt: Literal["redact", "refuse"] | None = None,
         alternatives: Literal["withhold", "keep"] = "withhold",
     ) -> None:
-        """`reach`: see `Detector`. Raises `ValueError` for an argument that makes no sense."""
-        if action not in ("redact", "suppress", "terminate"):
-            raise ValueError(f"action is redact, suppress or terminate, not {action!r}")
-        if scope not in ("request", "output"):
-            raise ValueError(f"scope is request or output, not {scope!r}")
-        if prompt not in ("redact", "refuse", None):
-            raise ValueError(f"prompt is redact or refuse, not {prompt!r}")
-        if alternatives not in ("withhold", "keep"):
-            raise ValueError(f"alternatives is withhold or keep, not {alternatives!r}")
-        if isinstance(channels, str) or not set(channels) <= set(CHANNELS):
-            raise ValueError(f"channels are some of {', '.join(CHANNELS)}")
-        try:
-            template.format(entity="")
-        except (LookupError, ValueError) as error:
-            raise ValueError(f"template {template!r}: the only field is {{entity}}") from error
+        """`reach`: see `Detector`. Raises `ValueError` for an argument that makes no sense, or that nothing
+        would come of."""
         self.channels = frozenset(channels)
         self._reach = reach
         self._ends = action == "terminate"
-        self._template = template if action == "redact" else ""
         self._prompt = prompt
-        self._prompt_template = template
+        self._prompt_template = "[{entity}]" if template is None else template
+        self._template = self._prompt_template if action == "redact" else ""
         self._text = text
-        self._scope = scope
+        self._scope = scope or self.default_scope
         self._withholds = alternatives == "withhold"
+        if template is not None and "redact" not in (action, prompt):
+            raise ValueError("template: it is for redact, which is neither the action nor what prompts get")
+        if text is not None and not self._ends and prompt != "refuse":
+            raise ValueError("text: it is for an end or a refused prompt, and there is neither")
+        if scope is not None and not self._ends:
+            raise ValueError(f"scope: it says what ends, and {action} ends nothing")
 
     @property
     def on_request(self) -> Callable[[GenerationRequest], Any] | None:

@@ -4,6 +4,7 @@ import errno
 import json
 import multiprocessing
 import os
+import re
 import sqlite3
 import threading
 from pathlib import Path
@@ -298,12 +299,25 @@ def test_a_table_of_another_making_keeps_it_from_starting(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "args",
-    [{"format": "csv"}, {"format": "sqlite", "keep": 3}, {"max_size": 0}, {"keep": -1}, {"min_held": -1}],
+    ("args", "says"),
+    [
+        ({"format": "csv"}, "format: Input should be 'jsonl' or 'sqlite'"),
+        ({"format": "sqlite", "keep": 3}, "max_size and keep are of files of lines"),
+        ({"max_size": 0}, "max_size: Input should be greater than or equal to 1"),
+        ({"keep": -1}, "keep: Input should be greater than or equal to 0"),
+        ({"min_held": -1}, "min_held: Input should be greater than or equal to 0"),
+    ],
 )
-def test_arguments_that_make_no_sense_are_refused(tmp_path: Path, args: Any) -> None:
-    with pytest.raises(ValueError, match=r"format|max_size"):
+def test_arguments_that_make_no_sense_are_refused(tmp_path: Path, args: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(says)):
         Audit(tmp_path / "audit", **args)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
+def test_what_cannot_be_written_is_named_as_it_was_given(tmp_path: Path, kind: Any) -> None:
+    path = tmp_path / "nowhere" / "audit"
+    with pytest.raises(OSError, match=re.escape(f"path: {path} cannot be written: No such file")):
+        Audit(path, format=kind)
 
 
 def test_old_files_need_not_be_kept(tmp_path: Path) -> None:

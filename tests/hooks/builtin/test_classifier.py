@@ -212,14 +212,23 @@ def test_a_model_for_regression_is_refused(text_classifier: Path, tmp_path: Path
     [
         ({}, "labels are needed, some of fine, rude"),
         ({"labels": ["rood"]}, "labels are some of fine, rude, not rood"),
-        ({"labels": "rude"}, "labels are a list, some of fine, rude"),
-        ({"labels": []}, "labels are a list, some of fine, rude"),
-        ({"labels": ["rude"], "threshold": 50}, "threshold is from 0 to 1, not 50"),
+        ({"labels": "rude"}, "labels: Input should be a valid array"),
+        ({"labels": []}, "labels: Value should have at least 1 item"),
+        ({"labels": ["rude"], "threshold": 50}, "threshold: Input should be less than or equal to 1"),
         ({"labels": ["rude"], "window": MAX_LENGTH}, f"takes {MAX_LENGTH - 2} tokens, not a window of"),
         ({"labels": ["rude"], "window": 8, "stride": 9}, "stride is from 1 up to window"),
-        ({"labels": ["rude"], "unit": "words"}, "unit is characters or sentences or tokens, not 'words'"),
-        ({"labels": ["rude"], "action": "mask"}, "action is redact, suppress or terminate"),
-        ({"labels": ["rude"], "max_batch_size": 0}, "max_batch_size is 1 or more"),
+        (
+            {"labels": ["rude"], "unit": "words"},
+            "unit: Input should be 'characters', 'tokens' or 'sentences'",
+        ),
+        (
+            {"labels": ["rude"], "action": "mask"},
+            "action: Input should be 'redact', 'suppress' or 'terminate'",
+        ),
+        (
+            {"labels": ["rude"], "max_batch_size": 0},
+            "max_batch_size: Input should be greater than or equal to 1",
+        ),
         ({"labels": ["rude"], "model": "./nowhere"}, "there is no folder ./nowhere"),
     ],
 )

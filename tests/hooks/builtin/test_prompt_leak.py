@@ -251,11 +251,11 @@ def test_with_the_kit() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"min_words": 0}, "min_words is 1 or more"),
-        ({"roles": "system"}, "roles and allow are lists"),
-        ({"allow": "hello there"}, "roles and allow are lists"),
+        ({"min_words": 0}, "min_words: Input should be greater than or equal to 1"),
+        ({"roles": "system"}, "roles: Input should be a valid array"),
+        ({"allow": "hello there"}, "allow: Input should be a valid array"),
         ({"prompt": "redact"}, "this guard is about answers"),
-        ({"action": "block"}, "action is redact, suppress or terminate"),
+        ({"action": "block"}, "action: Input should be 'redact', 'suppress' or 'terminate'"),
         ({"loud": True}, "unexpected keyword argument 'loud'"),
     ],
 )

@@ -67,7 +67,7 @@ def test_prompts_are_none_of_its_business_unless_it_is_told_so(name: str) -> Non
 
 
 def test_there_are_two_things_to_do_about_a_prompt() -> None:
-    with pytest.raises(ValueError, match="prompt is redact or refuse"):
+    with pytest.raises(ValueError, match="prompt: Input should be 'redact' or 'refuse'"):
         Phrases(PHRASES, prompt="terminate")
 
 

@@ -15,7 +15,7 @@ from hooks.builtin.repetition import LoopDetector, Repetition
 from hooks.builtin.spans import Match
 from hooks.loader import HookLoadError, HookSpec, load_hook
 from hooks.pipeline import guarded
-from hooks.testing import assert_chunk_invariant
+from hooks.testing import assert_chunk_invariant, play, stream_of
 from tests.helpers import finish_of, make_deltas, make_request, opened, pipeline_of, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, run, said
 
@@ -35,6 +35,17 @@ def test_each_action_is_the_same_wherever_the_stream_is_cut(cuts: Any) -> None:
     for channel in ("reasoning", "tool_call", "echo"):
         assert said(Repetition(**SHORT, action="suppress"), pieces, channel) == suppressed
     assert said(Repetition(**SHORT, channels=["reasoning"]), pieces) == "".join(pieces)
+
+
+def test_a_loop_in_a_prompt_is_cut_short_or_refused() -> None:
+    prompt = "Well, tea tea tea tea tea tea, yes."
+    spec = HookSpec("repetition", {**SHORT, "prompt": "redact"})
+    played = play(spec, stream_of("ok", prompt=prompt))
+    assert played.request is not None
+    assert played.request.messages[0]["content"] == "Well, tea tea tea[repetition], yes."
+    assert played.content == "ok"
+    refusing = HookSpec("repetition", {**SHORT, "prompt": "refuse"})
+    assert play(refusing, stream_of("ok", prompt=prompt)).refused == "repetition"
 
 
 def loops(text: str, **arguments: int) -> bool:
@@ -173,11 +184,11 @@ def test_with_the_kit() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"min_repeats": 1}, "min_repeats is 2 or more"),
-        ({"min_length": 0}, "min_length and max_period are 1 or more"),
-        ({"max_period": 0}, "min_length and max_period are 1 or more"),
-        ({"scope": "server"}, "scope is request or output"),
-        ({"action": "block"}, "action is redact, suppress or terminate"),
+        ({"min_repeats": 1}, "min_repeats: Input should be greater than or equal to 2"),
+        ({"min_length": 0}, "min_length: Input should be greater than or equal to 1"),
+        ({"max_period": 0}, "max_period: Input should be greater than or equal to 1"),
+        ({"scope": "server"}, "scope: Input should be 'request' or 'output'"),
+        ({"action": "block"}, "action: Input should be 'redact', 'suppress' or 'terminate'"),
         ({"loud": True}, "unexpected keyword argument 'loud'"),
     ],
 )

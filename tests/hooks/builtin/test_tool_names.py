@@ -33,7 +33,8 @@ def played(guard: Any, name: str, tools: tuple[Any, ...] = ()) -> Released:
 def test_a_call_by_a_name_that_is_found_is_withheld(
     guard: str, args: dict[str, Any], name: str, action: str
 ) -> None:
-    spec = HookSpec(guard, args={**args, "action": action, "text": "No."})
+    text = {"text": "No."} if action == "terminate" else {}
+    spec = HookSpec(guard, args={**args, **text, "action": action})
     released = played(spec, name)
     assert released.tool_calls == []
     assert released.finish_reason == ("content_filter" if action == "terminate" else "stop")

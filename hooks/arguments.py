@@ -1,0 +1,130 @@
+"""What a hook is built with, held against the annotations of its `__init__`: names, types and values.
+
+Arguments come from configurations, where "no" is a text, which is true, and a typing error gives a guard that
+guards nothing. None is made into what it should be: all are right, or there is no hook.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any, Unpack, get_args, get_origin, get_type_hints
+
+import orjson
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+from pydantic_core import SchemaError
+
+Adapter = TypeAdapter[Any]
+_ANYTHING = Adapter(Any)
+_CONFIG = ConfigDict(strict=True, arbitrary_types_allowed=True)
+
+
+class ArgumentError(ValueError):
+    """Names each argument that is not as annotated, and none of their values."""
+
+
+def check_arguments(init: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Raise `ArgumentError` for what an `__init__` should not be given. What it lacks is not looked for, and
+    what is annotated by nothing that can be looked up passes."""
+    known = _parameters(init)
+    problems: list[str] = []
+    for name, value in arguments.items():
+        adapter = known.of(name)
+        problems += [known.instead_of(name)] if adapter is None else _problems(name, value, adapter)
+    if problems:
+        raise ArgumentError("; ".join(problems))
+
+
+@dataclass(frozen=True)
+class _Parameters:
+    named: Mapping[str, Adapter]
+    others: Adapter | None = None
+    """For arguments of any other name; None: there are none."""
+
+    def of(self, name: str) -> Adapter | None:
+        return self.named.get(name, self.others)
+
+    def instead_of(self, name: str) -> str:
+        near = get_close_matches(name, self.named, 1)
+        known = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self.named) or 'none'}"
+        return f"unexpected keyword argument {name!r}: {known}"
+
+
+@lru_cache(maxsize=256)
+def _parameters(init: Callable[..., Any]) -> _Parameters:
+    hints = _hints(init)
+    named: dict[str, Adapter] = {}
+    others: Adapter | None = None
+    for parameter in list(inspect.signature(init).parameters.values())[1:]:
+        hint = hints.get(parameter.name, Any)
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+            named[parameter.name] = _adapter(hint)
+        elif get_origin(hint) is Unpack:
+            named |= {name: _adapter(one) for name, one in _hints(*get_args(hint)).items()}
+        else:
+            others = _adapter(hint)
+    return _Parameters(named, others)
+
+
+def _hints(annotated: Any) -> dict[str, Any]:
+    try:
+        return get_type_hints(annotated, include_extras=True)
+    except (NameError, TypeError, AttributeError):  # of names that are imported for type checkers alone
+        return {}
+
+
+def _adapter(hint: Any) -> Adapter:
+    if hint is not Any:
+        for config in (_CONFIG, None):  # classes that have one of their own are given none
+            with suppress(PydanticUserError, PydanticUndefinedAnnotation, SchemaError):
+                return TypeAdapter(hint, config=config)
+    return _ANYTHING
+
+
+def _problems(name: str, value: Any, adapter: Adapter) -> Iterator[str]:
+    """What is wrong with it, by place. Of a union's members, what that one says that it gets furthest in."""
+    try:
+        _validate(adapter, value)
+    except ValidationError as error:
+        found = [(*_place(name, value, one["loc"]), one["msg"]) for one in error.errors(include_url=False)]
+        deepest = max(depth for depth, *_ in found)
+        places: dict[str, dict[str, None]] = {}
+        for depth, place, message in found:
+            if depth == deepest:
+                places.setdefault(place, {})[message.removeprefix("Value error, ")] = None
+        for place, messages in places.items():
+            yield f"{place}: {' or '.join(messages)}"
+
+
+def _validate(adapter: Adapter, value: Any) -> None:
+    if adapter is _ANYTHING:
+        return
+    written = _as_json(value)
+    if written is None:
+        adapter.validate_python(value, strict=True)
+    else:
+        adapter.validate_json(written, strict=True)
+
+
+def _as_json(value: Any) -> bytes | None:
+    """As a configuration says it, which knows lists where Python has tuples and sets, and texts for paths.
+    None: no configuration can."""
+    try:
+        written = orjson.dumps(value)
+    except TypeError:
+        return None
+    return written if orjson.loads(written) == value else None
+
+
+def _place(name: str, value: Any, location: Sequence[str | int]) -> tuple[int, str]:
+    """How deep in the argument, and where. What names a member of a union is no place."""
+    depth = 0
+    for step in location:
+        if isinstance(value, Mapping) and step in value:
+            depth, name, value = depth + 1, f"{name}.{step}", value[step]
+        elif isinstance(step, int) and isinstance(value, Sequence):
+            depth, name, value = depth + 1, f"{name}[{step}]", value[step]
+    return depth, name
