@@ -129,16 +129,20 @@ def _checked(answer: Any, request: GenerationRequest) -> GenerationRequest | Ref
 
 def _rewritten(answer: GenerationRequest, request: GenerationRequest) -> GenerationRequest:
     """With values of ours alone: those that a hook made may be of classes of its own."""
-    for name in _FIXED:
-        if getattr(answer, name) != getattr(request, name):
+    sampling = replace(request.sampling, stop=answer.sampling.stop)
+    fixed = {name: getattr(request, name) for name in _FIXED} | {"sampling": sampling}
+    for name, value in fixed.items():
+        if getattr(answer, name) != value:
             raise BadVerdictError(f"its on_request changed {name}, which no prompt is made of")
     if len(answer.prompts) != len(request.prompts) or bool(answer.messages) != bool(request.messages):
         raise BadVerdictError("its on_request left no prompt, or another number of them")
     told = {name: getattr(answer, name) for name in PROMPT_FIELDS}
-    made: dict[str, Any] = orjson.loads(orjson.dumps(told, default=dict))
+    made: dict[str, Any] = orjson.loads(orjson.dumps({**told, "stop": sampling.stop}, default=dict))
+    stop = made.pop("stop")
     objects = [*made["messages"], *made["tools"], made["extra"]]
-    texts = made["prompts"]
-    if not all(isinstance(one, dict) for one in objects) or not all(isinstance(one, str) for one in texts):
+    texts = [*made["prompts"], *stop]
+    are_texts = all(isinstance(one, str) for one in texts) and all(stop)
+    if not all(isinstance(one, dict) for one in objects) or not are_texts:
         raise BadVerdictError("its on_request gave a prompt that is none")
     changed = {name: tuple(value) if isinstance(value, list) else value for name, value in made.items()}
-    return replace(request, **changed)  # type: ignore[arg-type]
+    return replace(request, sampling=replace(sampling, stop=tuple(stop)), **changed)  # type: ignore[arg-type]

@@ -21,6 +21,7 @@ from hooks.guard import Guard
 from hooks.listening import ListeningGuard
 from hooks.loader import HookSpec, LoadedHook, load_hook
 from hooks.prompt_ids import in_ids, in_text
+from hooks.prompts import without_unread
 from hooks.stage import HookError, PipelineOptions
 from hooks.tally import Tallies, Tally
 
@@ -157,7 +158,10 @@ async def _admitted(guard: Guarding, tokenizer: Tokenizer | None) -> GenerationR
             raise
         return asked  # hooks in shadow mode cannot be shown it, and must have no effect
     answer = await guard.admit(shown)
-    return await in_ids(guard.request, asked, shown, tokenizer) if answer is None else answer
+    if answer is not None:
+        return answer
+    admitted = await in_ids(guard.request, asked, shown, tokenizer)
+    return without_unread(admitted) if guard.decides_prompts else admitted
 
 
 _TEST = "weir-self-test"

@@ -5,15 +5,17 @@ upstream may make a prompt of fields that Weir has no name for. A guard that loo
 alone could be gone round by any of these, so nobody has to remember them.
 """
 
+import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from engine.protocol import GenerationRequest, Prompt
+from engine.protocol import GenerationRequest, Prompt, SamplingParams
 
 PROMPT_FIELDS = ("messages", "prompts", "tools", "tool_choice", "extra")
-"""The fields of a request that a prompt is made of, which are those that `on_request` may change."""
+"""The fields of a request that a prompt is made of, which are those that `on_request` may change. And
+`sampling.stop`, which is text as well."""
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _MEDIA = {"image_url", "video_url", "audio_url", "input_audio", "file"}
@@ -30,6 +32,17 @@ _NAMES = {
     *_MEDIA,
 }
 """What the API calls a message's fields, and a part's. Other names are a caller's words."""
+_SETTINGS = {
+    *("response_format", "structured_outputs", "json_schema", "regex", "ebnf", "grammar", "functions"),
+    *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_whitespace_pattern"),
+    *("reasoning_effort", "verbosity", "modalities", "prediction", "web_search_options", "function_call"),
+    *("service_tier", "store", "prompt_cache_key", "prompt_cache_retention", "safety_identifier"),
+    *("documents", "chat_template_kwargs", "add_generation_prompt", "continue_final_message"),
+    *("add_special_tokens", "skip_special_tokens", "spaces_between_special_tokens", "mm_processor_kwargs"),
+    *("include_reasoning", "separate_reasoning", "stream_reasoning", "prompt_logprobs", "use_beam_search"),
+    *("length_penalty", "bad_words", "allowed_token_ids", "vllm_xargs", "custom_params", "request_id"),
+}
+"""What servers call a request's fields, beside those that Weir has names for. Other names are a caller's."""
 _GLUES = ("", "\n")
 """What templates put between the texts of one content."""
 
@@ -89,12 +102,28 @@ def with_prompt_texts(request: GenerationRequest, rewrite: Callable[[PromptText]
         "messages": _listed(request.messages, "messages", walk.message),
         "prompts": _listed(request.prompts, "prompts", walk.prompt),
         "tools": _listed(request.tools, "tools", walk.json),
-        "extra": _mapped(request.extra, "extra", walk.extra),
+        "extra": walk.named(request.extra, "extra", walk.extra, _SETTINGS),
+        "sampling": _with_stop(request.sampling, walk.text),
     }
     if isinstance(request.tool_choice, Mapping):
         fields["tool_choice"] = walk.json(request.tool_choice, "tool_choice")
     changed = {name: value for name, value in fields.items() if value is not getattr(request, name)}
     return replace(request, **changed) if changed else request
+
+
+def without_unread(request: GenerationRequest) -> GenerationRequest:
+    """The request without what no hook is shown, and no model, but an upstream would be: `metadata`, and also
+    `user` and `cache_salt`, of which it has hashes, to tell them from others by."""
+    return replace(request, user=_hash(request.user), cache_salt=_hash(request.cache_salt), metadata={})
+
+
+def _hash(text: str | None) -> str | None:
+    return None if text is None else hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def _with_stop(sampling: SamplingParams, change: Callable[[str, str], str]) -> SamplingParams:
+    stop = _listed(sampling.stop, "stop", change)
+    return sampling if stop is sampling.stop else replace(sampling, stop=tuple(filter(None, stop)))
 
 
 class _Walk:
@@ -125,11 +154,18 @@ class _Walk:
         return value if isinstance(value, int | float) else self.value(value, place)
 
     def message(self, message: Mapping[str, Any], place: str) -> Any:
-        return self._named(message, place, self._message_field)
+        return self.named(message, place, self._message_field, _NAMES)
 
-    def _named(self, fields: Mapping[str, Any], place: str, change: Callable[[str, Any, str], Any]) -> Any:
+    def named(
+        self,
+        fields: Mapping[str, Any],
+        place: str,
+        change: Callable[[str, Any, str], Any],
+        known: Container[str],
+    ) -> Any:
+        """Fields, and those of their names that are not `known`."""
         made = _mapped(fields, place, change)
-        names = {name: name if name in _NAMES else self.text(name, place) for name in made}
+        names = {name: name if name in known else self.text(name, place) for name in made}
         return made if all(new is name for name, new in names.items()) else {names[n]: made[n] for n in made}
 
     def _message_field(self, name: str, value: Any, place: str) -> Any:
@@ -156,7 +192,7 @@ class _Walk:
     def _part(self, part: Any, place: str) -> Any:
         if not isinstance(part, Mapping):
             return self.value(part, place)
-        return self._named(part, place, self._part_field)
+        return self.named(part, place, self._part_field, _NAMES)
 
     def _part_field(self, name: str, value: Any, place: str) -> Any:
         if name == "type" and isinstance(value, str) and value in _NAMES:

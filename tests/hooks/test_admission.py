@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from engine.backends.openai_request import request_body
 from engine.protocol import Delta, GenerationRequest, RequestError, SamplingParams, Usage
 from hooks import Chunk, Refusal, Verdict, emit, hold, prompt_texts, refuse, terminate, with_prompt_texts
 from hooks.admission import RefusedError
@@ -74,8 +75,26 @@ async def test_the_engine_is_asked_what_the_hooks_made_of_the_request_in_order(r
     request = make_request(messages=saying("Hi"), user="u")
     assert text_of(await guard_all(pipeline, source, request)) == "a"
     assert [contents(r) for r in (*first.requests, *second.requests)] == [["Hi"], ["Hi!"]]
-    assert source.requests == [replace(request, messages=saying("Hi!!"))]
+    assert [replace(r, user="u") for r in source.requests] == [replace(request, messages=saying("Hi!!"))]
     assert verdicts_of(pipeline)["hook0"] == {"rewrite_prompt": 1, "emit": 2}
+
+
+@pytest.mark.parametrize("in_shadow", [False, True])
+async def test_an_upstream_gets_nothing_that_no_hook_is_shown(in_shadow: bool) -> None:
+    pipeline = shadowed(reader := Reads()) if in_shadow else pipeline_of(reader := Reads())
+    asked = replace(make_request(user="ann"), cache_salt="sesame", metadata={"to": "bob"})
+    source, other = Source(make_deltas(["a"])), Source(make_deltas(["a"]))
+    await guard_all(pipeline, source, asked)
+    await guard_all(pipeline, other, replace(asked, user="zoe"))
+    (first,), (second,) = source.requests, other.requests
+    if in_shadow:
+        assert first == asked
+        return
+    assert replace(first, user="ann", cache_salt="sesame", metadata={"to": "bob"}) == asked
+    assert not {"ann", "sesame", "bob"} & set(repr(request_body(first)).split("'"))
+    assert first.user != second.user
+    assert first.cache_salt == second.cache_salt
+    assert reader.requests[0].user == "ann"
 
 
 async def test_every_chunks_request_is_the_one_that_went_on() -> None:
@@ -178,6 +197,10 @@ WRONG: dict[str, Callable[[GenerationRequest], Any]] = {
     "a coroutine of a plain method": lambda request: not_awaited(),
     "messages alone": lambda request: request.messages,
     "another id": changed(request_id="r2"),
+    "another temperature": changed(sampling=SamplingParams(temperature=0.5, stop=("a",))),
+    "a stop that is none": lambda r: replace(r, sampling=replace(r.sampling, stop=(1,))),
+    "an empty stop": lambda r: replace(r, sampling=replace(r.sampling, stop=("",))),
+    "no sampling": changed(sampling=None),
     "more outputs": changed(sampling=SamplingParams(n=3, logprobs=2)),
     "other hooks": changed(hooks=("x",)),
     "another model": changed(model="other"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.protocol import GenerationRequest
+from engine.protocol import GenerationRequest, SamplingParams
 from hooks import PromptText, prompt_texts, with_prompt_texts
 
 TOOL = {"type": "function", "function": {"name": "f", "description": "SECRET", "parameters": {"SECRET": 1}}}
@@ -72,6 +72,8 @@ EVERYWHERE = {
         {"role": "user", "content": "a"}, extra={"chat_template_kwargs": {"x": "secret"}}
     ),
     "an upstream's setting": chat({"role": "user", "content": "a"}, extra={"reasoning_effort": "secret"}),
+    "the name of an upstream's setting": chat({"role": "user", "content": "a"}, extra={"secret": 1}),
+    "a stop string": chat({"role": "user", "content": "a"}, sampling=SamplingParams(stop=("a", "secret"))),
     "a completion's prompt": GenerationRequest(
         request_id="r", model="m", endpoint="completions", prompts=("a", "secret")
     ),
@@ -106,7 +108,8 @@ def test_places_say_where() -> None:
         {"role": "user", "name": "bob", "mood": "good", "content": [{"type": "text", "text": "a"}]},
         {"role": "assistant", "content": None, "tool_calls": [call('{"x": 1}')]},
         tools=({"function": {"name": "f"}},),
-        extra={"documents": ["d"], "seed_like": 7, "flag": True},
+        sampling=SamplingParams(stop=("b",)),
+        extra={"documents": ["d"], "guided_regex": "e", "seed_like": 7, "store": True},
     )
     assert seen(request) == {
         "messages[0].name": "bob",
@@ -117,6 +120,9 @@ def test_places_say_where() -> None:
         "messages[1].tool_calls[0]": '{"id": "c1", "type": "function", "function": {"name": "f"}}',
         "tools[0]": '{"function": {"name": "f"}}',
         "extra.documents": '["d"]',
+        "extra.guided_regex": "e",
+        "extra": "seed_like",
+        "stop[0]": "b",
     }
     assert {text.place for text in prompt_texts(request) if text.is_json} == {
         "messages[1].tool_calls[0].function.arguments",
@@ -162,6 +168,11 @@ def test_a_name_with_a_dot_hides_nothing() -> None:
     part = {"type": "text", "text": "a", "x.type": "secret", "x.data": "secret"}
     request = chat({"role": "user", "x.role": "user secret", "content": [part]})
     assert "".join(text.text for text in prompt_texts(request)).count("secret") == 3
+
+
+def test_a_stop_string_of_which_nothing_is_left_stops_nothing() -> None:
+    request = chat({"role": "user", "content": "a"}, sampling=SamplingParams(stop=("secret", "b")))
+    assert with_prompt_texts(request, lambda t: t.text.replace("secret", "")).sampling.stop == ("b",)
 
 
 def test_what_should_be_json_and_is_not_is_an_error() -> None:
