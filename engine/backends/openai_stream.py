@@ -6,7 +6,7 @@ under two names, usage in a chunk of its own or with the last. What makes no sen
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import orjson
@@ -57,15 +57,21 @@ class StreamTranslator:
         """Translate a chunk (JSON, parsed). Raises `EngineError` if it says that the upstream gave up."""
         deltas: list[Delta] = []
         choices = chunk.get("choices") or ()
-        for choice in choices:
-            index = choice.get("index") or 0
-            output = self._outputs[index if len(self._outputs) > 1 else 0]
+        for choice, output in zip(choices, self._outputs_of(choices), strict=True):
             deltas += output.feed(choice, chunk.get("prompt_token_ids"))
         # With several outputs, a usage that comes with a choice is that choice's own (vLLM).
         if (usage := chunk.get("usage")) and not (choices and len(self._outputs) > 1):
             self._count.usage = _usage(usage)
             deltas = [replace(delta, usage=self._count.usage) for delta in deltas]
         return self._without_last(deltas)
+
+    def _outputs_of(self, choices: Sequence[Mapping[str, Any]]) -> "list[_Output]":
+        indexes = [choice.get("index") or 0 for choice in choices]
+        if len(self._outputs) == 1 and len(set(indexes)) == 1:
+            return self._outputs * len(indexes)  # whatever it counts
+        if min(indexes, default=0) < 0:
+            raise IndexError("there is no output before the first")
+        return [self._outputs[index] for index in indexes]
 
     def finish(self, *, complete: bool) -> list[Delta]:
         """The stream has ended; `complete`: and says so itself. Raises `EngineError` if something lacks."""
@@ -145,6 +151,8 @@ class _Output:
         self.is_finished = True
         if self._waiting:
             deltas += self._put(("content", None, self._waiting), [], more=False)
+        for segment in self._calls.flush():
+            deltas += self._put(segment, [], more=False)
         text, tokens = self._aligner.flush()
         if self._stop_token_ids and reason != "length":
             tokens = _without_nameless_end(tokens)
@@ -172,8 +180,8 @@ class _Output:
             yield "reasoning", None, _text(reasoning)
         if content := delta.get("content") or delta.get("refusal"):
             yield "content", None, _text(content)
-        for call, arguments in self._calls.feed(delta):
-            yield "tool_call", call, arguments
+        if delta.get("tool_calls") or delta.get("function_call"):
+            yield from self._calls.feed(delta)
         if text := _text(choice.get("text")):
             yield from self._without_echo(text)
 
@@ -195,11 +203,11 @@ class _Output:
         deltas: list[Delta] = []
         if channel != self._channel and self._aligner.waits:
             deltas += self._release(self._aligner.mute(), ())
-        if call is not None:
+        if channel == "tool_call":
             # The upstream's parser made this text of other text: no token stands for it.
             self._channel = "content"
             self._aligner.mute()
-            return [*deltas, self._delta("tool_call", text, call=call)]
+            return [*deltas, self._delta("tool_call", text, call=call)] if call is not None else deltas
         self._channel = channel
         text, settled = self._aligner.feed(tokens, text, more=more)
         return [*deltas, *self._release(text, settled)] if text else deltas
@@ -228,44 +236,76 @@ class _Output:
         )
 
 
+@dataclass(slots=True)
+class _Call:
+    """A tool call, so far."""
+
+    index: int
+    id: str | None
+    name: str = ""
+    arguments: str = ""
+    """Those not told yet."""
+    told: ToolCall | None = None
+    """What was told of it. Its name is final then."""
+
+    def tell(self) -> Segment:
+        self.told = self.told or ToolCall(self.index, self.name, self.id)
+        arguments, self.arguments = self.arguments, ""
+        return "tool_call", self.told, arguments
+
+
 class _ToolCalls:
-    """The tool calls of one output, numbered as they begin."""
+    """The tool calls of one output, numbered as they begin.
+
+    A call is told once it has a name and arguments, or another follows, or none does: until then its name may
+    go on. It may come in pieces, with each piece of the arguments again, or after the first of them.
+    """
 
     def __init__(self) -> None:
-        self._calls: dict[int | None, ToolCall] = {}
-        self._last: ToolCall | None = None
-        self._num_begun = 0
-        self._unnamed: dict[int, str] = {}
-        """Arguments that came before their call's name: nothing is told of a call without."""
+        self._by_index: dict[int | None, _Call] = {}
+        self._calls: list[_Call] = []
 
     @property
     def finish_reason(self) -> FinishReason:
-        return "tool_calls" if self._num_begun else "stop"
+        return "tool_calls" if self._calls else "stop"
 
-    def feed(self, delta: Mapping[str, Any]) -> Iterator[tuple[ToolCall, str]]:
+    def feed(self, delta: Mapping[str, Any]) -> Iterator[Segment]:
+        """At least one segment, if only to say that the tokens with it are a call's."""
         calls = delta.get("tool_calls") or ()
         if function := delta.get("function_call"):
             calls = ({"index": 0, "function": function},)
-        for call in calls:
-            function = call.get("function") or {}
-            arguments = function.get("arguments") or ""
-            if not isinstance(arguments, str):
-                arguments = orjson.dumps(arguments).decode()
-            which = self._which(call.get("index"), call.get("id"), function.get("name") or "")
-            self._unnamed[which.index] = self._unnamed.get(which.index, "") + arguments
-            if which.name:
-                yield which, self._unnamed.pop(which.index)
+        for part in calls:
+            function = part.get("function") or {}
+            index, call_id, name = part.get("index"), part.get("id"), function.get("name") or ""
+            call = self._known(index, call_id, name)
+            if call is None:
+                yield from self.flush()
+                call = _Call(len(self._calls), call_id or None)
+                self._calls.append(call)
+            self._by_index[index] = self._by_index[None] = call
+            if call.told is None and name != call.name:
+                call.name += name
+            call.arguments += _written(function.get("arguments"))
+            yield call.tell() if call.name and call.arguments else ("tool_call", None, "")
 
-    def _which(self, index: int | None, call_id: str | None, name: str) -> ToolCall:
-        known = self._last if index is None else self._calls.get(index)
+    def flush(self) -> Iterator[Segment]:
+        """What can be told of calls that have not been."""
+        for call in self._calls:
+            if call.told is None and call.name:
+                yield call.tell()
+
+    def _known(self, index: int | None, call_id: str | None, name: str) -> _Call | None:
+        """The call that goes on; None: one begins."""
+        known = self._by_index.get(index)
+        if known is None or not name:
+            return known
         # A name with another id, or without any index, begins a call, whatever the index says.
-        if known is None or (name and (call_id != known.id if call_id else index is None)):
-            known = ToolCall(index=self._num_begun, name=name, id=call_id or None)
-            self._num_begun += 1
-        elif name and not known.name:
-            known = replace(known, name=name)
-        self._calls[index] = self._last = known
-        return known
+        is_another = call_id != known.id if call_id else index is None
+        return None if is_another else known
+
+
+def _written(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode() if arguments else ""
 
 
 def _without_nameless_end(tokens: tuple[Token, ...]) -> tuple[Token, ...]:

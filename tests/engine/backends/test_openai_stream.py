@@ -1,4 +1,5 @@
 from collections import defaultdict
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -142,6 +143,26 @@ class TestBody:
         assert request_body(chat(return_token_ids=True))["logprobs"] is True
 
 
+def pieces(text: str, cuts: set[int]) -> list[str]:
+    edges = [0, *sorted(cuts), len(text)]
+    return [text[start:end] for start, end in pairwise(edges) if start < end]
+
+
+class TestOutputs:
+    @pytest.mark.parametrize(
+        ("n", "indexes"), [(2, [-1]), (2, [2]), (2, [0, -2]), (1, [0, 1]), (1, [None, 7]), (1, [3, 4])]
+    )
+    def test_one_that_was_not_asked_for_makes_no_sense(self, n: int, indexes: list[int | None]) -> None:
+        translator = StreamTranslator(chat(sampling=SamplingParams(n=n)))
+        with pytest.raises(IndexError):
+            translator.feed({"choices": [{"index": index, "delta": {"content": "a"}} for index in indexes]})
+
+    def test_of_a_single_one_the_index_may_be_a_counter(self) -> None:
+        deltas = translate(chat(), chunk(3, content="a"), chunk(4, content="b"), chunk(5, finish="stop"))
+        assert texts(deltas) == {"content": "ab"}
+        assert {d.index for d in deltas} == {0}
+
+
 class TestChannels:
     def test_reasoning_has_two_names(self) -> None:
         for name in ("reasoning_content", "reasoning"):
@@ -158,7 +179,7 @@ class TestChannels:
             chat(), chunk(tool_calls=[first]), chunk(tool_calls=[more, second]), chunk(finish="tool_calls")
         )
         f, g = ToolCall(0, "f", "c1"), ToolCall(1, "g", "c2")
-        assert [(d.tool_call, d.text) for d in deltas] == [(f, ""), (f, "{}"), (g, "[]"), (None, "")]
+        assert [(d.tool_call, d.text) for d in deltas] == [(f, "{}"), (g, "[]"), (None, "")]
         assert deltas[-1].finish_reason == "tool_calls"
 
     @pytest.mark.parametrize("indices", [(None, None, None), (0, 0, 0), (3, 3, 9)])
@@ -175,6 +196,49 @@ class TestChannels:
             (1, "g", '{"a":3}'),
         ]
         assert deltas[-1].finish_reason == "tool_calls"
+
+    @given(st.sets(st.integers(1, 10)), st.sets(st.integers(1, 6)), st.booleans())
+    def test_a_tool_calls_name_may_come_in_pieces(
+        self, name_cuts: set[int], cuts: set[int], with_index: bool
+    ) -> None:
+        name, arguments = "get_weather", '{"a":1}'
+        index = {"index": 0} if with_index else {}
+        functions = [{"name": piece} for piece in pieces(name, name_cuts if with_index else set())]
+        functions += [{"arguments": piece} for piece in pieces(arguments, cuts)]
+        calls = [{**index, "function": {"arguments": "", **function}} for function in functions]
+        calls[0]["id"] = "c1"
+        deltas = translate(chat(), *(chunk(tool_calls=[call]) for call in calls), chunk(finish="stop"))
+        assert {d.tool_call for d in deltas[:-1]} == {ToolCall(0, name, "c1")}
+        assert texts(deltas)["tool_call"] == arguments
+
+    def test_a_call_without_arguments_is_told_before_the_next_and_at_the_end(self) -> None:
+        calls = [{"index": i, "id": f"c{i}", "function": {"name": f"f{i}", "arguments": ""}} for i in (0, 1)]
+        chunks = [chunk(tool_calls=[calls[0]]), chunk(tool_calls=[calls[1]]), chunk(finish="tool_calls")]
+        deltas = translate(chat(), *chunks)
+        assert [d.tool_call and d.tool_call.name for d in deltas] == ["f0", "f1"]
+        assert deltas[-1].finish_reason == "tool_calls"
+
+    @pytest.mark.parametrize("finish", [None, "tool_calls"])
+    def test_a_call_whose_stream_just_ends_is_told(self, finish: str | None) -> None:
+        call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": None}}
+        deltas = translate(chat(), chunk(content="a"), chunk(tool_calls=[call], finish=finish))
+        assert [(d.tool_call and d.tool_call.name, d.text) for d in deltas] == [(None, "a"), ("f", "")]
+        assert deltas[-1].finish_reason == "tool_calls"
+
+    def test_a_call_without_a_name_is_told_nothing_of(self) -> None:
+        call = {"index": 0, "id": "c", "function": {"arguments": "{}"}}
+        deltas = translate(chat(), chunk(tool_calls=[call]), chunk(finish="tool_calls"))
+        assert [(d.tool_call, d.text) for d in deltas] == [(None, "")]
+
+    def test_tokens_of_a_tool_call_that_is_not_told_yet_are_not_told(self) -> None:
+        call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}}
+        chunks = [chunk(content="a"), chunk(tool_calls=[call]), chunk(content="b"), chunk(finish="stop")]
+        for step, tokens in zip(chunks, (["a"], ["<tool>", "f"], ["b"], ["</s>"]), strict=True):
+            entries = [{"token": token, "logprob": -1.0} for token in tokens]
+            step["choices"][0]["logprobs"] = {"content": entries}
+        deltas = translate(chat(sampling=SamplingParams(logprobs=0)), *chunks)
+        assert (told(deltas), texts(deltas)["content"]) == ([("a", "a")], "ab")
+        assert [d.tool_call.name for d in deltas if d.tool_call] == ["f"]
 
     def test_tokens_of_a_tool_call_are_not_told(self) -> None:
         call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
