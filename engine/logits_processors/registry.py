@@ -7,7 +7,6 @@ A request names them in `SamplingParams.logits_processors`; or, as vLLM's and SG
 parameters, or an object of parameters that exactly one processor has.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 from engine.config import LogitsProcessorConfig
 from engine.logits_processors.api import Context
 from engine.logits_processors.builtin.forced_sequence import ForcedSequence
+from engine.logits_processors.failures import log_failure
 from engine.logits_processors.load import (
     ParamsError,
     ProcessorLoadError,
@@ -35,8 +35,6 @@ from engine.processor_specs import (
 )
 from engine.protocol import GenerationRequest, LogitsProcessorError, RequestError, SamplingParams
 from engine.sequence import Sequence
-
-logger = logging.getLogger("weir.engine")
 
 FIELD = "logits_processors"
 OTHER_FIELDS = ("vllm_xargs", "custom_params")
@@ -66,7 +64,7 @@ class Wanted:
         try:
             return self.make(seq)
         except (Exception, SystemExit) as error:
-            logger.exception("logits processor %s could not be made", self.name)
+            log_failure(self.name, "could not be made", error)
             raise LogitsProcessorError(self.name) from error
 
 

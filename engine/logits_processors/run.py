@@ -6,7 +6,6 @@ raises no logit, a shaper brings back none that was minus infinity. Who leaves s
 or no token to draw, fails its row.
 """
 
-import logging
 import math
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
@@ -18,10 +17,9 @@ import torch
 from torch import Tensor
 
 from engine.logits_processors.api import BatchLogitsProcessor, Kind, LogitsProcessor, TokenIds
+from engine.logits_processors.failures import BadLogitsError, log_failure
 from engine.protocol import LogitsProcessorError
 from engine.sequence import Sequence
-
-logger = logging.getLogger("weir.engine")
 
 CEILING = 1e30
 """As far as a shaper may raise a logit, infinity included: what follows can still calculate with it."""
@@ -128,13 +126,13 @@ class ProcessorRun:
         for row, best in zip(rows, found, strict=True):
             if not math.isfinite(best) and self._given[row.at].amax().isfinite():
                 left = "something that is not a number" if math.isnan(best) else "no token to draw"
-                self._fail(row, ValueError(f"it left {left}"))
+                self._fail(row, BadLogitsError(f"it left {left}"))
 
     def _fail(self, row: _Row, error: BaseException) -> None:
         name = row.started.entry.name
         if row.at not in self.failed:
             request_id = row.sequence.group.request.request_id
-            logger.error("logits processor %s failed request %s", name, request_id, exc_info=error)
+            log_failure(name, f"failed request {request_id}", error)
             self.failed[row.at] = LogitsProcessorError(name)
 
 
@@ -161,9 +159,9 @@ def _call_row(row: _Row, logits: Tensor) -> Tensor:
 
 
 def _fitting(given: object, like: Tensor) -> Tensor:
-    """Raises `ValueError` for what cannot stand in its place."""
+    """Raises `BadLogitsError` for what cannot stand in its place."""
     if not isinstance(given, Tensor):
-        raise ValueError(f"it gave no tensor but {type(given).__name__}")
+        raise BadLogitsError(f"it gave no tensor but {type(given).__name__}")
     if given.shape != like.shape:
-        raise ValueError(f"it gave {tuple(given.shape)} for {tuple(like.shape)}")
+        raise BadLogitsError(f"it gave {tuple(given.shape)} for {tuple(like.shape)}")
     return given.to(like)

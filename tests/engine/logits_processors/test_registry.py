@@ -278,7 +278,9 @@ def test_one_that_cannot_be_made_fails_the_request_and_not_the_engine(
     with pytest.raises(LogitsProcessorError) as caught:
         one.start(sequence_of(request))
     assert "hush" not in str(caught.value)
-    assert "hush" in caplog.text
+    assert "hush" not in caplog.text
+    assert "RuntimeError at " in caplog.text
+    assert "moody.py:2" in caplog.text
 
 
 # The neutral layer (contract 7.4).

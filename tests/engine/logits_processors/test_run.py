@@ -1,6 +1,7 @@
 """What logits processors do to a draw: the two forms, their order, their limits and their failures."""
 
 import logging
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -246,8 +247,24 @@ def test_each_row_of_a_mixed_batch_is_to_the_bit_what_it_is_alone(
 def test_what_fails_is_told_in_the_log_with_its_request(
     sampler: Sampler, sequence: Callable[..., Sequence], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.ERROR):
-        (error,) = sampler.sample(logits_of(1), [sequence(failsalone={"how": "raise"})])
-    assert isinstance(error, LogitsProcessorError)
-    assert str(error) == "A logits processor failed, so the request was ended."
-    assert caplog.messages == ["logits processor failsalone failed request r"]
+    for how, reason in (
+        ("raise", r"RuntimeError at \S+/processors\.py:\d+"),
+        ("nan", "it left something that is not a number"),
+        ("shape", r"it gave \(\S+\) for \(\S+\)"),
+    ):
+        caplog.clear()
+        with caplog.at_level(logging.INFO):
+            (error,) = sampler.sample(logits_of(1), [sequence(failsalone={"how": how})])
+        assert isinstance(error, LogitsProcessorError)
+        assert str(error) == "A logits processor failed, so the request was ended."
+        (message,) = caplog.messages
+        assert re.fullmatch(f"logits processor failsalone failed request r: {reason}", message)
+        assert "hush" not in caplog.text
+
+
+def test_its_trace_is_in_the_log_for_who_asks_for_more(
+    sampler: Sampler, sequence: Callable[..., Sequence], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        sampler.sample(logits_of(1), [sequence(failsalone={"how": "raise"})])
+    assert "the model said: hush" in caplog.text
