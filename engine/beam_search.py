@@ -7,11 +7,11 @@ tokens. Nobody sees a hypothesis before it is chosen (contract 5.5): each comes 
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from heapq import nlargest
-from typing import Any
+from typing import Any, Protocol
 
 from engine.input_processor import MAX_LOGPROBS, InputProcessor
 from engine.protocol import Delta, GenerationRequest, RequestError, SamplingParams, Token, TopLogprob, Usage
@@ -25,7 +25,11 @@ MAX_BEAMS = MAX_LOGPROBS // 2
 MAX_LENGTH_PENALTY = 10
 """Either way: beyond, the powers of lengths leave the range of floats, and nothing else would count."""
 
-Generate = Callable[[GenerationRequest], AsyncGenerator[Delta, None]]
+
+class Generate(Protocol):
+    """The engine's, for a step. `is_counted`: its prompt is an earlier step's, and what came of that."""
+
+    def __call__(self, request: GenerationRequest, *, is_counted: bool) -> AsyncGenerator[Delta, None]: ...
 
 
 def is_beam_search(request: GenerationRequest) -> bool:
@@ -95,7 +99,7 @@ class BeamSearch:
         salt = self.salt
         step = replace(request, prompts=prompts, sampling=sampling, extra={}, echo=False, cache_salt=salt)
         continuations: list[Hypothesis] = []
-        async with aclosing(generate(step)) as deltas:
+        async with aclosing(generate(step, is_counted=live[0].length > 0)) as deltas:
             async for delta in deltas:
                 for token in delta.tokens:
                     continuations += _continuations(live[delta.index], token.top, request.sampling.logprobs)

@@ -95,8 +95,9 @@ class LocalEngine:
             raise QueueFullError
 
     async def _generate(
-        self, request: GenerationRequest, *, is_admitted: bool = False
+        self, request: GenerationRequest, *, is_admitted: bool = False, is_counted: bool = False
     ) -> AsyncGenerator[Delta, None]:
+        """`is_counted`: its prompt is, already."""
         self.check_health()
         if not is_admitted:
             self._admit()
@@ -105,6 +106,8 @@ class LocalEngine:
         try:
             group = await self._process(request)
             self.check_health()
+            if is_counted:
+                group.num_prompt_tokens = 0
             stream = self._streams[group] = DeltaQueue()
             self._inbox.put(_Add(group))
             num_unfinished = request.num_outputs

@@ -77,6 +77,14 @@ async def test_one_beam_is_greedy_and_its_text_and_logprobs_too(engine: Any) -> 
     assert [len(t.top) for t in beam.tokens] == [len(t.top) for t in greedy.tokens]
 
 
+async def test_of_all_its_steps_only_the_prompt_counts_as_one(start_engine: Any) -> None:
+    engine = await start_engine("llama")
+    await engine.complete(PROMPT, n=3, max_tokens=5, ignore_eos=True, extra=BEAMS)
+    stats = engine.stats()
+    assert stats.prompt_tokens_total == len(PROMPT)
+    assert stats.generation_tokens_total == 1 + 4 * 3
+
+
 async def test_each_hypothesis_comes_once_and_whole_prompt_by_prompt(engine: Any) -> None:  # contract 5.5
     request = completion(PROMPT, (5, 6, 7), n=3, max_tokens=6, extra=BEAMS)
     deltas = [delta async for delta in engine.generate(request)]
