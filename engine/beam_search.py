@@ -14,7 +14,16 @@ from heapq import nlargest
 from typing import Any, Protocol
 
 from engine.input_processor import MAX_LOGPROBS, InputProcessor
-from engine.protocol import Delta, GenerationRequest, RequestError, SamplingParams, Token, TopLogprob, Usage
+from engine.protocol import (
+    Delta,
+    Deltas,
+    GenerationRequest,
+    RequestError,
+    SamplingParams,
+    Token,
+    TopLogprob,
+    Usage,
+)
 from engine.sequence import Sequence as OneSequence
 
 FIELDS = ("use_beam_search", "length_penalty")
@@ -29,7 +38,7 @@ MAX_LENGTH_PENALTY = 10
 class Generate(Protocol):
     """The engine's, for a step. `is_counted`: its prompt is an earlier step's, and what came of that."""
 
-    def __call__(self, request: GenerationRequest, *, is_counted: bool) -> AsyncGenerator[Delta, None]: ...
+    def __call__(self, request: GenerationRequest, *, is_counted: bool) -> Deltas: ...
 
 
 def is_beam_search(request: GenerationRequest) -> bool:

@@ -73,6 +73,24 @@ class BlockManager:
                     self._free.move_to_end(block, last=False)
         block_table.clear()
 
+    def truncate(self, block_table: list[int], num_tokens: int) -> int:
+        """Take back what lies behind the table's first `num_tokens`, which is going to be written anew.
+
+        Returns how many of these the table still holds: a block that holds the last of them, and is others'
+        as well, is taken back whole, since it is not to be written.
+        """
+        num_blocks = -(-num_tokens // self.block_size)
+        if num_tokens % self.block_size and num_blocks <= len(block_table):
+            last = block_table[num_blocks - 1]
+            if self._ref_counts[last] > 1:
+                num_blocks -= 1
+            else:
+                self._forget(last)
+        behind = block_table[num_blocks:]
+        del block_table[num_blocks:]
+        self.free(behind)
+        return min(num_tokens, len(block_table) * self.block_size)
+
     def check(self, block_tables: Iterable[list[int]]) -> None:
         """Raise `AssertionError` unless the invariant holds, given every table in use."""
         tables = list(block_tables)
@@ -89,7 +107,10 @@ class BlockManager:
     def _take(self) -> int:
         block, _ = self._free.popitem(last=False)
         self._ref_counts[block] = 1
+        self._forget(block)
+        return block
+
+    def _forget(self, block: int) -> None:
         if (block_hash := self._hashes[block]) is not None:
             del self._cached[block_hash]
             self._hashes[block] = None
-        return block

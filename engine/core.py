@@ -19,6 +19,7 @@ from engine.protocol import (
     EngineError,
     EngineStats,
     LogitsProcessorError,
+    Rewind,
     Token,
     TopLogprob,
 )
@@ -36,7 +37,8 @@ Output = tuple[SequenceGroup, Delta | EngineError]
 
 
 class EngineCore:
-    """Requests join with `add` and leave with `abort`, between steps; a `step` takes all that run further."""
+    """Requests join with `add`, leave with `abort` and go back with `rewind`, between steps; a `step` takes
+    all that run further."""
 
     def __init__(self, runner: ModelRunner, tokenizer: LocalTokenizer, config: EngineConfig) -> None:
         self.runner = runner
@@ -78,6 +80,17 @@ class EngineCore:
         self._aborted_total += 1
         for seq in group.sequences:
             self.scheduler.remove(seq)
+
+    def rewind(self, group: SequenceGroup, rewind: Rewind) -> None:
+        """Take an output back to an earlier token. One that had finished runs again, unless its request was
+        aborted or has failed."""
+        if group.is_aborted:
+            return
+        seq, banned = group.sequences[rewind.index], rewind.banned
+        if banned is not None:
+            banned = tuple(i for i in banned if 0 <= i < self.runner.vocab_size)
+        seq.rewind(rewind.num_tokens, banned)
+        self.scheduler.rewind(seq)
 
     def step(self) -> list[Output]:
         """Schedule, run, sample, update. What fails a request is an `Output`; what is raised is fatal."""
@@ -215,7 +228,7 @@ class EngineCore:
             yield self._delta(seq, echo, channel="echo")
         tokens: tuple[Token, ...] = ()
         stop_reason: str | int | None = None
-        if seq.max_tokens == 0:
+        if seq.num_output_tokens == seq.max_tokens:  # it may have none, or was rewound to all that it may
             seq.finish_reason = "length"
         elif isinstance(sampled, LogitsProcessorError):
             raise sampled

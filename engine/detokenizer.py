@@ -28,15 +28,29 @@ class Detokenizer:
         """The text is what follows the prompt's: whether a word begins with a space can depend on that."""
         self.stopped: str | None = None
         """The stop string that was found. Nothing may be decoded after it."""
+        self._fast = fast
         self._texts = TextStream(fast, prompt_token_ids)
         self._stop = stop
         self._pending: list[Token] = []
         self._text = ""
         """What the pending tokens complete."""
+        self._num_given = 0
+        """Pending tokens, the first, that another gave already."""
+
+    def rewound(self, token_ids: Sequence[int], num_output_tokens: int) -> "Detokenizer":
+        """One that goes on behind `token_ids`, prompt and output. It gives none of these again, but finds
+        stop strings that began in them."""
+        num_read = MAX_UNDECIDED_TOKENS + max(map(len, self._stop), default=0)
+        begin = len(token_ids) - min(num_output_tokens, num_read)
+        rewound = Detokenizer(self._fast, token_ids[:begin], self._stop)
+        for token_id in token_ids[begin:]:
+            rewound.decode(Token(token_id, ""), may_stop=False)
+        rewound._num_given = len(rewound._pending)
+        return rewound
 
     def decode(self, token: Token, *, may_stop: bool = True) -> tuple[Token, ...]:
         """Take the next token, its text not known yet. `may_stop`: whether a stop string may end here."""
-        token_id, _, raw, logprob, top = token
+        token_id, _, raw, logprob, top, _ = token
         assert token_id is not None
         text = self._texts.step(token_id)
         token = Token(token_id, text, raw, logprob, top)
@@ -49,15 +63,20 @@ class Detokenizer:
         self._text += text
         if may_stop and (found := find_stop(self._text, self._stop, num_seen)):
             begin, self.stopped = found
-            return tuple(_cut(self._release(len(self._text)), begin))
-        return self._release(len(self._text) - num_held(self._text, self._stop))
+            return self._new(tuple(_cut(self._release(len(self._text)), begin)))
+        return self._new(self._release(len(self._text) - num_held(self._text, self._stop)))
 
     def flush(self) -> tuple[Token, ...]:
         """No more will come: give what is left. Bytes of an incomplete character never become text."""
         if self._pending and (text := self._texts.flush()):
             self._pending[-1] = self._pending[-1]._replace(text=text)
         tokens, self._pending, self._text = tuple(self._pending), [], ""
-        return tokens
+        return self._new(tokens)
+
+    def _new(self, tokens: tuple[Token, ...]) -> tuple[Token, ...]:
+        num_given = min(self._num_given, len(tokens))
+        self._num_given -= num_given
+        return tokens[num_given:]
 
     def _release(self, num_characters: int) -> tuple[Token, ...]:
         # Up to the last token whose text lies wholly within; those without text after it stay.

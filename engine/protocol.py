@@ -1,7 +1,8 @@
 """The seam between an engine and the rest of Weir: values only, no torch, no HTTP.
 
 An engine takes a `GenerationRequest` and yields `Delta`s. Everything that crosses is immutable. What travels
-backwards is one thing: closing the iterator, which cancels the engine's work on that request.
+backwards goes through the iterator: closing it cancels the engine's work on that request, and sending it a
+`Rewind` takes an output back to an earlier token.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -117,6 +118,12 @@ class GenerationRequest:
         return self.sampling.num_candidates * max(1, len(self.prompts))
 
     @property
+    def is_searched(self) -> bool:
+        """Whether outputs are chosen among candidates once these are finished: `best_of`, or beam search.
+        They cannot be rewound."""
+        return self.num_candidates > self.num_outputs or bool(self.extra.get("use_beam_search"))
+
+    @property
     def uses_tools(self) -> bool:
         """Whether the model may call any."""
         return bool(self.tools) and self.tool_choice != "none"
@@ -158,6 +165,9 @@ class Token(NamedTuple):
     """Natural logarithm, finite. None: not asked for, or there is none (the first token of a prompt)."""
     top: tuple[TopLogprob, ...] = ()
     """Most likely first."""
+    position: int | None = None
+    """Which of its output's tokens it is, or is made of, from 0: what a `Rewind` counts. Told where an answer
+    can be rewound (`engine.rewinding`), and never to clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +219,26 @@ class Delta:
 
 
 @dataclass(frozen=True, slots=True)
+class Rewind:
+    """Take an output back to its first `num_tokens` tokens, and let it go on otherwise.
+
+    Sent to `Engine.generate` in answer to a delta of that output, by `asend`. What the engine said of later
+    tokens is void, also that the output ended; its next deltas go on from there.
+    """
+
+    index: int
+    """Which output."""
+    num_tokens: int
+    """Its tokens that stand."""
+    banned: tuple[int, ...] | None = None
+    """Token ids that must not come next, beside those banned there before. None: the one that stood there."""
+
+
+Deltas = AsyncGenerator[Delta, Rewind | None]
+"""An answer as it comes. What may be sent to it is for engines that can rewind; others pass over it."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """What an engine serves."""
 
@@ -220,6 +250,8 @@ class ModelInfo:
     parses_tool_calls: bool = True
     """Whether the engine tells tool calls from content by itself, or may: an upstream. False: they are in the
     content, for a parser to find."""
+    can_rewind: bool = False
+    """Whether a `Rewind` may be sent to its answers, but for `GenerationRequest.is_searched`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +316,7 @@ class Engine(Protocol):
         """Get ready to serve; returns when it is. Raises what keeps it from serving."""
         ...
 
-    def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+    def generate(self, request: GenerationRequest) -> Deltas:
         """Yield the request's deltas, outputs interleaved as they come.
 
         Nothing runs until it is iterated; closing it cancels the work. Raises `RequestError` before the

@@ -10,6 +10,11 @@ with the fields of `GenerationRequest`, `sampling` holding those of `SamplingPar
     {"t": 0.031, "text": "Hi", "tokens": [{"id": 17, "text": "Hi", "logprob": -0.1}]}
     {"t": 0.052, "finish_reason": "stop", "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
 
+A line may instead say that an output was taken back (`Rewind`): of what was said of it before, only so many
+tokens stand, and it has not ended. What is read of a recording is what stood at its end.
+
+    {"t": 0.04, "rewind": {"index": 0, "num_tokens": 12}}
+
 The last line may instead say that the engine failed there:
 
     {"t": 0.06, "error": {"message": "The engine failed.", "status": 500}}
@@ -33,12 +38,14 @@ from typing import Any
 import orjson
 from pydantic import TypeAdapter
 
-from engine.protocol import Delta, Engine, EngineError, GenerationRequest, Token, TopLogprob
+from engine.protocol import Delta, Engine, EngineError, GenerationRequest, Rewind, Token, TopLogprob
+from engine.rewinding import first_tokens
 
 VERSION = 1
 
 _REQUEST = TypeAdapter(GenerationRequest)
 _DELTA = TypeAdapter(Delta)
+_REWIND = TypeAdapter(Rewind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +56,21 @@ class TimedDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class TimedRewind:
+    t: float
+    rewind: Rewind
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """The `EngineError` that ended an answer."""
 
     t: float
     message: str
     status: int = 500
+
+
+Line = GenerationRequest | TimedDelta | TimedRewind | Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +107,15 @@ class Recording:
             yield encode(self.failure)
 
 
-def encode(line: GenerationRequest | TimedDelta | Failure) -> bytes:
+def encode(line: Line) -> bytes:
     """One line, without its newline. Raises `TypeError` for what JSON has no way to say."""
     match line:
         case GenerationRequest():
             return _json({"version": VERSION, "request": _REQUEST.dump_python(line, exclude_defaults=True)})
         case TimedDelta(t, delta):
             return _json({"t": t, **_dump_delta(delta)})
+        case TimedRewind(t, rewind):
+            return _json({"t": t, "rewind": _REWIND.dump_python(rewind, exclude_defaults=True)})
         case Failure(t, message, status):
             error = {"message": message} | ({} if status == 500 else {"status": status})
             return _json({"t": t, "error": error})
@@ -153,8 +171,20 @@ class _Reader:
             raise ValueError("t goes back")
         if error := fields.get("error"):
             self.failure = Failure(t, str(error["message"]), int(error.get("status", 500)))
+        elif rewind := fields.get("rewind"):
+            self._rewind(_REWIND.validate_python(rewind))
         else:
             self.deltas.append(TimedDelta(t, _load_delta(fields)))
+
+    def _rewind(self, rewind: Rewind) -> None:
+        deltas, self.deltas = self.deltas, []
+        num_tokens = rewind.num_tokens
+        for timed in deltas:
+            if timed.delta.index != rewind.index:
+                self.deltas.append(timed)
+            for delta in first_tokens([timed.delta], num_tokens) if timed.delta.index == rewind.index else ():
+                self.deltas.append(TimedDelta(timed.t, delta))
+                num_tokens -= len(delta.tokens) if delta.channel != "echo" else 0
 
 
 def _load_delta(fields: dict[str, Any]) -> Delta:
@@ -189,6 +219,8 @@ def _dump_token(token: Token) -> dict[str, Any]:
         fields["raw"] = base64.b64encode(token.raw).decode()
     if token.logprob is not None:
         fields["logprob"] = token.logprob
+    if token.position is not None:
+        fields["position"] = token.position
     if token.top:
         fields["top"] = [{"id": t.id, **_dump_raw(t.raw), "logprob": t.logprob} for t in token.top]
     return fields

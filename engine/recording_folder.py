@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from engine.protocol import GenerationRequest
-from engine.recording import Failure, TimedDelta, encode
+from engine.recording import Line, encode
 
 logger = logging.getLogger("weir.engine")
 
@@ -25,7 +25,6 @@ INTERVAL = 0.1
 MAX_UNWRITTEN = 20_000
 """Lines that may wait to be written, of all requests. A recording that finds more is cut short."""
 
-Line = GenerationRequest | TimedDelta | Failure
 _OURS = re.compile(r"\d{8}T\d{12}-[\w.-]+\.jsonl", re.ASCII)
 
 

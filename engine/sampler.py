@@ -1,8 +1,8 @@
 """Draws each sequence's next token from its logits.
 
 The order (contract 7.5):
- 1. masks: tokens that must not come now (`min_tokens`), then what the sequence's grammar forbids, then the
-    logits processors that mask; at least one token must remain;
+ 1. masks: tokens that must not come now (`min_tokens`, and what rewinds banned), then what the sequence's
+    grammar forbids, then the logits processors that mask; at least one token must remain;
  2. shapers: `logit_bias`, the repetition, frequency and presence penalties, then the logits processors that
     shape. What is built in only adds to a masked token's minus infinity, or multiplies it, so it never
     revives it; of the others, `ProcessorRun` sees to that;
@@ -95,6 +95,7 @@ class Sampler:
     def _process(self, logits: Tensor, sequences: Seq[Sequence], run: ProcessorRun) -> Tensor:
         for stage in (
             mask_min_tokens,
+            mask_banned,
             run.mask,
             add_logit_bias,
             penalize_repetition,
@@ -116,7 +117,8 @@ class Sampler:
         for row, s in enumerate(sequences):
             if s.seed is not None:
                 if s.generator is None:
-                    s.generator = torch.Generator(logits.device).manual_seed(s.seed % 2**64)
+                    assert s.draw_seed is not None
+                    s.generator = torch.Generator(logits.device).manual_seed(s.draw_seed % 2**64)
                 noise[row].exponential_(generator=s.generator)
         return (logits.softmax(-1) / noise.clamp_min_(torch.finfo(noise.dtype).tiny)).argmax(-1)
 
@@ -159,10 +161,18 @@ def mask_min_tokens(logits: Tensor, sequences: Seq[Sequence]) -> Tensor:
         if s.guide is not None or s.num_output_tokens < s.sampling.min_tokens
         for token_id in _too_early(s)
     ]
-    if not masked:
-        return logits
-    rows, ids = _index(masked, logits).unbind(1)
-    return logits.index_put((rows, ids), logits.new_tensor(float("-inf")))
+    return _mask(logits, masked)
+
+
+def mask_banned(logits: Tensor, sequences: Seq[Sequence]) -> Tensor:
+    """None of the tokens that must not come at this place, since a rewind said so."""
+    masked = [
+        (row, token_id)
+        for row, s in enumerate(sequences)
+        if s.banned
+        for token_id in s.banned.get(s.num_output_tokens, ())
+    ]
+    return _mask(logits, masked)
 
 
 def _too_early(seq: Sequence) -> frozenset[int]:
@@ -266,6 +276,14 @@ def _where(
         return keep(logits, chosen)
     rows = _index(asked, logits)
     return logits.index_copy(0, rows, keep(logits[rows], chosen))
+
+
+def _mask(logits: Tensor, masked: list[tuple[int, int]]) -> Tensor:
+    """`masked`: rows and token ids."""
+    if not masked:
+        return logits
+    rows, ids = _index(masked, logits).unbind(1)
+    return logits.index_put((rows, ids), logits.new_tensor(float("-inf")))
 
 
 def _add(logits: Tensor, entries: list[tuple[int, int, float]]) -> Tensor:

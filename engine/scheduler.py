@@ -11,6 +11,7 @@ one after that, and so on, as if they had come one by one. So a request of many 
 that nobody else waits for, but not all that become free, and each of its outputs is overtaken by a bounded
 number of others. The first in `waiting` is the next to run; the last in `running` is the first to be
 preempted. Who runs keeps its place until it is done, or until one that ranks before it needs its blocks.
+One that is rewound has fewer tokens than before; if it was done, it waits again, with the rank that it had.
 
 **Who gets the step.** Those that decode come first, a token each. What prompts may have beside them is the
 `StepBudget`'s to say. Of that, a prompt takes all that it still needs, but one that cannot finish in this
@@ -123,10 +124,19 @@ class Scheduler:
     def remove(self, seq: Sequence) -> None:
         """Forget a finished or aborted sequence, and free its blocks. Unknown ones are ignored."""
         for queue in (self.running, self.waiting):
-            at = bisect_left(queue, seq.rank, key=_rank)
-            if at < len(queue) and queue[at] is seq:
+            if (at := _place(queue, seq)) is not None:
                 del queue[at]
         self.block_manager.free(seq.block_table)
+
+    def rewind(self, seq: Sequence) -> None:
+        """Its last tokens were taken back, and so is what was computed of them. One that was removed, since
+        it had finished, waits again."""
+        del seq.block_hashes[seq.num_tokens // self.block_manager.block_size :]
+        # The last token is computed again, for the logits of the next.
+        num_held = self.block_manager.truncate(seq.block_table, seq.num_tokens - 1)
+        seq.num_computed_tokens = min(seq.num_computed_tokens, num_held)
+        if all(_place(queue, seq) is None for queue in (self.running, self.waiting)):
+            insort(self.waiting, seq, key=_rank)
 
     def update(self, scheduled: ScheduledSequence) -> None:
         """It was run: its full blocks become known, and the other outputs of a prompt now computed may come.
@@ -139,7 +149,7 @@ class Scheduler:
             self._extend_hashes(seq, full.stop)
             for i in full:
                 self.block_manager.cache(seq.block_table[i], seq.block_hashes[i])
-        if scheduled.end == seq.num_prompt_tokens == seq.num_tokens:
+        if scheduled.end == seq.num_prompt_tokens == seq.num_tokens and not seq.num_rewinds:
             self._let_followers_come(seq)
 
     def schedule(self) -> list[ScheduledSequence]:
@@ -294,6 +304,11 @@ class Scheduler:
 
 def _rank(seq: Sequence) -> Rank:
     return seq.rank
+
+
+def _place(queue: list[Sequence], seq: Sequence) -> int | None:
+    at = bisect_left(queue, seq.rank, key=_rank)
+    return at if at < len(queue) and queue[at] is seq else None
 
 
 def _longest_chunk(seq: Sequence) -> int:

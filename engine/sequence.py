@@ -6,7 +6,9 @@ Pure Python: the scheduler that moves sequences about needs no torch.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.block_hash import root_hash
@@ -72,7 +74,7 @@ class Sequence:
     prompt_logprobs: list[Logprobs] = field(default_factory=list)
     """Of the prompt's second token, the third, and so on; filled while the prompt is prefilled."""
     generator: torch.Generator | None = None
-    """Made by the `Sampler` at a seeded sequence's first draw. It outlives a preemption."""
+    """Made by the `Sampler` at a seeded sequence's first draw. It outlives a preemption, but no rewind."""
     token_counts: TokenCounts | None = None
     """Made by the `Sampler` for a sequence with penalties."""
     lookup: PromptLookup | None = None
@@ -88,6 +90,31 @@ class Sequence:
     has_begun: bool = False
     """Whether something of it was given out."""
     finish_reason: FinishReason | None = None
+    banned: dict[int, frozenset[int]] = field(default_factory=dict)
+    """Token ids that must not come, by how many output tokens stand before: what rewinds forbade."""
+    num_rewinds: int = 0
+
+    def rewind(self, num_output_tokens: int, banned: Iterable[int] | None = None) -> None:
+        """Keep only its first output tokens. `banned` must not come next; None: what came.
+
+        What was made of the ids is made anew when it is needed; of what is cached the `Scheduler` takes care.
+        """
+        end = self.num_prompt_tokens + num_output_tokens
+        ids = self.token_ids[end : end + 1] if banned is None else banned
+        del self.token_ids[end:]
+        self.banned = {place: old for place, old in self.banned.items() if place <= num_output_tokens}
+        self.banned[num_output_tokens] = self.banned.get(num_output_tokens, frozenset()).union(ids)
+        self.detokenizer = self.detokenizer.rewound(self.token_ids, num_output_tokens)
+        self.generator = self.token_counts = self.lookup = self.finish_reason = None
+        self.num_rewinds += 1
+
+    @property
+    def draw_seed(self) -> int | None:
+        """What its generator begins with. After a rewind it is another, that follows from the seed: how many
+        draws there were before depends on when the engine heard of it."""
+        if self.seed is None or not self.num_rewinds:
+            return self.seed
+        return int.from_bytes(sha256(f"{self.seed} {self.num_rewinds}".encode()).digest()[:8])
 
     @property
     def sampling(self) -> SamplingParams:

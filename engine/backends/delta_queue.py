@@ -19,11 +19,22 @@ class DeltaQueue:
     def __init__(self) -> None:
         self._waiting: list[Delta] = []
         self._error: EngineError | None = None
+        self._void: set[int] = set()
         self._is_ready = asyncio.Event()
 
     def put(self, delta: Delta) -> None:
-        self._waiting.append(delta)
-        self._is_ready.set()
+        if delta.index not in self._void:
+            self._waiting.append(delta)
+            self._is_ready.set()
+
+    def rewind(self, index: int) -> None:
+        """The engine is going to be told to rewind an output: what it says of it until `resume` is void."""
+        self._void.add(index)
+        self._waiting = [delta for delta in self._waiting if delta.index != index]
+
+    def resume(self, index: int) -> None:
+        """The engine has done so: what comes now is said of the output as it stands."""
+        self._void.discard(index)
 
     def fail(self, error: EngineError) -> None:
         """The last that the reader hears, after what waits."""
@@ -31,7 +42,8 @@ class DeltaQueue:
         self._is_ready.set()
 
     async def get(self) -> list[Delta]:
-        """All that waits, joined; waits for the first. Raises the error once nothing else is left."""
+        """All that waits, joined; waits for the first. There may be nothing, if it is void. Raises the error
+        once nothing else is left."""
         await self._is_ready.wait()
         if not self._waiting and self._error is not None:
             raise self._error

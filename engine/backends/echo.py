@@ -6,7 +6,7 @@ only a model could honour changes nothing.
 
 import re
 import zlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any
@@ -17,6 +17,7 @@ from engine.backends.refusals import refuse_logits_processors
 from engine.protocol import (
     Channel,
     Delta,
+    Deltas,
     EngineStats,
     FinishReason,
     GenerationRequest,
@@ -51,7 +52,7 @@ class EchoEngine:
     async def start(self) -> None:
         pass
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+    async def generate(self, request: GenerationRequest) -> Deltas:
         refuse_logits_processors(request)
         prompts = (_last_words(request.messages),) if request.is_chat else request.prompts
         prompt_tokens = [_tokenize(prompt, request.sampling.logprobs) for prompt in prompts]

@@ -1,8 +1,8 @@
 """The in-process engine: `EngineCore` on a thread of its own, seen from an event loop.
 
 The thread owns torch and the core; the loop owns the streams. What goes in goes through one inbox: a request
-to add or to abort, or None to stop. What comes out of a step goes back in a single post to the loop. Nothing
-else is shared.
+to add, to rewind or to abort, or None to stop. What comes out of a step goes back in a single post to the
+loop, and so does word that a rewind was done, behind all that was said before. Nothing else is shared.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -24,12 +24,13 @@ from engine.input_processor import InputProcessor
 from engine.logits_processors.load import find
 from engine.model_runner import ModelRunner
 from engine.protocol import (
-    Delta,
+    Deltas,
     EngineError,
     EngineStats,
     GenerationRequest,
     ModelInfo,
     QueueFullError,
+    Rewind,
     Tokenizer,
 )
 from engine.sequence import SequenceGroup
@@ -47,6 +48,12 @@ class _Add:
 
 
 @dataclass(frozen=True, slots=True)
+class _Rewind:
+    group: SequenceGroup
+    rewind: Rewind
+
+
+@dataclass(frozen=True, slots=True)
 class _Abort:
     group: SequenceGroup
 
@@ -59,7 +66,7 @@ class LocalEngine:
         self.info = ModelInfo()
         """Filled by `start`, like `tokenizer`."""
         self.tokenizer: Tokenizer | None = None
-        self._inbox: queue.SimpleQueue[_Add | _Abort | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[_Add | _Rewind | _Abort | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="weir-engine", daemon=True)
         self._compilers = ThreadPoolExecutor(NUM_COMPILERS, thread_name_prefix="weir-grammar")
         self._streams: dict[SequenceGroup, DeltaQueue] = {}
@@ -75,15 +82,18 @@ class LocalEngine:
         self._processor = await self._loaded
         self.tokenizer = self._processor.tokenizer
         self.info = ModelInfo(
-            self._processor.max_model_len, self._processor.vocab_size, parses_tool_calls=False
+            self._processor.max_model_len,
+            self._processor.vocab_size,
+            parses_tool_calls=False,
+            can_rewind=True,
         )
 
-    def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+    def generate(self, request: GenerationRequest) -> Deltas:
         if is_beam_search(request) and self._out_of_service is None:
             return self._search(request)
         return self._generate(request)
 
-    async def _search(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+    async def _search(self, request: GenerationRequest) -> Deltas:
         self._admit()  # as a whole: what it asks for step by step does not queue up again
         step = partial(self._generate, is_admitted=True)
         async with aclosing(beam_search(request, self._processor, step)) as deltas:
@@ -96,7 +106,7 @@ class LocalEngine:
 
     async def _generate(
         self, request: GenerationRequest, *, is_admitted: bool = False, is_counted: bool = False
-    ) -> AsyncGenerator[Delta, None]:
+    ) -> Deltas:
         """`is_counted`: its prompt is, already."""
         self.check_health()
         if not is_admitted:
@@ -110,11 +120,20 @@ class LocalEngine:
                 group.num_prompt_tokens = 0
             stream = self._streams[group] = DeltaQueue()
             self._inbox.put(_Add(group))
-            num_unfinished = request.num_outputs
-            while num_unfinished:
+            finished: set[int] = set()
+            while len(finished) < request.num_outputs:
+                void: set[int] = set()
                 for delta in await stream.get():
-                    num_unfinished -= delta.finish_reason is not None
-                    yield delta
+                    if delta.index in void:
+                        continue
+                    if delta.finish_reason is not None:
+                        finished.add(delta.index)
+                    rewind = yield delta
+                    if rewind is not None:
+                        void.add(rewind.index)
+                        finished.discard(rewind.index)
+                        stream.rewind(rewind.index)
+                        self._inbox.put(_Rewind(group, rewind))
         finally:
             self._num_outputs -= request.num_candidates
             if group is not None and self._streams.pop(group, None) is not None:
@@ -169,6 +188,10 @@ class LocalEngine:
             else:
                 stream.put(output)
 
+    def _resume(self, group: SequenceGroup, rewind: Rewind) -> None:
+        if group in self._streams:
+            self._streams[group].resume(rewind.index)
+
     def _close(self, reason: str) -> None:
         self._out_of_service = reason
         self._stats = replace(self._stats, num_running=0, num_waiting=0, kv_blocks_used=0)
@@ -218,6 +241,9 @@ class LocalEngine:
             match self._inbox.get():
                 case _Add(group):
                     core.add(group)
+                case _Rewind(group, rewind):
+                    core.rewind(group, rewind)
+                    self._post(self._resume, group, rewind)
                 case _Abort(group):
                     core.abort(group)
                 case None:

@@ -8,7 +8,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,7 +23,7 @@ from engine.backends.refusals import refuse_logits_processors
 from engine.backends.sse import Event, SSEDecoder
 from engine.backends.upstream_errors import stream_error, upstream_error
 from engine.protocol import (
-    Delta,
+    Deltas,
     EngineError,
     EngineStats,
     GenerationRequest,
@@ -82,7 +82,7 @@ class OpenAIEngine:
         except EngineError as error:
             _log.warning("upstream %s: %s", self.url, error)
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+    async def generate(self, request: GenerationRequest) -> Deltas:
         refuse_logits_processors(request)
         asked = request_body(request, self.model)
         body = orjson.dumps(asked, default=dict)

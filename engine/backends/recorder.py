@@ -2,21 +2,22 @@
 
 import logging
 import time
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 
 from engine.protocol import (
-    Delta,
+    Deltas,
     Engine,
     EngineError,
     EngineStats,
     GenerationRequest,
     ModelInfo,
+    Rewind,
     Tokenizer,
 )
-from engine.recording import Failure, TimedDelta, seconds_since
+from engine.recording import Failure, TimedDelta, TimedRewind, seconds_since
 from engine.recording_folder import RecordingFile, RecordingFolder
+from engine.rewinding import answered
 
 logger = logging.getLogger("weir.engine")
 
@@ -49,15 +50,18 @@ class RecordingEngine:
         )
         await self._engine.start()
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+    async def generate(self, request: GenerationRequest) -> Deltas:
         file: RecordingFile | None = None
+        rewind: Rewind | None = None
         started = time.perf_counter()
         try:
             async with aclosing(self._engine.generate(request)) as deltas:
-                async for delta in deltas:
+                while (delta := await answered(deltas, rewind)) is not None:
                     file = file or self._folder.open(request)
                     self._folder.add(file, TimedDelta(seconds_since(started), delta))
-                    yield delta
+                    rewind = yield delta
+                    if rewind is not None:
+                        self._folder.add(file, TimedRewind(seconds_since(started), rewind))
         except EngineError as error:
             if file is not None:
                 self._folder.add(file, Failure(seconds_since(started), str(error), error.status))

@@ -1,7 +1,7 @@
 """An engine that gives back recorded answers, with their times if wanted. For tests, demos and benchmarks."""
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from engine.backends.activity import Activity
 from engine.backends.refusals import refuse_logits_processors
 from engine.protocol import (
     Delta,
+    Deltas,
     EngineError,
     EngineStats,
     GenerationRequest,
@@ -56,7 +57,7 @@ class ReplayEngine:
             self._recordings.clear()
             self._add(map(Recording.load, paths))
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+    async def generate(self, request: GenerationRequest) -> Deltas:
         refuse_logits_processors(request)
         recording = self._find(request)
         with self._activity.run() as run:

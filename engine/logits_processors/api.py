@@ -35,7 +35,7 @@ raises fails the request alone; what a validator refuses is the caller's fault.
 
 What `__call__` does should depend on `input_ids` and the parameters alone. A processor that keeps something
 from one call to the next, as how far it has read, must notice an `input_ids` that is no longer than before:
-a call may be repeated.
+a call may be repeated, and the last tokens may be taken back (`Rewind`).
 """
 
 from collections.abc import Iterator, Sequence

@@ -52,6 +52,33 @@ def test_any_ids_stream_to_what_the_tokenizer_makes_of_the_whole(
     )
 
 
+@given(IDS, IDS, STOPS, st.integers(0, 30))
+def test_rewound_it_goes_on_as_though_nothing_else_had_been_there(
+    fast_tokenizer: Tokenizer, ids: list[int], withdrawn: list[int], stop: list[str], num_kept: int
+) -> None:
+    """But that tokens that were given are not given again, and no stop string ended what stands."""
+    num_kept = min(num_kept, len(ids))
+    straight = Detokenizer(fast_tokenizer, (5, 6, 7), stop)
+    before = [t for i in ids[:num_kept] for t in straight.decode(Token(i, ""), may_stop=False)]
+    detour = straight.rewound([5, 6, 7, *ids[:num_kept]], num_kept)
+    for i in withdrawn:
+        if detour.stopped is None:
+            detour.decode(Token(i, ""))
+    back = detour.rewound([5, 6, 7, *ids[:num_kept]], num_kept)
+    expected, given = list(before), list(before) + list(straight._pending)
+    for i in ids[num_kept:]:
+        if straight.stopped is None:
+            assert back.stopped is None
+            expected += straight.decode(Token(i, ""))
+            given += back.decode(Token(i, ""))
+    assert back.stopped == straight.stopped
+    if straight.stopped is None:
+        expected += straight.flush()
+        given += back.flush()
+    # If a stop string began in what stands, nothing more is given.
+    assert [(t.id, t.text) for t in given[num_kept:]] == [(t.id, t.text) for t in expected[num_kept:]]
+
+
 @given(TEXTS)
 def test_a_token_arrives_with_the_text_that_it_completes(fast_tokenizer: Tokenizer, text: str) -> None:
     raw = fast_tokenizer.encode(text, add_special_tokens=False)

@@ -30,6 +30,13 @@ PROMPTS = st.tuples(
 Content = tuple[bytes, tuple[int, ...]]
 
 
+class NoText:
+    """Stands for a detokenizer."""
+
+    def rewound(self, token_ids: list[int], num_output_tokens: int) -> "NoText":
+        return self
+
+
 class Machine(RuleBasedStateMachine):
     @initialize(
         max_num_batched_tokens=st.integers(1, 40),
@@ -85,7 +92,7 @@ class Machine(RuleBasedStateMachine):
                     max_tokens=max_tokens,
                     seed=None,
                     eos_token_ids=frozenset(),
-                    detokenizer=None,  # type: ignore[arg-type]
+                    detokenizer=NoText(),  # type: ignore[arg-type]
                     echo_texts=("x",) * len(prompt) if has_prompt_logprobs else None,
                 )
                 group.sequences.append(seq)
@@ -99,6 +106,14 @@ class Machine(RuleBasedStateMachine):
         group = self.groups.pop(data.draw(st.integers(0, len(self.groups) - 1)))
         for seq in group.sequences:
             self.scheduler.remove(seq)
+
+    @precondition(lambda self: any(s.has_begun for g in self.groups for s in g.sequences))
+    @rule(data=st.data())
+    def go_back(self, data: st.DataObject) -> None:
+        begun = [s for group in self.groups for s in group.sequences if s.has_begun]
+        seq = data.draw(st.sampled_from(begun))
+        seq.rewind(data.draw(st.integers(0, seq.num_output_tokens)))
+        self.scheduler.rewind(seq)
 
     @rule(token=TOKENS, seconds=st.floats(0, 1), times=st.integers(1, 5))
     def go_on(self, token: int, seconds: float, times: int) -> None:
@@ -147,6 +162,7 @@ class Machine(RuleBasedStateMachine):
         if seq.num_uncomputed_tokens:
             return
         assert not seq.needs_prompt_logprobs
+        seq.has_begun = True
         if is_sampled:
             seq.token_ids.append(token)
         if seq.num_output_tokens == seq.max_tokens:

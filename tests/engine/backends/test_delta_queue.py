@@ -115,3 +115,16 @@ async def test_an_error_comes_after_what_waits_and_stays() -> None:
     for _ in range(2):
         with pytest.raises(EngineError, match="gone"):
             await queue.get()
+
+
+async def test_what_was_said_of_a_rewound_output_is_void_until_the_engine_has_heard_of_it() -> None:
+    stream = DeltaQueue()
+    stream.put(Delta(text="a"))
+    stream.put(Delta(index=1, text="b"))
+    stream.rewind(0)
+    stream.put(Delta(text="c", finish_reason="stop"))
+    stream.put(Delta(index=1, text="d"))
+    assert [(d.index, d.text) for d in await stream.get()] == [(1, "bd")]
+    stream.resume(0)
+    stream.put(Delta(text="e"))
+    assert [(d.index, d.text) for d in await stream.get()] == [(0, "e")]

@@ -60,6 +60,7 @@ some_tokens = st.builds(
     raw=st.binary(max_size=4),
     logprob=st.none() | number,
     top=st.lists(tops, max_size=2).map(tuple),
+    position=st.none() | st.integers(0, 9),
 )
 deltas = st.builds(
     Delta,
