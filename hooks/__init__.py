@@ -27,6 +27,7 @@ from hooks.api import (
     emit,
     hold,
     redact,
+    rewind,
     suppress,
     terminate,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "prompt_texts",
     "redact",
     "refuse",
+    "rewind",
     "suppress",
     "terminate",
     "with_prompt_texts",

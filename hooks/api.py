@@ -12,7 +12,7 @@ reason may follow, which nobody but `on_decision` is told."""
 
 
 class Verdict:
-    """What a hook says of everything pending: `emit`, `suppress`, `terminate`, `hold` or `redact`."""
+    """What a hook says of everything pending: `emit`, `suppress`, `terminate`, `rewind`, `hold`, `redact`."""
 
     __slots__ = ()
 
@@ -47,6 +47,14 @@ class Terminate(Verdict):
     after: int | None = None
     text: str | None = None
     scope: Literal["request", "output"] = "request"
+    alternatives: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind(Verdict):
+    reason: str
+    ban: tuple[int, ...] | None = None
+    after: int | None = None
     alternatives: bool = True
 
 
@@ -92,6 +100,24 @@ def terminate(
     see; `scope="output"` ends this choice alone. `alternatives`: as `emit` has it, of what is released.
     """
     return Terminate(reason, after, text, scope, alternatives)
+
+
+def rewind(
+    reason: str,
+    *,
+    ban: Iterable[int] | None = None,
+    after: int | None = None,
+    alternatives: bool = True,
+) -> Verdict:
+    """Withhold everything pending, and have the model go on otherwise from the last token released.
+
+    The client sees one unbroken stream. What must not come there is the token that did, or those of the ids
+    `ban`. `after=k` first releases the first `k` characters pending, untouched. The stream's hooks get their
+    last call, aborted, and new ones are shown what stands from its beginning. It is `terminate(reason,
+    after=after)` where the engine cannot go back, where there is nothing to take back, and when the request
+    was rewound `max_rewinds` times. For hooks with `may_rewind`; from others it is a hook error.
+    """
+    return Rewind(reason, None if ban is None else tuple(ban), after, alternatives)
 
 
 def hold(n: int | None = None, *, alternatives: bool = True) -> Verdict:
@@ -257,7 +283,8 @@ class Hook(Protocol):
     `sampling.stop` may be others, or `refuse(reason)`.
 
     One with a number as its attribute `max_hold` says that it never leaves more characters undecided: `weir
-    hooks fuzz` holds it to that.
+    hooks fuzz` holds it to that. One with a true attribute `may_rewind` may say `rewind`: text then leaves in
+    whole tokens.
 
     One with a method `on_decision` is told every `Decision` of the requests that it runs for, of whichever
     hook, before anything that comes of it gets out; if it raises, the request fails as in a call. One with a

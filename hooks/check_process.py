@@ -4,12 +4,11 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from engine.protocol import Delta, GenerationRequest
+from engine.protocol import Deltas, GenerationRequest
 from hooks import messages
 from hooks.admission import RefusedError
 from hooks.alarm import interrupt
@@ -130,7 +129,7 @@ class _Checker:
         if failure is not None and isinstance(failure.__cause__, TimeoutError):
             raise LateError(self._doing) from failure
 
-    async def _beating(self, stream: Recording) -> AsyncGenerator[Delta, None]:
+    async def _beating(self, stream: Recording) -> Deltas:
         async with aclosing(source_of(stream)) as deltas:
             async for delta in deltas:
                 self._channel.beat()

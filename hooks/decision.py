@@ -6,9 +6,11 @@ from time import monotonic
 from typing import Literal
 
 from engine.protocol import Channel, GenerationRequest
-from hooks.api import Chunk, Redact, StreamContext, Suppress, Terminate, Verdict
+from hooks.api import Chunk, Redact, Rewind, StreamContext, Suppress, Terminate, Verdict
 
-Action = Literal["suppress", "terminate", "redact", "rewrite", "hold", "refuse", "rewrite_prompt", "error"]
+Action = Literal[
+    "suppress", "terminate", "rewind", "redact", "rewrite", "hold", "refuse", "rewrite_prompt", "error"
+]
 """`hold`: a hold came to its end: what was held was released as it was; or, with the reason `aborted`, the
 stream ended before its time, and it was not. `refuse` and `rewrite_prompt` are of the request. `error`: the
 hook failed."""
@@ -77,6 +79,8 @@ class Witness:
                 self._tell(now, "suppress", start, pending, reason)
             case Terminate(reason=reason, after=after):
                 self._tell(now, "terminate", start + (after or 0), pending[after or 0 :], reason)
+            case Rewind(reason=reason, after=after):
+                self._tell(now, "rewind", start + (after or 0), pending[after or 0 :], reason)
             case Redact(spans=spans) if spans:
                 for first, last, _, *reasons in sorted(spans, key=lambda span: span[:2]):
                     self._tell(now, "redact", start + first, pending[first:last], *reasons)

@@ -1,26 +1,34 @@
 """A pipeline opened for one request: its outputs, their streams, and the order that their tokens leave in."""
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
+from typing import Any
 
 from engine.protocol import Delta, EngineError, FinishReason, GenerationRequest, Usage
+from engine.protocol import Rewind as EngineRewind
 from hooks.admission import RefusedError, admit
-from hooks.api import Terminate
+from hooks.api import Rewind, Terminate
 from hooks.decision import Decision
 from hooks.loader import LoadedHook
 from hooks.release import Fragment, Ledger, are_aligned, fragments_of, pieces_of, spoil
+from hooks.rewinding import Delivery, DiffersError
 from hooks.stage import Asked, PipelineOptions, Stream
 from hooks.tally import Tallies
+
+logger = logging.getLogger("weir.hooks")
 
 
 class _Output:
     """One choice: its open streams by channel and tool call, and its tokens' order across them."""
 
-    __slots__ = ("ended_calls", "finished", "has_call", "index", "ledger", "streams")
+    __slots__ = ("delivery", "ended_calls", "finished", "has_call", "index", "ledger", "streams")
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, delivery: Delivery | None = None) -> None:
         self.index = index
+        self.delivery = delivery
+        """What a client has of it; None: it is never taken back."""
         self.streams: dict[str | int, Stream] = {}
         """By channel; tool calls by their index."""
         self.ended_calls: set[int] = set()
@@ -40,17 +48,23 @@ class Guard:
         hooks: list[LoadedHook],
         tallies: Tallies,
         options: PipelineOptions,
+        can_rewind: bool = False,
         decisions: list[Decision] | None = None,
     ) -> None:
-        """`tallies`: where the pipeline counts what its hooks do. `decisions`: where to put what they decide;
-        None: nobody wants to know."""
+        """`tallies`: where the pipeline counts what its hooks do. `can_rewind`: whether the engine can.
+        `decisions`: where to put what the hooks decide; None: nobody wants to know."""
         self.request = request
         """As it was opened for; once hooks have admitted it, as they let it go on."""
         self._hooks = hooks
         self._options = options
         self._tallies = tallies
         self._decisions = decisions
-        self._outputs = [_Output(i) for i in range(request.num_outputs)]
+        self.may_rewind = can_rewind and any(hook.may_rewind and not hook.is_shadow for hook in hooks)
+        self.rewind: EngineRewind | None = None
+        self._num_rewinds = 0
+        self._outputs = [
+            _Output(i, Delivery() if self.may_rewind else None) for i in range(request.num_outputs)
+        ]
         self._counts_released = options.usage == "released"
         self._usage: Usage | None = None
         self._num_released = 0
@@ -94,7 +108,28 @@ class Guard:
             released.append(self._finish_delta(output, self._options.finish_reason, reason))
         return released
 
-    async def feed(self, delta: Delta) -> list[Delta]:
+    def feed(self, delta: Delta) -> Coroutine[Any, Any, list[Delta]]:
+        return self._feed_again(delta) if self.may_rewind else self._feed(delta)
+
+    async def _feed_again(self, delta: Delta) -> list[Delta]:
+        """Feed an output that may have been fed all this before."""
+        self.rewind = None
+        output = self._outputs[delta.index]
+        assert output.delivery is not None
+        num_decisions = len(self._decisions or ())
+        is_known = output.delivery.feed(delta)
+        try:
+            return await self._feed(delta)
+        except DiffersError:
+            logger.warning("hooks release something else of a text that was rewound than they did before")
+            output.finished = False
+            return self._counted(await self._terminate(output, Terminate(output.delivery.reason)))
+        finally:
+            if is_known and self._decisions is not None:  # so are the decisions, but for those that end it
+                news = self._decisions[num_decisions:]
+                self._decisions[num_decisions:] = [d for d in news if d.action in ("terminate", "error")]
+
+    async def _feed(self, delta: Delta) -> list[Delta]:
         output = self._outputs[delta.index]
         if delta.usage is not None:
             self._usage = delta.usage
@@ -104,12 +139,9 @@ class Guard:
         stream = output.streams.get(key)
         released: list[Delta] = []
         if stream is None:
-            released = await self._end_earlier(output, delta)
-            if self._outputs[delta.index].finished:  # by a hook, on a last chunk
+            released, stream = await self._begin(output, key, delta)
+            if stream is None:
                 return self._counted(released)
-            stream = output.streams[key] = Stream(
-                self.request, delta, self._hooks, self._tallies, self._options, self._decisions
-            )
         asked: Asked | None = None
         # Nothing is undecided: if no hook touches or holds anything, the delta may go as it is.
         if (
@@ -122,12 +154,26 @@ class Guard:
             if asked is None:
                 if delta.tool_call is not None:
                     output.has_call = True
-                released.append(stream.cleaned(delta))
+                if output.delivery is not None:
+                    output.delivery.pass_on(delta)
+                released += self._new(output, [stream.cleaned(delta)])
                 return self._counted(released)
         released += await self._vet(output, stream, delta, asked)
         if delta.finish_reason is not None and not output.finished:
             released += await self._finish(output, stream, delta)
         return self._counted(released)
+
+    async def _begin(
+        self, output: _Output, key: str | int, delta: Delta
+    ) -> tuple[list[Delta], Stream | None]:
+        """The stream that the delta is the first of, if no hook ends the output on an earlier one's end."""
+        released = await self._end_earlier(output, delta)
+        if output.finished:
+            return released, None
+        output.streams[key] = Stream(
+            self.request, delta, self._hooks, self._tallies, self._options, self._decisions
+        )
+        return released, output.streams[key]
 
     async def _end_earlier(self, output: _Output, delta: Delta) -> list[Delta]:
         """End the streams that the first delta of another ends: the prompt's echo, and an earlier tool call.
@@ -171,13 +217,17 @@ class Guard:
         if is_final:
             spoil(f for f in fragments if f.group is not None and f.group.is_incomplete)
         is_clear = not stream.join_waiting(fragments) and is_clear and textless is None
-        out, terminate = fragments, None
+        out, ends = fragments, None
         if fragments:
-            out, terminate = await stream.feed(fragments, is_final=is_final, asked=asked)
-        if fragments and out is fragments and is_clear and terminate is None:
+            out, ends = await stream.feed(
+                fragments, is_final=is_final, asked=asked, can_rewind=self._can_rewind(output)
+            )
+        if output.delivery is not None:
+            out = output.delivery.depart(stream, fragments, out, ends)
+        if fragments and out is fragments and is_clear and ends is None:
             stream.announced = True
             output.has_call = output.has_call or delta.tool_call is not None
-            return [stream.cleaned(delta)]
+            return self._new(output, [stream.cleaned(delta)])
         output.ledger.enter(fragment.group for fragment in fragments)
         if textless is not None:
             output.ledger.enter([textless])
@@ -188,8 +238,11 @@ class Guard:
         if released:
             stream.announced = True
             output.has_call = output.has_call or stream.tool_call is not None
-        if terminate is not None:
-            released += await self._terminate(output, terminate)
+        released = self._new(output, released)
+        if isinstance(ends, Rewind):
+            released += await self._take_back(output, stream, ends)
+        elif ends is not None:
+            released += await self._terminate(output, ends)
         return released
 
     async def _finish(self, output: _Output, last: Stream, delta: Delta) -> list[Delta]:
@@ -204,7 +257,7 @@ class Guard:
         reason = delta.finish_reason
         if reason == "tool_calls" and not output.has_call:
             reason = "stop"  # every call was withheld: a client must not look for one
-        return [*released, self._finish_delta(output, reason, self._told(delta))]
+        return [*released, *self._new(output, [self._finish_delta(output, reason, self._told(delta))])]
 
     def _told(self, last: Delta) -> str | int | None:
         """The engine's stop reason, unless it stands for text: of a stop string, or of a token that is not
@@ -221,7 +274,40 @@ class Guard:
         for one in ended:
             one.finished = True
         await self._abort(ended)
+        for one in ended:
+            if one.delivery is not None and not one.delivery.is_repeated:
+                one.ledger.close()  # whether a client has these tokens already is not known
         return [self._finish_delta(one, self._options.finish_reason, terminate.reason) for one in ended]
+
+    def _can_rewind(self, output: _Output) -> bool:
+        return (
+            output.delivery is not None
+            and output.delivery.boundary < output.delivery.num_tokens
+            and self._num_rewinds < self._options.max_rewinds
+            and not self.request.is_searched
+        )
+
+    async def _take_back(self, output: _Output, stream: Stream, verdict: Rewind) -> list[Delta]:
+        """Have the engine go on otherwise from the last token that is wholly decided, of all channels."""
+        delivery = output.delivery
+        assert delivery is not None
+        undecided = delivery.num_tokens if stream.undecided is None else stream.undecided
+        num_standing = max(delivery.boundary, undecided)
+        if num_standing >= delivery.num_tokens:
+            return await self._terminate(output, Terminate(verdict.reason))
+        self._num_rewinds += 1
+        self.rewind = EngineRewind(output.index, num_standing, verdict.ban)
+        output.finished = True
+        await self._abort([output])
+        delivery.begin_again(num_standing, verdict.reason)
+        self._outputs[output.index] = _Output(output.index, delivery)
+        return []
+
+    def _new(self, output: _Output, released: list[Delta]) -> list[Delta]:
+        """What of it the client does not have already. Raises `DiffersError`."""
+        if output.delivery is None:
+            return released
+        return [new for delta in released if (new := output.delivery.new(delta)) is not None]
 
     def _finish_delta(self, output: _Output, reason: FinishReason | None, stop: str | int | None) -> Delta:
         return Delta(

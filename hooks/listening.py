@@ -21,10 +21,11 @@ class ListeningGuard(Guard):
         hooks: list[LoadedHook],
         tallies: Tallies,
         options: PipelineOptions,
+        can_rewind: bool = False,
     ) -> None:
         self._news: list[Decision] = []
         """What is still to be told."""
-        super().__init__(request, hooks, tallies, options, self._news)
+        super().__init__(request, hooks, tallies, options, can_rewind, self._news)
         self._listeners = [hook for hook in hooks if hook.on_decision is not None]
 
     async def admit(self, shown: GenerationRequest) -> list[Delta] | None:

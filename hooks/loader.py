@@ -59,6 +59,8 @@ class LoadedHook:
     """What it is told of decisions with; None: it is told of none."""
     on_close: Callable[[], object] | None = None
     """Plain or async."""
+    may_rewind: bool = False
+    """Whether it may say `rewind`."""
     late: set[asyncio.Task[None]] = field(default_factory=set, compare=False, repr=False)
     """What goes on of its calls though their deadlines have passed."""
 
@@ -80,6 +82,7 @@ class LoadedHook:
             inspect.iscoroutinefunction(on_request),
             on_decision,
             on_close,
+            bool(getattr(instance, "may_rewind", False)),
         )
 
     def wrapped(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> "LoadedHook":

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.protocol import Delta, GenerationRequest
+from engine.protocol import Delta, GenerationRequest, Rewind
 from hooks.loader import HookSpec
 from hooks.stage import PipelineOptions
 from hooks.tally import Tallies
@@ -42,12 +42,16 @@ class Ready:
     error: str | None = None
     prompt_readers: frozenset[str] = frozenset()
     """The hooks that want to be shown prompts."""
+    rewinders: frozenset[str] = frozenset()
+    """The hooks that may say `rewind`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
     key: int
     request: GenerationRequest
+    can_rewind: bool = False
+    """Whether the engine can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,8 @@ class Reply:
     key: int
     released: list[Delta] = field(default_factory=list)
     cut_short: bool = False
+    rewind: Rewind | None = None
+    """To a `Feed`: what to answer the delta with."""
     failed: str | None = None
     engine_error: tuple[str, int] | None = None
     """Message and status of an `EngineError` that the guard raised."""

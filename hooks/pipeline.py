@@ -13,7 +13,16 @@ from collections.abc import AsyncGenerator, Callable, Container, Iterable, Mappi
 from contextlib import aclosing, suppress
 from typing import Protocol
 
-from engine.protocol import Delta, GenerationRequest, QueueFullError, RequestError, Token, Tokenizer
+from engine.protocol import (
+    Delta,
+    Deltas,
+    GenerationRequest,
+    QueueFullError,
+    RequestError,
+    Rewind,
+    Token,
+    Tokenizer,
+)
 from hooks.admission import RefusedError
 from hooks.alarm import interrupted
 from hooks.async_call import GRACE
@@ -56,6 +65,17 @@ class Guarding(Protocol):
         ...
 
     @property
+    def may_rewind(self) -> bool:
+        """Whether there is a hook that may, and the engine can. The guard must then be told of tokens'
+        positions, and of an output from its beginning when it was taken back (`engine.rewinding`)."""
+        ...
+
+    @property
+    def rewind(self) -> Rewind | None:
+        """What to answer the delta with that was fed last."""
+        ...
+
+    @property
     def cut_short(self) -> bool:
         """Every output has had its finish reason, some from a hook: the engine has nothing left to do."""
         ...
@@ -80,8 +100,14 @@ class Opener(Protocol):
         """Make sure that every hook works. Raises `HookLoadError` or `HookError` (contract 1.4)."""
         ...
 
-    def open(self, request: GenerationRequest) -> Guarding:
-        """Raises `RequestError` if the request names a hook that it may not."""
+    @property
+    def rewinders(self) -> frozenset[str]:
+        """The hooks that may say `rewind`."""
+        ...
+
+    def open(self, request: GenerationRequest, *, can_rewind: bool = False) -> Guarding:
+        """`can_rewind`: whether the engine can. Raises `RequestError` if the request names a hook that it may
+        not."""
         ...
 
     async def aclose(self) -> None: ...
@@ -91,6 +117,8 @@ class PassThrough:
     """The guard of a request without hooks."""
 
     cut_short = False
+    may_rewind = False
+    rewind = None
     reads_prompts = False
     decides_prompts = False
 
@@ -116,7 +144,7 @@ def check_named(request: GenerationRequest, allowed: Container[str]) -> None:
 
 async def guarded(
     guard: Guarding,
-    generate: Callable[[GenerationRequest], AsyncGenerator[Delta, None]],
+    generate: Callable[[GenerationRequest], Deltas],
     tokenizer: Tokenizer | None = None,
 ) -> AsyncGenerator[Delta, None]:
     """What a client may have of an answer, as soon as it may. `generate` is asked for it once the hooks have
@@ -132,12 +160,18 @@ async def guarded(
             for delta in admitted:
                 yield delta
             return
+        rewind: Rewind | None = None
         async with aclosing(generate(admitted)) as deltas:
-            async for delta in deltas:
+            while True:
+                try:
+                    delta = await deltas.asend(rewind)
+                except StopAsyncIteration:
+                    return
                 for released in await guard.feed(delta):
                     yield released
                 if guard.cut_short:
                     return
+                rewind = guard.rewind
     except (RequestError, QueueFullError) as error:
         if error.unquoted is None or isinstance(guard, PassThrough):
             raise
@@ -196,6 +230,11 @@ class Pipeline:
         hooks = (*self.hooks, *self.allowed.values())
         return frozenset(hook.name for hook in hooks if hook.on_request is not None)
 
+    @property
+    def rewinders(self) -> frozenset[str]:
+        hooks = (*self.hooks, *self.allowed.values())
+        return frozenset(hook.name for hook in hooks if hook.may_rewind)
+
     @classmethod
     def load(
         cls,
@@ -208,13 +247,13 @@ class Pipeline:
         hooks, more = ([load_hook(spec, timeout) for spec in some] for some in (specs, allowed))
         return cls(hooks, more, options)
 
-    def open(self, request: GenerationRequest) -> Guarding:
+    def open(self, request: GenerationRequest, *, can_rewind: bool = False) -> Guarding:
         check_named(request, self.allowed)
         hooks = [*self.hooks, *(self.allowed[name] for name in request.hooks)]
         if not hooks:
             return PassThrough(request)
         guard = ListeningGuard if any(hook.on_decision for hook in hooks) else Guard
-        return guard(request, hooks, self.tallies, self.options)
+        return guard(request, hooks, self.tallies, self.options, can_rewind)
 
     async def start(self) -> None:
         """Put every hook, by itself, to its self-test (contract 1.4). Raises `HookError`."""

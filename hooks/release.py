@@ -11,7 +11,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from engine.protocol import Token
-from hooks.api import Emit, Hold, Redact, Span, Suppress, Terminate, Verdict
+from hooks.api import Emit, Hold, Redact, Rewind, Span, Suppress, Terminate, Verdict
+
+Positions = tuple[int, int]
+"""Of the first of some tokens, and behind the last (`Token.position`)."""
 
 
 class TokenGroup:
@@ -64,10 +67,15 @@ class TokenGroup:
 class Fragment:
     """A piece of text and the tokens it belongs to. Immutable."""
 
-    __slots__ = ("group", "is_first", "is_last", "text")
+    __slots__ = ("group", "is_first", "is_last", "replaced", "text")
 
     def __init__(
-        self, text: str, group: TokenGroup | None = None, is_first: bool = True, is_last: bool = True
+        self,
+        text: str,
+        group: TokenGroup | None = None,
+        is_first: bool = True,
+        is_last: bool = True,
+        replaced: Positions | None = None,
     ) -> None:
         self.text = text
         self.group = group
@@ -76,6 +84,25 @@ class Fragment:
         """Begins its group's text."""
         self.is_last = is_last
         """Ends its group's text: the group's tokens go with this fragment."""
+        self.replaced = replaced
+        """The tokens that the text stands in place of, if it is another than theirs."""
+
+    @property
+    def positions(self) -> Positions | None:
+        """Of the output's tokens that the text stands for; None where they are not told."""
+        if self.replaced is not None or self.group is None:
+            return self.replaced
+        return positions_of(self.group.shown)
+
+
+def positions_of(tokens: tuple[Token, ...]) -> Positions | None:
+    if not tokens:
+        return None
+    first, last = tokens[0].position, tokens[-1].position
+    if first is None or last is None:
+        known = [token.position for token in tokens if token.position is not None]
+        return (known[0], known[-1] + 1) if known else None
+    return first, last + 1
 
 
 def fragments_of(tokens: tuple[Token, ...], text: str) -> tuple[list[Fragment], TokenGroup | None]:
@@ -128,8 +155,9 @@ def cut(fragments: list[Fragment], length: int) -> tuple[list[Fragment], list[Fr
         end = position + len(fragment.text)
         if end > length:
             if at := length - position:
-                head = Fragment(fragment.text[:at], fragment.group, fragment.is_first, is_last=False)
-                tail = Fragment(fragment.text[at:], fragment.group, is_first=False, is_last=fragment.is_last)
+                group, replaced = fragment.group, fragment.replaced
+                head = Fragment(fragment.text[:at], group, fragment.is_first, False, replaced)
+                tail = Fragment(fragment.text[at:], group, False, fragment.is_last, replaced)
                 return [*fragments[:i], head], [tail, *fragments[i + 1 :]]
             return fragments[:i], fragments[i:]
         position = end
@@ -149,20 +177,20 @@ class BadVerdictError(ValueError):
 class Outcome:
     """What a verdict comes to: fragments to pass on, fragments kept undecided, and whether it ends there."""
 
-    __slots__ = ("action", "held", "released", "terminate")
+    __slots__ = ("action", "ends", "held", "released")
 
     def __init__(
         self,
         action: str,
         released: list[Fragment],
         held: list[Fragment] | None = None,
-        terminate: Terminate | None = None,
+        ends: Terminate | Rewind | None = None,
     ) -> None:
         self.action = action
-        """For counting: `emit`, `rewrite`, `suppress`, `terminate`, `hold` or `redact`."""
+        """For counting: `emit`, `rewrite`, `suppress`, `terminate`, `rewind`, `hold` or `redact`."""
         self.released = released
         self.held = held or []
-        self.terminate = terminate
+        self.ends = ends
 
 
 def decide(
@@ -187,6 +215,8 @@ def decide(
         outcome = _redact(verdict, pending, length, is_final, keep_tokens)
     elif isinstance(verdict, Terminate):
         outcome = _terminate(verdict, pending, length)
+    elif isinstance(verdict, Rewind):
+        outcome = _rewind(verdict, pending, length)
     else:
         raise BadVerdictError(f"it returned {type(verdict).__name__}, which is no verdict")
     if not verdict.alternatives:
@@ -232,16 +262,14 @@ def _redact(
             before = withheld
         else:
             withheld = _cut_through(before, rest) if replacement else []
-        released += _rewritten(withheld, replacement, keep_tokens)
+        released += _rewritten(withheld, replacement, keep_tokens, replaced=withheld or rest[:1] or before)
         position = end
     kept, held = cut(rest, length - verdict.hold - position)
     return Outcome("redact" if verdict.spans else "emit", released + kept, held)
 
 
 def _terminate(verdict: Terminate, pending: list[Fragment], length: int) -> Outcome:
-    after = 0 if verdict.after is None else verdict.after
-    if type(after) is not int or not 0 <= after <= length:
-        raise BadVerdictError("terminate(after=) is out of range")
+    after = _checked_after(verdict, length)
     if verdict.scope not in ("request", "output"):
         raise BadVerdictError("terminate(scope=) is 'request' or 'output'")
     text = None if verdict.text is None else checked_text(verdict.text)
@@ -250,30 +278,62 @@ def _terminate(verdict: Terminate, pending: list[Fragment], length: int) -> Outc
     spoil(withheld)
     if text:
         released = [*released, Fragment(text)]
-    return Outcome("terminate", released, terminate=plain)
+    return Outcome("terminate", released, ends=plain)
+
+
+def _rewind(verdict: Rewind, pending: list[Fragment], length: int) -> Outcome:
+    """What is withheld stays undecided: it is as though it had never been."""
+    ban = verdict.ban
+    if ban is not None and not all(type(i) is int for i in ban):
+        raise BadVerdictError("rewind(ban=) are token ids")
+    plain = Rewind(checked_text(verdict.reason), ban, verdict.after)
+    released, withheld = cut(pending, _checked_after(verdict, length))
+    num_released = len(released)
+    while num_released and not released[num_released - 1].text:
+        num_released -= 1  # what has no text stands for the end, and is what must not come
+    return Outcome("rewind", released[:num_released], released[num_released:] + withheld, ends=plain)
+
+
+def _checked_after(verdict: Terminate | Rewind, length: int) -> int:
+    after = 0 if verdict.after is None else verdict.after
+    if type(after) is not int or not 0 <= after <= length:
+        raise BadVerdictError("after= is out of range")
+    return after
 
 
 def _cut_through(before: list[Fragment], after: list[Fragment]) -> list[Fragment]:
     """Where they meet in the middle of a token's text, of which a part may be elsewhere by now: a fragment
     without text of that token."""
     parts = [f for f in before[-1:] if not f.is_last] or [f for f in after[:1] if not f.is_first]
-    return [Fragment("", f.group, is_first=False, is_last=False) for f in parts]
+    return [Fragment("", f.group, False, False, f.replaced) for f in parts]
 
 
-def _rewritten(fragments: list[Fragment], text: str, keep_tokens: bool) -> list[Fragment]:
-    """`text` in place of the fragments', without their tokens; or with them, as their last one's text."""
+def _rewritten(
+    fragments: list[Fragment], text: str, keep_tokens: bool, replaced: list[Fragment] | None = None
+) -> list[Fragment]:
+    """`text` in place of the fragments', without their tokens; or with them, as their last one's text.
+
+    `replaced`: what it stands for, if it is inserted and replaces nothing.
+    """
+    positions = _extent(replaced or fragments)
     if not keep_tokens:
         spoil(fragments)
-        return [Fragment(text)] if text else []
+        return [Fragment(text, replaced=positions)] if text else []
     kept: list[Fragment] = []
     for fragment in fragments:
         if fragment.group is not None:
             fragment.group.rewritten = True
-            kept.append(Fragment("", fragment.group, fragment.is_first, fragment.is_last))
+            kept.append(Fragment("", fragment.group, fragment.is_first, fragment.is_last, positions))
     if not kept:
-        return [Fragment(text)] if text else []
+        return [Fragment(text, replaced=positions)] if text else []
     last = kept.pop()
-    return [*kept, Fragment(text, last.group, last.is_first, last.is_last)]
+    return [*kept, Fragment(text, last.group, last.is_first, last.is_last, positions)]
+
+
+def _extent(fragments: list[Fragment]) -> Positions | None:
+    """From the first of the tokens that they stand for to the last."""
+    known = [positions for f in fragments if (positions := f.positions) is not None]
+    return (min(p[0] for p in known), max(p[1] for p in known)) if known else None
 
 
 def _check_held(n: int, length: int) -> None:

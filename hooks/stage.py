@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from engine.protocol import Delta, FinishReason, GenerationRequest, Token, Usage
 from hooks.alarm import interrupt
-from hooks.api import Chunk, Emit, StreamContext, Terminate, Verdict
+from hooks.api import Chunk, Emit, Rewind, StreamContext, Terminate, Verdict
 from hooks.async_call import AsyncCall
 from hooks.decision import Decision, Witness
 from hooks.loader import LOAD_TIMEOUT, LoadedHook
@@ -41,6 +41,8 @@ class PipelineOptions:
     """Whether the tokens of rewritten text pass, as TensorRT-LLM lets them (contract 3.6)."""
     usage: Literal["generated", "released"] = "generated"
     """Which tokens `Usage` counts (contract 6.1)."""
+    max_rewinds: int = 8
+    """How often hooks may have one request's outputs go back; after that, they end it."""
 
 
 class Stage:
@@ -121,25 +123,42 @@ class Stage:
         return False
 
     def settle(
-        self, chunk: Chunk, verdict: Any, fragments: list[Fragment]
-    ) -> tuple[list[Fragment], Terminate | None]:
+        self, chunk: Chunk, verdict: Any, fragments: list[Fragment], can_rewind: bool
+    ) -> tuple[list[Fragment], Terminate | Rewind | None]:
         """Carry the verdict out on `fragments`, whose text the chunk showed. Returns what is released, and
-        the terminate if it ends things. Raises `BadVerdictError`."""
+        the verdict if it ends things. Raises `BadVerdictError`."""
         if not isinstance(verdict, Verdict):
             if inspect.iscoroutine(verdict):
                 verdict.close()  # what a plain hook returned is not awaited (contract 3.8)
             raise BadVerdictError(f"it returned {type(verdict).__name__}, which is no verdict")
+        if isinstance(verdict, Rewind):
+            verdict = self._possible(verdict, fragments, can_rewind)
         if self.hook.is_shadow:
             # A copy, so that what it says is counted and has no effect.
             copies = [
                 Fragment(f.text, f.group and TokenGroup(f.group.shown), is_last=f.is_last) for f in fragments
             ]
-            terminate = self._decide(chunk, verdict, copies).terminate
-            self.closed = self.closed or terminate is not None
+            ends = self._decide(chunk, verdict, copies).ends
+            self.closed = self.closed or ends is not None
             return fragments, None
         outcome = self._decide(chunk, verdict, fragments)
-        self.closed = self.closed or outcome.terminate is not None
-        return outcome.released, outcome.terminate
+        self.closed = self.closed or isinstance(outcome.ends, Terminate)
+        if isinstance(outcome.ends, Rewind):
+            self.witness = None  # of its last call nothing is to be told that was not told now
+        return outcome.released, outcome.ends
+
+    def _possible(self, verdict: Rewind, fragments: list[Fragment], can_rewind: bool) -> Rewind | Terminate:
+        """A terminate, where there is no going back."""
+        if not self.hook.may_rewind:
+            raise BadVerdictError("it said rewind() without a true attribute may_rewind")
+        if self.hook.is_shadow:
+            return verdict  # as it would have been
+        left = verdict.after or 0
+        for fragment in (*self._held, *fragments):
+            left -= len(fragment.text)
+            if can_rewind and fragment.positions and (left < 0 or not (left or fragment.text)):
+                return verdict
+        return Terminate(verdict.reason, verdict.after)
 
     async def abort(self) -> None:
         """The last call of a stream that ended before its time; nothing comes of it (contract 2.6)."""
@@ -158,6 +177,11 @@ class Stage:
             if self.is_cancelled(error):
                 raise
             logger.warning("hook %s failed on an aborted stream: %s", self.hook.name, place_of(error))
+
+    @property
+    def undecided(self) -> list[Fragment]:
+        """What the hook holds."""
+        return self._held
 
     def fail(self, error: BaseException, text: str) -> None:
         """The hook raised, or gave what is no verdict, when it was shown `text`: it is not called again for
@@ -224,7 +248,7 @@ Asked = tuple[int, Chunk, Any]
 class Stream:
     """One channel of one output (one tool call, on that channel), and its stages in the hooks' order."""
 
-    __slots__ = ("announced", "channel", "index", "is_plain", "stages", "tool_call", "waiting")
+    __slots__ = ("announced", "channel", "index", "is_plain", "parting", "stages", "tool_call", "waiting")
 
     def __init__(
         self,
@@ -255,6 +279,8 @@ class Stream:
         """Textless tokens that go with the text that follows. The ledger knows them already."""
         self.announced = False
         """A tool call's name has been released."""
+        self.parting: list[Fragment] = []
+        """Released by every hook, and part of a token that is not, where text leaves in whole tokens."""
 
     def delta(self, text: str, tokens: tuple[Token, ...], usage: Usage | None) -> Delta:
         """A delta of this stream."""
@@ -319,41 +345,62 @@ class Stream:
         self.announced = True
         return None
 
+    @property
+    def undecided(self) -> int | None:
+        """The position of the first token that hooks have not wholly decided; None: there is none."""
+        for stage in reversed(self.stages):
+            if not stage.hook.is_shadow:
+                for fragment in stage.undecided:
+                    if fragment.positions is not None:
+                        return fragment.positions[0]
+        return None
+
     async def feed(
-        self, fragments: list[Fragment], *, is_final: bool, asked: Asked | None = None
-    ) -> tuple[list[Fragment], Terminate | None]:
+        self,
+        fragments: list[Fragment],
+        *,
+        is_final: bool,
+        asked: Asked | None = None,
+        can_rewind: bool = False,
+    ) -> tuple[list[Fragment], Terminate | Rewind | None]:
         """Take `fragments` through the hooks; `asked`: as far as that, they let it through already.
 
         Returns what all of them released, which is `fragments` itself where none touched or held anything,
-        and the verdict that ends the request, if one came. Raises `HookError`.
+        and the verdict that ends the request or takes the output back, if one came. Raises `HookError`.
         """
-        ended: Terminate | None = None
+        ended: Terminate | Rewind | None = None
         for i, stage in enumerate(self.stages):
             if (asked is not None and i < asked[0]) or stage.closed:
                 continue
             if not fragments and not is_final:
                 break
             answer = asked[1:] if asked is not None and i == asked[0] else None
-            fragments, terminate = await self._take(stage, fragments, is_final, answer)
-            if terminate is None:
+            fragments, ends = await self._take(stage, fragments, is_final, answer, can_rewind)
+            if ends is None:
                 continue
-            if ended is None or (terminate.scope == "request" and ended.scope == "output"):
-                ended = terminate
-            if terminate.after is None and terminate.text is None:
+            if ended is None or _weight(ends) > _weight(ended):
+                ended = ends
+            if isinstance(ends, Terminate) and ends.after is None and ends.text is None:
                 return [], ended
-            is_final = True  # later hooks see what is still released as the stream's last chunk
+            # Later hooks see what is still released as the stream's last chunk, unless it will go on.
+            is_final = isinstance(ended, Terminate)
         return fragments, ended
 
     async def _take(
-        self, stage: Stage, fragments: list[Fragment], is_final: bool, answer: tuple[Chunk, Any] | None
-    ) -> tuple[list[Fragment], Terminate | None]:
+        self,
+        stage: Stage,
+        fragments: list[Fragment],
+        is_final: bool,
+        answer: tuple[Chunk, Any] | None,
+        can_rewind: bool,
+    ) -> tuple[list[Fragment], Terminate | Rewind | None]:
         try:
             if answer is None:
                 new = text_of(fragments), tokens_of(fragments), is_final
                 answer = await stage.ask_async(*new) if stage.hook.is_async else stage.ask(*new)
                 if stage.lets_through(*answer):
                     return fragments, None
-            return stage.settle(*answer, fragments)
+            return stage.settle(*answer, fragments, can_rewind)
         except BaseException as error:
             if stage.is_cancelled(error):
                 raise
@@ -361,6 +408,11 @@ class Stream:
             if stage.hook.is_shadow:
                 return fragments, None
             raise HookError(stage.hook.name) from error
+
+
+def _weight(ends: Terminate | Rewind) -> int:
+    """Of several verdicts that end things, the heaviest is obeyed."""
+    return 0 if isinstance(ends, Rewind) else 1 if ends.scope == "output" else 2
 
 
 def count_failure(hook: LoadedHook, tally: Tally, error: BaseException) -> None:

@@ -53,8 +53,8 @@ class Worker:
     async def _take(self, messages: list[Any]) -> None:
         for message in messages:
             match message:
-                case Open(key, request):
-                    self._guards[key] = self._pipeline.open(request)
+                case Open(key, request, can_rewind):
+                    self._guards[key] = self._pipeline.open(request, can_rewind=can_rewind)
                 case Admit(key) | Feed(key) if self._is_async:
                     self._feeding[key] = self._spawn(self._ask(message))
                 case Admit() | Feed():
@@ -81,7 +81,7 @@ class Worker:
                 reply = Reply(key, answer or [], admitted=guard.request if answer is None else None)
             else:
                 released = await guard.feed(message.delta)
-                reply = Reply(key, released, guard.cut_short)
+                reply = Reply(key, released, guard.cut_short, guard.rewind)
         except HookError as error:
             reply = Reply(key, failed=error.hook)
         except RefusedError as error:
@@ -175,7 +175,7 @@ async def _serve(pipeline: Pipeline, channel: Channel) -> None:
     """Raises `HookError` from the self-test."""
     try:
         await pipeline.start()
-        channel.say(Ready(prompt_readers=pipeline.prompt_readers))
+        channel.say(Ready(prompt_readers=pipeline.prompt_readers, rewinders=pipeline.rewinders))
         await Worker(channel, pipeline).serve()
     finally:
         await pipeline.aclose()

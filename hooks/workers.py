@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from engine.protocol import Delta, EngineError, GenerationRequest
+from engine.protocol import Delta, EngineError, GenerationRequest, Rewind
 from hooks.admission import RefusedError
 from hooks.async_call import GRACE
 from hooks.loader import HookLoadError, HookSpec
@@ -49,7 +49,8 @@ class WorkerPool:
         )
         self.tallies: Tallies = {spec.label: Tally() for spec in (*self.setup.specs, *self.setup.allowed)}
         self.prompt_readers: frozenset[str] = frozenset()
-        """The hooks that want to be shown prompts. Known once a worker has loaded them."""
+        """The hooks that want to be shown prompts. Known once a worker has loaded them, like `rewinders`."""
+        self.rewinders: frozenset[str] = frozenset()
         self._num_workers = num_workers
         self._workers: set[WorkerProcess] = set()
         self._is_changed = asyncio.Event()
@@ -71,12 +72,12 @@ class WorkerPool:
             await self.aclose()
             raise
 
-    def open(self, request: GenerationRequest) -> Guarding:
+    def open(self, request: GenerationRequest, *, can_rewind: bool = False) -> Guarding:
         """Raises `RequestError` if the request names a hook that it may not."""
         check_named(request, {spec.label for spec in self.setup.allowed})
         if not self.setup.specs and not request.hooks:
             return PassThrough(request)
-        return _RemoteGuard(self, request)
+        return _RemoteGuard(self, request, can_rewind)
 
     async def worker(self) -> "WorkerProcess":
         """The one with the fewest requests; waits if all are being replaced. Raises `HookError`."""
@@ -162,6 +163,7 @@ class WorkerProcess(Child):
                     if ready.error is not None:
                         raise HookLoadError(ready.error)
                     self._pool.prompt_readers = ready.prompt_readers
+                    self._pool.rewinders = ready.rewinders
                     return
         except EOFError as error:
             raise HookLoadError("a hook worker died while it loaded the hooks") from error
@@ -192,11 +194,11 @@ class WorkerProcess(Child):
         self._replies.clear()
         await super().stop()
 
-    def open(self, request: GenerationRequest) -> int:
+    def open(self, request: GenerationRequest, can_rewind: bool) -> int:
         """A key for the request, which the worker's replies are found by."""
         key = next(self._keys)
         self.num_requests += 1
-        self.channel.say(Open(key, request))
+        self.channel.say(Open(key, request, can_rewind))
         return key
 
     async def ask(self, key: int, message: Admit | Feed | Close) -> Reply:
@@ -235,12 +237,14 @@ class WorkerProcess(Child):
 class _RemoteGuard:
     """A request's guard, in a worker. One thing is under way at a time, so that nothing piles up."""
 
-    def __init__(self, pool: WorkerPool, request: GenerationRequest) -> None:
+    def __init__(self, pool: WorkerPool, request: GenerationRequest, can_rewind: bool) -> None:
         self._pool = pool
         self.request = request
+        self._can_rewind = can_rewind
         self._worker: WorkerProcess | None = None
         self._key = 0
         self.cut_short = False
+        self.rewind: Rewind | None = None
 
     @property
     def reads_prompts(self) -> bool:
@@ -251,9 +255,18 @@ class _RemoteGuard:
         return any(spec.mode != "shadow" for spec in self._prompt_readers)
 
     @property
+    def may_rewind(self) -> bool:
+        rewinders = [spec for spec in self._specs if spec.label in self._pool.rewinders]
+        return self._can_rewind and any(spec.mode != "shadow" for spec in rewinders)
+
+    @property
     def _prompt_readers(self) -> list[HookSpec]:
+        return [spec for spec in self._specs if spec.label in self._pool.prompt_readers]
+
+    @property
+    def _specs(self) -> list[HookSpec]:
         named = [spec for spec in self._pool.setup.allowed if spec.label in self.request.hooks]
-        return [spec for spec in (*self._pool.setup.specs, *named) if spec.label in self._pool.prompt_readers]
+        return [*self._pool.setup.specs, *named]
 
     async def admit(self, shown: GenerationRequest) -> list[Delta] | None:
         reply = await self._ask(Admit, shown)
@@ -266,13 +279,13 @@ class _RemoteGuard:
 
     async def feed(self, delta: Delta) -> list[Delta]:
         reply = await self._ask(Feed, delta)
-        self.cut_short = reply.cut_short
+        self.cut_short, self.rewind = reply.cut_short, reply.rewind
         return reply.released
 
     async def _ask(self, message: type[Admit] | type[Feed], about: Any) -> Reply:
         if self._worker is None:
             self._worker = await self._pool.worker()
-            self._key = self._worker.open(self.request)
+            self._key = self._worker.open(self.request, self._can_rewind)
         reply = await self._worker.ask(self._key, message(self._key, about))
         if reply.failed is not None:
             raise HookError(reply.failed)

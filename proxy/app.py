@@ -26,6 +26,8 @@ from proxy.service import SERVICE, Service
 ABORT_TIMEOUT = 2.0
 """Seconds that aborted streams get to tell their clients so, and then that their hooks get to end."""
 
+logger = logging.getLogger("weir.proxy")
+
 # What handlers raise, the middleware answers and logs. What is left is malformed HTTP, which aiohttp would
 # log with the bytes that it could not read, and those may be anybody's prompt.
 _HTTP_LOG = logging.getLogger("weir.http")
@@ -99,6 +101,9 @@ class Server:
             # Hooks first: what is quick to refuse is refused before a model loads.
             await service.pipeline.start()
             await service.engine.start()
+            if service.pipeline.rewinders and not service.engine.info.can_rewind:
+                names = ", ".join(sorted(service.pipeline.rewinders))
+                logger.warning("this engine cannot go back: these hooks' rewinds will terminate: %s", names)
             await self._runner.setup()
             site = web.TCPSite(self._runner, service.settings.host, service.settings.port)
             await site.start()

@@ -251,6 +251,9 @@ class ServeSettings(BaseSettings):
     hook_load_timeout: float = Field(
         60.0, gt=0, description="Seconds that it may take to import and build a hook"
     )
+    max_rewinds: int = Field(
+        8, ge=0, description="How often hooks may take one request back; after that, they end it"
+    )
     rewritten_tokens: Literal["withhold", "keep"] = Field(
         "withhold", description="Ids and logprobs of rewritten text: withheld, or passed as TensorRT-LLM does"
     )
@@ -292,6 +295,7 @@ class ServeSettings(BaseSettings):
             hook_timeout=self.hook_timeout,
             hook_load_timeout=self.hook_load_timeout,
             rewritten_tokens=self.rewritten_tokens,
+            max_rewinds=self.max_rewinds,
             usage=self.usage,
         )
 

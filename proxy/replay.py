@@ -6,13 +6,13 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.backends.replay import ReplayEngine
 from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS, Parsers, parsed
-from engine.protocol import Delta, GenerationRequest
+from engine.protocol import Deltas, GenerationRequest
 from engine.recording import Recording
 from hooks.loader import HookLoadError, load_hook
 from hooks.pipeline import Pipeline
@@ -135,7 +135,7 @@ class _Player:
     async def aclose(self) -> None:
         await self._pipeline.aclose()
 
-    def _deltas(self, recording: Recording, speed: float) -> AsyncGenerator[Delta, None]:
+    def _deltas(self, recording: Recording, speed: float) -> Deltas:
         deltas = ReplayEngine([recording], speed=speed).generate(recording.request)
         return parsed(self._parsers, recording.request, deltas) if recording.request.is_chat else deltas
 

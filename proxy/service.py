@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
+from functools import partial
 
 from aiohttp import web
 
 from engine.parsers import Parsers, parsed
-from engine.protocol import Delta, Engine, GenerationRequest, RequestError
+from engine.protocol import Delta, Deltas, Engine, GenerationRequest, RequestError
+from engine.rewinding import rewindable
 from hooks.pipeline import Opener, guarded
 from proxy.config import ServeSettings
 from proxy.errors import APIError
@@ -57,8 +59,9 @@ class Service:
         metrics = self.metrics.request(request.endpoint)
         outcome = "closed"
         try:
-            guard = self.pipeline.open(request)
-            async with aclosing(guarded(guard, self._parsed, self.engine.tokenizer)) as released:
+            guard = self.pipeline.open(request, can_rewind=self.engine.info.can_rewind)
+            ask = partial(self._parsed, is_rewindable=guard.may_rewind)
+            async with aclosing(guarded(guard, ask, self.engine.tokenizer)) as released:
                 async for delta in released:
                     metrics.release(delta)
                     yield delta
@@ -72,7 +75,7 @@ class Service:
         finally:
             metrics.end(outcome)
 
-    def _parsed(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+    def _parsed(self, request: GenerationRequest, *, is_rewindable: bool) -> Deltas:
         """The engine's answer on its channels. Raises `RequestError` for tools that it could not tell from
         content."""
         engine, parsers = self.engine, self._parsers
@@ -82,6 +85,8 @@ class Service:
                 param="tools",
             )
         deltas = engine.generate(request)
+        if is_rewindable:
+            deltas = rewindable(deltas)
         if not request.is_chat or parsers == Parsers():
             return deltas
         return parsed(parsers, request, deltas, engine.tokenizer)

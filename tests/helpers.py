@@ -7,16 +7,22 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+from engine.parsers import Parsers, parsed
 from engine.protocol import (
     Delta,
+    Deltas,
     EngineError,
     EngineStats,
+    FinishReason,
     GenerationRequest,
     ModelInfo,
+    Rewind,
     SamplingParams,
     Token,
     TopLogprob,
+    Usage,
 )
+from engine.rewinding import rewindable
 from hooks.api import Chunk, Verdict
 from hooks.loader import LoadedHook
 from hooks.pipeline import Guarding, Opener, Pipeline, guarded
@@ -100,30 +106,113 @@ class Source:
             raise
 
 
+class Teller:
+    """An engine that can go back. At each place it says the first of the words that `tell` gives for what it
+    said so far, which is not banned there; "" is the end. A word is a token, and its place in `words` its id.
+    """
+
+    def __init__(
+        self,
+        tell: Callable[[tuple[str, ...]], Sequence[str]],
+        sizes: Iterable[int] = (),
+        *,
+        max_tokens: int = 40,
+        parsers: Parsers | None = None,
+    ) -> None:
+        """`sizes`: of the first deltas, in tokens; the others have one."""
+        self.tell = tell
+        self.sizes = list(sizes)
+        self.max_tokens = max_tokens
+        self.parsers = parsers
+        self.words: list[str] = [""]
+        self.rewinds: list[Rewind] = []
+        self.num_generated = 0
+        self.said: list[list[str]] = []
+        """By each output, as it stands."""
+
+    def __call__(self, request: GenerationRequest) -> Deltas:
+        deltas = rewindable(self.generate(request))
+        return deltas if self.parsers is None else parsed(self.parsers, request, deltas)
+
+    async def generate(self, request: GenerationRequest) -> Deltas:
+        self.said = [[] for _ in range(request.num_outputs)]
+        self.banned: list[dict[int, set[int]]] = [{} for _ in self.said]
+        running = dict.fromkeys(range(len(self.said)))
+        sizes = iter(self.sizes)
+        while running:
+            index = next(iter(running))
+            delta = self.go_on(index, next(sizes, 1))
+            del running[index]
+            if delta.finish_reason is None:
+                running[index] = None
+            rewind = yield delta
+            if rewind is not None:
+                self.go_back(rewind)
+                running[rewind.index] = None
+
+    def go_on(self, index: int, size: int) -> Delta:
+        tokens: list[Token] = []
+        finish: FinishReason | None = None
+        said = self.said[index]
+        while len(tokens) < size and finish is None:
+            banned = self.banned[index].get(len(said), set())
+            left = [word for word in self.tell(tuple(said)) if self.id_of(word) not in banned]
+            if not left:
+                raise EngineError("The engine failed to generate this output.")
+            word = left[0]
+            said.append(word)
+            self.num_generated += 1
+            tokens.append(make_token(word, self.id_of(word), raw=(word or "</s>").encode()))
+            finish = "stop" if not word else "length" if len(said) == self.max_tokens else None
+        usage = Usage(1, self.num_generated)
+        text = "".join(t.text for t in tokens)
+        return Delta(index=index, text=text, tokens=tuple(tokens), finish_reason=finish, usage=usage)
+
+    def go_back(self, rewind: Rewind) -> None:
+        self.rewinds.append(rewind)
+        said, banned = self.said[rewind.index], self.banned[rewind.index]
+        ids = (self.id_of(said[rewind.num_tokens]),) if rewind.banned is None else rewind.banned
+        for place in [place for place in banned if place > rewind.num_tokens]:
+            del banned[place]
+        banned.setdefault(rewind.num_tokens, set()).update(ids)
+        del said[rewind.num_tokens :]
+
+    def id_of(self, word: str) -> int:
+        if word not in self.words:
+            self.words.append(word)
+        return self.words.index(word)
+
+
 mode = "in-process"
 """Where `guard_all` runs the hooks: `in-process`, or behind a worker's channel (set by tests/hooks)."""
 
 
 async def guard_all(
-    pipeline: Pipeline, deltas: Iterable[Delta] | Source, request: GenerationRequest | None = None
+    pipeline: Pipeline,
+    deltas: Iterable[Delta] | Source | Teller,
+    request: GenerationRequest | None = None,
+    *,
+    can_rewind: bool = False,
 ) -> list[Delta]:
     """What a client may have of `deltas`."""
-    source = deltas if isinstance(deltas, Source) else Source(deltas)
-    async with opened(pipeline, request or make_request()) as guard:
+    source = deltas if isinstance(deltas, Source | Teller) else Source(deltas)
+    async with opened(pipeline, request or make_request(), can_rewind=can_rewind) as guard:
         async with aclosing(guarded(guard, source)) as released:
             return [delta async for delta in released]
 
 
 @asynccontextmanager
-async def opened(pipeline: Pipeline, request: GenerationRequest) -> AsyncIterator[Guarding]:
+async def opened(
+    pipeline: Pipeline, request: GenerationRequest, *, can_rewind: bool = False
+) -> AsyncIterator[Guarding]:
     """A guard of the pipeline's. In worker mode all that it is told and says goes through a real socket, with
     the worker's side of it on this same loop, so that a test can look at what its hooks were shown."""
     if mode == "in-process":
-        yield pipeline.open(request)
+        yield pipeline.open(request, can_rewind=can_rewind)
         return
     try:
         async with behind_worker(pipeline) as pool:
-            yield pool.open(request)
+            yield pool.open(request, can_rewind=can_rewind)
     finally:
         for name, tally in pool.tallies.items():
             pipeline.tallies[name].add(tally)

@@ -1,6 +1,7 @@
 """The parsers of a server by name, and the same on one request's deltas: `Parsers` and `parsed`."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections import Counter
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
@@ -9,7 +10,8 @@ from engine.parsers.reasoning import REASONING_MARKERS, reasoning
 from engine.parsers.scan import Calls, Scan
 from engine.parsers.stage import Stage
 from engine.parsers.tape import Tape
-from engine.protocol import Delta, GenerationRequest, Tokenizer
+from engine.protocol import Deltas, GenerationRequest, Rewind, Tokenizer
+from engine.rewinding import answered
 
 NUM_PROMPT_TOKENS = 16
 """How many of a prompt's last tokens are read to see whether it opened reasoning."""
@@ -53,18 +55,21 @@ class Parsers:
 async def parsed(
     parsers: Parsers,
     request: GenerationRequest,
-    deltas: AsyncGenerator[Delta, None],
+    deltas: Deltas,
     tokenizer: Tokenizer | None = None,
-) -> AsyncGenerator[Delta, None]:
+) -> Deltas:
     """`deltas` on their channels, as soon as it is known which those are. Closes `deltas` however it ends.
+    A `Rewind` that it is sent goes on to `deltas`, which must begin that output anew (`rewindable`).
 
     `tokenizer` reads how the prompt ended, where `deltas` tell its ids. Reasoning tokens are counted, unless
     the engine does.
     """
     outputs: dict[int, list[Stage]] = {}
-    num_reasoning = 0
+    num_reasoning: Counter[int] = Counter()
+    rewind: Rewind | None = None
     async with aclosing(deltas):
-        async for delta in deltas:
+        while (delta := await answered(deltas, rewind)) is not None:
+            rewind = None
             if delta.index not in outputs:
                 ids = delta.prompt_token_ids
                 prompt_end = tokenizer.decode(ids[-NUM_PROMPT_TOKENS:]) if tokenizer and ids else ""
@@ -74,10 +79,14 @@ async def parsed(
                 pieces = [made for piece in pieces for made in stage.feed(piece)]
             for piece in pieces:
                 if piece.channel == "reasoning":
-                    num_reasoning += sum(token.id is not None for token in piece.tokens)
+                    num_reasoning[delta.index] += sum(token.id is not None for token in piece.tokens)
                 if num_reasoning and piece.usage is not None and not piece.usage.reasoning_tokens:
-                    piece = replace(piece, usage=replace(piece.usage, reasoning_tokens=num_reasoning))
-                yield piece
+                    total = num_reasoning.total()
+                    piece = replace(piece, usage=replace(piece.usage, reasoning_tokens=total))
+                rewind = yield piece
+                if rewind is not None:
+                    del outputs[rewind.index], num_reasoning[rewind.index]
+                    break  # the other pieces are void
 
 
 def _tool_stage(family: Family, request: GenerationRequest) -> Stage:

@@ -131,11 +131,11 @@ class Tape:
             if token is None:
                 tokens: tuple[Token, ...] = ()
             elif len(given) > 1 or unit.is_muted:
-                tokens = (Token(None, text),)
+                tokens = (Token(None, text, position=token.position),)
             elif text == token.text:
                 tokens = (token,)
             else:
-                tokens = (token._replace(text=""), Token(None, text))
+                tokens = (token._replace(text=""), Token(None, text, position=token.position))
             self._give(stream, text, tokens)
 
     def _give(self, stream: Stream, text: str, tokens: tuple[Token, ...]) -> None:

@@ -23,7 +23,7 @@ async def behind_worker(pipeline: Pipeline) -> AsyncIterator[WorkerPool]:
         for hooks in (pipeline.hooks, pipeline.allowed.values())
     )
     pool = WorkerPool(0, specs, allowed, pipeline.options)
-    pool.prompt_readers = pipeline.prompt_readers
+    pool.prompt_readers, pool.rewinders = pipeline.prompt_readers, pipeline.rewinders
     process = WorkerProcess(pool)
     process.attach(Channel(*await asyncio.open_connection(sock=ours)))
     channel = Channel(*await asyncio.open_connection(sock=theirs))

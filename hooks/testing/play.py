@@ -1,11 +1,11 @@
 """Run hooks on a stream, and see what a client would have got of it."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.protocol import Channel, Delta, EngineError, GenerationRequest, Token
+from engine.protocol import Channel, Delta, Deltas, EngineError, GenerationRequest, Token
 from engine.recording import Recording
 from hooks.admission import RefusedError
 from hooks.api import Hook
@@ -180,13 +180,13 @@ async def play_once(opener: Opener, stream: Recording, *, streaming: bool = True
 async def collect(
     opener: Opener,
     request: GenerationRequest,
-    generate: Callable[[GenerationRequest], AsyncGenerator[Delta, None]],
+    generate: Callable[[GenerationRequest], Deltas],
 ) -> Released:
     """What `opener`'s hooks release of what `generate` answers to the request, and what ended it."""
     kept: list[Delta] = []
     asked: list[GenerationRequest] = []
 
-    def ask(request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+    def ask(request: GenerationRequest) -> Deltas:
         asked.append(request)
         return generate(request)
 

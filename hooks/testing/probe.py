@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.protocol import Channel
-from hooks.api import Chunk, Emit, Hold, Redact, Suppress, Terminate
+from hooks.api import Chunk, Emit, Hold, Redact, Rewind, Suppress, Terminate
 from hooks.loader import LoadedHook
 
 
@@ -20,7 +20,7 @@ class Judgement:
     channel: Channel
     tool_name: str | None
     action: str
-    """`emit`, `rewrite`, `suppress`, `terminate`, `hold` or `redact`, or `error`."""
+    """`emit`, `rewrite`, `suppress`, `terminate`, `rewind`, `hold` or `redact`, or `error`."""
     pending: str
     start: int
     """Where what was pending began."""
@@ -29,7 +29,7 @@ class Judgement:
     num_held: int = 0
     """Characters left undecided, the last."""
     reason: str | None = None
-    """Of a terminate; of an error, the exception's type."""
+    """Of a terminate or a rewind; of an error, the exception's type."""
     is_shadow: bool = False
     """It had no effect."""
 
@@ -128,6 +128,8 @@ def _told(verdict: Any, pending: str, start: int) -> dict[str, Any]:
         case Terminate(reason=reason, after=after, text=text):
             spans = ((start + (after or 0), end, text or ""),)
             return {"action": "terminate", "spans": spans, "reason": reason}
+        case Rewind(reason=reason, after=after):
+            return {"action": "rewind", "spans": ((start + (after or 0), end, ""),), "reason": reason}
         case Hold(n=n):
             num_held = end - start if n is None else n
             return {"action": "hold" if num_held else "emit", "num_held": num_held}

@@ -6,14 +6,14 @@ output, channel or tool call are chunks of their own wherever it is cut.
 """
 
 import re
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from engine.parsers import Parsers, parsed
-from engine.protocol import Channel, Delta, EngineError, GenerationRequest, Token, ToolCall
+from engine.protocol import Channel, Delta, Deltas, EngineError, GenerationRequest, Token, ToolCall
 from engine.recording import Recording, TimedDelta
 from hooks.testing.sync import run
 
@@ -98,7 +98,7 @@ def cut(stream: Recording, places: Collection[int]) -> Recording:
     return replace(_recording(stream.request, deltas), failure=stream.failure)
 
 
-async def source_of(stream: Recording) -> AsyncGenerator[Delta, None]:
+async def source_of(stream: Recording) -> Deltas:
     """Its deltas at once, as an engine gives them; raises the `EngineError` that ended it, if one did."""
     for timed in stream.deltas:
         yield timed.delta

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from engine.protocol import Delta, GenerationRequest, ToolCall
-from hooks import Chunk, Decision, Verdict, emit, hold, redact, refuse, suppress, terminate
+from hooks import Chunk, Decision, Verdict, emit, hold, redact, refuse, rewind, suppress, terminate
 from hooks.admission import RefusedError
 from hooks.builtin.phrases import Phrases
 from hooks.loader import HookLoadError, HookSpec, LoadedHook, load_hook
@@ -20,6 +20,7 @@ from hooks.stage import HookError, PipelineOptions
 from tests.helpers import (
     Script,
     Source,
+    Teller,
     guard_all,
     make_deltas,
     make_request,
@@ -326,3 +327,17 @@ def test_a_hook_whose_method_cannot_be_called_so_keeps_the_server_from_starting(
     )
     with pytest.raises(HookLoadError, match="on_decision is a plain method"):
         load_hook(HookSpec(f"{tmp_path}/bad.py:Bad"))
+
+
+async def test_a_rewind_is_told_once_and_so_is_what_was_decided_of_what_stands() -> None:
+    class Rewinds(Script):
+        may_rewind = True
+
+    clerk = Clerk()
+    redacts = sees("you", lambda c: redact([(c.pending.index("you"), len(c.pending), "ann", "name")]))
+    back = Rewinds(lambda c: rewind("hush") if "secret" in c.pending and not c.aborted else emit(c.pending))
+    said = {0: ["well,"], 1: [" you"], 2: [" the secret", " all"], 3: [""]}
+    teller = Teller(lambda words: said[len(words)])
+    released = await guard_all(pipeline_of(redacts, back, clerk), teller, can_rewind=True)
+    assert text_of(released) == "well, ann all"
+    assert clerk.short == [("redact", "name", 6, "you"), ("rewind", "hush", 9, " the secret")]
