@@ -55,7 +55,14 @@ class Rewind(Verdict):
     reason: str
     ban: tuple[int, ...] | None = None
     after: int | None = None
+    text: str | None = None
+    scope: Literal["request", "output"] = "request"
     alternatives: bool = True
+
+    @property
+    def instead(self) -> Terminate:
+        """Where there is no going back."""
+        return Terminate(self.reason, self.after, self.text, self.scope, self.alternatives)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +114,21 @@ def rewind(
     *,
     ban: Iterable[int] | None = None,
     after: int | None = None,
+    text: str | None = None,
+    scope: Literal["request", "output"] = "request",
     alternatives: bool = True,
 ) -> Verdict:
     """Withhold everything pending, and have the model go on otherwise from the last token released.
 
     The client sees one unbroken stream. What must not come there is the token that did, or those of the ids
-    `ban`. `after=k` first releases the first `k` characters pending, untouched. The stream's hooks get their
-    last call, aborted, and new ones are shown what stands from its beginning. It is `terminate(reason,
-    after=after)` where the engine cannot go back, where there is nothing to take back, and when the request
-    was rewound `max_rewinds` times. For hooks with `may_rewind`; from others it is a hook error.
+    `ban`. `after=k` first releases the first `k` characters pending, untouched. The output's streams get
+    their last call, aborted, and new ones are shown what stands from its beginning.
+
+    It is `terminate(reason, after=after, text=text, scope=scope)` where the engine cannot go back, where
+    there is nothing to take back, and once the request was rewound `max_rewinds` times. It is for hooks with
+    a true attribute `may_rewind`; from others it is a hook error. `alternatives`: as `emit` has it.
     """
-    return Rewind(reason, None if ban is None else tuple(ban), after, alternatives)
+    return Rewind(reason, None if ban is None else tuple(ban), after, text, scope, alternatives)
 
 
 def hold(n: int | None = None, *, alternatives: bool = True) -> Verdict:

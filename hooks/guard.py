@@ -294,7 +294,7 @@ class Guard:
         undecided = delivery.num_tokens if stream.undecided is None else stream.undecided
         num_standing = max(delivery.boundary, undecided)
         if num_standing >= delivery.num_tokens:
-            return await self._terminate(output, Terminate(verdict.reason))
+            return await self._terminate(output, verdict.instead)
         self._num_rewinds += 1
         self.rewind = EngineRewind(output.index, num_standing, verdict.ban)
         output.finished = True

@@ -286,7 +286,7 @@ def _rewind(verdict: Rewind, pending: list[Fragment], length: int) -> Outcome:
     ban = verdict.ban
     if ban is not None and not all(type(i) is int for i in ban):
         raise BadVerdictError("rewind(ban=) are token ids")
-    plain = Rewind(checked_text(verdict.reason), ban, verdict.after)
+    plain = Rewind(checked_text(verdict.reason), ban, scope=verdict.scope)
     released, withheld = cut(pending, _checked_after(verdict, length))
     num_released = len(released)
     while num_released and not released[num_released - 1].text:

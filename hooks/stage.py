@@ -158,7 +158,7 @@ class Stage:
             left -= len(fragment.text)
             if can_rewind and fragment.positions and (left < 0 or not (left or fragment.text)):
                 return verdict
-        return Terminate(verdict.reason, verdict.after)
+        return verdict.instead
 
     async def abort(self) -> None:
         """The last call of a stream that ended before its time; nothing comes of it (contract 2.6)."""

@@ -22,6 +22,7 @@ from hooks import (
     prompt_texts,
     redact,
     refuse,
+    rewind,
     suppress,
     terminate,
     with_prompt_texts,
@@ -70,7 +71,7 @@ class Detector(Protocol):
 class Options(TypedDict, total=False):
     """What every guard that ships takes besides its own arguments: see `Actor`."""
 
-    action: Literal["redact", "suppress", "terminate"]
+    action: Literal["redact", "suppress", "terminate", "rewind"]
     template: Template | None
     text: Text | None
     scope: Literal["request", "output"] | None
@@ -84,9 +85,10 @@ class Actor:
 
     `action`: `redact` puts `template` in a match's place (`{entity}` is what was found); `suppress` takes the
     match out and goes on; `terminate` ends the request before the match, with `text` as closing words, or
-    with `scope="output"` that output alone. Matches that overlap are one. `channels`: where it acts;
-    elsewhere everything passes. Of a tool call, also the name is looked at, unless the request has such a
-    tool: a match in it takes the whole call out, whatever the `action`, but for `terminate`.
+    with `scope="output"` that output alone; `rewind` has the model say it otherwise, and where it cannot, is
+    `terminate`. Matches that overlap are one. `channels`: where it acts; elsewhere everything passes. Of a
+    tool call, also the name is looked at, unless the request has such a tool: a match in it takes the whole
+    call out, whatever the `action`, but for `terminate` and `rewind`.
 
     `prompt`: what to do about matches in what the model is asked: `redact` puts `template` in their place;
     `refuse` refuses the request, with `text`, if there is one, as the answer. None: nothing.
@@ -102,7 +104,7 @@ class Actor:
         self,
         reach: int,
         *,
-        action: Literal["redact", "suppress", "terminate"] = "redact",
+        action: Literal["redact", "suppress", "terminate", "rewind"] = "redact",
         template: Template | None = None,
         text: Text | None = None,
         scope: Literal["request", "output"] | None = None,
@@ -114,7 +116,8 @@ class Actor:
         would come of."""
         self.channels = frozenset(channels)
         self._reach = reach
-        self._ends = action == "terminate"
+        self.may_rewind = action == "rewind"
+        self._ends = action in ("terminate", "rewind")
         self._prompt = prompt
         self._prompt_template = "[{entity}]" if template is None else template
         self._template = self._prompt_template if action == "redact" else ""
@@ -150,7 +153,8 @@ class Actor:
         if matches:
             entity = min(matches, key=_order).entity
             if self._ends:  # without closing words, which would go out under that name
-                return terminate(entity, scope=self._scope)
+                end = rewind if self.may_rewind else terminate
+                return end(entity, scope=self._scope)
             chunk.state["is_withheld"] = True
             return suppress(entity)
         return suppress() if chunk.state.get("is_withheld") else None
@@ -172,9 +176,8 @@ class Actor:
             first = min(matches, key=_order)
             start, _ = window.widened(text, first)
             after = window.written(start)
-            return terminate(
-                first.entity, after=after, text=self._text, scope=self._scope, alternatives=keeps
-            )
+            end = rewind if self.may_rewind else terminate
+            return end(first.entity, after=after, text=self._text, scope=self._scope, alternatives=keeps)
         spans, held = self._decide(window, text, matches, undecided, self._template)
         if spans:
             return redact(spans, hold=held, alternatives=keeps)

@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from engine.protocol import Delta
-from hooks import Chunk, Verdict, emit, hold
+from hooks import Chunk, Verdict, emit, hold, rewind
 from hooks.stage import HookError
 from proxy.app import Server
 from proxy.config import ServeSettings
@@ -112,6 +113,25 @@ async def test_a_server_whose_hook_fails_its_self_test_does_not_start() -> None:
     server = Server(ScriptedEngine(lambda r: []), pipeline_of(hook), ServeSettings(port=0), ["m"])
     with pytest.raises(HookError):
         await server.start()
+
+
+@pytest.mark.parametrize("can_rewind", [True, False])
+async def test_it_is_told_whose_rewinds_will_terminate(
+    serve: Serve, caplog: pytest.LogCaptureFixture, can_rewind: bool
+) -> None:
+    class Rewinds(Script):
+        may_rewind = True
+
+    engine = ScriptedEngine(lambda request: make_deltas(["bad", "good"]))
+    engine.info = replace(engine.info, can_rewind=can_rewind)
+    judge = Rewinds(lambda c: rewind("x") if "bad" in c.pending and not c.aborted else emit(c.pending))
+    client = await serve(engine, judge, Script(lambda c: emit(c.pending)))
+    told = [record.message for record in caplog.records if "cannot go back" in record.message]
+    assert len(told) == (not can_rewind)
+    if not can_rewind:
+        assert told[0].endswith(": hook0")
+        answer = (await client.post(CHATS, CHAT))[1]
+        assert answer["choices"][0]["finish_reason"] == "content_filter"
 
 
 async def test_hooks_are_closed_when_the_server_has_stopped(serve: Serve) -> None:

@@ -60,6 +60,35 @@ async def test_a_banned_phrase_ends_the_stream_before_it_is_said(weir_serve: Cal
     assert ask(url, "Hello!")[1].finish_reason == "stop"
 
 
+WHO = "Who are you?"
+IN_OTHER_WORDS = "I am Wren, the assistant of Millrace & Co. I am a small program, and I am happy to help."
+
+
+@pytest.mark.parametrize("more", [(), ("--hook-workers", "1")])
+async def test_an_answer_goes_on_in_other_words(
+    weir_serve: Callable[..., str], more: tuple[str, ...]
+) -> None:
+    """What a guard that terminates would have cut off is said to its end."""
+    assert "a small computer program, and" in ask(weir_serve(), WHO)[0]
+    url = weir_serve("--hook", "examples/say_otherwise.py:SayOtherwise", *more)
+    text, last, received = ask(url, WHO)
+    assert text == IN_OTHER_WORDS
+    assert (last.finish_reason, getattr(last, "stop_reason", None)) == ("stop", None)
+    assert "computer" not in received.lower()
+    assert await is_idle(url)
+    async with aiohttp.ClientSession() as http:
+        asked = {"messages": [{"role": "user", "content": WHO}], "temperature": 0, "logprobs": True}
+        async with http.post(url + "/v1/chat/completions", json=asked) as response:
+            answer = await response.json()
+        async with http.get(url + "/metrics") as response:
+            metrics = await response.text()
+    (choice,) = answer["choices"]
+    assert (choice["message"]["content"], choice["finish_reason"]) == (text, "stop")
+    assert "".join(token["token"] for token in choice["logprobs"]["content"]).startswith(text)
+    assert answer["usage"]["completion_tokens"] > len(choice["logprobs"]["content"])
+    assert 'action="rewind"' in metrics
+
+
 async def test_a_stop_reason_names_no_text_to_who_is_guarded(weir_serve: Callable[..., str]) -> None:
     """Contract 2.7, 6.2: of its stops, a client would learn which one the model was about to say."""
     plain, guarded = weir_serve(), weir_serve("--hook", "examples/banned_phrase.py:BannedPhrase")

@@ -223,7 +223,7 @@ def test_a_model_for_regression_is_refused(text_classifier: Path, tmp_path: Path
         ),
         (
             {"labels": ["rude"], "action": "mask"},
-            "action: Input should be 'redact', 'suppress' or 'terminate'",
+            "action: Input should be 'redact', 'suppress', 'terminate' or 'rewind'",
         ),
         (
             {"labels": ["rude"], "max_batch_size": 0},

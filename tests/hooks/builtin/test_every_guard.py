@@ -36,7 +36,7 @@ def test_all_have_a_short_name() -> None:
     assert {*ARGUMENTS, *not_spans} == set(SHORT_NAMES)
 
 
-@pytest.mark.parametrize("action", ["redact", "suppress", "terminate"])
+@pytest.mark.parametrize("action", ["redact", "suppress", "terminate", "rewind"])
 @pytest.mark.parametrize("name", ARGUMENTS)
 async def test_each_passes_the_hook_check(name: str, action: str) -> None:
     results = await check(HookSpec(name, {**ARGUMENTS[name], "action": action, "prompt": "redact"}))

@@ -200,7 +200,7 @@ def test_a_hundred_thousand_phrases() -> None:
         ({"phrases": ["a"], "fold": ["upper"]}, "fold[0]: Input should be 'case', 'compatibility'"),
         (
             {"phrases": ["a"], "action": "block"},
-            "action: Input should be 'redact', 'suppress' or 'terminate'",
+            "action: Input should be 'redact', 'suppress', 'terminate' or 'rewind'",
         ),
         ({"phrases": ["a"], "template": "[{name}]"}, "the only field is {entity}"),
         ({"phrases": ["a"], "channels": ["speech"]}, "channels[0]: Input should be 'content'"),

@@ -255,7 +255,7 @@ def test_with_the_kit() -> None:
         ({"roles": "system"}, "roles: Input should be a valid array"),
         ({"allow": "hello there"}, "allow: Input should be a valid array"),
         ({"prompt": "redact"}, "this guard is about answers"),
-        ({"action": "block"}, "action: Input should be 'redact', 'suppress' or 'terminate'"),
+        ({"action": "block"}, "action: Input should be 'redact', 'suppress', 'terminate' or 'rewind'"),
         ({"loud": True}, "unexpected keyword argument 'loud'"),
     ],
 )

@@ -188,7 +188,7 @@ def test_with_the_kit() -> None:
         ({"min_length": 0}, "min_length: Input should be greater than or equal to 1"),
         ({"max_period": 0}, "max_period: Input should be greater than or equal to 1"),
         ({"scope": "server"}, "scope: Input should be 'request' or 'output'"),
-        ({"action": "block"}, "action: Input should be 'redact', 'suppress' or 'terminate'"),
+        ({"action": "block"}, "action: Input should be 'redact', 'suppress', 'terminate' or 'rewind'"),
         ({"loud": True}, "unexpected keyword argument 'loud'"),
     ],
 )

@@ -1,0 +1,85 @@
+"""Guards that ship, and have the model say it otherwise."""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.protocol import EngineError
+from hooks.builtin.patterns import Patterns
+from hooks.builtin.phrases import Phrases
+from hooks.builtin.pii import Pii
+from hooks.builtin.repetition import Repetition
+from hooks.builtin.spans import SpanGuard
+from tests.helpers import Teller, finish_of, guard_all, pipeline_of, text_of
+
+WORDS = ["red", " Red", " tea", "tea", " ", "cup", "", "1", "2.", "😀", "-"]
+GUARDS: dict[str, tuple[Callable[[], SpanGuard], Callable[[str], bool]]] = {
+    "phrases": (
+        lambda: Phrases(["red tea", "teacup"], action="rewind", word_boundaries=False),
+        lambda text: "red tea" in text.lower() or "teacup" in text.lower(),
+    ),
+    "words": (
+        lambda: Phrases(["red tea", "teacup", "1"], action="rewind"),
+        lambda text: re.search(r"\b(red tea|teacup|1)\b", text, re.IGNORECASE) is not None,
+    ),
+    "patterns": (
+        lambda: Patterns([r"\d-\d", "red( tea)+"], max_length=20, action="rewind"),
+        lambda text: any(f"{a}-{b}" in text for a in "12" for b in "12") or "red tea" in text,
+    ),
+}
+
+
+def words_of(seed: int) -> Callable[[tuple[str, ...]], Sequence[str]]:
+    def tell(said: tuple[str, ...]) -> Sequence[str]:
+        return sorted(WORDS, key=lambda word: hashlib.sha256(f"{seed} {said[-3:]} {word}".encode()).digest())
+
+    return tell
+
+
+@pytest.mark.parametrize("name", GUARDS)
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 2**20), sizes=st.lists(st.integers(1, 5), max_size=30))
+def test_nothing_forbidden_is_said_and_the_answer_is_one_however_it_is_cut(
+    name: str, seed: int, sizes: list[int]
+) -> None:
+    make, is_forbidden = GUARDS[name]
+    outcomes = []
+    for cut in ([], sizes):
+        teller = Teller(words_of(seed), cut, max_tokens=20)
+        try:
+            released = asyncio.run(guard_all(pipeline_of(make()), teller, can_rewind=True))
+        except EngineError:  # every word was banned
+            outcomes.append(None)
+            continue
+        text = text_of(released)
+        assert not is_forbidden(text)
+        assert finish_of(released)[0] == "content_filter" or text == "".join(teller.said[0])
+        outcomes.append((text, finish_of(released)))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_a_value_is_not_given_though_the_model_tries_others() -> None:
+    ways = ["Mail ann@example.com", "Mail bob@example.com", "Mail us"]
+
+    def tell(said: tuple[str, ...]) -> Sequence[str]:
+        so_far = "".join(said)
+        return [way[len(so_far) :][:3] for way in ways if way.startswith(so_far)]
+
+    teller = Teller(tell)
+    released = asyncio.run(guard_all(pipeline_of(Pii(action="rewind")), teller, can_rewind=True))
+    assert (text_of(released), finish_of(released)) == ("Mail us", ("stop", None))
+
+
+def test_a_loop_is_left() -> None:
+    def tell(said: tuple[str, ...]) -> Sequence[str]:
+        return ["" if "so" in said else "la ", "so"]
+
+    guard = Repetition(min_repeats=3, min_length=9, max_period=5, action="rewind")
+    released = asyncio.run(guard_all(pipeline_of(guard), Teller(tell), can_rewind=True))
+    assert text_of(released) == "la la so"
+    assert finish_of(released) == ("stop", None)
