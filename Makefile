@@ -10,7 +10,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test check bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors
+.PHONY: serve test check bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -32,5 +32,5 @@ $(VENV)/.dev: $(VENV)/.engine
 	$(PIP) --editable '.[engine,guards,dev]'
 	touch $@
 
-bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors: bench-%: $(VENV)/.dev
+bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind: bench-%: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)
