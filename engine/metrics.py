@@ -74,7 +74,8 @@ class EngineMetrics:
             "request_prefill_time_seconds": Histogram(LONG_TIMES),
             "request_decode_time_seconds": Histogram(LONG_TIMES),
         }
-        """By name. Those of requests have an entry for each output."""
+        """By name. Those of requests have an entry for each output; `request_decode_time_seconds` has another
+        each time that one ends again, after it was rewound."""
         self._now = 0.0
 
     def begin_step(self) -> None:

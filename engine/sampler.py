@@ -1,8 +1,8 @@
 """Draws each sequence's next token from its logits.
 
 The order (contract 7.5):
- 1. masks: tokens that must not come now (`min_tokens`, and what rewinds banned), then what the sequence's
-    grammar forbids, then the logits processors that mask; at least one token must remain;
+ 1. masks: tokens that must not come now (`min_tokens`), then what the sequence's grammar forbids, then the
+    logits processors that mask, then what rewinds banned; at least one token must remain;
  2. shapers: `logit_bias`, the repetition, frequency and presence penalties, then the logits processors that
     shape. What is built in only adds to a masked token's minus infinity, or multiplies it, so it never
     revives it; of the others, `ProcessorRun` sees to that;
@@ -83,7 +83,8 @@ class Sampler:
         if random:
             drawn = self._draw(processed[random], [sequences[row] for row in random])
             token_ids = token_ids.index_put((_index(random, logits),), drawn)
-        source = processed if self._logprobs_mode == "processed_logprobs" else logits
+        # Not even among the alternatives is there what was taken back.
+        source = processed if self._logprobs_mode == "processed_logprobs" else mask_banned(logits, sequences)
         logprobs = self._logprobs(source, token_ids, sequences)
         return [
             run.failed.get(row, SampledToken(token_id, logprobs.get(row)) if drawable else None)
@@ -95,8 +96,8 @@ class Sampler:
     def _process(self, logits: Tensor, sequences: Seq[Sequence], run: ProcessorRun) -> Tensor:
         for stage in (
             mask_min_tokens,
-            mask_banned,
             run.mask,
+            mask_banned,
             add_logit_bias,
             penalize_repetition,
             penalize_frequency,

@@ -220,7 +220,7 @@ class Guard:
         out, ends = fragments, None
         if fragments:
             out, ends = await stream.feed(
-                fragments, is_final=is_final, asked=asked, can_rewind=self._can_rewind(output)
+                fragments, is_final=is_final, asked=asked, num_decided=self._num_decided(output)
             )
         if output.delivery is not None:
             out = output.delivery.depart(stream, fragments, out, ends)
@@ -240,7 +240,7 @@ class Guard:
             output.has_call = output.has_call or stream.tool_call is not None
         released = self._new(output, released)
         if isinstance(ends, Rewind):
-            released += await self._take_back(output, stream, ends)
+            await self._take_back(output, stream, ends)
         elif ends is not None:
             released += await self._terminate(output, ends)
         return released
@@ -279,29 +279,30 @@ class Guard:
                 one.ledger.close()  # whether a client has these tokens already is not known
         return [self._finish_delta(one, self._options.finish_reason, terminate.reason) for one in ended]
 
-    def _can_rewind(self, output: _Output) -> bool:
-        return (
-            output.delivery is not None
-            and output.delivery.boundary < output.delivery.num_tokens
-            and self._num_rewinds < self._options.max_rewinds
-            and not self.request.is_searched
-        )
-
-    async def _take_back(self, output: _Output, stream: Stream, verdict: Rewind) -> list[Delta]:
-        """Have the engine go on otherwise from the last token that is wholly decided, of all channels."""
+    def _num_decided(self, output: _Output) -> int | None:
+        """How many of the output's tokens are decided, on whatever channel. None: it cannot be taken back."""
         delivery = output.delivery
+        if (
+            delivery is None
+            or delivery.boundary >= delivery.num_tokens
+            or self._num_rewinds >= self._options.max_rewinds
+            or self.request.is_searched
+        ):
+            return None
+        return delivery.num_decided
+
+    async def _take_back(self, output: _Output, stream: Stream, verdict: Rewind) -> None:
+        """Have the engine go on otherwise from the last token that is wholly decided."""
+        delivery, undecided = output.delivery, stream.undecided
         assert delivery is not None
-        undecided = delivery.num_tokens if stream.undecided is None else stream.undecided
-        num_standing = max(delivery.boundary, undecided)
-        if num_standing >= delivery.num_tokens:
-            return await self._terminate(output, verdict.instead)
+        assert undecided is not None
+        num_standing = max(delivery.boundary, undecided)  # what is held may have been given already
         self._num_rewinds += 1
         self.rewind = EngineRewind(output.index, num_standing, verdict.ban)
         output.finished = True
         await self._abort([output])
         delivery.begin_again(num_standing, verdict.reason)
         self._outputs[output.index] = _Output(output.index, delivery)
-        return []
 
     def _new(self, output: _Output, released: list[Delta]) -> list[Delta]:
         """What of it the client does not have already. Raises `DiffersError`."""

@@ -123,7 +123,7 @@ class Stage:
         return False
 
     def settle(
-        self, chunk: Chunk, verdict: Any, fragments: list[Fragment], can_rewind: bool
+        self, chunk: Chunk, verdict: Any, fragments: list[Fragment], num_decided: int | None
     ) -> tuple[list[Fragment], Terminate | Rewind | None]:
         """Carry the verdict out on `fragments`, whose text the chunk showed. Returns what is released, and
         the verdict if it ends things. Raises `BadVerdictError`."""
@@ -132,7 +132,7 @@ class Stage:
                 verdict.close()  # what a plain hook returned is not awaited (contract 3.8)
             raise BadVerdictError(f"it returned {type(verdict).__name__}, which is no verdict")
         if isinstance(verdict, Rewind):
-            verdict = self._possible(verdict, fragments, can_rewind)
+            verdict = self._possible(verdict, fragments, num_decided)
         if self.hook.is_shadow:
             # A copy, so that what it says is counted and has no effect.
             copies = [
@@ -147,7 +147,9 @@ class Stage:
             self.witness = None  # of its last call nothing is to be told that was not told now
         return outcome.released, outcome.ends
 
-    def _possible(self, verdict: Rewind, fragments: list[Fragment], can_rewind: bool) -> Rewind | Terminate:
+    def _possible(
+        self, verdict: Rewind, fragments: list[Fragment], num_decided: int | None
+    ) -> Rewind | Terminate:
         """A terminate, where there is no going back."""
         if not self.hook.may_rewind:
             raise BadVerdictError("it said rewind() without a true attribute may_rewind")
@@ -156,8 +158,9 @@ class Stage:
         left = verdict.after or 0
         for fragment in (*self._held, *fragments):
             left -= len(fragment.text)
-            if can_rewind and fragment.positions and (left < 0 or not (left or fragment.text)):
-                return verdict
+            if fragment.positions and (left < 0 or not (left or fragment.text)):
+                can_rewind = num_decided is not None and fragment.positions[0] >= num_decided
+                return verdict if can_rewind else verdict.instead
         return verdict.instead
 
     async def abort(self) -> None:
@@ -361,9 +364,10 @@ class Stream:
         *,
         is_final: bool,
         asked: Asked | None = None,
-        can_rewind: bool = False,
+        num_decided: int | None = None,
     ) -> tuple[list[Fragment], Terminate | Rewind | None]:
         """Take `fragments` through the hooks; `asked`: as far as that, they let it through already.
+        `num_decided`: how many of the output's tokens are; None: it cannot be taken back.
 
         Returns what all of them released, which is `fragments` itself where none touched or held anything,
         and the verdict that ends the request or takes the output back, if one came. Raises `HookError`.
@@ -375,7 +379,7 @@ class Stream:
             if not fragments and not is_final:
                 break
             answer = asked[1:] if asked is not None and i == asked[0] else None
-            fragments, ends = await self._take(stage, fragments, is_final, answer, can_rewind)
+            fragments, ends = await self._take(stage, fragments, is_final, answer, num_decided)
             if ends is None:
                 continue
             if ended is None or _weight(ends) > _weight(ended):
@@ -392,7 +396,7 @@ class Stream:
         fragments: list[Fragment],
         is_final: bool,
         answer: tuple[Chunk, Any] | None,
-        can_rewind: bool,
+        num_decided: int | None,
     ) -> tuple[list[Fragment], Terminate | Rewind | None]:
         try:
             if answer is None:
@@ -400,7 +404,7 @@ class Stream:
                 answer = await stage.ask_async(*new) if stage.hook.is_async else stage.ask(*new)
                 if stage.lets_through(*answer):
                     return fragments, None
-            return stage.settle(*answer, fragments, can_rewind)
+            return stage.settle(*answer, fragments, num_decided)
         except BaseException as error:
             if stage.is_cancelled(error):
                 raise

@@ -12,7 +12,7 @@ class Tally:
     """Verdicts that released just what was pending. Almost every chunk has one, so they are counted apart
     from the others: adding to an attribute is the cheapest."""
     others: Counter[str] = field(default_factory=Counter)
-    """By action: `rewrite`, `suppress`, `terminate`, `hold` or `redact`; and `error`."""
+    """By action: `rewrite`, `suppress`, `terminate`, `rewind`, `hold` or `redact`; and `error`."""
     seconds: float = 0.0
     """Wall time from its calls to its verdicts."""
 

@@ -1,6 +1,7 @@
 """An output that is taken back to an earlier token, and goes on otherwise."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -9,12 +10,15 @@ from typing import Any
 import pytest
 
 from engine.backends.recorder import RecordingEngine
-from engine.protocol import Delta, EngineError, GenerationRequest, Rewind, Token
+from engine.config import LogitsProcessorConfig
+from engine.protocol import Delta, EngineError, GenerationRequest, LogitsProcessorError, Rewind, Token
 from engine.recording import Recording
 from engine.rewinding import answered, rewindable
+from tests.engine.logits_processors.processors import ALL, named
 
 Complete = Callable[..., GenerationRequest]
 Start = Callable[..., Awaitable[Any]]
+NO_REPEAT = LogitsProcessorConfig("no_repeat_ngram", "no_repeat_ngram")
 Plan = Callable[[Delta, list[Token]], Rewind | None]
 """What to send in answer to a delta, given the tokens of its output that stand."""
 
@@ -175,6 +179,114 @@ async def test_penalties_count_what_stands(engine: Any, completion_request: Comp
     (whole,) = await engine.complete(PROMPT, repetition_penalty=1.4, **settings)
     outputs, _ = await play(engine, request, once(0, 15, Rewind(0, 4, banned=())))
     assert ids_of(outputs[0]) == whole.ids
+
+
+@pytest.mark.parametrize("mode", ["raw_logprobs", "processed_logprobs"])
+async def test_no_logprob_tells_of_what_was_taken_back(
+    start_engine: Start, completion_request: Complete, mode: str
+) -> None:
+    """Contract 6.2: it was the most likely token there."""
+    engine = await start_engine(logprobs_mode=mode)
+    request = completion_request(PROMPT, max_tokens=12, logprobs=5, ignore_eos=True)
+    came: list[int | None] = []
+
+    def plan(delta: Delta, tokens: list[Token]) -> Rewind | None:
+        if len(tokens) > 4 and len(came) < 3:
+            came.append(tokens[4].id)
+            return Rewind(0, 4)
+        return None
+
+    outputs, _ = await play(engine, request, plan)
+    boundary = outputs[0][4]
+    assert len(boundary.top) == 5
+    assert not {top.id for top in boundary.top} & set(came)
+    assert boundary.top[0].id == boundary.id
+    assert boundary.logprob == boundary.top[0].logprob
+
+
+async def test_processors_see_what_stands(start_engine: Start, completion_request: Complete) -> None:
+    """Contract 7.1: committed tokens only. What one keeps of what it read goes back as well."""
+    engine = await start_engine(logits_processors=(*ALL, NO_REPEAT), num_speculative_tokens=3)
+    settings: dict[str, Any] = {"max_tokens": 30, "ignore_eos": True}
+    settings["logits_processors"] = named(
+        no_repeat_ngram={"ngram_size": 2, "window_size": 100}, likes={"back": 2, "by": 3.0}
+    )
+    (whole,) = await engine.complete(PROMPT, **settings)
+    for keep in (0, 7, 22):
+        request = completion_request(PROMPT, **settings)
+        outputs, _ = await play(engine, request, once(0, keep + 1, Rewind(0, keep, banned=())))
+        assert ids_of(outputs[0]) == whole.ids
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2, 5])
+async def test_a_guided_output_stays_in_its_grammar(
+    engine: Any, completion_request: Complete, keep: int
+) -> None:
+    """Its guide goes back with it (contract 7.5)."""
+    extra = {"guided_regex": "[a-f]{6,9}( [a-f]{2}){2}"}
+    settings: dict[str, Any] = {"max_tokens": 40, "extra": extra}
+    (whole,) = await engine.complete(PROMPT, **settings)
+    same, _ = await play(
+        engine, completion_request(PROMPT, **settings), once(0, keep + 1, Rewind(0, keep, banned=()))
+    )
+    assert ids_of(same[0]) == whole.ids
+    other, last = await play(
+        engine, completion_request(PROMPT, **settings), once(0, len(whole.ids), Rewind(0, keep))
+    )
+    assert other[0][keep].id != whole.ids[keep]
+    assert re.fullmatch(extra["guided_regex"], "".join(token.text for token in other[0]))
+    assert last.finish_reason == "stop"
+
+
+async def test_a_guided_output_that_could_only_go_on_as_it_did_fails(
+    engine: Any, completion_request: Complete
+) -> None:
+    """Contract 7.5: no token remains. No processor is to blame."""
+    request = completion_request(PROMPT, max_tokens=20, extra={"guided_choice": ["hello world"]})
+    everything = Rewind(0, 2, banned=tuple(range(engine.info.vocab_size)))
+    with pytest.raises(EngineError) as raised:
+        await play(engine, request, once(0, 3, everything))
+    assert not isinstance(raised.value, LogitsProcessorError)
+
+
+@pytest.mark.parametrize("keep", range(9))
+async def test_stop_strings_are_found_across_the_place(
+    engine: Any, completion_request: Complete, keep: int
+) -> None:
+    """Contract 2.7: no part of one is given, wherever the output goes on."""
+    (whole,) = await engine.complete(PROMPT, max_tokens=24, ignore_eos=True)
+    stop = whole.text[len(whole.text) // 2 :][:4]
+    settings: dict[str, Any] = {"max_tokens": 24, "ignore_eos": True, "stop": (stop,)}
+    (expected,) = await engine.complete(PROMPT, **settings)
+    assert expected.stop_reason == stop
+    keep = min(keep, len(expected.ids) - 1)
+    request = completion_request(PROMPT, **settings)
+    outputs, last = await play(engine, request, once(0, keep + 1, Rewind(0, keep, banned=())))
+    assert "".join(token.text for token in outputs[0]) == expected.text
+    assert (last.finish_reason, last.stop_reason) == ("stop", stop)
+
+
+async def test_what_was_withdrawn_is_in_nobody_elses_prefix(
+    start_engine: Start, completion_request: Complete
+) -> None:
+    """Blocks that held it are written anew; who asks with either text is answered as by a fresh engine."""
+    engine, fresh = await start_engine(block_size=4), await start_engine(block_size=4)
+    request = completion_request(PROMPT, max_tokens=40, ignore_eos=True)
+    withdrawn: list[int | None] = []
+
+    def plan(delta: Delta, tokens: list[Token]) -> Rewind | None:
+        if len(tokens) < 30 or withdrawn:
+            return None
+        withdrawn.extend(ids_of(tokens))
+        return Rewind(0, 9)
+
+    outputs, _ = await play(engine, request, plan)
+    for ids in (withdrawn, ids_of(outputs[0])):
+        prompt = (*PROMPT, *ids[:24])
+        (found,) = await engine.complete(prompt, max_tokens=10, ignore_eos=True)
+        (expected,) = await fresh.complete(prompt, max_tokens=10, ignore_eos=True)
+        assert found.ids == expected.ids
+        assert found.usage.cached_tokens > 0
 
 
 async def test_a_request_of_which_every_token_is_banned_fails(

@@ -308,6 +308,65 @@ def test_parsers_begin_anew_as_well(sizes: list[int]) -> None:
     assert len(teller.rewinds) == 2
 
 
+TOOLS = ({"type": "function", "function": {"name": "mail", "parameters": {}}},)
+CALL = 'Yes.|<tool_call>|{"name": "mail", |"arguments": |{"to": "|'
+
+
+@pytest.mark.parametrize("sizes", [[], [3] * 20, [30] * 5])
+def test_a_call_goes_on_with_other_arguments(sizes: list[int]) -> None:
+    """Contract 5.4: a client sees one call, by one name, and arguments that are whole."""
+    ways = [f'{CALL}{whom}|"}}|}}</tool_call>' for whom in ("ann", "bob", "us")]
+    teller = Teller(follow(*ways), sizes, parsers=Parsers(tool_calls="hermes"))
+    pipeline = pipeline_of(Forbid("ann"), Forbid("bob"))
+    request = make_request(tools=TOOLS)
+    released = asyncio.run(guard_all(pipeline, teller, request, can_rewind=True))
+    assert (text_of(released), text_of(released, "tool_call")) == ("Yes.", '{"to": "us"}')
+    assert {d.tool_call.name for d in released if d.tool_call} == {"mail"}
+    assert {d.tool_call.index for d in released if d.tool_call} == {0}
+    assert finish_of(released)[0] == "tool_calls"
+    assert len(teller.rewinds) == 2
+
+
+def test_a_call_that_is_taken_back_whole_never_was() -> None:
+    ways = [CALL + 'ann|"}|}</tool_call>', "Yes.| But| no."]
+    teller = Teller(follow(*ways), parsers=Parsers(tool_calls="hermes"))
+    hook = Rewinder(lambda c: rewind("x") if c.channel == "tool_call" and not c.aborted else emit(c.pending))
+    request = make_request(tools=TOOLS)
+    released = asyncio.run(guard_all(pipeline_of(hook), teller, request, can_rewind=True))
+    assert (text_of(released), finish_of(released)) == ("Yes. But no.", ("stop", None))
+    assert not [d for d in released if d.tool_call]
+    assert [r.num_tokens for r in teller.rewinds] == [1]
+
+
+def test_what_lies_before_another_channels_text_that_was_given_cannot_be_taken_back() -> None:
+    way = "<think>|I know|</think>|It| is| so."
+    teller = Teller(follow(way, way + "| More."), parsers=Parsers(reasoning="qwen3"))
+
+    def judge(chunk: Chunk) -> Verdict:
+        if chunk.channel == "content" or chunk.aborted:
+            return emit(chunk.pending)
+        return rewind("late") if chunk.is_final else hold()
+
+    released = run(teller, Rewinder(judge))
+    assert (text_of(released), text_of(released, "reasoning")) == ("It is so.", "")
+    assert (finish_of(released), teller.rewinds) == (("content_filter", "late"), [])
+
+
+def test_where_it_terminates_it_does_as_terminate_would() -> None:
+    hook = Forbid("bad", text="Sorry.", scope="output")
+    released = run(Teller(follow("good |bad")), hook, n=2, max_rewinds=0)
+    assert [text_of(released, index=i) for i in (0, 1)] == ["good Sorry."] * 2
+    assert [finish_of(released, i) for i in (0, 1)] == [("content_filter", "phrase")] * 2
+
+
+def test_alternatives_of_what_it_releases_can_be_withheld() -> None:
+    released = run(Teller(follow("good | bad", "good | end"), [2]), Forbid(" bad", alternatives=False))
+    tops = [bool(token.top) for delta in released for token in delta.tokens if token.text]
+    assert (text_of(released), tops) == ("good  end", [False, True])
+    released = run(Teller(follow("good | bad"), [2]), Forbid(" bad", alternatives=False), max_rewinds=0)
+    assert [token.top for delta in released for token in delta.tokens] == [()]
+
+
 def words_of(seed: int) -> Callable[[tuple[str, ...]], Sequence[str]]:
     """A model of its own for each seed: some order of a few words, whatever was said."""
 

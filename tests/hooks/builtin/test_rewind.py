@@ -9,13 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.parsers import Parsers
 from engine.protocol import EngineError
+from hooks.builtin.judges import JudgeGuard
 from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
 from hooks.builtin.repetition import Repetition
-from hooks.builtin.spans import SpanGuard
-from tests.helpers import Teller, finish_of, guard_all, pipeline_of, text_of
+from hooks.builtin.spans import Match, SpanGuard
+from hooks.builtin.windows import make_windows
+from tests.helpers import Teller, finish_of, guard_all, make_request, pipeline_of, text_of
 
 WORDS = ["red", " Red", " tea", "tea", " ", "cup", "", "1", "2.", "😀", "-"]
 GUARDS: dict[str, tuple[Callable[[], SpanGuard], Callable[[str], bool]]] = {
@@ -83,3 +86,49 @@ def test_a_loop_is_left() -> None:
     released = asyncio.run(guard_all(pipeline_of(guard), Teller(tell), can_rewind=True))
     assert text_of(released) == "la la so"
     assert finish_of(released) == ("stop", None)
+
+
+@pytest.mark.parametrize("sizes", [[], [30] * 4])
+def test_another_call_is_made_where_a_name_is_found(sizes: list[int]) -> None:
+    names = ["buy_red_tea", "brew", "ask"]
+    ways = [[f'<tool_call>{{"name": "{name}", ', '"arguments": {}}', "</tool_call>", ""] for name in names]
+
+    def tell(said: tuple[str, ...]) -> Sequence[str]:
+        return [way[len(said)] for way in ways if way[: len(said)] == list(said)]
+
+    teller = Teller(tell, sizes, parsers=Parsers(tool_calls="hermes"))
+    request = make_request(tools=({"type": "function", "function": {"name": "ask", "parameters": {}}},))
+    guard = Phrases(["red tea", "brew"], action="rewind", text="never said")
+    released = asyncio.run(guard_all(pipeline_of(guard), teller, request, can_rewind=True))
+    assert {d.tool_call.name for d in released if d.tool_call} == {"ask"}
+    assert text_of(released, "tool_call") == "{}"
+    assert (text_of(released), finish_of(released)[0]) == ("", "tool_calls")
+
+
+@pytest.mark.parametrize("sizes", [[], [4] * 9])
+def test_a_judge_is_asked_again_about_what_comes_instead(sizes: list[int]) -> None:
+    asked: list[str] = []
+
+    async def judge(texts: list[str]) -> list[list[Match]]:
+        asked.extend(texts)
+        return [[Match(0, len(text), "rude")] if "fool" in text else [] for text in texts]
+
+    ways = ["One. Two. You are a fool. Bye.", "One. Two. Well, fool! Bye.", "One. Two. Farewell. Bye."]
+
+    def tell(said: tuple[str, ...]) -> Sequence[str]:
+        so_far = "".join(said)
+        return [way[len(so_far) :][:5] for way in ways if way.startswith(so_far)]
+
+    guard = JudgeGuard(judge, make_windows("sentences", 1, 1), action="rewind")
+    released = asyncio.run(guard_all(pipeline_of(guard), Teller(tell, sizes), can_rewind=True))
+    assert (text_of(released), finish_of(released)) == ("One. Two. Farewell. Bye.", ("stop", None))
+    assert any("fool" in text for text in asked)
+
+
+def test_no_alternative_spells_what_is_not_said() -> None:
+    teller = Teller(lambda said: [["the "], ["red tea", "cup"], [""]][len(said)], [2])
+    released = asyncio.run(
+        guard_all(pipeline_of(Phrases(["red tea"], action="rewind")), teller, can_rewind=True)
+    )
+    assert text_of(released) == "the cup"
+    assert [token.top for d in released for token in d.tokens if token.text] == [(), ()]
