@@ -122,7 +122,7 @@ def rewind(
 
     The client sees one unbroken stream. What must not come there is the token that did, or those of the ids
     `ban`. `after=k` first releases the first `k` characters pending, untouched. The output's streams get
-    their last call, aborted, and new ones are shown what stands from its beginning.
+    their last call, aborted (contract 2.6), and new ones are shown what stands from its beginning.
 
     It is `terminate(reason, after=after, text=text, scope=scope)` where the engine cannot go back, where
     there is nothing to take back, and once the request was rewound `max_rewinds` times. It is for hooks with

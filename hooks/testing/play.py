@@ -117,6 +117,7 @@ class Released:
 
 def play(hooks: Hooks, source: Source, *, streaming: bool = True, in_worker: bool = False) -> Released:
     """Run hooks on a stream, its chunks as they are; the same whether `streaming` and wherever they run.
+    There is no model to go on otherwise: a `rewind` ends the stream, as `terminate` would.
 
     A failing hook's own exception is raised, or what it returned is named by a `BadVerdictError`; a hook that
     cannot be loaded raises `HookLoadError`.

@@ -10,7 +10,7 @@ from engine.recording import Failure, Recording, TimedDelta
 from hooks import Chunk, GenerationRequest, Refusal, Verdict, emit, hold, redact, refuse, suppress, terminate
 from hooks.loader import HookLoadError, HookSpec
 from hooks.release import BadVerdictError
-from hooks.testing import Judgement, play, stream_of
+from hooks.testing import Judgement, assert_chunk_invariant, play, stream_of
 from hooks.testing.streams import request_for
 
 ROOT = Path(__file__).parents[3]
@@ -187,3 +187,18 @@ def test_a_prompt_is_words_or_messages_or_a_request() -> None:
         asked = play(Curt, stream_of("Here.", prompt=prompt)).request
         assert asked is not None
         assert asked.messages == tuple(messages)
+
+
+@pytest.mark.parametrize("in_worker", [False, True])
+def test_a_rewind_ends_the_stream_as_terminate_would(in_worker: bool) -> None:
+    played = play(f"{ROOT}/examples/say_otherwise.py:SayOtherwise", "I am a computer.", in_worker=in_worker)
+    assert (played.content, played.finish_reason, played.stop_reason) == (
+        "I am a ",
+        "content_filter",
+        "say_otherwise",
+    )
+    assert [judgement.action for judgement in played.judgements][-1] == "rewind"
+
+
+def test_a_hook_that_rewinds_is_right_at_every_cut() -> None:
+    assert_chunk_invariant(f"{ROOT}/examples/say_otherwise.py:SayOtherwise", "I am a computer.")
