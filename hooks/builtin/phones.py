@@ -6,7 +6,7 @@ word such as "phone".
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from hooks.builtin.rules import END, SIX_DIGITS, Rule, words
@@ -42,7 +42,12 @@ _OTHER = re.compile(
 )
 """A date, or an American postal code."""
 _AMERICAN = re.compile(r"\(?\d{3}[) .-]{1,2}\d{3}[.-]\d{4}(?!\d)")
-_GROUP_END = re.compile(r"\d(?!\d)")
+_BREAK = re.compile(r"[/(. \u00a0\u2010-\u2015]|(?<=[ \u00a0])-|-(?=[ \u00a0])")
+"""Where `PhoneNumberMatcher` breaks off what is no number as a whole, by the first of its kind."""
+_KINDS = (
+    *("premium_rate", "toll_free", "shared_cost", "voip", "personal_number", "pager", "uan", "voicemail"),
+    *("fixed_line", "mobile"),
+)
 
 
 def phone_rules(regions: Iterable[str]) -> list[Rule]:
@@ -79,15 +84,21 @@ def _national(plans: list["_Plan"], text: str, fewest: int) -> int:
     if _OTHER.match(text):
         return 0
     is_american = _AMERICAN.match(text) is not None
-    beginnings = [_digits(text[: found.end()]) for found in _GROUP_END.finditer(text)]
+    beginnings = [digits for digits in _beginnings(text) if len(digits) >= fewest]
     for plan in plans:
         if is_american and plan.country_code != 1:
             continue
-        if any(len(digits) >= fewest and plan.may_have(digits) for digits in beginnings):
+        if any(map(plan.may_have, beginnings)):
             end = _matched(text, plan.region, Leniency.STRICT_GROUPING)
             if len(_digits(text[:end])) >= fewest:
                 return end
     return 0
+
+
+def _beginnings(text: str) -> set[str]:
+    """The digits of all that `_matched` may find `text` to begin with."""
+    breaks = {found[0]: found.start() for found in reversed([*_BREAK.finditer(text, 1)])}
+    return {_digits(text), *(_digits(text[:place]) for place in breaks.values())}
 
 
 def _matched(text: str, region: str | None, leniency: int) -> int:
@@ -101,15 +112,22 @@ class _Plan:
 
     def __init__(self, region: str) -> None:
         metadata = phonenumbers.PhoneMetadata.metadata_for_region(region)
-        general = None if metadata is None else metadata.general_desc
-        pattern = None if general is None else general.national_number_pattern
-        if metadata is None or pattern is None:
+        if metadata is None or metadata.country_code is None:
             raise ValueError(f"there is no country {region!r} with phone numbers")
         self.region = region
         self.country_code = metadata.country_code
-        self._prefix = metadata.national_prefix or ""
-        self._numbers = re.compile(pattern)
+        kinds = "|".join(sorted(set(_patterns(metadata.country_code))))
+        self._may_have = re.compile(rf"(?:{metadata.national_prefix or ''})?(?:{kinds})").fullmatch
 
     def may_have(self, digits: str) -> bool:
-        forms = {digits, digits.removeprefix(self._prefix)}
-        return any(self._numbers.fullmatch(form) for form in forms)
+        return self._may_have(digits) is not None
+
+
+def _patterns(country_code: int) -> Iterator[str]:
+    """What numbers with that code look like, in any of the regions that share it."""
+    for region in phonenumbers.region_codes_for_country_code(country_code):
+        metadata = phonenumbers.PhoneMetadata.metadata_for_region(region)
+        for kind in _KINDS:
+            about = getattr(metadata, kind)
+            if about is not None and about.national_number_pattern:
+                yield about.national_number_pattern

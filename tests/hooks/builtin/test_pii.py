@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from phonenumbers import PhoneNumberMatcher
 
 from benchmarks.detection import cut_by, measure, samples_of
 from benchmarks.pii_samples import KINDS
+from hooks.builtin import phones
 from hooks.builtin.pii import LOCALES, Pii
 from hooks.builtin.spans import Match
 from hooks.loader import HookLoadError, HookSpec, load_hook
@@ -171,6 +173,22 @@ def test_made_texts_come_out_the_same_at_every_cut() -> None:
         for out in run_all(watch, ways_to_cut(sample.text, rng, 2)):
             assert text_of(out) == replaced(sample.text, matches)
     assert watch.most_held <= ALL.detector.longest
+
+
+@pytest.mark.parametrize("row", ["01 ", "01 02 03 04 05 06 07 ", "10 01 11 00 "])
+def test_rows_of_numbers_are_seldom_looked_up(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up: list[str] = []
+
+    def matcher(text: str, *arguments: Any, **options: Any) -> Any:
+        looked_up.append(text)
+        return PhoneNumberMatcher(text, *arguments, **options)
+
+    monkeypatch.setattr(phones, "PhoneNumberMatcher", matcher)
+    said(Pii(entities=["PHONE_NUMBER"]), [row] * 100)
+    assert len(looked_up) < 100 * row.count(" "), "less than once for each place where one could begin"
+    looked_up.clear()
+    assert said(ALL, ["Ring 01 42 68 53 00."]) == "Ring [PHONE_NUMBER]."
+    assert looked_up
 
 
 @settings(max_examples=100, deadline=None)
