@@ -105,11 +105,10 @@ _BASE64 = r"[A-Za-z0-9/+=]"
 _KIND = r"(?:[A-Z0-9]{1,10} ){0,3}PRIVATE KEY(?: BLOCK)?"
 PRIVATE_KEY = Rule(
     "PRIVATE_KEY",
-    # RFC 7468. One that is cut off is a secret as far as it goes.
+    # RFC 7468. What has begun as one goes up to its end line, whatever stands before that.
     rf"-----BEGIN {_KIND}-----(?:{_BREAK}[A-Z][\w-]{{2,20}}: [^\n\\]{{0,80}}){{0,4}}+"
-    rf"(?:(?:{_BREAK}{_BASE64}{{16,80}}+(?!{_BASE64})){{1,160}}+|(?:{_BREAK})?{_BASE64}{{81,8000}}+)"
-    rf"(?:(?:{_BREAK}{_BASE64}{{1,80}}+){{0,2}}+(?:{_BREAK})?-----END {_KIND}-----)?+",
-    check=lambda text: any(map(str.isdecimal, text)),
+    rf"(?:{_BREAK}[A-Za-z/+=]{{16,80}}+(?!\d)){{0,3}}+(?:{_BREAK})?(?=[A-Za-z/+=]{{0,79}}\d){_BASE64}{{16}}",
+    until=rf"-----END {_KIND}-----",
 )
 
 KEYS = (

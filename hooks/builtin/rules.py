@@ -43,6 +43,8 @@ class Rule:
     """One that must not."""
     max_length: int | None = None
     """Characters that a match may have; needed where the pattern does not say."""
+    until: str | None = None
+    """A pattern up to which a match goes on, however far that is; without one, up to the text's end."""
     begins: str = ""
     """A pattern that all its matches begin with. Rules that share one are looked for only from there on."""
 
@@ -68,6 +70,7 @@ class RuleDetector:
             raise ValueError("there is nothing to look for")
         self.longest = max(searcher.longest for searcher in searchers)
         self.reach = max(searcher.reach for searcher in searchers)
+        self._searchers = searchers
         groups: dict[str, list[_Searcher]] = {}
         for searcher in searchers:
             groups.setdefault(searcher.rule.begins, []).append(searcher)
@@ -79,7 +82,8 @@ class RuleDetector:
     def scan(
         self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
     ) -> tuple[list[Match], int]:
-        ends = {match.rule: match.end for match in taken}
+        grown = [self._searchers[match.rule].grown(text, match) for match in taken]
+        ends = {match.rule: match.end for match in grown}
         likely = None if is_final or taken else self._likely
         if likely is not None and likely.first_open(text, start) == start:
             return [], start
@@ -98,7 +102,7 @@ class RuleDetector:
                 if undecided == start:
                     self._likely = searcher if gate.is_open else None
                     return [], start
-        matches: list[Match] = []
+        matches = [match for match, known in zip(grown, taken, strict=True) if match.end > known.end]
         for searcher, begin in active:
             if begin < undecided:
                 matches += searcher.matches(text, begin, undecided)
@@ -149,7 +153,10 @@ class _Searcher:
         self._sides = regex.compile("".join(sides), regex.IGNORECASE).match
         self.longest = longest + (analysis.ahead if self._limit is None else -1)
         besides = [analyse(pattern) for pattern in (rule.behind, rule.unless) if pattern]
-        self.reach = max(analysis.behind, *(beside.longest + beside.behind for beside in besides), NEAR + 2)
+        self._until = regex.compile(rule.until).search if rule.until else None
+        self._closing = analyse(rule.until).longest if rule.until else 0
+        widths = [analysis.behind, self._closing, *(beside.longest + beside.behind for beside in besides)]
+        self.reach = max(*widths, NEAR + 2)
 
     def first_open(self, text: str, begin: int) -> int:
         """Where a match begins, or may, that depends on what follows `text`."""
@@ -171,8 +178,18 @@ class _Searcher:
         while (found := find(text, begin)) and (start := found.start()) < stop:
             length = self._length(found[0], text, start)
             if length:
-                yield Match(start, start + length, self.rule.entity, self.index)
-            begin = start + (length or 1)
+                match = self.grown(text, Match(start, start + length, self.rule.entity, self.index))
+                yield match
+                begin = match.end
+            else:
+                begin = start + 1
+
+    def grown(self, text: str, match: Match) -> Match:
+        """A match, as far as it goes in what is known now."""
+        if self._until is None:
+            return match
+        closing = self._until(text, max(0, match.start, match.end - self._closing))
+        return match._replace(end=closing.end() if closing else len(text))
 
     def _find_within(self, text: str, begin: int, stop: int, limit: int) -> "regex.Match[str] | None":
         """A longer match than the limit is none: what follows that is as if it were not there."""

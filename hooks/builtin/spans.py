@@ -267,7 +267,7 @@ class SpanGuard(Actor):
         text = window.text + window.read(piece, is_final)
         matches, undecided = self.detector.scan(text, window.start, is_final, window.taken)
         if not is_final:
-            undecided = window.settled(text, matches, undecided)
+            matches, undecided = window.settled(text, matches, undecided)
             matches = [match for match in matches if match.start < undecided]
         return text, matches, undecided
 
@@ -332,18 +332,23 @@ class _Window:
             return len(text) - decided
         return self._json.length(decided, len(text)) + len(self._json.unread)
 
-    def settled(self, text: str, matches: list[Match], undecided: int) -> int:
-        """How much is decided, if a number that may go on is not, nor what reaches into it."""
+    def settled(self, text: str, matches: list[Match], undecided: int) -> tuple[list[Match], int]:
+        """Less of it is decided if a number may go on, or space that a match may go on behind: not what
+        reaches into that."""
         if self._json is None:
-            return undecided
+            return matches, undecided
         begin = self._json.open_scalar(text, self.pending)
-        return min(undecided, begin, *(match.start for match in matches if match.end > begin))
+        if any(match.end == len(text) for match in matches):
+            begin = min(begin, self._json.open_space(text))
+        starts = (max(match.start, self.start) for match in matches if match.end > begin)
+        return [match for match in matches if match.end <= begin], min(undecided, begin, *starts)
 
     def widened(self, text: str, match: Match) -> tuple[int, int]:
         """What has to be replaced as a whole for a match."""
         if self._json is None:
             return match.start, match.end
-        return self._json.widened(text, match.start, match.end, self.pending)
+        start, end = self._json.widened(text, max(0, match.start), match.end, self.pending)
+        return min(start, match.start), end
 
     def edits(self, text: str, start: int, end: int, new: str) -> Iterable[tuple[int, int, str]]:
         """What to put where, as it has to be written, to replace what lies between."""

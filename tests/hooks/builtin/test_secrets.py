@@ -1,18 +1,22 @@
 """Secrets: what each issuer's keys look like, passwords by what stands before them, the same at every cut."""
 
+import json
 import random
 import re
+import string
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.detection import cut_by, measure, samples_of
 from benchmarks.secret_samples import KINDS
+from hooks import Chunk, Verdict
 from hooks.builtin.randomness import looks_random
 from hooks.builtin.secrets import Secrets
 from hooks.loader import HookLoadError, HookSpec, load_hook
+from hooks.testing import assert_chunk_invariant, stream_of
 from tests.helpers import finish_of, ids_of, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, run, run_all, said, ways_to_cut
 
@@ -103,6 +107,76 @@ def test_a_private_key_is_one_even_if_it_breaks_off() -> None:
         for pieces in ([f"Here: {text}"], cut(f"Here: {text}", range(0, 3000, 7))):
             assert said(ALL, pieces) == "Here: [PRIVATE_KEY]"
     assert said(ALL, [f"{whole}\nthat is all"]) == "[PRIVATE_KEY]\nthat is all"
+
+
+BEGIN, END = "-----BEGIN PRIVATE KEY-----\n", "-----END PRIVATE KEY-----"
+
+
+def key_lines(count: int) -> str:
+    rng = random.Random(count)
+    alphabet = string.ascii_letters + string.digits + "+/"
+    return "".join("".join(rng.choices(alphabet, k=64)) + "\n" for _ in range(count))
+
+
+@pytest.mark.parametrize("channel", ["content", "tool_call"])
+def test_a_private_key_of_any_length_is_withheld_up_to_its_end_line(channel: str) -> None:
+    text = f"Here: {BEGIN}{key_lines(2000)}{END}\nThat is all."
+    watch = Watch(ALL)
+    assert said(watch, cut(text, range(0, len(text), 50)), channel) == "Here: [PRIVATE_KEY]\nThat is all."
+    assert watch.most_held < 2000
+    assert said(Secrets(action="suppress"), cut(text, range(0, len(text), 999))) == "Here: \nThat is all."
+
+
+def test_of_a_private_key_nothing_is_kept() -> None:
+    kept: list[int] = []
+
+    def guard(chunk: Chunk) -> Verdict:
+        verdict = ALL(chunk)
+        kept.append(len(chunk.state["window"].text) + len(chunk.state["window"].taken))
+        return verdict
+
+    text = f"{BEGIN}{key_lines(1000)}"
+    assert said(guard, cut(text, range(0, len(text), 7))) == "[PRIVATE_KEY]"
+    assert max(kept) < 2000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"{BEGIN}{key_lines(9)}(and so on)\n{key_lines(1)}", "[PRIVATE_KEY]"),
+        (f"{BEGIN}{key_lines(2)}...\n{key_lines(1)}{END} {END}", f"[PRIVATE_KEY] {END}"),
+        (f"{BEGIN}{key_lines(1)}{END}{BEGIN}{key_lines(3)}{END}{BEGIN}", "[PRIVATE_KEY]" * 2 + BEGIN),
+        (f"{BEGIN}{key_lines(1)}-----END PRIVATE KEYS-----.{END}.", "[PRIVATE_KEY]."),
+        (f"{BEGIN}Comment: {END}\n{key_lines(1)}{END}.", f"[PRIVATE_KEY]\n{key_lines(1)}{END}."),
+    ],
+)  # fmt: skip
+def test_a_private_key_ends_where_its_end_line_does(text: str, expected: str) -> None:
+    for pieces in ([text], list(text), *ways_to_cut(text, random.Random(5), 5)):
+        assert said(ALL, pieces) == expected
+    assert_chunk_invariant(Secrets, stream_of(text[-150:] + text), num_random=10)
+
+
+def test_a_private_key_in_arguments_leaves_them_json() -> None:
+    value = {"a": f"x{BEGIN}{key_lines(3)}", "b": [1, True, "c"]}
+    for pieces in ways_to_cut(json.dumps(value), random.Random(6), 10):
+        released = json.loads(said(ALL, pieces, "tool_call"))
+        assert released == {"a": "x[PRIVATE_KEY]", "": ["", "", ""]}
+
+
+REST = st.lists(
+    st.sampled_from([" ", "  ", "x", "12", "true", ",", '"', "[", "\n", "tr", "\\", " " * 70, END]),
+    max_size=12,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(REST, PLACES)
+@example(["x", " ", "12", " ", "x"], [*range(200)])
+def test_where_arguments_with_a_private_key_are_cut_changes_nothing(
+    rest: list[str], places: list[int]
+) -> None:
+    text = f'["{BEGIN}{key_lines(1)}{"".join(rest)}'
+    assert said(ALL, cut(text, places), "tool_call") == said(ALL, [text], "tool_call")
 
 
 def test_what_is_drawn_at_random_differs_from_words() -> None:
