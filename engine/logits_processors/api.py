@@ -67,7 +67,8 @@ class BatchLogitsProcessor(Protocol):
 
     def __call__(self, logits: "Tensor", params: list[dict[str, Any]]) -> "Tensor":
         """Return what is to stand for `logits` `[rows, vocab]`, float32, which may be changed. A row's dict
-        has its parameters, and its `Req` as `__req__`; it is the sequence's own, and lives as long."""
+        has its parameters, and its `Req` as `__req__`; it is the sequence's own, and lives as long. If the
+        call fails, each row is called alone, its dict, and lists, sets and dicts in that, as before."""
         ...
 
 

@@ -63,7 +63,9 @@ class Wanted:
         """A fresh one. Raises `LogitsProcessorError`."""
         try:
             return self.make(seq)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a panic in Rust is no `Exception`
             log_failure(self.name, "could not be made", error)
             raise LogitsProcessorError(self.name) from error
 

@@ -9,6 +9,7 @@ or no token to draw, fails its row.
 import math
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
+from copy import copy
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -90,24 +91,22 @@ class ProcessorRun:
         return logits
 
     def _call(self, row: _Row, logits: Tensor) -> None:
-        entry, own = row.started.entry, logits[row.at]
-        limit = _limit(entry.kind, own)
-        given = _outcome(lambda: _call_row(row, logits[row.at]))
+        own, kind = logits[row.at], row.started.entry.kind
+        given = _outcome(lambda: torch.minimum(_call_row(row, own), _limit(kind, own), out=own))
         if isinstance(given, BaseException):
             self._fail(row, given)
         else:
-            torch.minimum(given, limit, out=own)
             self._bests.append(([row], own.amax(-1, keepdim=True)))
 
     def _call_batch(self, rows: list[_Row], processor: BatchLogitsProcessor, logits: Tensor) -> None:
         index = torch.tensor([row.at for row in rows], device=logits.device)
-        own = logits[index]
-        limit = _limit(rows[0].started.entry.kind, own)
+        own, kind = logits[index], rows[0].started.entry.kind
         params = [row.started.params or {} for row in rows]
-        before = [dict(one) for one in params]
-        given = _outcome(lambda: _fitting(processor(own, params), limit))
+        before = [_copied(one) for one in params]
+        given = _outcome(
+            lambda: torch.minimum(_fitting(processor(own.clone(), params), own), _limit(kind, own))
+        )
         if not isinstance(given, BaseException):
-            given = torch.minimum(given, limit)
             logits.index_copy_(0, index, given)
             self._bests.append((rows, given.amax(-1)))
         elif len(rows) == 1:
@@ -138,23 +137,29 @@ class ProcessorRun:
 
 def _limit(kind: Kind, logits: Tensor) -> Tensor:
     """What no logit may exceed after the call: itself, or for a shaper anything that is not masked."""
-    return logits.clone() if kind == "mask" else logits + CEILING
+    return logits if kind == "mask" else logits + CEILING
+
+
+def _copied(params: dict[str, Any]) -> dict[str, Any]:
+    """With what is in it that a processor may add to."""
+    return {name: copy(one) if isinstance(one, list | set | dict) else one for name, one in params.items()}
 
 
 def _outcome(call: Callable[[], Tensor]) -> Tensor | BaseException:
     """What a processor gave, or what it raised: anything but the loss of the device is its row's affair."""
     try:
         return call()
-    except torch.AcceleratorError:
+    except (torch.AcceleratorError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whoever gets it logs it
+    except BaseException as error:  # noqa: BLE001 - a panic in Rust is no `Exception`; whoever gets it logs it
         return error
 
 
 def _call_row(row: _Row, logits: Tensor) -> Tensor:
+    """`logits` stay as they are: no processor gets hold of a tensor in which other rows stand."""
     seq, call = row.sequence, row.started.call
     assert call is not None
-    given = call(TokenIds(seq.token_ids, seq.num_prompt_tokens), changed := logits[:])
+    given = call(TokenIds(seq.token_ids, seq.num_prompt_tokens), changed := logits.clone())
     return _fitting(changed if given is None else given, logits)
 
 

@@ -72,11 +72,16 @@ class Counts(CustomLogitProcessor):
         for p in custom_param_list:
             req = p["__req__"]
             p["calls"] = p.get("calls", 0) + 1
-            assert p["calls"] == len(req.output_ids) + 1
+            p.setdefault("lengths", []).append(len(req.output_ids))
+            assert p["lengths"] == list(range(p["calls"]))
             seen = torch.zeros(logits.shape[1])
             seen[req.origin_input_ids + req.output_ids] = p.get("weight", 1.0) * p["calls"]
             bias.append(seen)
         return logits + torch.stack(bias)
+
+
+class Panic(BaseException):
+    """As libraries in Rust raise."""
 
 
 class Fails:
@@ -93,6 +98,10 @@ class Fails:
             raise RuntimeError("the model said: hush")
         if "exit" in hows:
             raise SystemExit(3)
+        if "panic" in hows:
+            raise Panic
+        if "sparse" in hows:
+            return logits.to_sparse()
         if "shape" in hows:
             return logits[:, :-1]
         if "none" in hows:
@@ -117,6 +126,10 @@ class FailsAlone:
             raise RuntimeError("the model said: hush")
         if self.how == "exit":
             raise SystemExit(3)
+        if self.how == "panic":
+            raise Panic
+        if self.how == "sparse":
+            return logits.to_sparse()
         if self.how == "shape":
             return logits[:-1]
         if self.how == "nan":

@@ -110,7 +110,7 @@ def test_a_mixed_batch_with_joins_leaves_and_aborts_is_each_request_alone(
 
 
 @pytest.mark.parametrize("name", ["fails", "failsalone", "failsmask"])
-@pytest.mark.parametrize("how", ["raise", "exit", "nan", "shape", "empty"])
+@pytest.mark.parametrize("how", ["raise", "exit", "panic", "nan", "shape", "sparse", "empty"])
 def test_a_failure_midway_ends_its_request_and_no_other(
     how: str, name: str, tiny_core: Callable[..., Any]
 ) -> None:  # contract 7.6

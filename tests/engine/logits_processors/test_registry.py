@@ -266,13 +266,19 @@ def test_a_mandatory_processor_runs_for_every_request_and_none_can_alter_it(cont
             registry.realize(asked)
 
 
+@pytest.mark.parametrize("error", ["RuntimeError", "SystemExit", "BaseException"])
 def test_one_that_cannot_be_made_fails_the_request_and_not_the_engine(
-    folder: Path, context: Context, caplog: pytest.LogCaptureFixture
+    error: str,
+    folder: Path,
+    context: Context,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (folder / "moody.py").write_text(
-        "class Moody:\n    def __init__(self): raise RuntimeError('hush')\n"
+        f"class Moody:\n    def __init__(self): raise {error}('hush')\n"
         "    def __call__(self, input_ids, logits): pass\n"
     )
+    monkeypatch.delitem(sys.modules, "moody", raising=False)
     registry = ProcessorRegistry(context, [LogitsProcessorConfig("moody", "moody.Moody")])
     (one,) = registry.realize(request := request_of(*named(moody={})))[1]
     with pytest.raises(LogitsProcessorError) as caught:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from engine.input_processor import InputProcessor
+from engine.logits_processors import PythonProcessorSpec
 from engine.logits_processors.run import ProcessorRun
 from engine.protocol import LogitsProcessorError
 from engine.sampler import SampledToken, Sampler
@@ -148,7 +149,7 @@ def test_greedy_or_not_a_mask_and_a_shaper_decide(
     assert [t.id for t in sampler.sample(logits_of(2), sequences) if isinstance(t, SampledToken)] == [33, 7]
 
 
-FAILURES = ["raise", "exit", "shape", "nan", "empty"]
+FAILURES = ["raise", "exit", "panic", "shape", "sparse", "nan", "empty"]
 
 
 @pytest.mark.parametrize(
@@ -182,11 +183,17 @@ def test_a_processor_that_fails_fails_its_own_row_and_its_mates_are_as_alone(
 def test_a_batch_that_failed_is_not_counted_twice(
     sampler: Sampler, sequence: Callable[..., Sequence]
 ) -> None:
-    """`counts` asserts how often it was called for a row: here its first call is for rows of two lengths."""
-    sequences = [sequence(counts={}), sequence([9], counts={}), sequence(counts={})]
-    _, failed = processed(sampler, logits_of(3), sequences)
-    assert [*failed] == [1], "the row that was not there from the start"
-    assert [s.processors[0].params["calls"] for s in sequences if s.processors[0].params] == [1, 1, 1]
+    """`counts` asserts how often it was called for a row, and of which lengths: one row skips a length."""
+    sequences = [sequence(counts={}) for _ in range(3)]
+    for output in ([], [9]):
+        sequences[1].token_ids += output * 2
+        sequences[0].token_ids += output
+        sequences[2].token_ids += output
+        _, failed = processed(sampler, logits_of(3), sequences)
+    assert [*failed] == [1]
+    for row in (0, 2):
+        state = sequences[row].processors[0].params or {}
+        assert (state["calls"], state["lengths"]) == (2, [0, 1])
 
 
 def test_masks_that_leave_nothing_fail_their_row(
@@ -219,6 +226,28 @@ def test_a_draw_without_processors_copies_nothing(sequence: Callable[..., Sequen
     logits, sequences = logits_of(2), [sequence(), sequence()]
     run = ProcessorRun(logits, sequences)
     assert run.mask(logits, sequences) is run.shape(logits, sequences) is logits
+
+
+def test_no_processor_holds_a_tensor_in_which_other_rows_stand(
+    processor: InputProcessor, sampler: Sampler, sequence: Callable[..., Sequence]
+) -> None:  # contract 7.6
+    held: list[Tensor] = []
+
+    class Holds:
+        def __call__(self, input_ids: Any, logits: Tensor) -> None:
+            for one in held:
+                one.fill_(float("nan"))
+            held.append(logits)
+
+    request = completion((5, 6), logits_processors=(PythonProcessorSpec(Holds),))
+    sequences = [*processor.process(request).sequences, sequence(likes={}), sequence()]
+    for step in range(3):
+        logits = logits_of(3, seed=step)
+        rows, failed = processed(sampler, logits, sequences)
+        assert not failed
+        assert torch.equal(rows[0], logits[0])
+        assert torch.equal(rows[2], logits[2])
+    assert all(one.untyped_storage().nbytes() == one.nbytes == VOCAB_SIZE * 4 for one in held)
 
 
 def test_each_row_of_a_mixed_batch_is_to_the_bit_what_it_is_alone(
