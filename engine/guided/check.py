@@ -12,15 +12,21 @@ and so is its outcome: `{"grammar": ...}`, in the library's own form, or `{"erro
 
 import contextlib
 import json
+import random
 import resource
 import signal
 import sys
+import time
 
 import llguidance
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 CPU_SECONDS = 2.0
 MEMORY = 2 * 1024**3
+NUM_TEXTS = 8
+NUM_BYTES = 24
+TRYING_SECONDS = 0.2
+"""Of each grammar, so many random texts are begun; what is too much for the library is often so at once."""
 MAX_REASON = 300
 """Characters of an error."""
 
@@ -29,7 +35,10 @@ def limits() -> LLParserLimits:
     """Of a grammar, and of a step in one."""
     # A state takes one or two kilobytes, and what a grammar has come to is kept with it.
     # What would be computed ahead depends on the vocabulary, which this process does not know.
-    return LLParserLimits(max_lexer_states=30_000, precompute_large_lexemes=False, verbose_errors=False)
+    # Of items, a mask of a large schema takes some thousands; an ambiguous one's take 20 microseconds each.
+    return LLParserLimits(
+        max_lexer_states=30_000, step_max_items=10_000, precompute_large_lexemes=False, verbose_errors=False
+    )
 
 
 def convert(kind: str, text: str, blanks: str) -> str:
@@ -56,6 +65,23 @@ def readable(error: str) -> str:
     return " ".join(error.removesuffix("<non-verbose/>").split())[:MAX_REASON]
 
 
+def try_out(grammar: LLMatcher) -> str:
+    """What goes wrong within the first bytes of a few texts of it, rather nested ones; nothing: ""."""
+    rng, until = random.Random(0), time.process_time() + TRYING_SECONDS
+    for _ in range(NUM_TEXTS):
+        text = grammar.deep_copy()
+        for _ in range(NUM_BYTES):
+            mask = text.compute_bitmask()
+            can_come = [byte for byte in range(256) if mask[byte // 8] >> byte % 8 & 1]
+            if text.is_error() or not can_come or time.process_time() > until:
+                break
+            nesting = [byte for byte in can_come if byte in b'{["(']
+            text.consume_token(rng.choice(nesting if nesting and rng.random() < 0.5 else can_come))
+        if text.is_error():
+            return text.get_error()
+    return ""
+
+
 class Bytes:
     """A vocabulary of bytes, and of tokens without text, which a grammar may name by their ids."""
 
@@ -78,8 +104,8 @@ def main() -> None:
         try:
             grammar = convert(**json.loads(line))
             matcher = LLMatcher(tokenizer, grammar, log_level=0, limits=limits())
-            matcher.compute_bitmask()
-            outcome = {"error": matcher.get_error()} if matcher.is_error() else {"grammar": grammar}
+            error = matcher.get_error() or try_out(matcher)
+            outcome = {"error": error} if error else {"grammar": grammar}
         except ValueError as error:
             outcome = {"error": str(error)}
         signal.setitimer(signal.ITIMER_PROF, 0)

@@ -4,8 +4,12 @@ import json
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from llguidance import LLMatcher, LLTokenizer
 
@@ -17,8 +21,36 @@ MAX_COMPILED = 64
 """Grammars that are kept, the latest used. A common one has some hundred kilobytes."""
 
 
+CREDIT = 0.5
+TOKEN_SECONDS = 0.003
+"""Of a core: what following a grammar may take, and for each token. In the mean one takes 0.0002."""
+
+
 class GrammarError(ValueError):
     """There is no such grammar, or it is too much. The message is for whoever asked for it."""
+
+
+@dataclass(eq=False, slots=True)
+class Compiled:
+    """A grammar that is ready, and what it has taken to follow it so far: the whole batch waits for that."""
+
+    matcher: LLMatcher
+    """At the grammar's beginning: to be copied, and left there."""
+    seconds: float = 0.0
+    num_tokens: int = 0
+
+    def check(self) -> None:
+        """Raises `GrammarError` if it has taken too long."""
+        # An ambiguous grammar is slow where it is ambiguous, which nobody can tell beforehand.
+        if self.seconds > CREDIT + TOKEN_SECONDS * self.num_tokens:
+            raise GrammarError("it takes too long to follow")
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Around what follows it."""
+        begun = time.thread_time()
+        yield
+        self.seconds += time.thread_time() - begun
 
 
 class GrammarCompiler:
@@ -28,7 +60,7 @@ class GrammarCompiler:
         """`vocab_size`: of the logits. Without an end of sequence nothing can be compiled."""
         self._local, self._vocab_size, self._eos_token_ids = tokenizer, vocab_size, eos_token_ids
         self._checker = Checker(vocab_size)
-        self._compiled: OrderedDict[Grammar, LLMatcher | GrammarError] = OrderedDict()
+        self._compiled: OrderedDict[Grammar, Compiled | GrammarError] = OrderedDict()
         self._tokenizer: LLTokenizer | None = None
         self._lock = threading.Lock()
 
@@ -50,8 +82,8 @@ class GrammarCompiler:
         """Whether `compile` would take no time."""
         return grammar in self._compiled
 
-    def compile(self, grammar: Grammar) -> LLMatcher:
-        """At the grammar's beginning: to be copied, and left there. Raises `GrammarError`."""
+    def compile(self, grammar: Grammar) -> Compiled:
+        """Raises `GrammarError`."""
         found = self._find(grammar)
         if found is None:
             try:
@@ -61,31 +93,32 @@ class GrammarCompiler:
             self._keep(grammar, found)
         if isinstance(found, GrammarError):
             raise GrammarError(str(found))
+        found.check()
         return found
 
     def close(self) -> None:
         self._checker.close()
 
-    def _find(self, grammar: Grammar) -> LLMatcher | GrammarError | None:
+    def _find(self, grammar: Grammar) -> Compiled | GrammarError | None:
         with self._lock:
             if grammar in self._compiled:
                 self._compiled.move_to_end(grammar)
             return self._compiled.get(grammar)
 
-    def _keep(self, grammar: Grammar, made: LLMatcher | GrammarError) -> None:
+    def _keep(self, grammar: Grammar, made: Compiled | GrammarError) -> None:
         with self._lock:
             self._compiled[grammar] = made
             while len(self._compiled) > MAX_COMPILED:
                 self._compiled.popitem(last=False)
 
-    def _make(self, grammar: Grammar) -> LLMatcher:
+    def _make(self, grammar: Grammar) -> Compiled:
         known = self._checker.check(grammar)
         matcher = LLMatcher(self.tokenizer, known, log_level=0, limits=check.limits())
         if not matcher.is_error():
             matcher.deep_copy().compute_bitmask()
         if matcher.is_error():
             raise GrammarError(check.readable(matcher.get_error()))
-        return matcher
+        return Compiled(matcher)
 
 
 class Checker:

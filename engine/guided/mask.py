@@ -1,9 +1,9 @@
 """Takes out the tokens that grammars forbid, of all rows that have one at once."""
 
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import torch
-from llguidance import LLExecutor
 from torch import Tensor
 
 from engine.guided.guide import Guide
@@ -15,9 +15,10 @@ class GuidedMask:
     kind = "mask"
 
     def __init__(self, device: torch.device, num_threads: int | None = None) -> None:
-        """Rows are looked up on so many threads; None: on most of the cores."""
-        self._executor = LLExecutor(num_threads)
+        """So many threads find out what may come; None: as many as torch uses by itself."""
         self._limits = LIMITS.to(device)
+        self._num_threads = num_threads or torch.get_num_threads()
+        self._threads = ThreadPoolExecutor(self._num_threads, "weir-guided")
 
     def __call__(self, logits: Tensor, params: list[dict[str, Any]]) -> Tensor:
         bits = self._allowed([one["guide"] for one in params], logits.shape[-1])
@@ -28,19 +29,22 @@ class GuidedMask:
     def _allowed(self, guides: list[Guide], vocab_size: int) -> Tensor:
         """A bit for each token, packed in int32 `[rows, vocab / 32]`."""
         bits = torch.zeros(len(guides), (vocab_size + 31) // 32, dtype=torch.int32)
-        ruled = []
-        for row, guide in enumerate(guides):
-            guide.catch_up()
-            guide.check()
-            if guide.reasoning is None:
-                ruled.append((guide.matcher, row))
-            else:
-                guide.fill_before(guide.reasoning, bits[row])
-        if ruled:
-            self._executor.unsafe_compute_mask_ptr(ruled, bits.data_ptr(), bits.shape[1] * 4, len(guides))
-        for guide in guides:
-            guide.check()
+        rows = list(zip(guides, bits, strict=True))
+        own, *others = (rows[i :: self._num_threads] for i in range(min(self._num_threads, len(rows))))
+        filled = [self._threads.submit(_fill, some) for some in others]
+        try:
+            _fill(own)
+        finally:
+            wait(filled)  # no guide is in two hands
+        for some in filled:
+            some.result()
         return bits
+
+
+def _fill(rows: list[tuple[Guide, Tensor]]) -> None:
+    with torch.inference_mode():  # a thread has its own
+        for guide, bits in rows:
+            guide.fill(bits)
 
 
 def unpack(bits: Tensor, values: Tensor) -> Tensor:

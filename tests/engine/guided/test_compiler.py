@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from llguidance import LLMatcher
 from transformers import PreTrainedTokenizerFast
 
 from engine.guided import compiler as compiler_module
@@ -30,7 +29,7 @@ def json_grammar(schema: Any) -> Grammar:
 
 def takes(compiler: GrammarCompiler, grammar: Grammar, text: str) -> bool:
     """Whether the text is a whole one of the grammar's."""
-    matcher = compiler.compile(grammar).deep_copy()
+    matcher = compiler.compile(grammar).matcher.deep_copy()
     ids = compiler.tokenizer.tokenize_str(text)
     return matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
 
@@ -48,6 +47,9 @@ HOSTILE = {
     "a reference to itself": json_grammar({"$ref": "#"}),
     "alternatives to the power of alternatives": json_grammar(
         {"allOf": [{"anyOf": [{"properties": {f"{i}{j}": {}}} for j in range(4)]} for i in range(12)]}
+    ),
+    "more properties that may come than are looked at": json_grammar(
+        {"properties": {f"p{i}": {"type": "string"} for i in range(800)}, "additionalProperties": False}
     ),
     "somebody's server": json_grammar({"$ref": "http://127.0.0.1/schema.json"}),
     "a file": json_grammar({"$ref": "file:///etc/passwd"}),
@@ -117,7 +119,25 @@ def test_few_grammars_are_kept(monkeypatch: pytest.MonkeyPatch, compiler: Gramma
     kept = [compiler.has(grammar) for grammar in grammars]
     assert sum(kept) <= 3
     assert kept[3]
-    assert isinstance(compiler.compile(grammars[1]), LLMatcher)
+    assert takes(compiler, grammars[1], "x1")
+
+
+def test_a_grammar_that_took_too_long_to_follow_is_refused(
+    monkeypatch: pytest.MonkeyPatch, compiler: GrammarCompiler
+) -> None:
+    grammar = Grammar("regex", "slow+")
+    compiled = compiler.compile(grammar)
+    with compiled.following():
+        compiled.matcher.deep_copy().compute_bitmask()
+    assert compiler.compile(grammar) is compiled
+    assert compiled.seconds > 0
+    monkeypatch.setattr(compiler_module, "CREDIT", compiled.seconds / 2)
+    for _ in range(2):
+        with pytest.raises(GrammarError, match="too long to follow"):
+            compiler.compile(grammar)
+    compiled.num_tokens += 10**9
+    assert compiler.compile(grammar) is compiled
+    assert takes(compiler, Grammar("regex", "quick+"), "quickk")
 
 
 def test_without_an_end_of_sequence_nothing_is_compiled(tokenizer: PreTrainedTokenizerFast) -> None:

@@ -15,9 +15,10 @@ import pytest
 import torch
 
 from engine.guided.compiler import GrammarCompiler
+from engine.guided.grammar import Grammar
 from engine.guided.guidance import MAX_SIZE
 from engine.guided.guide import Guide
-from engine.guided.mask import LIMITS, unpack
+from engine.guided.mask import LIMITS, GuidedMask, unpack
 from engine.protocol import EngineError, GenerationRequest, LogitsProcessorError, RequestError
 from tests.engine.conftest import VOCAB_SIZE, completion
 from tests.engine.logits_processors.processors import ALL, named
@@ -177,6 +178,22 @@ def test_who_is_left_without_a_token_fails_alone(tiny_core: Callable[..., Any]) 
     assert re.fullmatch("[ab]+", core.answers(good)[0].text)
 
 
+def test_whose_grammar_takes_too_long_fails_alone(
+    tiny_core: Callable[..., Any],
+) -> None:  # contract 7.6
+    core = tiny_core()
+    slow, quick = {"guided_regex": "[a-z]+"}, {"guided_regex": "[a-y ]+"}
+    bad = core.add(completion((5, 6), n=3, max_tokens=9, extra=slow))
+    good = core.add(completion((5, 6), max_tokens=9, extra=quick))
+    core.processor.guidance._compiler.compile(Grammar("regex", slow["guided_regex"])).seconds = 1e6
+    core.run()
+    assert isinstance(core.errors.pop(bad), LogitsProcessorError)
+    assert not core.errors
+    assert re.fullmatch("[a-y ]+", core.answers(good)[0].text)
+    with pytest.raises(RequestError, match="guided_regex: it takes too long to follow"):
+        core.add(completion((5, 6), extra=slow))
+
+
 # One sequence's guide.
 
 
@@ -219,6 +236,22 @@ def test_a_token_that_cannot_come_ends_the_guide(guide_of: Callable[..., Any]) -
     guide.seq.token_ids.append(EOS)
     with pytest.raises(ValueError, match="grammar"):
         allowed(guide)
+
+
+def test_several_threads_find_what_one_does(guide_of: Callable[..., Any]) -> None:
+    guides = [
+        guide_of(guided_regex=regex) for regex in ("[a-z]+", "[0-9]*", "x", "the .*", "(a|b)c", "", "q")
+    ]
+    one, three = (GuidedMask(torch.device("cpu"), num_threads) for num_threads in (1, 3))
+    params = [{"guide": guide} for guide in guides]
+    expected = one(torch.zeros(7, VOCAB_SIZE), params)
+    assert len({tuple(row) for row in expected.tolist()}) == 7
+    assert torch.equal(three(torch.zeros(7, VOCAB_SIZE), params), expected)
+    guides[4].seq.token_ids.append(EOS)
+    for mask in (one, three):
+        with pytest.raises(ValueError, match="grammar"):
+            mask(torch.zeros(7, VOCAB_SIZE), params)
+        assert torch.equal(mask(torch.zeros(2, VOCAB_SIZE), params[5:]), expected[5:])
 
 
 def test_bits_are_unpacked_in_order() -> None:
