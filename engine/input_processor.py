@@ -22,6 +22,8 @@ from engine.tokenizer import LocalTokenizer
 MAX_N = 128
 MAX_LOGPROBS = 20
 """Both are the OpenAI API's own limits."""
+MAX_BIAS = 1e30
+"""Beyond, a logit would leave the range of floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,10 @@ def check_sampling(s: SamplingParams) -> None:
         "presence_penalty": (-2 <= s.presence_penalty <= 2, "must be between -2 and 2"),
         "frequency_penalty": (-2 <= s.frequency_penalty <= 2, "must be between -2 and 2"),
         "repetition_penalty": (0 < s.repetition_penalty < math.inf, "must be finite and positive"),
-        "logit_bias": (all(map(math.isfinite, s.logit_bias.values())), "must hold finite numbers"),
+        "logit_bias": (
+            all(-MAX_BIAS <= bias <= MAX_BIAS for bias in s.logit_bias.values()),
+            f"must hold numbers from -{MAX_BIAS:g} to {MAX_BIAS:g}",
+        ),
         "stop": (all(s.stop), "must not hold an empty string"),
         "logprobs": (0 <= (s.logprobs or 0) <= MAX_LOGPROBS, f"must be between 0 and {MAX_LOGPROBS}"),
     }

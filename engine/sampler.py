@@ -16,6 +16,7 @@ depend on its neighbours.
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ from engine.alignment import LOGPROB_FLOOR
 from engine.config import LogprobsMode
 from engine.logits_processors.run import ProcessorRun
 from engine.protocol import LogitsProcessorError
-from engine.sequence import Logprobs, Sequence
+from engine.sequence import Logprobs, Sequence, SequenceGroup
 
 GREEDY_BELOW = 1e-5
 """Temperatures below are taken as 0, as in vLLM: dividing by them would overflow."""
@@ -57,6 +58,13 @@ class TokenCounts:
         generated = new[max(0, self._num_prompt_tokens - self._num_counted) :]
         self.output.index_add_(0, generated, torch.ones_like(generated, dtype=self.output.dtype))
         self._num_counted = len(token_ids)
+
+
+class Bias(NamedTuple):
+    """A request's `logit_bias`: it may be of the whole vocabulary. Kept on the request's group."""
+
+    token_ids: Tensor
+    values: Tensor
 
 
 class Sampler:
@@ -186,8 +194,19 @@ def _too_early(seq: Sequence) -> frozenset[int]:
 
 
 def add_logit_bias(logits: Tensor, sequences: Seq[Sequence]) -> Tensor:
-    biases = [(row, i, bias) for row, s in enumerate(sequences) for i, bias in s.sampling.logit_bias.items()]
-    return _add(logits, biases)
+    asked = [(row, _bias(s.group, logits)) for row, s in enumerate(sequences) if s.sampling.logit_bias]
+    if not asked:
+        return logits
+    rows = torch.cat([torch.full_like(bias.token_ids, row) for row, bias in asked])
+    token_ids = torch.cat([bias.token_ids for _, bias in asked])
+    return logits.index_put((rows, token_ids), torch.cat([b.values for _, b in asked]), accumulate=True)
+
+
+def _bias(group: SequenceGroup, logits: Tensor) -> Bias:
+    if group.bias is None:
+        biases = group.request.sampling.logit_bias
+        group.bias = Bias(_index(list(biases), logits), logits.new_tensor(list(biases.values())))
+    return group.bias
 
 
 def penalize_repetition(logits: Tensor, sequences: Seq[Sequence]) -> Tensor:
@@ -285,15 +304,6 @@ def _mask(logits: Tensor, masked: list[tuple[int, int]]) -> Tensor:
         return logits
     rows, ids = _index(masked, logits).unbind(1)
     return logits.index_put((rows, ids), logits.new_tensor(float("-inf")))
-
-
-def _add(logits: Tensor, entries: list[tuple[int, int, float]]) -> Tensor:
-    if not entries:
-        return logits
-    rows, ids, values = zip(*entries, strict=True)
-    return logits.index_put(
-        (_index(rows, logits), _index(ids, logits)), logits.new_tensor(values), accumulate=True
-    )
 
 
 def _index(values: Seq[object], like: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from engine.guided.guide import Guide
     from engine.logits_processors.run import Started
     from engine.protocol import Delta, SamplingParams
-    from engine.sampler import TokenCounts
+    from engine.sampler import Bias, TokenCounts
     from engine.speculation import PromptLookup
 
 
@@ -184,6 +184,8 @@ class SequenceGroup:
     """If not empty, what only it knows, and so nobody can find the blocks of its outputs."""
     arrival: int | None = None
     """How many requests came before it. Given by the `Scheduler`."""
+    bias: Bias | None = None
+    """Made by the `Sampler` for a request with a `logit_bias`."""
     is_aborted: bool = False
 
     @property

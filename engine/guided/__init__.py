@@ -5,8 +5,8 @@ or tools that must be called (`tool_calls`). The `GrammarCompiler` (`compiler`) 
 engine's thread; a `Guide` (`guide`) is one sequence's place in it; and a `GuidedMask` (`mask`) takes out the
 tokens that cannot come, before each draw.
 
-The library underneath is llguidance (MIT, 8 MB, no dependencies). Beside it xgrammar was measured, on a
-vocabulary of 150,000 tokens: a schema of eight fields took it 2 s to compile, here 1 ms, and a token's mask
-4 ms in the mean, here 0.2 ms. It also refused some valid JSON, an escape in a string with a `maxLength`, and
-it brings triton along.
+The library underneath is llguidance (MIT, 8 MB, no dependencies). Beside it xgrammar 0.2.8 was measured, on a
+vocabulary of 150,000 tokens and a hundred random schemas: one took it 42 ms to compile in the mean and 400 at
+most, here 0.6 and 3; a token's mask 0.09 ms in the mean and 26 at most, here 0.02 and 3. It also passes over
+`multipleOf`, an `allOf` of several, and lengths beside a pattern or a format, and it brings triton along.
 """

@@ -23,7 +23,7 @@ MAX_COMPILED = 64
 
 CREDIT = 0.5
 TOKEN_SECONDS = 0.003
-"""Of a core: what following a grammar may take, and for each token. In the mean one takes 0.0002."""
+"""Of a core: what following a grammar may take, and for each token; in the mean it takes a hundredth."""
 
 
 class GrammarError(ValueError):

@@ -36,6 +36,7 @@ def processor(tiny_core: Callable[..., Any]) -> InputProcessor:
         ({"logit_bias": {400: 1.0}}, "logit_bias"),
         ({"logit_bias": {-1: 1.0}}, "logit_bias"),
         ({"logit_bias": {1: float("inf")}}, "logit_bias"),
+        ({"logit_bias": {1: -1e31}}, "logit_bias"),
         ({"stop": ("",)}, "stop"),
         ({"stop_token_ids": (400,)}, "stop_token_ids"),
         ({"logprobs": 21}, "logprobs"),

@@ -99,6 +99,20 @@ def test_penalties_follow_openai_s_formula(sampler: Sampler) -> None:
     torch.testing.assert_close(process(sampler, logits, [seq, sequence([5, 6])]), expected)
 
 
+def test_a_logit_bias_is_made_ready_once_for_its_request(sampler: Sampler) -> None:
+    logits, seq = logits_of(2), sequence([5], logit_bias=dict.fromkeys(range(30), 1.5))
+    other = sequence([5], logit_bias={7: 2.0, 3: -1.0})
+    expected = logits.clone()
+    expected[0, :30] += 1.5
+    expected[1, 7] += 2.0
+    expected[1, 3] -= 1.0
+    made = []
+    for _ in range(2):
+        assert torch.equal(process(sampler, logits, [seq, other]), expected)
+        made.append(seq.group.bias)
+    assert made[0] is made[1] is not None
+
+
 def test_min_tokens_masks_eos_and_stop_ids_until_reached(sampler: Sampler) -> None:
     logits = logits_of(4)
     logits[:, 9] = 50

@@ -5,7 +5,7 @@ where a word must never be said, a hook that reads text has to say so as well.
 """
 
 from collections import defaultdict
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, model_validator
 from torch import Tensor
@@ -20,7 +20,9 @@ class BadWords:
     class Params(BaseModel):
         model_config = ConfigDict(extra="forbid")
 
-        bad_words: list[str] = Field(min_length=1, max_length=1000, fail_fast=True)
+        bad_words: list[Annotated[str, Field(max_length=1000)]] = Field(
+            min_length=1, max_length=1000, fail_fast=True
+        )
         _sequences: set[tuple[int, ...]] = PrivateAttr(default_factory=set)
 
         @model_validator(mode="after")
@@ -31,7 +33,9 @@ class BadWords:
                 if not word.strip():
                     raise ValueError("a bad word must not be blank")
                 for text in (word.lstrip(), f" {word.lstrip()}"):
-                    self._sequences.add(tuple(encode(text, add_special_tokens=False)))
+                    if not (ids := encode(text, add_special_tokens=False)):
+                        raise ValueError(f"this model's tokenizer makes nothing of {word!r}")
+                    self._sequences.add(tuple(ids))
             return self
 
     def __init__(self, params: Params, context: Context) -> None:
@@ -39,7 +43,8 @@ class BadWords:
         self._endings: dict[int | None, list[tuple[list[int], int]]] = defaultdict(list)
         """What may stand, and what may not follow, by the last that stands; None: whatever stands."""
         for *first, last in params._sequences:
-            self._endings[first[-1] if first else None].append((first, last))
+            if last < context.vocab_size:  # else the model cannot say it
+                self._endings[first[-1] if first else None].append((first, last))
 
     def __call__(self, input_ids: TokenIds, logits: Tensor) -> None:
         masked = [last for _, last in self._endings.get(None, ())]

@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, ConfigDict, Field
 
 from engine.logits_processors import TokenId
 from engine.protocol import SamplingParams
@@ -19,7 +19,7 @@ class LogitBias:
     class Params(BaseModel):
         model_config = ConfigDict(extra="forbid")
 
-        logit_bias: dict[Annotated[TokenId, Field(strict=False)], FiniteFloat]
+        logit_bias: dict[Annotated[TokenId, Field(strict=False)], Annotated[float, Field(ge=-1e30, le=1e30)]]
         """By token id, which in JSON is a text."""
 
     @staticmethod

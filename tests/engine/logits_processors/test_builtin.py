@@ -104,6 +104,24 @@ def test_a_bad_word_is_stopped_at_its_last_token(built: Callable[..., Any], cont
         assert ids[-1] not in set(masked_by(processor, [5, *ids[1:-1]])) - singles
 
 
+def test_a_bad_word_that_the_model_cannot_say_is_passed_over(context: Context) -> None:
+    (last,) = {ids_of(context, text)[-1] for text in ("the quick", " the quick")}
+    narrow = Context(context.tokenizer, last, (1,), context.device)
+    registered = registered_as("bad_words", narrow)
+    processor = registered.build(params=registered.validate({"bad_words": ["the quick"]}))
+    assert last not in masked_by(processor, [5, *ids_of(context, " the quick")[:-1]])
+
+
+def test_a_bad_word_that_is_no_token_at_all_is_refused(context: Context) -> None:
+    class Deaf:
+        def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+            return []
+
+    deaf = Context(Deaf(), VOCAB_SIZE, (1,), context.device)  # type: ignore[arg-type]
+    with pytest.raises(ParamsError, match="makes nothing of 'fox'"):
+        registered_as("bad_words", deaf).validate({"bad_words": ["fox"]})
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
 async def test_no_bad_word_s_tokens_come(temperature: float, start_engine: Any) -> None:
     engine = await start_engine(logits_processors=(LogitsProcessorConfig("bad_words", "bad_words"),))
@@ -291,7 +309,7 @@ def test_min_tokens_and_logit_bias_are_the_sampler_s_own(tiny_core: Callable[...
 
 def test_a_bias_of_no_token_is_refused(tiny_core: Callable[..., Any]) -> None:
     core = tiny_core(logits_processors=(LogitsProcessorConfig("logit_bias", "logit_bias"),))
-    for bias in ({"400": 1.0}, {"x": 1.0}, {"4": math.inf}):
+    for bias in ({"400": 1.0}, {"x": 1.0}, {"4": math.inf}, {"4": math.nan}, {"4": 1e31}):
         with pytest.raises(RequestError) as caught:
             core.add(completion((5, 6), logits_processors=named(logit_bias={"logit_bias": bias})))
         assert caught.value.param is not None
@@ -303,6 +321,8 @@ def test_a_bias_of_no_token_is_refused(tiny_core: Callable[..., Any]) -> None:
     [
         ("bad_words", {"bad_words": [" "]}),
         ("bad_words", {"bad_words": "fox"}),
+        ("bad_words", {"bad_words": ["x" * 1001]}),
+        ("bad_words", {"bad_words": ["x"] * 1001}),
         ("allowed_tokens", {"token_ids": []}),
         ("disallowed_tokens", {"token_ids": [400]}),
         ("forced_sequence", {"token_ids": [True]}),
