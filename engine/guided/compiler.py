@@ -114,11 +114,14 @@ class GrammarCompiler:
     def _make(self, grammar: Grammar) -> Compiled:
         known = self._checker.check(grammar)
         matcher = LLMatcher(self.tokenizer, known, log_level=0, limits=check.limits())
-        if not matcher.is_error():
-            matcher.deep_copy().compute_bitmask()
-        if matcher.is_error():
-            raise GrammarError(check.readable(matcher.get_error()))
-        return Compiled(matcher)
+        compiled = Compiled(matcher)
+        with compiled.following():
+            first = matcher.deep_copy()
+            first.compute_bitmask()
+        for one in (matcher, first):
+            if one.is_error():
+                raise GrammarError(check.readable(one.get_error()))
+        return compiled
 
 
 class Checker:

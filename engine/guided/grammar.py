@@ -58,8 +58,9 @@ def _all_asked(request: GenerationRequest) -> Iterator[Asked]:
     blanks = _blanks({"whitespace_pattern": extra.get("guided_whitespace_pattern")}, "guided_")
     for kind in _READERS:
         name = f"guided_{kind}"
-        if extra.get(name) not in (None, False):
-            yield _read(kind, extra[name], name, blanks)
+        value = extra.get(name)
+        if value is not None and value is not False:
+            yield _read(kind, value, name, blanks)
 
 
 def _of_response_format(value: Any, name: str) -> Iterator[Asked]:
@@ -134,7 +135,7 @@ def _json(value: Any) -> tuple[Kind, str]:
     if not isinstance(value, Mapping | bool):
         raise ValueError("must be a JSON schema")
     try:
-        return "json", orjson.dumps(value).decode()
+        return "json", orjson.dumps({} if value is True else value).decode()
     except (TypeError, RecursionError) as error:
         raise ValueError("must be a JSON schema") from error
 

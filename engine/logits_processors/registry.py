@@ -8,6 +8,7 @@ parameters, or an object of parameters that exactly one processor has.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -61,13 +62,20 @@ class Wanted:
 
     def start(self, seq: Sequence) -> Started:
         """A fresh one. Raises `LogitsProcessorError`."""
-        try:
+        with _at_fault(self.name):
             return self.make(seq)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # a panic in Rust is no `Exception`
-            log_failure(self.name, "could not be made", error)
-            raise LogitsProcessorError(self.name) from error
+
+
+@contextmanager
+def _at_fault(name: str) -> Iterator[None]:
+    """Around what is a processor's own: whatever that raises becomes a `LogitsProcessorError`."""
+    try:
+        yield
+    except (ParamsError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # a panic in Rust is no `Exception`
+        log_failure(name, "could not be made", error)
+        raise LogitsProcessorError(name) from error
 
 
 Expressed = Callable[[SamplingParams], SamplingParams]
@@ -97,7 +105,7 @@ class ProcessorRegistry:
 
     def realize(self, request: GenerationRequest) -> tuple[GenerationRequest, list[Wanted]]:
         """The request as the rest of the engine is to see it, and its processors in the order in which they
-        run. Raises `RequestError`, naming the field."""
+        run. Raises `RequestError`, naming the field, and `LogitsProcessorError`."""
         asked = [*self._from_specs(request.sampling.logits_processors), *self._from_extra(request.extra)]
         self._check_names(asked)
         sampling, found = request.sampling, list[Wanted]()
@@ -167,13 +175,19 @@ class ProcessorRegistry:
 
 
 def _of(registered: Registered, params: Mapping[str, Any], at: str) -> Wanted | Expressed:
-    """Raises `RequestError` for parameters that it does not take."""
+    """Raises `RequestError` for parameters that it does not take, `LogitsProcessorError` if it fails."""
     try:
-        valid = registered.validate(params)
+        with _at_fault(registered.name):
+            valid = registered.validate(params)
     except ParamsError as error:
         raise RequestError(f"{at}{error.at}: {error}.", param=f"{at}{error.at}") from error
     if (expressed := registered.sampling) is not None:
-        return lambda sampling: expressed(valid, sampling)
+
+        def express(sampling: SamplingParams) -> SamplingParams:
+            with _at_fault(registered.name):
+                return expressed(valid, sampling)
+
+        return express
     return Wanted(registered.name, registered.entry.rank, lambda seq: registered.start(seq, valid))
 
 

@@ -266,23 +266,47 @@ def test_a_mandatory_processor_runs_for_every_request_and_none_can_alter_it(cont
             registry.realize(asked)
 
 
+MOODY = """
+from pydantic import BaseModel, field_validator
+
+def fail(): raise {error}('hush')
+
+class Begins:
+    def __init__(self): fail()
+    def __call__(self, input_ids, logits): pass
+
+class Validates(Begins):
+    class Params(BaseModel):
+        x: int
+        @field_validator("x")
+        @classmethod
+        def _check(cls, x): fail()
+
+class Expresses:
+    @staticmethod
+    def sampling(params, sampling): fail()
+"""
+
+
 @pytest.mark.parametrize("error", ["RuntimeError", "SystemExit", "BaseException"])
+@pytest.mark.parametrize(("cls", "params"), [("Begins", {}), ("Validates", {"x": 1}), ("Expresses", {})])
 def test_one_that_cannot_be_made_fails_the_request_and_not_the_engine(
+    cls: str,
+    params: dict[str, Any],
     error: str,
     folder: Path,
     context: Context,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    (folder / "moody.py").write_text(
-        f"class Moody:\n    def __init__(self): raise {error}('hush')\n"
-        "    def __call__(self, input_ids, logits): pass\n"
-    )
+) -> None:  # contract 7.6
+    (folder / "moody.py").write_text(MOODY.format(error=error))
     monkeypatch.delitem(sys.modules, "moody", raising=False)
-    registry = ProcessorRegistry(context, [LogitsProcessorConfig("moody", "moody.Moody")])
-    (one,) = registry.realize(request := request_of(*named(moody={})))[1]
+    registry = ProcessorRegistry(context, [LogitsProcessorConfig("moody", f"moody.{cls}")])
     with pytest.raises(LogitsProcessorError) as caught:
-        one.start(sequence_of(request))
+        request = request_of(*named(moody=params))
+        for one in registry.realize(request)[1]:
+            one.start(sequence_of(request))
+    assert caught.value.processor == "moody"
     assert "hush" not in str(caught.value)
     assert "hush" not in caplog.text
     assert "RuntimeError at " in caplog.text
