@@ -333,13 +333,10 @@ class _Window:
         return self._json.length(decided, len(text)) + len(self._json.unread)
 
     def settled(self, text: str, matches: list[Match], undecided: int) -> tuple[list[Match], int]:
-        """Less of it is decided if a number may go on, or space that a match may go on behind: not what
-        reaches into that."""
+        """Less of it is decided if a number may go on: not what reaches into that."""
         if self._json is None:
             return matches, undecided
         begin = self._json.open_scalar(text, self.pending)
-        if any(match.end == len(text) for match in matches):
-            begin = min(begin, self._json.open_space(text))
         starts = (max(match.start, self.start) for match in matches if match.end > begin)
         return [match for match in matches if match.end <= begin], min(undecided, begin, *starts)
 
