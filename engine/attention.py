@@ -3,7 +3,9 @@
 All of a step's tokens come as one flat row; which token belongs to which sequence only the `Batch` knows.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -27,12 +29,8 @@ class Scoring:
     """Attention sinks, `[heads]` (gpt-oss)."""
 
 
-@dataclass(frozen=True, slots=True)
-class PagedAttention:
+class Attention(Protocol):
     """One step's attention, for every layer in turn."""
-
-    kv_cache: KVCache
-    batch: Batch
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
         """Keep the keys and values, and attend.
@@ -40,6 +38,27 @@ class PagedAttention:
         Queries `[tokens, heads, dim]`, keys and values `[tokens, kv_heads, dim]`; gives `[tokens, heads,
         value_dim]`.
         """
+
+
+class KeptAttention(Attention, Protocol):
+    """One that needs nothing but what is kept."""
+
+    def attend(self, layer: int, query: Tensor, scoring: Scoring) -> Tensor:
+        """The same, where the step's keys and values are kept already."""
+
+
+AttentionBackend = Callable[[KVCache, Batch], Attention]
+KeptAttentionBackend = Callable[[KVCache, Batch], KeptAttention]
+
+
+@dataclass(frozen=True, slots=True)
+class PagedAttention:
+    """Implements `Attention` by torch's own, over keys and values gathered from their blocks."""
+
+    kv_cache: KVCache
+    batch: Batch
+
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
         self.kv_cache.write(layer, self.batch.slots, key, value)
         out = query.new_empty(*query.shape[:2], value.shape[2])
         if n := self.batch.num_singles:

@@ -1,22 +1,13 @@
-"""A step's tokens as the model sees them: one flat row, and how it divides into sequences.
+"""A step's tokens as the model sees them: a `Layout` on the device, and what each token may see."""
 
-Tokens that attend one by one come first: those that decode, and the short spans of a sequence, whose tokens
-each see what stands before them. The chunks of prefills follow.
-"""
-
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.scheduler import ScheduledSequence
-
-Ids = npt.NDArray[np.int64]
-MAX_SPAN = 8
-"""A span of at most so many tokens attends token by token, a longer one as a chunk."""
+from engine.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +20,7 @@ class PrefillChunk:
     num_context: int
     """Tokens of the sequence before these."""
     block_table: Tensor
-    """`[1, blocks]`, enough for context and chunk."""
+    """`[1, blocks]`, those of context and chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +35,34 @@ class Batch:
     """Where each token's keys and values are kept, `[tokens]`."""
     logit_rows: Tensor
     """The tokens whose logits are wanted, `[rows]`."""
-    num_singles: int
-    """Leading tokens that attend one by one."""
     block_tables: Tensor
-    """Theirs, `[num_singles, blocks]`, padded with any block."""
-    chunks: tuple[PrefillChunk, ...]
+    """Of the leading tokens, those that attend one by one, `[num_singles, blocks]`, padded with any block."""
+    chunk_bounds: Tensor
+    """Where each chunk begins in the flat row, and where the last ends, `[chunks + 1]`."""
+    chunk_tables: Tensor
+    """`[chunks, blocks]`, padded with any block."""
+    chunks: tuple[PrefillChunk, ...] = ()
     masks: dict[object, Tensor] = field(default_factory=dict)
     """Made by the first layer that needs one, used by the rest."""
+
+    @classmethod
+    def of(cls, layout: Layout, device: torch.device) -> "Batch":
+        """In one copy, on CUDA from memory that the device reads while the host goes on."""
+        arrays = layout.arrays
+        host = torch.empty(sum(a.size for a in arrays), dtype=torch.int64, pin_memory=device.type == "cuda")
+        np.concatenate([array.reshape(-1) for array in arrays], out=host.numpy())
+        sent = host.to(device, non_blocking=True)
+        ends = accumulate(array.size for array in arrays)
+        ids, positions, slots, rows, tables, bounds, chunk_tables = (
+            sent[end - array.size : end].view(array.shape) for end, array in zip(ends, arrays, strict=True)
+        )
+        chunks = _chunks(layout, chunk_tables)
+        return cls(ids, positions, slots, rows, tables, bounds, chunk_tables, chunks)
+
+    @property
+    def num_singles(self) -> int:
+        """Leading tokens that attend one by one."""
+        return self.block_tables.shape[0]
 
     def single_mask(self, num_keys: int, window: int | None) -> Tensor:
         """Which keys each single token may see, `[num_singles, 1, 1, num_keys]`."""
@@ -78,65 +90,11 @@ def may_see(positions: Tensor, num_keys: int, window: int | None) -> Tensor:
     return seen if window is None else seen & (keys > positions - window)
 
 
-class BatchBuilder:
-    """Lays out what was scheduled."""
-
-    def __init__(self, block_size: int, device: torch.device) -> None:
-        self._block_size = block_size
-        self._device = device
-
-    def build(self, scheduled: Sequence[ScheduledSequence]) -> Batch:
-        """Logits are wanted of each one's `num_samples`, then of its `prompt_logprob_positions`."""
-        ordered = sorted(scheduled, key=lambda s: s.num_tokens > MAX_SPAN)
-        token_ids: list[int] = []
-        positions: list[int] = []
-        firsts: dict[int, int] = {}
-        for s in ordered:
-            firsts[id(s)] = len(token_ids)
-            token_ids += (*s.sequence.token_ids[s.start : s.end], *s.draft)
-            positions += range(s.start, s.start + s.num_tokens)
-        sampled = [firsts[id(s)] + s.end - 1 - s.start + i for s in scheduled for i in range(s.num_samples)]
-        of_prompts = [firsts[id(s)] + p - s.start for s in scheduled for p in s.prompt_logprob_positions]
-        singles = [s for s in ordered if s.num_tokens <= MAX_SPAN]
-        tables = self._tables(singles)
-        num_singles = len(tables)
-        offsets = np.array(positions, dtype=np.int64)
-        slots = np.empty_like(offsets)
-        index = np.arange(num_singles)
-        slots[:num_singles] = self._slots(
-            tables[index, offsets[:num_singles] // self._block_size], offsets[:num_singles]
-        )
-        chunks = []
-        for s in ordered[len(singles) :]:
-            first, last = firsts[id(s)], firsts[id(s)] + s.num_tokens
-            table = np.array(s.sequence.block_table, dtype=np.int64)
-            slots[first:last] = self._slots(
-                table[offsets[first:last] // self._block_size], offsets[first:last]
-            )
-            chunks.append(PrefillChunk(first, last, s.start, self._tensor(table[None])))
-        return Batch(
-            token_ids=self._tensor(np.array(token_ids, dtype=np.int64)),
-            positions=self._tensor(offsets),
-            slots=self._tensor(slots),
-            logit_rows=self._tensor(np.array(sampled + of_prompts, dtype=np.int64)),
-            num_singles=num_singles,
-            block_tables=self._tensor(tables),
-            chunks=tuple(chunks),
-        )
-
-    def _slots(self, blocks: Ids, positions: Ids) -> Ids:
-        return blocks * self._block_size + positions % self._block_size
-
-    def _tables(self, singles: Sequence[ScheduledSequence]) -> Ids:
-        """A row for each token; those of one sequence are alike."""
-        width = max((-(-(s.start + s.num_tokens) // self._block_size) for s in singles), default=0)
-        tables = np.zeros((sum(s.num_tokens for s in singles), width), dtype=np.int64)
-        row = 0
-        for s in singles:
-            blocks = s.sequence.block_table[:width]
-            tables[row : row + s.num_tokens, : len(blocks)] = blocks
-            row += s.num_tokens
-        return tables
-
-    def _tensor(self, values: Ids) -> Tensor:
-        return torch.from_numpy(values).to(self._device, non_blocking=True)
+def _chunks(layout: Layout, tables: Tensor) -> tuple[PrefillChunk, ...]:
+    bounds = layout.chunk_bounds.tolist()
+    chunks = []
+    for i, (start, end) in enumerate(pairwise(bounds)):
+        num_context = int(layout.positions[start])
+        num_blocks = -(-(num_context + end - start) // layout.block_size)
+        chunks.append(PrefillChunk(start, end, num_context, tables[i : i + 1, :num_blocks]))
+    return tuple(chunks)

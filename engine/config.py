@@ -46,6 +46,9 @@ class EngineConfig:
     once; Weir's own decoder only."""
     cpu_kernels: CpuKernels = "auto"
     """native: in C, compiled at start; torch: torch's own operators. auto: native where a compiler is."""
+    enforce_eager: bool = False
+    """Whether on CUDA steps in which all sequences decode run operator by operator, as others do, rather than
+    as graphs captured at start."""
     max_model_len: int | None = None
     """Longest prompt and output together, in tokens. None: the model's own; never more than that."""
     max_num_seqs: int = 64

@@ -22,10 +22,11 @@ class LayerShape(NamedTuple):
 
 
 class KVCache:
-    """For each layer, keys `[num_blocks, num_kv_heads, block_size, key_dim]`, and values alike.
+    """For each layer, keys `[num_blocks + 1, num_kv_heads, block_size, key_dim]`, and values alike.
 
     A head's part of a block lies in one piece, which is what attention reads one after the other. A token's
-    slot is `block * block_size + offset`.
+    slot is `block * block_size + offset`. The last block, `scratch_block`, is nobody's: what a batch is
+    padded with writes there.
     """
 
     def __init__(
@@ -39,12 +40,13 @@ class KVCache:
     ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
+        self.scratch_block = num_blocks
         self.keys = {
-            i: _zeros((num_blocks, s.num_kv_heads, block_size, s.key_dim), dtype, device)
+            i: _zeros((num_blocks + 1, s.num_kv_heads, block_size, s.key_dim), dtype, device)
             for i, s in layers.items()
         }
         self.values = {
-            i: _zeros((num_blocks, s.num_kv_heads, block_size, s.value_dim), dtype, device)
+            i: _zeros((num_blocks + 1, s.num_kv_heads, block_size, s.value_dim), dtype, device)
             for i, s in layers.items()
         }
 

@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 
-from engine.batch import BatchBuilder
+from engine.batch import Batch
 from engine.config import EngineConfig
+from engine.cuda_graphs import DecodeGraphs, GraphCapture
 from engine.kv_cache import KVCache, free_memory
+from engine.layout import Layout
 from engine.models import Model, load_model
 from engine.scheduler import ScheduledSequence
 from engine.threads import Threads
@@ -46,7 +48,6 @@ class ModelRunner:
             )
         except (MemoryError, torch.OutOfMemoryError) as error:
             raise ValueError(f"there is no room for a kv_cache_memory of {memory} bytes.") from error
-        self._batches = BatchBuilder(config.block_size, self.device)
         self._threads = Threads.of(config.num_threads, text_config)
         self.max_model_len = min(max_model_len, num_blocks * config.block_size)
         """Longest prompt and output together that both model and cache have room for."""
@@ -54,6 +55,9 @@ class ModelRunner:
             logger.warning(
                 "the cache holds %d tokens; the model could take %d", self.max_model_len, max_model_len
             )
+        max_decode_tokens = config.max_num_seqs * (1 + config.num_speculative_tokens)
+        self.graphs = None if config.enforce_eager else self._capture(max_decode_tokens)
+        """Runs the steps that it has room for; None: all run operator by operator."""
 
     @classmethod
     def load(cls, config: EngineConfig) -> "ModelRunner":
@@ -70,9 +74,25 @@ class ModelRunner:
         of the `prompt_logprob_positions`, in order.
         """
         self._threads.use(sum(s.num_tokens for s in scheduled))
-        logits = self.model.forward(self._batches.build(scheduled), self.kv_cache).float()
+        layout = Layout.of(scheduled, self.kv_cache.block_size)
+        if self.graphs is not None and self.graphs.has_room(layout):
+            logits = self.graphs.run(layout).float()
+        else:
+            logits = self.model.forward(Batch.of(layout, self.device), self.kv_cache).float()
         num_sampled = sum(s.num_samples for s in scheduled)
         return logits[:num_sampled], logits[num_sampled:]
+
+    @torch.inference_mode()
+    def _capture(self, max_rows: int) -> DecodeGraphs | None:
+        if not self.model.can_be_captured:
+            return None
+        return DecodeGraphs(
+            self.model.forward,
+            self.kv_cache,
+            max_rows=max_rows,
+            max_model_len=self.max_model_len,
+            capture=GraphCapture(),
+        )
 
 
 def _eos_token_ids(model: str, hf_config: PreTrainedConfig) -> frozenset[int]:

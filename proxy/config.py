@@ -160,6 +160,7 @@ class ServeSettings(BaseSettings):
     cpu_kernels: Literal["auto", "native", "torch"] = Field(
         "auto", description="What runs between matrices on a CPU (auto: C where there is a compiler)"
     )
+    enforce_eager: bool = Field(False, description="On CUDA, capture no graphs")
     max_model_len: int | None = Field(
         None, ge=1, description="Longest prompt and output together, in tokens (default: as the model says)"
     )

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.attention import PagedAttention, Scoring
+from engine.attention import Attention, AttentionBackend, PagedAttention, Scoring
 from engine.batch import Batch
 from engine.kernels import AttentionShape
 from engine.kv_cache import KVCache
@@ -19,20 +19,21 @@ if TYPE_CHECKING:
 class TorchKernels:
     """Implements `Kernels` on any device."""
 
-    def __init__(self, shape: AttentionShape) -> None:
+    def __init__(self, shape: AttentionShape, attention: AttentionBackend = PagedAttention) -> None:
         self._shape = shape
+        self._attention = attention
         self.library: Library | None = None
 
     def step(self, batch: Batch, kv_cache: KVCache) -> "TorchStep":
-        return TorchStep(self._shape, batch, kv_cache)
+        return TorchStep(self._shape, batch, self._attention(kv_cache, batch))
 
 
 class TorchStep:
     """Implements `StepKernels`."""
 
-    def __init__(self, shape: AttentionShape, batch: Batch, kv_cache: KVCache) -> None:
+    def __init__(self, shape: AttentionShape, batch: Batch, attention: Attention) -> None:
         self._shape = shape
-        self._attention = PagedAttention(kv_cache, batch)
+        self._attention = attention
         self._cos, self._sin = shape.rope_table[batch.positions].unsqueeze(1).chunk(2, dim=-1)
 
     def rms_norm(self, x: Tensor, weight: Tensor) -> Tensor:

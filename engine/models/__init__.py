@@ -23,6 +23,8 @@ class Model(Protocol):
     dtype: torch.dtype
     layers: dict[int, LayerShape]
     """What each attention layer keeps of a token."""
+    can_be_captured: bool
+    """Whether what `forward` launches depends on nothing but the batch's size: CUDA graphs can hold it."""
 
     def forward(self, batch: Batch, kv_cache: KVCache) -> Tensor:
         """Keep the tokens' keys and values; `batch.logit_rows`' logits `[rows, vocab]`, of any float type."""

@@ -15,6 +15,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from engine.batch import Batch
 from engine.config import Quantization
 from engine.kernels import Kernels
+from engine.kernels.torch_kernels import TorchKernels
 from engine.kv_cache import KVCache, LayerShape
 from engine.models.checkpoint import Checkpoint
 from engine.models.linear import Linear, make_linear
@@ -99,6 +100,8 @@ class Decoder:
             raise ValueError(f"it has tensors that this decoder does not know: {', '.join(sorted(left)[:3])}")
         self.device = self._embedding.device
         self.dtype = self._embedding.dtype
+        # Torch's kernels could be, but gather all that the widest table has room for.
+        self.can_be_captured = self.device.type == "cuda" and not isinstance(kernels, TorchKernels)
         shape = LayerShape(config.num_kv_heads, config.head_dim, config.head_dim)
         self.layers = dict.fromkeys(range(len(self._layers)), shape)
 

@@ -2,7 +2,7 @@
 
 transformers lets a model's attention layers call a function of ours by name (`AttentionInterface`), with
 queries, keys and values after rotary embedding. The extra keyword argument `attend` reaches that function
-through the model's `**kwargs`: a `PagedAttention` in a step, a probe at load.
+through the model's `**kwargs`: an `Attention` in a step, a probe at load.
 """
 
 import inspect
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from engine.attention import PagedAttention, Scoring
+from engine.attention import AttentionBackend, PagedAttention, Scoring
 from engine.batch import Batch
 from engine.kv_cache import KVCache, LayerShape
 
@@ -34,6 +34,8 @@ class TransformersModel:
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
         self.layers = _probe(model)
+        self.can_be_captured = False  # nobody knows what its code does
+        self.attention: AttentionBackend = PagedAttention
 
     @classmethod
     def load(
@@ -60,7 +62,7 @@ class TransformersModel:
         return cls(model)
 
     def forward(self, batch: Batch, kv_cache: KVCache) -> Tensor:
-        attention = PagedAttention(kv_cache, batch)
+        attention = self.attention(kv_cache, batch)
 
         def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
             query, key, value = (t[0].transpose(0, 1) for t in (query, key, value))
