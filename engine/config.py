@@ -9,6 +9,7 @@ Device = Literal["auto", "cpu", "cuda"]
 ModelImpl = Literal["auto", "weir", "transformers"]
 Quantization = Literal["int8"]
 CpuKernels = Literal["auto", "native", "torch"]
+AttentionBackendName = Literal["auto", "triton", "varlen", "sdpa"]
 SchedulingPolicy = Literal["fcfs", "priority"]
 LogprobsMode = Literal["raw_logprobs", "processed_logprobs"]
 
@@ -46,6 +47,10 @@ class EngineConfig:
     once; Weir's own decoder only."""
     cpu_kernels: CpuKernels = "auto"
     """native: in C, compiled at start; torch: torch's own operators. auto: native where a compiler is."""
+    attention_backend: AttentionBackendName = "auto"
+    """triton: kernels of Weir's own; varlen: torch's `varlen_attn`, which needs FlashAttention 3; sdpa: over
+    gathered pages, by torch's operators. auto, on CUDA: the first of varlen, triton and sdpa that passes a
+    trial at start; on the CPU, what `cpu_kernels` says."""
     enforce_eager: bool = False
     """Whether on CUDA steps in which all sequences decode run operator by operator, as others do, rather than
     as graphs captured at start."""

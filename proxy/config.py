@@ -160,6 +160,9 @@ class ServeSettings(BaseSettings):
     cpu_kernels: Literal["auto", "native", "torch"] = Field(
         "auto", description="What runs between matrices on a CPU (auto: C where there is a compiler)"
     )
+    attention_backend: Literal["auto", "triton", "varlen", "sdpa"] = Field(
+        "auto", description="What attends on CUDA (auto: the first that passes a trial at start)"
+    )
     enforce_eager: bool = Field(False, description="On CUDA, capture no graphs")
     max_model_len: int | None = Field(
         None, ge=1, description="Longest prompt and output together, in tokens (default: as the model says)"

@@ -54,6 +54,7 @@ def _backend(settings: ServeSettings) -> tuple[Engine, list[str]]:
                 model_impl=settings.model_impl,
                 quantization=settings.quantization,
                 cpu_kernels=settings.cpu_kernels,
+                attention_backend=settings.attention_backend,
                 enforce_eager=settings.enforce_eager,
                 max_model_len=settings.max_model_len,
                 max_num_seqs=settings.max_num_seqs,

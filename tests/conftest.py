@@ -4,11 +4,16 @@ The suite tries the same examples at every run, so that it says the same of the 
 `--hypothesis-profile search` looks for new ones; what it finds becomes an `@example`.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
+
+# Where there is no GPU, Triton's interpreter runs its kernels. It is asked for before anybody imports Triton.
+if not Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # Time is no measure on a machine that does other things as well.
 hypothesis.settings.register_profile("weir", deadline=None, derandomize=True)

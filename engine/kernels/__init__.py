@@ -1,6 +1,7 @@
 """What a decoder does besides multiplying matrices, once for each kind of device.
 
-`TorchKernels` runs everywhere and says what the others must compute; `native` is C for the CPU.
+`TorchKernels` runs everywhere and says what the others must compute. `NativeKernels` is C for the CPU, and
+`TritonKernels` is for GPUs.
 """
 
 from dataclasses import dataclass

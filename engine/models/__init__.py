@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
+from engine.attention import AttentionBackend, PagedAttention
 from engine.batch import Batch
 from engine.config import EngineConfig
 from engine.kernels import AttentionShape
@@ -52,14 +53,16 @@ def load_model(config: EngineConfig, hf_config: PreTrainedConfig, max_model_len:
     from engine.models.transformers_model import TransformersModel  # seconds to import, and often not needed
 
     dtype = config.dtype if config.dtype == "auto" else getattr(torch, config.dtype)
-    return TransformersModel.load(config.model, hf_config, dtype, device, config.trust_remote_code)
+    model = TransformersModel.load(config.model, hf_config, dtype, device, config.trust_remote_code)
+    model.attention = _attention(model, config, hf_config)
+    return model
 
 
 def _load_decoder(
     config: EngineConfig, hf_config: PreTrainedConfig, max_model_len: int, device: torch.device
 ) -> Model:
     """Raises `ValueError` or `KeyError` for a model that is none of the decoder's family."""
-    from engine.kernels.choice import make_kernels
+    from engine.kernels.choice import AttentionNeeds, make_kernels
     from engine.models.decoder import Decoder, DecoderConfig, rope_table
 
     decoder_config = DecoderConfig.of(hf_config)
@@ -67,6 +70,11 @@ def _load_decoder(
     if decoder_config is None or files is None:
         raise ValueError("it is none of the family that it knows" if files is None else "no safetensors")
     dtype = _dtype(config, hf_config)
+    kept = LayerShape(decoder_config.num_kv_heads, decoder_config.head_dim, decoder_config.head_dim)
+    windows = frozenset(decoder_config.windows)
+    needs = AttentionNeeds(
+        decoder_config.num_heads, frozenset({kept}), windows, config.block_size, dtype, device
+    )
     shape = AttentionShape(
         num_heads=decoder_config.num_heads,
         num_kv_heads=decoder_config.num_kv_heads,
@@ -78,9 +86,24 @@ def _load_decoder(
         return Decoder(
             decoder_config,
             checkpoint,
-            make_kernels(config.cpu_kernels, shape, dtype, device),
+            make_kernels(config.cpu_kernels, config.attention_backend, shape, needs),
             config.quantization,
         )
+
+
+def _attention(model: Model, config: EngineConfig, hf_config: PreTrainedConfig) -> AttentionBackend:
+    from engine.kernels.choice import AttentionNeeds, choose_attention
+
+    text_config = hf_config.get_text_config()
+    needs = AttentionNeeds(
+        text_config.num_attention_heads,
+        frozenset(model.layers.values()),
+        frozenset({None, getattr(text_config, "sliding_window", None)}),
+        config.block_size,
+        model.dtype,
+        model.device,
+    )
+    return choose_attention(config.attention_backend, needs) or PagedAttention
 
 
 def _dtype(config: EngineConfig, hf_config: PreTrainedConfig) -> torch.dtype:

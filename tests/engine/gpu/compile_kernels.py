@@ -1,0 +1,62 @@
+"""Compiles the kernels for a GPU of the given compute capability, which need not be there, and tells how much
+shared memory each takes. Run by a test, since it is done without Triton's interpreter.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+from engine.attention import Scoring
+from engine.kernels import AttentionShape
+from engine.kernels.triton_decode import decode
+from engine.kernels.triton_pointwise import rotate_and_keep, silu_and_mul
+from engine.kernels.triton_prefill import prefill
+
+
+class Target:
+    """All that Triton asks of a driver before it launches anything."""
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", int(sys.argv[1]), 32)
+
+
+launch = JITFunction.run
+
+
+def only_compile(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+    compiled = launch(self, *args, grid=grid, warmup=True, **options)
+    print(self.fn.__name__, compiled.metadata.shared)
+    return compiled
+
+
+driver.set_active(Target())
+JITFunction.run = only_compile
+
+HEADS, KV_HEADS, DIM, TOKENS = 16, 8, 128, 4
+ids = torch.zeros(TOKENS, dtype=torch.int64)
+tables = torch.zeros(TOKENS, 5, dtype=torch.int64)
+full = Scoring(sliding_window=100, softcap=5.0, s_aux=torch.zeros(HEADS))
+for dtype in (torch.bfloat16, torch.float32):
+    query = torch.zeros(TOKENS, HEADS, DIM, dtype=dtype)
+    keys = torch.zeros(10, KV_HEADS, 16, DIM, dtype=dtype)
+    for num_splits, scoring in ((1, Scoring()), (8, full)):
+        decode(query, keys, keys, tables, ids, scoring, query, num_splits)
+        prefill(query, keys, keys, tables[:1], torch.tensor([0, TOKENS]), ids, TOKENS, scoring, query)
+    for norm in (None, torch.zeros(DIM, dtype=dtype)):
+        shape = AttentionShape(HEADS, KV_HEADS, DIM, 1e-6, torch.zeros(100, DIM))
+        qkv = torch.zeros(TOKENS, (HEADS + 2 * KV_HEADS) * DIM, dtype=dtype)
+        rotate_and_keep(qkv, shape, norm, norm, ids, ids, keys, keys)
+    silu_and_mul(torch.zeros(TOKENS, 6000, dtype=dtype))
