@@ -1,16 +1,17 @@
-# Each target is all that is needed: it makes the environment itself.
+# Each target but the last is all that is needed: it makes the environment itself.
 #
 #   make serve    Weir on 127.0.0.1:8000 with the small model that ships; ARGS="--hook ..." adds options
 #   make test     the tests
 #   make check    lint, format and types
 #   make bench-...    measurements: see README.md
+#   make gpu-check PYTHON=...    on a machine with a GPU, by a Python that has torch for CUDA and transformers
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test check bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind
+.PHONY: serve test check gpu-check bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -22,6 +23,10 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+gpu-check:
+	$(PYTHON) -m benchmarks.gpu_first
+	$(PYTHON) -m benchmarks.gpu_floor
 
 $(VENV)/.engine: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -54,7 +54,7 @@ def why_not(
         raise  # the device is lost
     except Exception as error:
         logger.debug("an attention backend failed its trial", exc_info=True)
-        return f"{type(error).__name__}: {error}".splitlines()[0]
+        return f"{type(error).__name__}: {error}".splitlines()[0][:200]
     return None
 
 
