@@ -17,7 +17,7 @@ serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

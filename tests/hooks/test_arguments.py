@@ -103,7 +103,7 @@ def problem(init: Callable[..., Any], **arguments: Any) -> str | None:
         {"share": 1, "action": "go"},
         {"anything": object(), "bare": "no", "like": "1"},
     ],
-    ids=str,
+    ids=",".join,
 )
 def test_what_is_as_annotated_passes(arguments: dict[str, Any]) -> None:
     assert problem(Guard.__init__, **arguments) is None
@@ -130,7 +130,7 @@ def test_what_is_as_annotated_passes(arguments: dict[str, Any]) -> None:
         ({"self": 1}, "unexpected keyword argument 'self': there are words, many, path"),
         ({"is_on": 2, "words": [3], "x_y_z": 4}, "is_on: .*; words.0.: .*; unexpected .* 'x_y_z'"),
     ],
-    ids=str,
+    ids=",".join,
 )
 def test_what_is_not_is_named(arguments: dict[str, Any], says: str) -> None:
     found = problem(Guard.__init__, **arguments)

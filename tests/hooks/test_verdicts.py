@@ -290,7 +290,7 @@ async def _coroutine() -> Verdict:
     [
         None,
         "emit",
-        object(),
+        object,
         emit(3),
         hold(99),
         hold(-1),
