@@ -15,8 +15,8 @@ from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerFast
 
 from engine.backends.local import LocalEngine
-from engine.config import EngineConfig
-from engine.logits_processors import PythonProcessorSpec
+from engine.config import EngineConfig, LogitsProcessorConfig
+from engine.logits_processors import NamedProcessorSpec, PythonProcessorSpec
 from engine.parsers import Parsers, parsed
 from engine.protocol import Delta, GenerationRequest, RequestError, SamplingParams
 from tests.engine.conftest import TEMPLATE
@@ -152,7 +152,7 @@ async def start_tools(
     """Starts an engine whose chat template takes tools, with these special tokens beside its own."""
     async with AsyncExitStack() as stack:
 
-        async def start(parser: str | None, special: tuple[str, ...] = ()) -> LocalEngine:
+        async def start(parser: str | None, special: tuple[str, ...] = (), **settings: Any) -> LocalEngine:
             path = tmp_path / "model"
             shutil.copytree(tiny_model("llama").path, path)
             with_tools = PreTrainedTokenizerFast.from_pretrained(path)
@@ -161,7 +161,7 @@ async def start_tools(
             )
             with_tools.add_tokens([AddedToken(text, special=True) for text in special])
             with_tools.save_pretrained(path)
-            config = EngineConfig(model=str(path), num_threads=1, tool_call_parser=parser)
+            config = EngineConfig(model=str(path), num_threads=1, tool_call_parser=parser, **settings)
             engine = LocalEngine(config)
             stack.push_async_callback(engine.aclose)
             await engine.start()
@@ -236,6 +236,36 @@ async def test_a_call_that_must_be_made_comes_instead_of_an_answer(start_tools: 
     with pytest.raises(RequestError) as caught:
         await answer(engine, Parsers(), **fields, extra={"guided_regex": "a"})
     assert caught.value.param == "guided_regex"
+
+
+@pytest.mark.parametrize("budget", [0, 2, 9])
+async def test_reasoning_of_a_budget_comes_before_a_call_or_an_answer(
+    budget: int, start_tools: Start
+) -> None:
+    special = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+    processors = (LogitsProcessorConfig("thinking_budget", "thinking_budget"),)
+    engine = await start_tools("hermes", special, reasoning_parser="qwen3", logits_processors=processors)
+    ids = engine.tokenizer.encode("<think>" + "the" * 9 + "</think>")
+    specs = (
+        NamedProcessorSpec("thinking_budget", {"thinking_budget": budget}),
+        PythonProcessorSpec(lambda: Says(ids)),
+    )
+    sampling = SamplingParams(max_tokens=400, temperature=1.0, seed=1, logits_processors=specs)
+    for fields in (
+        {"extra": {"guided_choice": ["the fox", "the dog"]}},
+        {"tools": TOOLS, "tool_choice": NAMED},
+    ):
+        deltas = await answer(engine, Parsers("qwen3", "hermes"), sampling=sampling, **fields)
+        # After it the model has to say what it was asked for.
+        thought = text_of(deltas, "reasoning").strip()
+        assert thought == "the" * min(budget, 9)
+        content, calls = text_of(deltas, "content"), calls_of(deltas)
+        if "tools" in fields:
+            ((name, arguments),) = calls
+            assert (content, name) == ("", "weather")
+            Draft202012Validator(WEATHER).validate(json.loads(arguments))
+        else:
+            assert content.strip() in ("the fox", "the dog")
 
 
 @pytest.mark.parametrize(

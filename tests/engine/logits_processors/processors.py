@@ -9,6 +9,7 @@ from torch import Tensor
 
 from engine.config import LogitsProcessorConfig
 from engine.logits_processors import BaseLogitsProcessor, CustomLogitProcessor, NamedProcessorSpec, TokenId
+from engine.logits_processors.builtin import SHORT_NAMES
 
 HERE = "tests.engine.logits_processors.processors."
 
@@ -170,3 +171,49 @@ ALL = tuple(
 def named(**params: dict[str, Any]) -> tuple[NamedProcessorSpec, ...]:
     """What a request has: `named(only={"token_id": 5})`."""
     return tuple(NamedProcessorSpec(name, values) for name, values in params.items())
+
+
+BUILTIN = tuple(
+    LogitsProcessorConfig(
+        name, name, {"start": "<|im_start|>", "end": "<|im_end|>"} if "think" in name else {}
+    )
+    for name in SHORT_NAMES
+    if name != "watermark"
+)
+WATERMARK = LogitsProcessorConfig("watermark", "watermark", {"key": "a secret", "delta": 4.0})
+EVERYTHING = (*ALL, *BUILTIN, WATERMARK)
+
+WORDS = ["is", "of", "your order", "the quick", *"abcdefghijklmnopqrstuvwxyz,.!?"]
+
+
+def kinds(eos: int) -> list[dict[str, Any]]:
+    """What requests ask for, by the processors and fields of each, on a model of this end of sequence."""
+    return [
+        {},
+        {"processors": named(likes={"back": 2, "by": 6.0})},
+        {"processors": named(counts={"weight": 0.2}), "temperature": 1.0, "seed": 7},
+        {"processors": named(ban={"ban": list(range(100))}), "repetition_penalty": 1.2},
+        {
+            "processors": named(
+                ban={"ban": list(range(60, 400, 2))}, likes={"by": 1.0}, counts={"weight": 0.1}
+            )
+        },
+        {"processors": named(forced_sequence={"token_ids": [50, 60, 70, 80]})},
+        {"processors": named(disallowed_tokens={"token_ids": list(range(0, 400, 2))})},
+        {"processors": named(allowed_tokens={"token_ids": [11, 22, 33, 44]}), "temperature": 1.5, "seed": 3},
+        {"processors": named(bad_words={"bad_words": WORDS}, likes={"back": 3, "by": 2.0})},
+        {
+            "processors": named(no_repeat_ngram={"ngram_size": 2, "window_size": 30}, likes={"back": 2}),
+            "frequency_penalty": 0.4,
+        },
+        {"processors": named(thinking_budget={"thinking_budget": 3}, likes={"by": 2.0})},
+        {"processors": named(watermark={}), "temperature": 0.8, "seed": 11, "top_p": 0.9},
+        {"processors": named(min_tokens={"min_tokens": 12}, logit_bias={"logit_bias": {eos: 50.0}})},
+        {
+            "processors": named(
+                watermark={},
+                no_repeat_ngram={"ngram_size": 1, "window_size": 99},
+                ban={"ban": list(range(50, 400))},
+            )
+        },
+    ]

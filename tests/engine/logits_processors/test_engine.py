@@ -6,6 +6,8 @@ import json
 import random
 import shutil
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,45 +17,16 @@ import torch
 from engine.backends.local import LocalEngine
 from engine.config import EngineConfig, LogitsProcessorConfig
 from engine.demo import MODEL_DIR
+from engine.guided.guide import Guide
 from engine.import_path import find_class
-from engine.logits_processors import ForcedTokenSequenceSpec, PythonProcessorSpec
-from engine.logits_processors.builtin import SHORT_NAMES
+from engine.logits_processors import ForcedTokenSequenceSpec, PythonProcessorSpec, Req
 from engine.logits_processors.run import Started
 from engine.protocol import GenerationRequest, LogitsProcessorError, RequestError
 from tests.engine.conftest import TinyCore, answers, completion
-from tests.engine.logits_processors.processors import ALL, HERE, config, named
+from tests.engine.logits_processors.processors import ALL, EVERYTHING, HERE, config, kinds, named
 from tests.engine.test_generation import cramped_core, random_prompts
 
-BUILTIN = tuple(
-    LogitsProcessorConfig(
-        name, name, {"start": "<|im_start|>", "end": "<|im_end|>"} if "think" in name else {}
-    )
-    for name in SHORT_NAMES
-    if name != "watermark"
-)
-WATERMARK = LogitsProcessorConfig("watermark", "watermark", {"key": "a secret", "delta": 4.0})
-EVERYTHING = (*ALL, *BUILTIN, WATERMARK)
-
-KINDS: list[dict[str, Any]] = [
-    {},
-    {"processors": named(likes={"back": 2, "by": 6.0})},
-    {"processors": named(counts={"weight": 0.2}), "temperature": 1.0, "seed": 7},
-    {"processors": named(ban={"ban": list(range(100))}), "repetition_penalty": 1.2},
-    {"processors": named(ban={"ban": [5, 9]}, likes={"by": 1.0}, counts={"weight": 0.1})},
-    {"processors": named(forced_sequence={"token_ids": [50, 60, 70, 80]})},
-    {"processors": named(disallowed_tokens={"token_ids": list(range(0, 400, 2))})},
-    {"processors": named(allowed_tokens={"token_ids": [11, 22, 33, 44]}), "temperature": 1.5, "seed": 3},
-    {"processors": named(bad_words={"bad_words": ["the quick", "fox", "lazy dog"]}), "logprobs": 2},
-    {"processors": named(no_repeat_ngram={"ngram_size": 2, "window_size": 30}), "frequency_penalty": 0.4},
-    {"processors": named(thinking_budget={"thinking_budget": 3}, likes={"by": 2.0}), "think": True},
-    {"processors": named(watermark={}), "temperature": 0.8, "seed": 11, "top_p": 0.9},
-    {"processors": named(min_tokens={"min_tokens": 12}, logit_bias={"logit_bias": {1: 50.0}})},
-    {
-        "processors": named(
-            watermark={}, no_repeat_ngram={"ngram_size": 3, "window_size": 99}, ban={"ban": [7]}
-        )
-    },
-]
+EOS = 1
 
 
 def with_the_model_that_ships(family: str, **settings: Any) -> TinyCore:
@@ -62,10 +35,34 @@ def with_the_model_that_ships(family: str, **settings: Any) -> TinyCore:
 
 def request_of(kind: dict[str, Any], prompt: list[int], **fields: Any) -> GenerationRequest:
     kind = dict(kind)
-    prompt = [*prompt, 2] if kind.pop("think", False) else prompt
-    return completion(
-        tuple(prompt), logits_processors=kind.pop("processors", ()), **{"max_tokens": 20} | kind | fields
-    )
+    processors = kind.pop("processors", ())
+    return completion(tuple(prompt), logits_processors=processors, **{"max_tokens": 20} | kind | fields)
+
+
+def thinking(core: TinyCore, kind: dict[str, Any], prompt: list[int]) -> list[int]:
+    """The prompt, and where a budget of thinking is asked for, what opens it."""
+    is_thinking = any(spec.name == "thinking_budget" for spec in kind.get("processors", ()))
+    opening = core.processor.tokenizer.encode("<|im_start|>", add_special_tokens=False)
+    return prompt + opening * is_thinking
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "the model that ships"])
+def test_there_is_no_processor_but_changes_what_comes(family: str, tiny_core: Callable[..., Any]) -> None:
+    """Else the tests below would show nothing of it."""
+    make = with_the_model_that_ships if family == "the model that ships" else tiny_core
+    core = make(family, logits_processors=EVERYTHING)
+    for kind in kinds(core.processor.tokenizer.eos_token_id):
+        processors = kind.get("processors", ())
+        for without in processors:
+            left = tuple(spec for spec in processors if spec is not without)
+            groups = [
+                core.add(request_of({**kind, "processors": some}, thinking(core, kind, prompt)))
+                for prompt in random_prompts(6, longest=30, seed=2)
+                for some in (processors, left)
+            ]
+            core.run()
+            found = [core.answers(group)[0].ids for group in groups]
+            assert found[::2] != found[1::2], without
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2", "the model that ships"])
@@ -83,9 +80,11 @@ def test_a_mixed_batch_with_joins_leaves_and_aborts_is_each_request_alone(
         cramped_core(tiny_core, family, **settings) if setting == "cramped" else tiny_core(family, **settings)
     )
     requests = []
-    for kind, prompt in zip(KINDS * 3, random_prompts(3 * len(KINDS), longest=30, seed=1), strict=True):
+    asked = kinds(core.processor.tokenizer.eos_token_id) * 3
+    for kind, prompt in zip(asked, random_prompts(len(asked), longest=30, seed=1), strict=True):
         prompt = prompt * (2 if setting == "speculative" else 1)
-        requests.append(request_of(kind, prompt, n=rng.choice([1, 1, 2]), max_tokens=rng.randint(1, 20)))
+        sizes = {"n": rng.choice([1, 1, 2]), "max_tokens": rng.randint(1, 20)}
+        requests.append(request_of(kind, thinking(core, kind, prompt), **sizes))
     rng.shuffle(requests)
     groups = []
     for request in requests:
@@ -103,21 +102,78 @@ def test_a_mixed_batch_with_joins_leaves_and_aborts_is_each_request_alone(
     for request, group in zip(requests, groups, strict=True):
         solo = alone.add(request)
         alone.run()
-        assert [a.ids for a in core.answers(group)] == [a.ids for a in alone.answers(solo)]
-        assert [a.finish_reason for a in core.answers(group)] == [
-            a.finish_reason for a in alone.answers(solo)
-        ]
+        for found, expected in zip(core.answers(group), alone.answers(solo), strict=True):
+            assert (found.ids, found.text) == (expected.ids, expected.text)
+            assert found.finish_reason == expected.finish_reason
 
 
-@pytest.mark.parametrize("name", ["fails", "failsalone", "failsmask"])
-@pytest.mark.parametrize("how", ["raise", "exit", "panic", "nan", "shape", "sparse", "empty"])
+@pytest.mark.parametrize("setting", ["cramped", "speculative"])
+def test_a_processor_sees_committed_tokens_and_each_length_once(
+    setting: str, tiny_core: Callable[..., Any]
+) -> None:  # contract 7.1
+    made: list[Any] = []
+
+    class Watches:
+        def __init__(self) -> None:
+            self.shown: list[list[int]] = []
+            made.append(self)
+
+        def __call__(self, input_ids: Any, logits: torch.Tensor) -> None:
+            self.shown.append(input_ids[:])
+
+    make, speculation = {
+        "cramped": (partial(cramped_core, tiny_core), {}),
+        "speculative": (tiny_core, {"num_speculative_tokens": 4}),
+    }[setting]
+    core = make("llama", logits_processors=ALL, **speculation)
+    prompt = tuple(range(20, 30)) * 2
+    specs = (*named(likes={"back": 2, "by": 9.0}), PythonProcessorSpec(Watches))
+    asked: dict[str, Any] = {"n": 2, "max_tokens": 24, "ignore_eos": True, "logits_processors": specs}
+    groups = [core.add(completion((*prompt, i), **asked)) for i in range(4)]
+    core.run()
+    stats = core.core.stats()
+    assert (stats.preemptions_total > 0) == (setting == "cramped")
+    assert (stats.spec_decode_accepted_tokens_total > 0) == (setting == "speculative")
+    whole = [seq.token_ids for group in groups for seq in group.sequences]
+    for one, ids in zip(made, whole, strict=True):
+        assert one.shown == [ids[:length] for length in range(21, 21 + 24)]
+
+
+@pytest.fixture(scope="module")
+def alone(tiny_core: Callable[..., Any]) -> Callable[[GenerationRequest], list[int]]:
+    """Of a request, what it gets alone. Asked for often, found once."""
+    core, known = tiny_core(logits_processors=EVERYTHING), dict[str, list[int]]()
+
+    def answer(request: GenerationRequest) -> list[int]:
+        if (key := repr(request)) not in known:
+            group = core.add(request)
+            core.run()
+            known[key] = answers(core.deltas.pop(group))[0].ids
+        return known[key]
+
+    return answer
+
+
+FAILING = ("fails", "failsalone", "failsmask")
+HOWS = ("raise", "exit", "panic", "nan", "shape", "sparse", "empty")
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "num_drafted"),
+    [*product(FAILING, HOWS, [0]), *product(FAILING, ["raise"], [4])],
+)
 def test_a_failure_midway_ends_its_request_and_no_other(
-    how: str, name: str, tiny_core: Callable[..., Any]
+    num_drafted: int,
+    how: str,
+    name: str,
+    tiny_core: Callable[..., Any],
+    alone: Callable[[GenerationRequest], list[int]],
 ) -> None:  # contract 7.6
-    core = tiny_core(logits_processors=EVERYTHING)
-    good = [request_of(kind, [5, 6, 7]) for kind in KINDS]
+    core = tiny_core(logits_processors=EVERYTHING, num_speculative_tokens=num_drafted)
+    good = [request_of(kind, [5, 6, 7]) for kind in kinds(EOS)]
     good.append(completion((5, 6, 7), max_tokens=20, logits_processors=named(**{name: {"how": ""}})))
-    bad = completion((8, 9), n=2, max_tokens=20, logits_processors=named(**{name: {"how": how, "after": 3}}))
+    processors = named(**{"likes": {"back": 2, "by": 9.0}, name: {"how": how, "after": 5}})
+    bad = completion((8, 9, 8, 9), n=2, max_tokens=20, logits_processors=processors)
     groups = [core.add(request) for request in good[::2]]
     failing = core.add(bad)
     groups += [core.add(request) for request in good[1::2]]
@@ -127,12 +183,10 @@ def test_a_failure_midway_ends_its_request_and_no_other(
     assert core.errors == {failing: error}
     assert max(d.index for d in core.deltas[failing]) == 1, "it had begun"
     assert not any(d.finish_reason for d in core.deltas[failing])
+    assert (core.core.stats().spec_decode_accepted_tokens_total > 0) == (num_drafted > 0)
     assert core.core.block_manager.num_used == 0
-    alone = tiny_core(logits_processors=EVERYTHING)
     for request, group in zip(good[::2] + good[1::2], groups, strict=True):
-        solo = alone.add(request)
-        alone.run()
-        assert core.answers(group)[0].ids == alone.answers(solo)[0].ids
+        assert core.answers(group)[0].ids == alone(request)
 
 
 def test_no_chunk_of_a_prompt_and_no_cached_prefix_goes_round_them(tiny_core: Callable[..., Any]) -> None:
@@ -185,21 +239,26 @@ async def test_beam_search_refuses_what_it_could_not_honour(
     assert (await engine.complete((5, 6), max_tokens=3, logits_processors=processors))[0].ids
 
 
-async def test_1000_requests_leave_no_processor_state(start_engine: Any) -> None:
+async def test_1000_requests_leave_no_processor_state(start_engine: Any) -> None:  # contract 7.4
     engine = await start_engine(max_num_seqs=64, logits_processors=EVERYTHING)
-    before = num_started()
+    before = num_alive()
     likes = find_class(HERE + "Likes")
     processors = named(likes={}, counts={}, no_repeat_ngram={"ngram_size": 2, "window_size": 50})
-    for i in range(0, 1000, 20):
+    for i in range(50):
         requests = [
-            completion((5, 6, j % 7 + 4), max_tokens=1 + j % 3, logits_processors=processors)
+            completion(
+                (5, 6, j % 7 + 4),
+                max_tokens=1 + j % 3,
+                logits_processors=processors,
+                extra={"guided_regex": "[a-z ]+"} if j % 5 == 0 else {},
+            )
             for j in range(20)
         ]
         streams = [engine.generate(request) for request in requests]
         first = [await anext(stream) for stream in streams[: 1 + i % 5]]
         assert all(first)
         assert likes.live  # type: ignore[attr-defined]
-        assert num_started() > before
+        assert i != 25 or num_alive() > before
         for stream in streams[: i % 3]:
             await stream.aclose()
         for stream in streams[i % 3 :]:
@@ -207,13 +266,14 @@ async def test_1000_requests_leave_no_processor_state(start_engine: Any) -> None
                 pass
     await engine.complete((5, 6), max_tokens=1)  # the thread has forgotten what was aborted
     del streams, stream
-    assert num_started() <= before
+    assert num_alive() <= before
     assert not list(likes.live)  # type: ignore[attr-defined]
 
 
-def num_started() -> int:
+def num_alive() -> int:
+    """Of what is a sequence's own."""
     gc.collect()
-    return sum(type(one) is Started for one in gc.get_objects())
+    return sum(type(one) in (Started, Req, Guide) for one in gc.get_objects())
 
 
 # What an embedding program may ask for.

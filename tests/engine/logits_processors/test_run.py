@@ -8,6 +8,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from transformers import (
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from engine.input_processor import InputProcessor
 from engine.logits_processors import PythonProcessorSpec
@@ -16,7 +23,7 @@ from engine.protocol import LogitsProcessorError
 from engine.sampler import SampledToken, Sampler
 from engine.sequence import Sequence
 from tests.engine.conftest import VOCAB_SIZE, completion
-from tests.engine.logits_processors.processors import ALL, Ban, named
+from tests.engine.logits_processors.processors import ALL, EVERYTHING, Ban, kinds, named
 
 INF = float("inf")
 
@@ -251,26 +258,28 @@ def test_no_processor_holds_a_tensor_in_which_other_rows_stand(
 
 
 def test_each_row_of_a_mixed_batch_is_to_the_bit_what_it_is_alone(
-    sampler: Sampler, sequence: Callable[..., Sequence]
+    tiny_core: Callable[..., Any], sampler: Sampler
 ) -> None:  # contract 7.6
-    kinds: list[dict[str, Any]] = [
-        {},
-        {"only": {"token_id": 9}},
-        {"ban": {"ban": [1, 2]}},
-        {"ban": {"ban": [7]}, "likes": {"back": 3}},
-        {"counts": {"weight": 0.1}, "likes": {}, "ban": {"ban": [399]}},
-        {
-            "counts": {"weight": 2.5},
-            "sampling": {"repetition_penalty": 1.3, "temperature": 0.7, "top_p": 0.9},
-        },
-        {"likes": {}, "sampling": {"logit_bias": {4: 2.0}, "min_tokens": 3, "temperature": 1.0, "top_k": 20}},
-    ]
-    logits = logits_of(len(kinds))
-    together, failed = processed(sampler, logits, [sequence(**kind) for kind in kinds])
-    assert not failed
-    for row, kind in enumerate(kinds):
-        alone, _ = processed(sampler, logits[row : row + 1], [sequence(**kind)])
-        assert torch.equal(together[row], alone[0])
+    processor = tiny_core(logits_processors=EVERYTHING).processor
+
+    def make(kind: dict[str, Any]) -> Sequence:
+        specs = kind.get("processors", ())
+        fields = {name: value for name, value in kind.items() if name != "processors"}
+        request = completion((5, 6, 5, 6, 2), logits_processors=specs, max_tokens=30, **fields)
+        (seq,) = processor.process(request).sequences
+        return seq
+
+    shaped = {"repetition_penalty": 1.3, "temperature": 0.7, "top_p": 0.9, "min_tokens": 3, "top_k": 20}
+    asked = [*kinds(1), *({**kind, **shaped} for kind in kinds(1))]
+    together, alone = ([make(kind) for kind in asked] for _ in range(2))
+    for step in range(8):
+        logits = logits_of(len(asked), seed=step)
+        rows, failed = processed(sampler, logits, together)
+        assert not failed
+        for i, seq in enumerate(alone):
+            assert torch.equal(rows[i], processed(sampler, logits[i : i + 1], [seq])[0][0])
+            for one in (together[i], seq):
+                one.token_ids.append(int(rows[i].argmax()))
 
 
 def test_what_fails_is_told_in_the_log_with_its_request(
@@ -297,3 +306,46 @@ def test_its_trace_is_in_the_log_for_who_asks_for_more(
     with caplog.at_level(logging.DEBUG):
         sampler.sample(logits_of(1), [sequence(failsalone={"how": "raise"})])
     assert "the model said: hush" in caplog.text
+
+
+class Clamps:
+    """A shaper that none of the sampler's changes places with."""
+
+    def __call__(self, input_ids: Any, logits: Tensor) -> None:
+        logits.clamp_(max=1.0)
+
+
+def test_the_stages_come_in_the_contract_s_order(processor: InputProcessor, sampler: Sampler) -> None:
+    """Contract 7.5: masks, bias and penalties, shapers, temperature, top-k, top-p, min-p."""
+    logits = logits_of(1)
+    logits[0, :3] = 20.0
+    filters = {"temperature": 0.5, "top_k": 40, "top_p": 0.9, "min_p": 0.02}
+    request = completion(
+        (5, 6, 7, 6),
+        min_tokens=3,
+        logit_bias={1: 9.0, 2: 9.0, 30: 6.0, 6: 4.0},
+        repetition_penalty=1.5,
+        presence_penalty=0.7,
+        frequency_penalty=0.3,
+        logits_processors=(PythonProcessorSpec(Clamps), *named(ban={"ban": [2, 5]})),
+        **filters,
+    )
+    (seq,) = processor.process(request).sequences
+    seq.token_ids += [6, 9]
+    rows, failed = processed(sampler, logits, [seq])
+    expected = logits.clone()
+    expected[0, [1, 2, 5]] = -INF
+    expected[0, [30, 6]] += torch.tensor([6.0, 4.0])
+    expected = RepetitionPenaltyLogitsProcessor(1.5)(torch.tensor([seq.token_ids]), expected)
+    expected[0, [6, 9]] -= 1.0
+    expected.clamp_(max=1.0)
+    for warp in (
+        TemperatureLogitsWarper(0.5),
+        TopKLogitsWarper(40),
+        TopPLogitsWarper(0.9),
+        MinPLogitsWarper(0.02),
+    ):
+        expected = warp(torch.tensor([seq.token_ids]), expected)
+    assert not failed
+    assert torch.equal(rows.isneginf(), expected.isneginf())
+    torch.testing.assert_close(rows, expected)
