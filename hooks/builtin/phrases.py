@@ -20,7 +20,7 @@ except ImportError as error:
 
 ENTITY = "phrase"
 _REACH = 16
-"""Most invisible characters in a row that a word may go on behind."""
+"""Most invisible characters and underscores in a row that a word may go on behind."""
 _WITHOUT_SPACES = re.compile(f"[{WITHOUT_SPACES}]")
 
 
@@ -81,18 +81,22 @@ class PhraseDetector:
         folded, origins = self._folding.fold(text[start:])
         matches: list[Match] = []
         complete: set[int] = set()
+        open_from = len(text)
         for last, (length, goes_on) in self._automaton.iter(folded):
             first = last + 1 - length
             begin, end = start + origins[first], start + origins[last] + 1
             if end - begin > self._most or self._is_joined_left(text, begin, folded[first]):
                 continue
-            if self._is_joined_right(text, end, folded[last], is_final) is False:
+            is_joined = self._is_joined_right(text, end, folded[last], is_final)
+            if is_joined is None:
+                open_from = min(open_from, begin)
+            elif not is_joined:
                 matches.append(Match(begin, end, ENTITY))
                 if not goes_on:
                     complete.add(first)
         if is_final:
             return matches, len(text)
-        undecided = self._undecided(text, start, folded, origins, complete)
+        undecided = min(open_from, self._undecided(text, start, folded, origins, complete))
         return [match for match in matches if match.start < undecided], undecided
 
     def _undecided(
@@ -111,7 +115,7 @@ class PhraseDetector:
         if not self._is_bounded or not _is_of_word(first):
             return False
         for i in range(begin - 1, max(-1, begin - 1 - _REACH), -1):
-            if piece := self._folding.character(text[i]):
+            if piece := self._between(text[i]):
                 return _is_of_word(piece[-1])
         return False
 
@@ -120,9 +124,13 @@ class PhraseDetector:
         if not self._is_bounded or not _is_of_word(last):
             return False
         for char in text[end : end + _REACH]:
-            if piece := self._folding.character(char):
+            if piece := self._between(char):
                 return _is_of_word(piece[0])
         return False if is_final or len(text) >= end + _REACH else None
+
+    def _between(self, char: str) -> str:
+        """What a character is beside a word: underscores may be emphasis, so what is behind them counts."""
+        return "" if char == "_" else self._folding.character(char)
 
 
 def _is_of_word(char: str) -> bool:

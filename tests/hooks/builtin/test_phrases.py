@@ -97,9 +97,22 @@ def test_words_of_other_scripts_match_in_either_case() -> None:
 
 
 def test_a_part_of_a_longer_word_is_none() -> None:
-    assert found("cat concat cats cat_ cat-like (cat) ca\u200bt\u200bs", "cat") == ["cat", "cat", "cat"]
+    assert found("cat concat cats cat_s cat-like (cat) ca\u200bt\u200bs", "cat") == ["cat", "cat", "cat"]
     assert found("concatenate", "cat", word_boundaries=False) == ["cat"]
     assert found("a++ x++ ++x", "++", word_boundaries=True) == ["++", "++", "++"]
+
+
+@pytest.mark.parametrize("text", ["_hunter2_", "__hunter2__", "*hunter2*", "_hunter2,_", "hunter2_\u200b_."])
+def test_emphasis_is_no_part_of_a_word(text: str) -> None:
+    for pieces in ([text], list(text)):
+        assert said(Phrases(SECRET), pieces) == text.replace("hunter2", "[phrase]")
+
+
+def test_underscores_join_words() -> None:
+    text = "my_key_ _my_key__ my_key_2 my__key a_my_key"
+    assert said(Phrases(["my_key"]), list(text)) == text.replace("my_key_", "[phrase]_", 2)
+    for text in ("x_hunter2_", "x__hunter2", "hunter2_x", "hunter2__\u200b__x"):
+        assert said(Phrases(SECRET), list(text)) == text
 
 
 def test_scripts_without_spaces_have_no_words_to_be_part_of() -> None:
