@@ -8,6 +8,7 @@ from typing import Unpack
 
 from hooks import checked
 from hooks.builtin.argument_types import Count, Seconds, blamed_on
+from hooks.builtin.readings import ESCAPES, Reader
 from hooks.builtin.rules import Rule, RuleDetector
 from hooks.builtin.spans import Options, SpanGuard
 
@@ -38,4 +39,4 @@ class Patterns(SpanGuard):
             raise ValueError(f"max_length names patterns that there are not: {', '.join(sorted(unknown))}")
         with blamed_on("patterns"):
             detector = RuleDetector(rules, timeout)
-        super().__init__(detector, **options)
+        super().__init__(Reader(detector, ESCAPES), **options)

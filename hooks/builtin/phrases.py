@@ -11,6 +11,7 @@ from typing import Unpack
 from hooks import checked
 from hooks.builtin.argument_types import blamed_on
 from hooks.builtin.folding import FOLDS, WITHOUT_SPACES, Fold, Folding
+from hooks.builtin.readings import ESCAPES, Reader
 from hooks.builtin.spans import Match, Options, SpanGuard
 
 try:
@@ -43,7 +44,8 @@ class Phrases(SpanGuard):
         with blamed_on("file"):
             read = Path(file).read_text(encoding="utf-8").splitlines() if file is not None else []
         wanted = [*phrases, *filter(str.strip, read)]
-        super().__init__(PhraseDetector(wanted, word_boundaries, fold), **options)
+        detector = PhraseDetector(wanted, word_boundaries, fold)
+        super().__init__(Reader(detector, ESCAPES), **options)
 
 
 class PhraseDetector:

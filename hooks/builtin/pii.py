@@ -12,6 +12,7 @@ from hooks.builtin.addresses import EMAIL, IPV4, IPV6, MAC
 from hooks.builtin.argument_types import Names
 from hooks.builtin.national_ids import NATIONAL_IDS
 from hooks.builtin.phones import phone_rules
+from hooks.builtin.readings import ESCAPES, Reader
 from hooks.builtin.rules import Rule, RuleDetector, chosen
 from hooks.builtin.spans import Options, SpanGuard
 
@@ -37,7 +38,7 @@ class Pii(SpanGuard):
         known = {rule.entity for rule in rules}
         if others := {*(entities or ())} & {rule.entity for rule in _rules(LOCALES)} - known:
             raise ValueError(f"entities: {', '.join(sorted(others))} is of a country that locales leave out")
-        super().__init__(RuleDetector(chosen(rules, entities)), **options)
+        super().__init__(Reader(RuleDetector(chosen(rules, entities)), ESCAPES), **options)
 
 
 def _rules(locales: Iterable[str]) -> list[Rule]:

@@ -17,6 +17,7 @@ from pydantic import Field
 from hooks import Chunk, Verdict, checked, emit
 from hooks.builtin.argument_types import Count
 from hooks.builtin.folding import WITHOUT_SPACES, Folding
+from hooks.builtin.readings import ESCAPES, Reader
 from hooks.builtin.spans import Match, Options, SpanGuard
 
 try:
@@ -70,7 +71,8 @@ class PromptLeak:
         return guard(chunk) if guard.detector.longest else emit(chunk.pending)
 
     def _made(self, prompt: tuple[str, ...]) -> SpanGuard:
-        return SpanGuard(LeakDetector(prompt, self._min_words, self._allowed), **self._options)
+        detector = LeakDetector(prompt, self._min_words, self._allowed)
+        return SpanGuard(Reader(detector, ESCAPES), **self._options)
 
 
 def _texts(messages: Iterable[Mapping[str, Any]], roles: frozenset[str]) -> Iterator[str]:
@@ -123,8 +125,7 @@ class LeakDetector:
         """`allowed`: as `_plain` gives it."""
         self._weight = 2 * min_words
         runs: set[str] = set()
-        for text in prompt:
-            plain = _plain(text)
+        for plain in {_plain(one) for text in prompt for one in (text, ESCAPES.read(text))}:
             for run in allowed:
                 while run in plain:
                     plain = plain.replace(run, " \n ")

@@ -12,6 +12,7 @@ from hooks import checked
 from hooks.builtin.argument_types import Names
 from hooks.builtin.keys import KEYS
 from hooks.builtin.passwords import PASSWORDS
+from hooks.builtin.readings import ESCAPES, Reader
 from hooks.builtin.rules import RuleDetector, chosen
 from hooks.builtin.spans import Options, SpanGuard
 
@@ -20,4 +21,4 @@ class Secrets(SpanGuard):
     @checked
     def __init__(self, *, entities: Names | None = None, **options: Unpack[Options]) -> None:
         """`entities`: which to find (None: all). Raises `ValueError` for one that is not known."""
-        super().__init__(RuleDetector(chosen([*KEYS, *PASSWORDS], entities)), **options)
+        super().__init__(Reader(RuleDetector(chosen([*KEYS, *PASSWORDS], entities)), ESCAPES), **options)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.protocol import Delta
 from hooks.builtin.json_text import MAX_SCALAR
 from hooks.builtin.patterns import Patterns
-from hooks.builtin.phrases import PhraseDetector, Phrases
+from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
 from hooks.builtin.spans import SpanGuard
 from tests.helpers import guard_all, make_deltas, make_request, pipeline_of, text_of
@@ -35,7 +35,7 @@ PHRASES = ["project bluebird", "hunter2", "süß", "4111"]
             r'["\\hunter2\\", "\u005chunter2", "\/hunter2\u0022"]',
             r'["\\[phrase]\\", "\u005c[phrase]", "\/[phrase]\u0022"]',
         ),
-        (r'{"a": "\\nhunter2", "b": "\\\nhunter2"}', r'{"a": "\\nhunter2", "b": "\\\n[phrase]"}'),
+        (r'{"a": "\\nhunter2", "b": "\\\nhunter2"}', r'{"a": "\\n[phrase]", "b": "\\\n[phrase]"}'),
         (r'{"a": "\ud83c\udd77unter2 \ud83d\ude00"}', r'{"a": "[phrase] \ud83d\ude00"}'),
         (r'{"a": "s\u00fc\u00df", "b": "s\ud83d\u00fc"}', r'{"a": "[phrase]", "b": "s\ud83d\u00fc"}'),
         ('{"a": 4111, "b": [1, 4111]}', '{"a": "[phrase]", "b": [1, "[phrase]"]}'),
@@ -125,7 +125,7 @@ async def test_an_answer_that_may_be_anything_is_text() -> None:
         released = await guard_all(
             pipeline_of(Phrases(PHRASES)), make_deltas(ANSWER), make_request(extra=extra)
         )
-        assert text_of(released) == ANSWER.replace("4111", "[phrase]")
+        assert text_of(released) == '{"to": "[phrase]", "n": [phrase]}'
     thought = [*make_deltas("4111", finish=False, channel="reasoning"), Delta(finish_reason="stop")]
     asked = make_request(extra={"response_format": {"type": "json_object"}})
     released = await guard_all(pipeline_of(Phrases(PHRASES)), thought, asked)
@@ -142,7 +142,7 @@ VALUES = st.recursive(
 
 
 def expected(value: object) -> object:
-    detector = PhraseDetector(PHRASES)
+    detector = Phrases(PHRASES).detector
     if isinstance(value, list):
         return [expected(one) for one in value]
     if isinstance(value, dict):
