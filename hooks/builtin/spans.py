@@ -369,5 +369,6 @@ class _Window:
         if self._json is not None:
             self._json.forget(text, gone)
         if found or self.taken:
-            ahead = [m for m in (*self.taken, *found) if m.end >= start]
-            self.taken = [Match(s - gone, e - gone, entity, rule) for s, e, entity, rule in ahead]
+            # One that is given again, longer, takes its own place.
+            ahead = {(m.start, m.rule): m for m in (*self.taken, *found) if m.end >= start}
+            self.taken = [Match(s - gone, e - gone, entity, rule) for s, e, entity, rule in ahead.values()]
