@@ -1,6 +1,7 @@
 """Phrases that must not be said, any number of them: `--hook phrases`, with `args: {phrases: [...]}`.
 
-All are looked for at once, in one automaton, on folded text (see `folding`); what is cut is the original.
+All are looked for at once, in one automaton, on folded text (see `folding`), and on what escapes, tags and
+emphasis leave of it (see `readings`); what is cut is the original.
 """
 
 import re
@@ -11,7 +12,7 @@ from typing import Unpack
 from hooks import checked
 from hooks.builtin.argument_types import blamed_on
 from hooks.builtin.folding import FOLDS, WITHOUT_SPACES, Fold, Folding
-from hooks.builtin.readings import ESCAPES, Reader
+from hooks.builtin.readings import MARKUP, Reader
 from hooks.builtin.spans import Match, Options, SpanGuard
 
 try:
@@ -45,7 +46,7 @@ class Phrases(SpanGuard):
             read = Path(file).read_text(encoding="utf-8").splitlines() if file is not None else []
         wanted = [*phrases, *filter(str.strip, read)]
         detector = PhraseDetector(wanted, word_boundaries, fold)
-        super().__init__(Reader(detector, ESCAPES), **options)
+        super().__init__(Reader(detector, MARKUP), **options)
 
 
 class PhraseDetector:

@@ -1,7 +1,7 @@
 """The request's own system prompt, said by the model: `--hook prompt_leak`.
 
 A leak is a run of so many words that stand in the prompt in this order, whatever stands between them: white
-space, punctuation and Markdown make no difference, nor what `folding` takes for none. In scripts without
+space, punctuation and markup make no difference, nor what `folding` takes for none. In scripts without
 spaces between words, two characters count as a word. What the prompt says in fewer words can be said, and so
 can a prompt that has no more.
 """
@@ -17,7 +17,7 @@ from pydantic import Field
 from hooks import Chunk, Verdict, checked, emit
 from hooks.builtin.argument_types import Count
 from hooks.builtin.folding import WITHOUT_SPACES, Folding
-from hooks.builtin.readings import ESCAPES, Reader
+from hooks.builtin.readings import LOOSE, Reader
 from hooks.builtin.spans import Match, Options, SpanGuard
 
 try:
@@ -50,7 +50,8 @@ class PromptLeak:
         prompt. `allow`: what may be said though it stands there, as an address or a form of greeting.
 
         What could still become a leak is held: at most twice the characters of the prompt's longest run, and
-        80. A completion has no messages, so there is nothing that it could leak.
+        80, where an escape or a tag counts as one. A completion has no messages, so there is nothing that it
+        could leak.
 
         Raises `ValueError` for an argument that makes no sense.
         """
@@ -72,7 +73,7 @@ class PromptLeak:
 
     def _made(self, prompt: tuple[str, ...]) -> SpanGuard:
         detector = LeakDetector(prompt, self._min_words, self._allowed)
-        return SpanGuard(Reader(detector, ESCAPES), **self._options)
+        return SpanGuard(Reader(detector, LOOSE), **self._options)
 
 
 def _texts(messages: Iterable[Mapping[str, Any]], roles: frozenset[str]) -> Iterator[str]:
@@ -125,7 +126,7 @@ class LeakDetector:
         """`allowed`: as `_plain` gives it."""
         self._weight = 2 * min_words
         runs: set[str] = set()
-        for plain in {_plain(one) for text in prompt for one in (text, ESCAPES.read(text))}:
+        for plain in {_plain(one) for text in prompt for one in (text, LOOSE.read(text))}:
             for run in allowed:
                 while run in plain:
                     plain = plain.replace(run, " \n ")

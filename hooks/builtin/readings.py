@@ -1,7 +1,8 @@
-"""Text as it reads, besides as it is written: escapes as what they stand for.
+"""Text as it reads, besides as it is written: escapes as what they stand for, and what markup leaves of it.
 
-An answer may show JSON, or a program, in which a line's end is `\\n` and an h is `\\u0068`. A few characters
-do not tell whether that is meant, as in `C:\\new`: so both are looked at, and what either has is found.
+An answer may show JSON, or a program, in which a line's end is `\\n` and an h is `\\u0068`; or HTML and
+Markdown, in which a word is `<b>t</b>his` or `t**his**`. A few characters do not tell which of these is
+meant, as in `C:\\new`: so both are looked at, and what either of them has is found.
 """
 
 import re
@@ -21,7 +22,36 @@ _ESCAPES = {
     "letter": r"""\\{1,3}[nrt"/]""",
     "backslash": r"(?<!\\)\\\\(?!\\)",
 }
+_BLANK = "\u115f\u1160\u180e\u2800\u3164\uffa0"
+"""They look like spaces, though Unicode counts them as letters, symbols or marks of format."""
+_MARKUP = {
+    "block": r"</?(?:br|p|li|[uo]l|t[dhr]|div|h\d)\b[^<>\\]{0,24}>",
+    "tag": r"</?[A-Za-z][^<>\\]{0,24}>",
+    "unfinished_tag": r"<(?:/?(?:[A-Za-z][^<>\\]{0,24})?)?\Z",
+    "emphasis": r"[*_~`]",
+    "blank": f"[{_BLANK}]",
+}
+_UNSEEN = "\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"
+_BETWEEN = {
+    "unseen": f"[{_UNSEEN}]",  # within a word, it is nothing: so it is as it is written
+    "number": r"(?:\n|\\{1,3}n)[ \t>]{0,8}\d{1,3}[.)]",
+    "unfinished_number": r"(?:\n|\\{1,3}n)[ \t>]{0,8}\d{1,3}\Z",
+    "value": r'(?<="):[ ]?(?:-?\d[\d.]{0,15}|true|false|null)(?=[,}\s])',
+    "unfinished_value": r'(?<="):[ ]?(?:-?\d[\d.]{0,15}|-|t(?:ru?e?)?|f(?:al?s?e?)?|n(?:ul?l?)?)?\Z',
+}
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "/": "/"}
+_NOTHING = "\u2060"
+_READ = {
+    # Each token is one character.
+    "backslash": "\\",
+    "number": "\n",
+    "value": ":",
+    "block": " ",
+    "tag": _NOTHING,
+    "emphasis": _NOTHING,
+    "blank": " ",
+    "unseen": " ",
+}
 
 
 class Reading:
@@ -43,6 +73,11 @@ class Reading:
 
 
 ESCAPES = Reading(r"\\", _ESCAPES, longest=16)
+MARKUP = Reading(rf"\\<*_~`{_BLANK}", {**_MARKUP, **_ESCAPES}, longest=32)
+"""And without tags and emphasis."""
+LOOSE = Reading(rf"\\<*_~`{_BLANK}\n:{_UNSEEN}", {**_BETWEEN, **_MARKUP, **_ESCAPES}, longest=32)
+"""And without what else may stand between words: numbers of a list's items, values that are no strings, and
+what cannot be seen."""
 
 
 class Reader:
@@ -138,4 +173,4 @@ def _read(kind: str, token: str) -> str:
     if kind == "pair":
         codes = "".join(re.findall("u(.{4})", token))
         return bytes.fromhex(codes).decode("utf-16-be")
-    return "\\"
+    return _READ[kind]

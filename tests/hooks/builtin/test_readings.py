@@ -1,4 +1,4 @@
-"""Text as it reads: what escapes hide from nobody but a guard is found, at every cut the same."""
+"""Text as it reads: what escapes and markup hide from nobody but a guard is found, at every cut the same."""
 
 import json
 import random
@@ -13,7 +13,7 @@ from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import PhraseDetector, Phrases
 from hooks.builtin.pii import Pii
 from hooks.builtin.prompt_leak import LeakDetector, PromptLeak
-from hooks.builtin.readings import ESCAPES, Reader
+from hooks.builtin.readings import ESCAPES, LOOSE, MARKUP, Reader
 from hooks.builtin.secrets import Secrets
 from hooks.builtin.spans import SpanGuard
 from hooks.loader import HookSpec
@@ -38,7 +38,18 @@ KEY = "sk-EXAMPLE7f3K9mQ2xT8vB4nL6pR1"
     ],
 )
 def test_escapes_are_read(written: str, read: str) -> None:
-    assert ESCAPES.read(written) == read
+    assert ESCAPES.read(written) == MARKUP.read(written) == LOOSE.read(written) == read
+
+
+def test_markup_is_read_as_what_is_left_of_it() -> None:
+    assert MARKUP.read("t**he** _code_ ~~is~~ `x`").replace("\u2060", "") == "the code is x"
+    assert MARKUP.read('<b>a</b><i class="x">b</i>').replace("\u2060", "") == "ab"
+    assert MARKUP.read("a<br/>b<td>c</td></tr>") == "a b c  "
+    assert MARKUP.read("a < b, a<b and c < d") == "a < b, a<b and c < d"
+    assert MARKUP.read("a\u3164b\u2800c\u180ed\u200be") == "a b c d\u200be"
+    assert LOOSE.read("\n1. a\n > 2) b\\n3. c\n4 d\n1000. e") == "\n a\n b\n c\n4 d\n1000. e"
+    assert LOOSE.read('{"a": 1, "b":true, "c": "1"}') == '{"a":, "b":, "c": "1"}'
+    assert LOOSE.read("a\u200bb\ufeffc") == "a b c"
 
 
 PHRASES = ["hunter2", "project bluebird", "a b"]
@@ -49,6 +60,9 @@ SAID: list[tuple[Any, str, str]] = [
     (Phrases(PHRASES), r"a project\n\t\u0062luebird!", "a [phrase]!"),
     (Phrases(PHRASES), r"C:\new\hunter2, C:\nhunter2", r"C:\new\[phrase], C:\n[phrase]"),
     (Phrases(["nice", "C:\\new"]), r"nice \nice C:\new", r"[phrase] \[phrase] [phrase]"),
+    (Phrases(PHRASES), "project **bluebird** <i>project</i> <b>blue</b>bird", "[phrase]** <i>[phrase]"),
+    (Phrases(PHRASES), "project\u3164bluebird project\u2800\u180ebluebird", "[phrase] [phrase]"),
+    (Phrases(["f***", "snake_case"]), "f*** f snake_case snakecase", "[phrase] f [phrase] snakecase"),
     (Secrets(), rf"x\n{KEY}\n", r"x\n[OPENAI_KEY]\n"),
     (Secrets(), rf"\u0073k-{KEY[3:]}", "[OPENAI_KEY]"),
     (Pii(), r"mail:\nann\u0040example.org", r"mail:\n[EMAIL_ADDRESS]"),
@@ -59,7 +73,7 @@ SAID: list[tuple[Any, str, str]] = [
 
 
 @pytest.mark.parametrize(("guard", "text", "expected"), SAID)
-def test_what_escapes_hide_is_found(guard: SpanGuard, text: str, expected: str) -> None:
+def test_what_escapes_and_markup_hide_is_found(guard: SpanGuard, text: str, expected: str) -> None:
     for pieces in ([text], *ways_to_cut(text, random.Random(1), 10)):
         assert said(guard, pieces) == expected
 
@@ -90,11 +104,12 @@ def test_json_in_a_prompt_is_read() -> None:
     assert content == {"note": "a\n[phrase]", "more": "\u0433hunter2 [phrase]"}
 
 
-def test_what_is_held_for_an_escape_has_a_bound() -> None:
-    watch = Watch(Patterns(["ab"]))
-    text = "\\" * 500 + r"\u00" * 100
+@pytest.mark.parametrize("guard", [Patterns(["ab"]), Phrases(["ab"])])
+def test_what_is_held_for_a_token_has_a_bound(guard: SpanGuard) -> None:
+    watch = Watch(guard)
+    text = "\\" * 500 + r"\u00" * 100 + "<bbbbbb" * 100 + "<c " + "d" * 200
     assert said(watch, list(text)) == text
-    assert watch.most_held < 20
+    assert watch.most_held <= 32
 
 
 PARTS = [
@@ -121,8 +136,8 @@ TEXTS = st.lists(st.sampled_from(PARTS), max_size=20).map("".join)
 REQUEST = make_request(messages=({"role": "system", "content": "a b ab 1. ba b<br>a"},))
 PROMPT = str(REQUEST.messages[0]["content"])
 GUARDS: list[tuple[Any, Any]] = [
-    (Phrases(["a b", "ab", "😀", "b"]), Reader(PhraseDetector(["a b", "ab", "😀", "b"]), ESCAPES)),
-    (PromptLeak(min_words=2), Reader(LeakDetector([PROMPT], 2), ESCAPES)),
+    (Phrases(["a b", "ab", "😀", "b"]), Reader(PhraseDetector(["a b", "ab", "😀", "b"]), MARKUP)),
+    (PromptLeak(min_words=2), Reader(LeakDetector([PROMPT], 2), LOOSE)),
     *(
         (guard, guard.detector)
         for guard in (Patterns({"a": r"(?<!b )a[\sb]{1,5}", "b": r"\bb{1,9}\b", "c": r'"\\?n'}), Secrets())
@@ -145,11 +160,11 @@ def test_where_a_stream_is_cut_changes_nothing(which: int, text: str, places: li
 def test_nothing_is_lost_that_is_found_as_it_is_written(text: str) -> None:
     detector = PhraseDetector(["a b", "ab", "b"])
     as_written = {match[:3] for match in detector.scan(text)[0]}
-    assert as_written <= {match[:3] for match in Reader(detector, ESCAPES).scan(text)[0]}
+    assert as_written <= {match[:3] for match in Reader(detector, MARKUP).scan(text)[0]}
 
 
 @settings(max_examples=200, deadline=None)
-@given(TEXTS, st.just(ESCAPES), st.integers(0, 60))
+@given(TEXTS, st.sampled_from([ESCAPES, MARKUP, LOOSE]), st.integers(0, 60))
 def test_what_is_read_is_found_where_it_is_written(text: str, reading: Any, start: int) -> None:
     """Read from any place on, a text reads the same, but for a token that is cut in two there."""
     view = Reader(PhraseDetector(["\ufffe"]), reading)._view(text, min(start, len(text)), True)
