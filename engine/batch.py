@@ -1,5 +1,6 @@
 """A step's tokens as the model sees them: a `Layout` on the device, and what each token may see."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
@@ -7,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.layout import Layout
+from engine.layout import Ids, Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +48,9 @@ class Batch:
 
     @classmethod
     def of(cls, layout: Layout, device: torch.device) -> "Batch":
-        """In one copy, on CUDA from memory that the device reads while the host goes on."""
-        arrays = layout.arrays
-        host = torch.empty(sum(a.size for a in arrays), dtype=torch.int64, pin_memory=device.type == "cuda")
-        np.concatenate([array.reshape(-1) for array in arrays], out=host.numpy())
-        sent = host.to(device, non_blocking=True)
-        ends = accumulate(array.size for array in arrays)
-        ids, positions, slots, rows, tables, bounds, chunk_tables = (
-            sent[end - array.size : end].view(array.shape) for end, array in zip(ends, arrays, strict=True)
-        )
+        """On CUDA without waiting for it."""
+        tensors = _shared(layout.arrays) if device.type == "cpu" else sent(layout.arrays, device)
+        ids, positions, slots, rows, tables, bounds, chunk_tables = tensors
         chunks = _chunks(layout, chunk_tables)
         return cls(ids, positions, slots, rows, tables, bounds, chunk_tables, chunks)
 
@@ -90,7 +85,22 @@ def may_see(positions: Tensor, num_keys: int, window: int | None) -> Tensor:
     return seen if window is None else seen & (keys > positions - window)
 
 
+def _shared(arrays: Sequence[Ids]) -> list[Tensor]:
+    return [torch.from_numpy(array) for array in arrays]
+
+
+def sent(arrays: Sequence[Ids], device: torch.device) -> list[Tensor]:
+    """In one copy, from memory that a GPU reads by itself while the host goes on."""
+    host = torch.empty(sum(a.size for a in arrays), dtype=torch.int64, pin_memory=device.type == "cuda")
+    np.concatenate([array.reshape(-1) for array in arrays], out=host.numpy())
+    there = host.to(device, non_blocking=True)
+    ends = accumulate(array.size for array in arrays)
+    return [there[end - a.size : end].view(a.shape) for end, a in zip(ends, arrays, strict=True)]
+
+
 def _chunks(layout: Layout, tables: Tensor) -> tuple[PrefillChunk, ...]:
+    if not len(layout.chunk_tables):
+        return ()
     bounds = layout.chunk_bounds.tolist()
     chunks = []
     for i, (start, end) in enumerate(pairwise(bounds)):

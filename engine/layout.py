@@ -4,7 +4,7 @@ Tokens that attend one by one come first: those that decode, and the short spans
 each see what stands before them. The chunks of prefills follow.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,19 +61,21 @@ class Layout:
         of_prompts = [firsts[id(s)] + p - s.start for s in scheduled for p in s.prompt_logprob_positions]
         singles = [s for s in ordered if s.num_tokens <= MAX_SPAN]
         chunks = ordered[len(singles) :]
-        tables = _tables(((s, s.num_tokens) for s in singles), block_size)
-        chunk_tables = _tables(((s, 1) for s in chunks), block_size)
+        tables = _tables([(s, s.num_tokens) for s in singles], block_size)
+        chunk_tables = _tables([(s, 1) for s in chunks], block_size)
         bounds = np.array([*(firsts[id(s)] for s in chunks), len(token_ids)], dtype=np.int64)
         offsets = np.array(positions, dtype=np.int64)
-        blocks = np.empty_like(offsets)
-        index, first = offsets // block_size, len(tables)
-        blocks[:first] = tables[np.arange(first), index[:first]]
-        blocks[first:] = chunk_tables[np.repeat(np.arange(len(chunks)), np.diff(bounds)), index[first:]]
+        index, within = divmod(offsets, block_size)
+        first = len(tables)
+        blocks = tables[np.arange(first), index[:first]]
+        if chunks:
+            rows = np.repeat(np.arange(len(chunks)), np.diff(bounds))
+            blocks = np.concatenate([blocks, chunk_tables[rows, index[first:]]])
         return cls(
             block_size=block_size,
             token_ids=np.array(token_ids, dtype=np.int64),
             positions=offsets,
-            slots=blocks * block_size + offsets % block_size,
+            slots=blocks * block_size + within,
             logit_rows=np.array(sampled + of_prompts, dtype=np.int64),
             block_tables=tables,
             chunk_bounds=bounds,
@@ -95,10 +97,12 @@ class Layout:
         )
 
 
-def _tables(spans: Iterable[tuple[ScheduledSequence, int]], block_size: int) -> Ids:
+def _tables(spans: Sequence[tuple[ScheduledSequence, int]], block_size: int) -> Ids:
     """So many rows alike for each sequence, as wide as the longest needs, padded with any block."""
+    if not spans:
+        return np.zeros((0, 0), dtype=np.int64)
     rows = [(s.sequence.block_table[: -(-(s.start + s.num_tokens) // block_size)], n) for s, n in spans]
-    tables = np.zeros((sum(n for _, n in rows), max((len(b) for b, _ in rows), default=0)), dtype=np.int64)
+    tables = np.zeros((sum(n for _, n in rows), max(len(b) for b, _ in rows)), dtype=np.int64)
     row = 0
     for blocks, number in rows:
         tables[row : row + number, : len(blocks)] = blocks

@@ -39,7 +39,7 @@ def decode(
     dims = Dims.of(keys, values)
     tile = dims.num_keys(keys.element_size())
     if num_splits is None:
-        num_splits = splits_for(rows * kv_heads, -(-block_tables.shape[1] * block_size // tile), keys.device)
+        num_splits = splits_for(rows * kv_heads, keys.device)
     value_sums, weight_sums, largest = out, out, out
     if num_splits > 1:
         value_sums = out.new_empty(rows, heads, num_splits, dims.value, dtype=torch.float32)
@@ -80,11 +80,13 @@ def decode(
         _reduce[rows, heads](out, value_sums, weight_sums, largest, scoring.s_aux, **common)
 
 
-def splits_for(num_programs: int, num_tiles: int, device: torch.device) -> int:
-    """How many share a row's tiles: a power of two, as many as let there be two programs a multiprocessor."""
+def splits_for(num_programs: int, device: torch.device) -> int:
+    """How many share a row's keys: a power of two, as many as let there be two programs a multiprocessor.
+
+    However long the texts are: each number is a kernel to compile, and those without keys are done at once.
+    """
     wanted = 2 * _num_multiprocessors(device) // num_programs
-    most = max(1, min(wanted, num_tiles, MAX_SPLITS))
-    return 1 << (most.bit_length() - 1)
+    return 1 << (max(1, min(wanted, MAX_SPLITS)).bit_length() - 1)
 
 
 @functools.cache
@@ -94,7 +96,8 @@ def _num_multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-@triton.jit
+# What differs from step to step must not be compiled for.
+@triton.jit(do_not_specialize=["table_stride"], do_not_specialize_on_alignment=["block_tables", "positions"])
 def _decode(
     out,
     value_sums,

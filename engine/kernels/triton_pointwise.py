@@ -57,7 +57,8 @@ def silu_and_mul(gate_up: Tensor) -> Tensor:
     return out
 
 
-@triton.jit
+# What differs from step to step must not be compiled for.
+@triton.jit(do_not_specialize_on_alignment=["positions", "slots"])
 def _rotate_and_keep(
     query,
     keys,

@@ -63,7 +63,11 @@ def prefill(
     )
 
 
-@triton.jit
+# What differs from step to step must not be compiled for.
+@triton.jit(
+    do_not_specialize=["table_stride"],
+    do_not_specialize_on_alignment=["chunk_tables", "chunk_bounds", "positions"],
+)
 def _prefill(
     out,
     query,

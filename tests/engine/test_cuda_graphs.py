@@ -12,7 +12,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine.batch import Batch
+from engine.batch import Batch, sent
 from engine.cuda_graphs import DecodeGraphs, Run, buckets_for
 from engine.layout import Layout
 from engine.model_runner import ModelRunner
@@ -172,6 +172,13 @@ def test_the_whole_engine_generates_the_same(
     for prompt, group in zip(prompts, groups, strict=True):
         assert core.answers(group)[0].ids == tiny_model("llama").generate(prompt, 20)
     assert len(set(sizes)) > 3, "steps of many sizes were replayed"
+
+
+def test_indices_that_are_sent_in_one_copy_arrive_as_they_were(runner: ModelRunner) -> None:
+    for layout in (decoding(runner, [40, 7, 120], drafts=20), decoding(runner, [3, 90])):
+        for array, tensor in zip(layout.arrays, sent(layout.arrays, runner.device), strict=True):
+            assert tensor.tolist() == array.tolist()
+            assert tensor.shape == array.shape
 
 
 def test_without_cuda_nothing_is_captured(tiny_core: Callable[..., Any]) -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -165,7 +166,8 @@ def test_without_gpu_and_interpreter_triton_is_refused_at_start(tiny_model: Call
 
 @pytest.mark.parametrize("compute_capability", [80, 90])
 def test_kernels_compile_for_a_gpu_that_is_not_there(compute_capability: int, tmp_path: Path) -> None:
-    """Into less shared memory than any of its kind has, and without running out of registers."""
+    """Each once for a type and what a layer asks of it, whatever the step; and into the shared memory that
+    every kind has."""
     script = Path(__file__).with_name("compile_kernels.py")
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     result = subprocess.run(
@@ -177,11 +179,12 @@ def test_kernels_compile_for_a_gpu_that_is_not_there(compute_capability: int, tm
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    assert {line.split()[0] for line in result.stdout.splitlines()} == {
-        "_decode",
-        "_reduce",
-        "_prefill",
-        "_rotate_and_keep",
-        "_silu_and_mul",
+    kernels = [line.split() for line in result.stdout.splitlines()]
+    assert Counter(name for name, _ in kernels) == {
+        "_decode": 4,
+        "_reduce": 2,
+        "_prefill": 4,
+        "_rotate_and_keep": 4,
+        "_silu_and_mul": 2,
     }
-    assert all(int(line.split()[1]) <= 99 * 1024 for line in result.stdout.splitlines())
+    assert all(int(shared) <= 99 * 1024 for _, shared in kernels)
