@@ -15,6 +15,9 @@ from hooks import GenerationRequest
 MAX_SCALAR = 64
 """Characters of a number that is replaced as a whole. Of a longer one, digits are made other digits."""
 
+LONGEST_ESCAPE = 12
+"""Characters that one may be written with: a pair of surrogates, as `\\ud83d\\ude00`."""
+
 _TOKEN = re.compile(
     r"""
     (?P<quote>")

@@ -34,7 +34,7 @@ class JudgeGuard(Actor):
 
     def __init__(self, judge: Judge, windows: Windows, **options: Unpack[Options]) -> None:
         """`options`: see `Actor`."""
-        super().__init__(_REACH, **options)
+        super().__init__(_REACH, windows.longest, **options)
         self.windows = windows
         self._judge = judge
 

@@ -28,7 +28,7 @@ from hooks import (
     with_prompt_texts,
 )
 from hooks.builtin.argument_types import Template, Text
-from hooks.builtin.json_text import JsonText, asks_for_json
+from hooks.builtin.json_text import LONGEST_ESCAPE, MAX_SCALAR, JsonText, asks_for_json
 
 Channel = Literal["content", "reasoning", "tool_call", "echo"]
 Channels = Annotated[Sequence[Channel], Field(min_length=1)]
@@ -103,6 +103,7 @@ class Actor:
     def __init__(
         self,
         reach: int,
+        longest: int,
         *,
         action: Literal["redact", "suppress", "terminate", "rewind"] = "redact",
         template: Template | None = None,
@@ -112,8 +113,10 @@ class Actor:
         prompt: Literal["redact", "refuse"] | None = None,
         alternatives: Literal["withhold", "keep"] = "withhold",
     ) -> None:
-        """`reach`: see `Detector`. Raises `ValueError` for an argument that makes no sense, or that nothing
-        would come of."""
+        """`reach`, `longest`: see `Detector`. Raises `ValueError` for an argument that makes no sense, or
+        that nothing would come of."""
+        self.max_hold = LONGEST_ESCAPE * (longest + 1) + MAX_SCALAR
+        """Most characters that it holds: `longest` of text, and more of JSON, where each may be an escape."""
         self.channels = frozenset(channels)
         self._reach = reach
         self.may_rewind = action == "rewind"
@@ -222,7 +225,7 @@ class SpanGuard(Actor):
     """Acts on what a detector finds, and holds just what the detector leaves undecided."""
 
     def __init__(self, detector: Detector, **options: Unpack[Options]) -> None:
-        super().__init__(detector.reach, **options)
+        super().__init__(detector.reach, detector.longest, **options)
         self.detector = detector
 
     def __call__(self, chunk: Chunk) -> Verdict:

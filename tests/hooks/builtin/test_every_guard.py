@@ -51,6 +51,19 @@ async def test_the_one_about_the_prompt_passes_it_too(action: str) -> None:
     assert [result for result in results if not result.is_good] == []
 
 
+@pytest.mark.parametrize("name", ARGUMENTS)
+async def test_each_holds_at_most_what_it_says(name: str) -> None:
+    spec = HookSpec(name, ARGUMENTS[name])
+    assert max(result.num_held for result in await check(spec)) <= load_hook(spec).call.max_hold
+
+
+def test_what_it_says_covers_phrases_that_json_writes_in_escapes() -> None:
+    guard = load_hook(HookSpec("phrases", {"phrases": ["\U0001f600" * 40 + "."]})).call
+    watch = Watch(guard)
+    said(watch, list('{"a": "' + r"\ud83d\ude00" * 40 + '"}'), "tool_call")
+    assert 39 * 12 <= watch.most_held <= guard.max_hold
+
+
 @pytest.mark.parametrize("name", ["pii", "secrets"])
 def test_prose_waits_for_no_more_than_a_word(name: str) -> None:
     watch = Watch(load_hook(HookSpec(name)).call)
