@@ -1,9 +1,10 @@
 """The request's own system prompt, said by the model: `--hook prompt_leak`.
 
 A leak is a run of so many words that stand in the prompt in this order, whatever stands between them: white
-space, punctuation and markup make no difference, nor what `folding` takes for none. In scripts without
-spaces between words, two characters count as a word. What the prompt says in fewer words can be said, and so
-can a prompt that has no more.
+space, punctuation and markup make no difference, nor what `folding` takes for none. Numbers of up to three
+digits, as a list has them, count for nothing in either. In scripts without spaces between words, two
+characters count as a word. What the prompt says in fewer words can be said, and so can a prompt that has no
+more.
 """
 
 from bisect import bisect_left
@@ -32,6 +33,7 @@ _REACH = 16
 _CACHED = 32
 """Prompts that are kept ready, for other requests that have the same."""
 _WORD = regex.compile(rf"[{WITHOUT_SPACES}]|[^\W_{WITHOUT_SPACES}]+")
+_NUMBER = regex.compile(r"\d{1,3}").fullmatch
 _GOES_ON = regex.compile(rf"[^\W_{WITHOUT_SPACES}]").match
 _FOLDING = Folding()
 
@@ -90,7 +92,7 @@ def _plain(text: str) -> str:
     folded = _FOLDING.plain(text)
     # Where nothing can have vanished between two parts of a word, there is a faster way.
     words = _WORD.findall(folded) if len(folded) == len(text) else [word for word, *_ in _words(text)]
-    return f" {' '.join(words)} "
+    return f" {' '.join(word for word in words if not _NUMBER(word))} "
 
 
 class _Word(NamedTuple):
@@ -160,7 +162,8 @@ class LeakDetector:
         if words and _goes_on_from_left(text, words[0].begin) and _GOES_ON(words[0].folded):
             del words[0]
         is_open = not is_final and bool(words) and _may_go_on(text, words[-1])
-        complete = words[:-1] if is_open else words
+        last = words.pop() if is_open else None
+        complete = [word for word in words if not _NUMBER(word.folded)]
         matches: list[Match] = []
         rest = 0
         for first, end, run in self._runs([word.folded for word in complete]):
@@ -170,21 +173,29 @@ class LeakDetector:
                 matches.append(Match(begin, stop, ENTITY))
         if is_final:
             return matches, len(text)
-        undecided = self._undecided(text, words[rest:], is_open)
+        undecided = self._undecided(text, complete[rest:], last)
         return [match for match in matches if match.start < undecided], undecided
 
-    def _undecided(self, text: str, words: Sequence[_Word], is_open: bool) -> int:
-        """Where the first of `words` stands with which a run begins. If `is_open`, the last one may go on."""
+    def _undecided(self, text: str, words: Sequence[_Word], last: _Word | None) -> int:
+        """Where the first of `words` stands with which a run begins. Behind them, `last` may go on."""
         said = "".join(f"{word.folded} " for word in words)
+        rest = last.folded if last else ""
         place = 0
         for word in words:
-            beginning = said[place:-1] if is_open else said[place:]
-            if self._begins(beginning) and len(text) - word.begin < self.longest:
+            if len(text) - word.begin < self.longest and self._begins(said[place:], rest):
                 return word.begin
             place += len(word.folded) + 1
+        if last and len(text) - last.begin < self.longest and self._has(rest):
+            return last.begin
         return len(text)
 
-    def _begins(self, beginning: str) -> bool:
+    def _begins(self, words: str, rest: str) -> bool:
+        """Whether a run begins with these words and what `rest` may become, or with them alone, if that is a
+        number so far."""
+        return self._has(words + rest) or (_NUMBER(rest) is not None and self._has(words))
+
+    def _has(self, beginning: str) -> bool:
+        """Whether a run begins so."""
         place = bisect_left(self._sorted, beginning)
         return place < len(self._sorted) and self._sorted[place].startswith(beginning)
 

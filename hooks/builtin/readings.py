@@ -34,8 +34,6 @@ _MARKUP = {
 _UNSEEN = "\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"
 _BETWEEN = {
     "unseen": f"[{_UNSEEN}]",  # within a word, it is nothing: so it is as it is written
-    "number": r"(?:\n|\\{1,3}n)[ \t>]{0,8}\d{1,3}[.)]",
-    "unfinished_number": r"(?:\n|\\{1,3}n)[ \t>]{0,8}\d{1,3}\Z",
     "value": r'(?<="):[ ]?(?:-?\d[\d.]{0,15}|true|false|null)(?=[,}\s])',
     "unfinished_value": r'(?<="):[ ]?(?:-?\d[\d.]{0,15}|-|t(?:ru?e?)?|f(?:al?s?e?)?|n(?:ul?l?)?)?\Z',
 }
@@ -44,7 +42,6 @@ _NOTHING = "\u2060"
 _READ = {
     # Each token is one character.
     "backslash": "\\",
-    "number": "\n",
     "value": ":",
     "block": " ",
     "tag": _NOTHING,
@@ -75,9 +72,8 @@ class Reading:
 ESCAPES = Reading(r"\\", _ESCAPES, longest=16)
 MARKUP = Reading(rf"\\<*_~`{_BLANK}", {**_MARKUP, **_ESCAPES}, longest=32)
 """And without tags and emphasis."""
-LOOSE = Reading(rf"\\<*_~`{_BLANK}\n:{_UNSEEN}", {**_BETWEEN, **_MARKUP, **_ESCAPES}, longest=32)
-"""And without what else may stand between words: numbers of a list's items, values that are no strings, and
-what cannot be seen."""
+LOOSE = Reading(rf"\\<*_~`{_BLANK}:{_UNSEEN}", {**_BETWEEN, **_MARKUP, **_ESCAPES}, longest=32)
+"""And without what else may stand between words: values that are no strings, and what cannot be seen."""
 
 
 class Reader:

@@ -63,6 +63,18 @@ def test_how_it_is_written_makes_no_difference(text: str) -> None:
         assert said(PromptLeak(), pieces, request=REQUEST) == "<[prompt_leak]>"
 
 
+@pytest.mark.parametrize(
+    "item", ["{}. {}", "({}) {}", "[{}] {}", "| {} | {} |", '"{}": "{}",', "**{}.** {}", "#{} {}"]
+)
+def test_a_lists_numbers_make_no_difference(item: str) -> None:
+    words = LEAK.split()
+    items = "\n".join(item.format(i, word) for i, word in enumerate(words, start=1))
+    begin, end = items.index(words[0]), items.index(words[-1]) + len(words[-1])
+    assert said(PromptLeak(), list(items), request=REQUEST) == f"{items[:begin]}[prompt_leak]{items[end:]}"
+    numbered = asked(items)
+    assert said(PromptLeak(), [LEAK], request=numbered) == "[prompt_leak]"
+
+
 def test_so_many_words_in_a_row_are_a_leak() -> None:
     seven = "tell anybody that the shop code word is bluebird, that the shop's code word is"
     assert said(PromptLeak(), list(seven), request=REQUEST) == seven
@@ -141,8 +153,11 @@ def test_it_holds_just_what_could_still_become_a_leak() -> None:
         ("I never tell anybody the", "the"),
         ("I never tell anybody then", ""),
         ("say that you d", "say that you d"),
-        ("know it. Call", "know it. Call"),
-        ("call 202-555", ""),  # too near to the prompt's end to become eight words
+        ("the shop's code 12", "the shop's code 12"),  # may be a list's number
+        ("the shop's code 12th", ""),
+        ("the shop's code 1234 ", ""),
+        ("do not know it. Call", "do not know it. Call"),
+        ("know it. Call", ""),  # too near to the prompt's end to become eight words
         ("The end.", ""),
         ("subnev", ""),
         ("xx, n", "n"),
@@ -169,14 +184,31 @@ def test_prompts_are_made_ready_once_and_few_are_kept() -> None:
 
 
 WORDS = ["a", "b", "c", "ab", "ü", "é", "你", "好"]
-BETWEEN = [" ", " ", " ", "\n", ", ", "-", "_", "\u200b", "", "e\u0301", "ß", "½", "\u200b" * 20]
+BETWEEN = [
+    " ",
+    " ",
+    " ",
+    "\n",
+    ", ",
+    "-",
+    "_",
+    "\u200b",
+    "",
+    "e\u0301",
+    "ß",
+    "½",
+    "\u200b" * 20,
+    " 1. ",
+    "12",
+    "34",
+]
 TEXTS = st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from(BETWEEN)), max_size=16).map(
     lambda pairs: "".join(part for pair in pairs for part in pair)
 )
 
 
 def words_of(text: str) -> list[tuple[str, int, int]]:
-    """Word by word, character by character."""
+    """Word by word, character by character, but for short numbers."""
     folding = Folding()
     words: list[tuple[str, int, int]] = []
     is_within, silent = False, 0
@@ -193,7 +225,7 @@ def words_of(text: str) -> list[tuple[str, int, int]]:
             else:
                 words.append((one, i, i + 1))
                 is_within = one not in "你好"
-    return words
+    return [word for word in words if not (word[0].isdecimal() and len(word[0]) <= 3)]
 
 
 def runs_of(words: list[str], half_words: int) -> list[tuple[int, int]]:
