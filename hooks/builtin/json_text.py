@@ -7,7 +7,7 @@ and numbers, `true`, `false` and `null` as a whole, by a string; what holds them
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hooks import GenerationRequest
@@ -46,8 +46,13 @@ Edit = tuple[int, int, str]
 
 def asks_for_json(request: GenerationRequest) -> bool:
     """Whether the answer is to be JSON."""
-    asked: Any = request.extra.get("response_format")
-    return isinstance(asked, dict) and asked.get("type") in ("json_object", "json_schema")
+    extra: Mapping[str, Any] = request.extra
+    asked = extra.get("response_format")
+    if isinstance(asked, Mapping) and asked.get("type") in ("json_object", "json_schema"):
+        return True
+    guided = extra.get("structured_outputs")
+    of_guided = guided if isinstance(guided, Mapping) else {}
+    return any(extra.get(f"guided_{kind}") or of_guided.get(kind) for kind in ("json", "json_object"))
 
 
 class JsonText:

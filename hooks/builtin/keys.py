@@ -73,8 +73,8 @@ def is_jwt(text: str) -> bool:
 
 
 _PART = r"\.[\w-]"
-_SIGNED = rf"{_PART}{{4,4000}}+(?:{_PART}{{16,1000}}+)?+"
-_ENCRYPTED = rf"{_PART}{{0,1000}}+{_PART}{{8,64}}+{_PART}{{1,4000}}+{_PART}{{16,100}}+"
+_SIGNED = rf"{_PART}{{4,8000}}+(?:{_PART}{{16,1000}}+)?+"
+_ENCRYPTED = rf"{_PART}{{0,1000}}+{_PART}{{8,64}}+{_PART}{{1,8000}}+{_PART}{{16,100}}+"
 JWT = Rule(
     "JWT",
     # RFC 7515, of two parts where there is no signature; RFC 7516.
@@ -99,8 +99,8 @@ AZURE_KEYS = (
     Rule("AZURE_KEY", r"(?a:(?<![\w~.-])[\w~.-]{3}\dQ~[\w~.-]{31,34}(?![\w~-]))", check=looks_random),
 )
 
-_BREAK = r"""(?:\\[nrt]|[\s"'>|#*+,\\]){1,32}+"""
-"""Between two lines: indented, quoted, as a comment, put together from strings, or as JSON has it."""
+_BREAK = r"""(?:\\[nrt]|[\s"'`>|#*+,;^/\\-]|<br ?/?>|(?<!\w)\d{1,4}(?!\w)[.:)]?){1,32}+"""
+"""Between two lines: indented, quoted, numbered, as a comment, of strings put together, or as JSON has it."""
 _BASE64 = r"[A-Za-z0-9/+=]"
 _KIND = r"(?:[A-Z0-9]{1,10} ){0,3}PRIVATE KEY(?: BLOCK)?"
 PRIVATE_KEY = Rule(

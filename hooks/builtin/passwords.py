@@ -12,12 +12,15 @@ _NAME = (
     r"|token|credentials?|authorization)"
 )
 _OF_WHAT = r"(?:[ ](?:for|of|to|on)[ ][\w .@'-]{1,40}|[ ]?\([^()\n]{1,30}\))?"
-_CLOSING = r"""["'`*”’)\\ \t]{0,5}"""
+_CLOSING = r"""["'`*”’)\\ \t]{0,40}"""
 _SAYS = r"(?:=>|:=|==?|[:：|>,]|(?:is|was|ist|es|est)(?=[: \t])|是|は)"
-_OPENING = r"""["'`*“‘(\\: \t\r\n]{0,9}(?:```\w{0,12}\r?\n)?"""
+_OPENING = r"""["'`*“‘(\\: \t\r\n]{0,40}(?:```\w{0,12}\r?\n)?"""
 _SCHEME = r"(?:(?:bearer|basic|token)[ \t])?"
 _VALUE = r"[!#-&(-+\-./0-9:=?-_a-z~]"
 """What a password is made of here: ASCII without quotes, brackets and what else stands between values."""
+_MOST = 1024
+"""Characters of a password that are looked at. A longer one goes on as long as there are such characters."""
+_VARIABLE = re.compile(r"\$([A-Za-z_]\w*)-?")
 
 
 def password_length(text: str) -> int:
@@ -27,14 +30,17 @@ def password_length(text: str) -> int:
         if opening not in value:
             value = value.rstrip(closing)
     value = value.rstrip(".:?")
+    if (named := _VARIABLE.fullmatch(value)) and not looks_random(named[1]):
+        return 0  # of a program: $parser->get_token()
     return len(value) if len(value) >= 8 and looks_random(value) else 0
 
 
 PASSWORD = Rule(
     "PASSWORD",
     # Not far into a long word, where every "=" could begin another.
-    rf"""(?<=["'`*“‘(\\ \t\n=:：|>,是は])(?<![!-~]{{200}})(?![*(\[=:]){_VALUE}{{8,1024}}+""",
+    rf"""(?<=["'`*“‘(\\ \t\n=:：|>,是は])(?<![!-~]{{200}})(?![*(\[=:]){_VALUE}{{8,{_MOST}}}+""",
     length=password_length,
+    until=rf"(?<!{_VALUE}{{{_MOST}}})|(?!{_VALUE})",
     behind=rf"{_NAME}(?:{_OF_WHAT}{_CLOSING}{_SAYS}{_OPENING}|{_CLOSING}[ \t]){_SCHEME}",
 )
 

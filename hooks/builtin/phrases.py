@@ -5,6 +5,7 @@ emphasis leave of it (see `readings`); what is cut is the original.
 """
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Unpack
@@ -61,7 +62,7 @@ class PhraseDetector:
         self._is_bounded = word_boundaries
         folded = sorted({self._folded(phrase) for phrase in phrases})
         if not folded:
-            raise ValueError("there are no phrases")
+            raise ValueError("phrases: there are none")
         self._automaton = ahocorasick.Automaton()
         for phrase, following in zip(folded, [*folded[1:], ""], strict=True):
             # In this order, what begins with a phrase stands right behind it.
@@ -73,9 +74,9 @@ class PhraseDetector:
         self.longest = self._most + _REACH
 
     def _folded(self, phrase: str) -> str:
-        folded = self._folding.fold(phrase)[0].strip()
+        folded = self._folding.fold(unicodedata.normalize("NFC", phrase))[0].strip()
         if not folded:
-            raise ValueError(f"nothing is left of the phrase {phrase!r} when it is folded")
+            raise ValueError(f"phrases: nothing is left of {phrase!r} when it is folded")
         return folded
 
     def scan(

@@ -7,6 +7,7 @@ characters count as a word. What the prompt says in fewer words can be said, and
 more.
 """
 
+import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -49,7 +50,8 @@ class PromptLeak:
         **options: Unpack[Options],
     ) -> None:
         """`min_words`: how many words of the prompt in a row are a leak. `roles`: whose messages are the
-        prompt. `allow`: what may be said though it stands there, as an address or a form of greeting.
+        prompt. `allow`: what may be said though it stands there, as an address or a form of greeting. Each
+        has as many words as a leak: fewer may be said anyway.
 
         What could still become a leak is held: at most twice the characters of the prompt's longest run, and
         80, where an escape or a tag counts as one. A completion has no messages, so there is nothing that it
@@ -62,6 +64,11 @@ class PromptLeak:
         self._min_words = min_words
         self._roles = frozenset[str](roles)
         self._allowed = tuple(map(_plain, allow))
+        for text, plain in zip(allow, self._allowed, strict=True):
+            if sum(map(_weight, plain.split())) < 2 * min_words:
+                raise ValueError(
+                    f"allow: {text!r} has fewer than {min_words} words, so it may be said anyway"
+                )
         self._options = options
         self._guard_for = lru_cache(_CACHED)(self._made)
         self._made(())
@@ -89,10 +96,16 @@ def _texts(messages: Iterable[Mapping[str, Any]], roles: frozenset[str]) -> Iter
 
 def _plain(text: str) -> str:
     """Its words, with a space before, between and behind them."""
+    text = unicodedata.normalize("NFC", text)
     folded = _FOLDING.plain(text)
     # Where nothing can have vanished between two parts of a word, there is a faster way.
     words = _WORD.findall(folded) if len(folded) == len(text) else [word for word, *_ in _words(text)]
     return f" {' '.join(word for word in words if not _NUMBER(word))} "
+
+
+def _weight(word: str) -> int:
+    """In halves of a word."""
+    return 2 if word.isascii() or _GOES_ON(word) else 1
 
 
 class _Word(NamedTuple):
@@ -144,7 +157,7 @@ class LeakDetector:
         """Each run of `words` that has the weight: its first word, the one behind its last, and its text."""
         said = "".join(f"{word} " for word in words)
         places = list(accumulate((len(word) + 1 for word in words), initial=0))
-        weights = [2 if word.isascii() or _GOES_ON(word) else 1 for word in words]
+        weights = list(map(_weight, words))
         end = weight = 0
         for first, without in enumerate(weights):
             while weight < self._weight:

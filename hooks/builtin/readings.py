@@ -24,15 +24,18 @@ _ESCAPES = {
 }
 _BLANK = "\u115f\u1160\u180e\u2800\u3164\uffa0"
 """They look like spaces, though Unicode counts them as letters, symbols or marks of format."""
+_TAG = r"<(?:\\{0,3}/)?"
 _MARKUP = {
-    "block": r"</?(?:br|p|li|[uo]l|t[dhr]|div|h\d)\b[^<>\\]{0,24}>",
-    "tag": r"</?[A-Za-z][^<>\\]{0,24}>",
-    "unfinished_tag": r"<(?:/?(?:[A-Za-z][^<>\\]{0,24})?)?\Z",
+    "block": rf"{_TAG}(?:br|p|li|[uo]l|t[dhr]|div|h\d)\b[^<>\\]{{0,56}}>",
+    "tag": rf"{_TAG}[A-Za-z][^<>\\]{{0,56}}>",
+    "unfinished_tag": r"<(?:\\{0,3}|(?:\\{0,3}/)?(?:[A-Za-z][^<>\\]{0,56})?)\Z",
     "emphasis": r"[*_~`]",
     "blank": f"[{_BLANK}]",
 }
 _UNSEEN = "\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"
 _BETWEEN = {
+    "link": r"\]\([^\s()\\]{1,60}\)",
+    "unfinished_link": r"\](?:\([^\s()\\]{0,60})?\Z",
     "unseen": f"[{_UNSEEN}]",  # within a word, it is nothing: so it is as it is written
     "value": r'(?<="):[ ]?(?:-?\d[\d.]{0,15}|true|false|null)(?=[,}\s])',
     "unfinished_value": r'(?<="):[ ]?(?:-?\d[\d.]{0,15}|-|t(?:ru?e?)?|f(?:al?s?e?)?|n(?:ul?l?)?)?\Z',
@@ -43,6 +46,7 @@ _READ = {
     # Each token is one character.
     "backslash": "\\",
     "value": ":",
+    "link": "]",
     "block": " ",
     "tag": _NOTHING,
     "emphasis": _NOTHING,
@@ -70,10 +74,11 @@ class Reading:
 
 
 ESCAPES = Reading(r"\\", _ESCAPES, longest=16)
-MARKUP = Reading(rf"\\<*_~`{_BLANK}", {**_MARKUP, **_ESCAPES}, longest=32)
+MARKUP = Reading(rf"\\<*_~`{_BLANK}", {**_MARKUP, **_ESCAPES}, longest=64)
 """And without tags and emphasis."""
-LOOSE = Reading(rf"\\<*_~`{_BLANK}:{_UNSEEN}", {**_BETWEEN, **_MARKUP, **_ESCAPES}, longest=32)
-"""And without what else may stand between words: values that are no strings, and what cannot be seen."""
+LOOSE = Reading(rf"\\<*_~`{_BLANK}:\]{_UNSEEN}", {**_BETWEEN, **_MARKUP, **_ESCAPES}, longest=64)
+"""And without what else may stand between words: where links lead, values that are no strings, and what
+cannot be seen."""
 
 
 class Reader:
@@ -104,6 +109,9 @@ class Reader:
             undecided = max(start, min(undecided, view.written(open_from)))
         for begin, end, entity, rule in matches:
             found.append(Match(view.written(begin), view.written(end), entity, 2 * rule + 1))
+        found, within = _without_escapes(found, view)
+        if not is_final:
+            undecided = min([undecided, *(match.start for match, end in within if end >= undecided)])
         if undecided == start and not is_final:
             return [], start
         return [match for match in found if match.start < undecided], undecided
@@ -124,6 +132,7 @@ class _View:
     """What `text[left:]` reads as, but for a token that has only begun, and what stands where in it."""
 
     def __init__(self, reading: Reading, text: str, left: int, is_final: bool) -> None:
+        self._written = text
         self._places: list[int] = []
         """Where there is one character for several."""
         self._begins: list[int] = []
@@ -153,6 +162,14 @@ class _View:
         """Where in the written text the character before `place` ends, and that at `place` begins."""
         return place + self._ahead[bisect_left(self._places, place)]
 
+    def end_of_escape(self, place: int) -> int | None:
+        """Where the escape ends that `place` is within, if it is in one of a letter behind backslashes."""
+        i = bisect_left(self._begins, place) - 1
+        if i < 0:
+            return None
+        begin, end = self._begins[i], self._begins[i] + self._ahead[i + 1] - self._ahead[i] + 1
+        return end if place < end <= begin + 4 and self._written[begin] == "\\" else None
+
     def read(self, place: int) -> int:
         """Where what stands at `place`, or the first that begins behind it, is in what is read."""
         num_before = bisect_left(self._begins, place)
@@ -170,3 +187,14 @@ def _read(kind: str, token: str) -> str:
         codes = "".join(re.findall("u(.{4})", token))
         return bytes.fromhex(codes).decode("utf-16-be")
     return _READ[kind]
+
+
+def _without_escapes(found: list[Match], view: _View) -> tuple[list[Match], list[tuple[Match, int]]]:
+    """Without those that begin within an escape, as nann@example.org in \\nann@example.org, and are found
+    behind it as well: there, the escape is left whole. And those that begin so, each with where that ends."""
+    within = [(match, end) for match in found if (end := view.end_of_escape(match.start)) is not None]
+    if not within:
+        return found, within
+    ends = {(match.start, match.entity): match.end for match in found}
+    gone = {match for match, end in within if ends.get((end, match.entity), 0) >= match.end}
+    return [match for match in found if match not in gone], within

@@ -30,7 +30,7 @@ _TOKEN = re.compile(
   | (?P<boundary>\\[bBmM])
   | (?P<anchor>\\A|\^)
   | (?P<end>\$|\\[Zz])
-  | (?P<repeat>(?:[*+?]|\{(?:(?P<exactly>\d+)|\d*,(?P<most>\d*))\})[?+]?)
+  | (?P<repeat>(?:[*+?]|\{(?:(?P<exactly>\d+)|(?P<fewest>\d*),(?P<most>\d*))\})[?+]?)
   | (?P<open>\((?:\?(?:P?<[^\W\d]\w*>|>|\||<?[=!]|[imsau]*(?:-[imsau]+)?:|(?=\(\w+\))))?)
   | (?P<close>\))
   | (?P<bar>\|)
@@ -45,6 +45,8 @@ _AROUND = {"(?=", "(?!", "(?<=", "(?<!"}
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
+    shortest: int
+    """Fewest characters of a match."""
     longest: int
     """Most characters of a match; UNLIMITED or more: there is no most."""
     ahead: int
@@ -65,7 +67,8 @@ def analyse(pattern: str) -> Analysis:
         regex.compile(walk.opened)
     except regex.error as error:
         raise ValueError(f"pattern {pattern!r}: {error}") from error
-    return Analysis(walk.groups[0].widest, walk.ahead, walk.behind, f"(?:{walk.opened})\\Z[\\s\\S]")
+    whole = walk.groups[0]
+    return Analysis(whole.narrowest, whole.widest, walk.ahead, walk.behind, f"(?:{walk.opened})\\Z[\\s\\S]")
 
 
 def finder(
@@ -92,23 +95,36 @@ class _Group:
         """Of the branch that is being read."""
         self.widest = 0
         """Of all branches."""
-        self.last = 0
+        self.least = 0
+        """Fewest characters of the branch that is being read."""
+        self._least_before: int | None = None
+        """Of the branches before it."""
+        self.last = self.last_least = 0
         """Of what was read last."""
         self.asserts = False
         """An assertion stands in it."""
         self.last_asserts = False
         """One stands in what was read last."""
 
-    def add(self, width: int) -> None:
-        self.last = width
+    @property
+    def narrowest(self) -> int:
+        return self.least if self._least_before is None else min(self._least_before, self.least)
+
+    def add(self, width: int, least: int) -> None:
+        self.last, self.last_least = width, least
         self.last_asserts = False
         self.width += width
         self.widest = max(self.widest, self.width)
+        self.least += least
 
-    def repeat(self, times: int) -> None:
-        once = self.last
-        self.add(once * max(0, times - 1))
-        self.last = once * times
+    def repeat(self, fewest: int, most: int) -> None:
+        once, least = self.last, self.last_least
+        self.add(once * max(0, most - 1), least * (fewest - 1))
+        self.last, self.last_least = once * most, least * fewest
+
+    def next_branch(self) -> None:
+        self._least_before = self.narrowest
+        self.width = self.least = self.last = self.last_least = 0
 
 
 class _Walk:
@@ -130,12 +146,13 @@ class _Walk:
         elif kind == "close" and group.opener:
             self._close(self.groups.pop())
         elif kind == "bar":
-            group.width = group.last = 0
+            group.next_branch()
         elif kind == "repeat":
             most = token["exactly"] or token["most"] or ("1" if text[0] == "?" else "")
-            group.repeat(int(most) if most else UNLIMITED)
+            fewest = token["exactly"] or token["fewest"] or ("1" if text[0] == "+" else "0")
+            group.repeat(int(fewest), int(most) if most else UNLIMITED)
         else:
-            group.add({"one": 1, "reference": self._captured}.get(kind or "", 0))
+            group.add({"one": 1, "reference": self._captured}.get(kind or "", 0), int(kind == "one"))
         if kind in ("boundary", "end") or text in _AROUND:
             for outer in self.groups:
                 outer.asserts = True
@@ -152,7 +169,7 @@ class _Walk:
             self._captured = max(self._captured, group.widest)
         if opener == "(?>" and group.asserts:
             self._opened[group.place] = "(?:"
-        self.groups[-1].add(0 if is_around else group.widest)
+        self.groups[-1].add(*((0, 0) if is_around else (group.widest, group.narrowest)))
         self.groups[-1].last_asserts = group.asserts
 
     @property

@@ -140,6 +140,10 @@ class _Searcher:
                 f"a match of pattern {rule.pattern!r} has no bound: "
                 "bound its repeats, as in {1,64}, or give max_length"
             )
+        if analysis.shortest > longest:
+            raise ValueError(
+                f"max_length: a match of pattern {rule.pattern!r} has {analysis.shortest} characters or more"
+            )
         if not longest:
             raise ValueError(f"a match of pattern {rule.pattern!r} has no character")
         self._limit = longest if longest < analysis.longest else None
@@ -154,8 +158,13 @@ class _Searcher:
         self.longest = longest + (analysis.ahead if self._limit is None else -1)
         besides = [analyse(pattern) for pattern in (rule.behind, rule.unless) if pattern]
         self._until = regex.compile(rule.until).search if rule.until else None
-        self._closing = analyse(rule.until).longest if rule.until else 0
-        widths = [analysis.behind, self._closing, *(beside.longest + beside.behind for beside in besides)]
+        closing = analyse(rule.until or "")
+        self._closing = closing.longest
+        widths = [
+            analysis.behind,
+            closing.longest + closing.behind,
+            *(beside.longest + beside.behind for beside in besides),
+        ]
         self.reach = max(*widths, NEAR + 2)
 
     def first_open(self, text: str, begin: int) -> int:

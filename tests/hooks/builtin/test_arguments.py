@@ -39,7 +39,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("phrases", {"word_boundaries": "false"}, f"word_boundaries: {A_BOOL}"),
     ("json_schema", {"tools": "yes"}, f"tools: {A_BOOL} or Input should be an object"),
     # what would find nothing
-    ("phrases", {"phrases": []}, "there are no phrases"),
+    ("phrases", {"phrases": []}, "phrases: there are none"),
     ("patterns", {"patterns": {"x": ""}}, "patterns: a match of pattern '' has no character"),
     ("patterns", {"patterns": ["^(?=a)"]}, "patterns: a match of pattern '^(?=a)' has no character"),
     ("pii", {"locales": []}, f"locales: {ONE}"),

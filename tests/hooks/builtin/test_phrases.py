@@ -207,9 +207,9 @@ def test_a_hundred_thousand_phrases() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({}, "there are no phrases"),
+        ({}, "phrases: there are none"),
         ({"phrases": "hunter2"}, "phrases: Input should be a valid array"),
-        ({"phrases": ["\u200b"]}, "nothing is left of the phrase"),
+        ({"phrases": ["\u200b"]}, "phrases: nothing is left of"),
         ({"phrases": ["a"], "fold": ["upper"]}, "fold[0]: Input should be 'case', 'compatibility'"),
         (
             {"phrases": ["a"], "action": "block"},

@@ -124,9 +124,15 @@ def test_what_is_allowed_may_be_said() -> None:
     assert said(guard, list(number), request=REQUEST) == number
     assert said(guard, list(f"You do not know it. {number}"), request=REQUEST) == f"[prompt_leak]. {number}"
     twice = asked("a b a b a b c d e f")
-    assert said(PromptLeak(min_words=3, allow=["a b"]), ["a b a b a b c d e f"], request=twice) == (
+    assert said(PromptLeak(min_words=2, allow=["a b"]), ["a b a b a b c d e f"], request=twice) == (
         "a b a b a b [prompt_leak]"
     )
+
+
+def test_what_is_allowed_is_not_told_by_a_word_of_it() -> None:  # which would let all around it through
+    for allow in (["bluebird"], [""], ["...", LEAK]):
+        with pytest.raises(HookLoadError, match=r"allow: '.*' has fewer than 8 words"):
+            load_hook(HookSpec("prompt_leak", {"allow": allow}))
 
 
 def test_two_characters_of_scripts_without_spaces_count_as_a_word() -> None:

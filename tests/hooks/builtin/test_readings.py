@@ -48,6 +48,7 @@ def test_markup_is_read_as_what_is_left_of_it() -> None:
     assert MARKUP.read("a < b, a<b and c < d") == "a < b, a<b and c < d"
     assert MARKUP.read("a\u3164b\u2800c\u180ed\u200be") == "a b c d\u200be"
     assert LOOSE.read('{"a": 1, "b":true, "c": "1"}') == '{"a":, "b":, "c": "1"}'
+    assert LOOSE.read("[a](http://b.example/c_d), [e](f g)") == "[a], [e](f g)"
     assert LOOSE.read("a\u200bb\ufeffc") == "a b c"
 
 
@@ -61,10 +62,18 @@ SAID: list[tuple[Any, str, str]] = [
     (Phrases(["nice", "C:\\new"]), r"nice \nice C:\new", r"[phrase] \[phrase] [phrase]"),
     (Phrases(PHRASES), "project **bluebird** <i>project</i> <b>blue</b>bird", "[phrase]** <i>[phrase]"),
     (Phrases(PHRASES), "project\u3164bluebird project\u2800\u180ebluebird", "[phrase] [phrase]"),
+    (Phrases(PHRASES), 'project <a href="http://example.com/">bluebird</a>', "[phrase]</a>"),
+    (
+        Phrases(PHRASES),
+        r'{"a": "hun<\/b>ter2, <b>proj<\\/b>ect bluebird"}',
+        r'{"a": "[phrase], <b>[phrase]"}',
+    ),
     (Phrases(["f***", "snake_case"]), "f*** f snake_case snakecase", "[phrase] f [phrase] snakecase"),
     (Secrets(), rf"x\n{KEY}\n", r"x\n[OPENAI_KEY]\n"),
     (Secrets(), rf"\u0073k-{KEY[3:]}", "[OPENAI_KEY]"),
     (Pii(), r"mail:\nann\u0040example.org", r"mail:\n[EMAIL_ADDRESS]"),
+    (Pii(), r"mail:\nann@example.org, \\tbob@example.org", r"mail:\n[EMAIL_ADDRESS], \\t[EMAIL_ADDRESS]"),
+    (Pii(), r"\\nann@example.org or \u0061nn@example.org", r"\\n[EMAIL_ADDRESS] or [EMAIL_ADDRESS]"),
     (Pii(), r"card\n4111\u00201111 1111 1111", r"card\n[CREDIT_CARD]"),
     (Patterns([r"\bT-\d{6}\b"]), r"\nT-123456\t \u0054-123456.", r"\n[pattern]\t [pattern]."),
     (Patterns([r"CORP\\\w{1,9}"]), r"CORP\ann CORP\\bob", "[pattern] [pattern]"),
@@ -108,7 +117,7 @@ def test_what_is_held_for_a_token_has_a_bound(guard: SpanGuard) -> None:
     watch = Watch(guard)
     text = "\\" * 500 + r"\u00" * 100 + "<bbbbbb" * 100 + "<c " + "d" * 200
     assert said(watch, list(text)) == text
-    assert watch.most_held <= 32
+    assert watch.most_held <= 64
 
 
 PARTS = [
@@ -130,6 +139,7 @@ PARTS = [
         "\u200b",
         "\u3164",
     ),
+    *("](", "](b)", ")"),
 ]
 TEXTS = st.lists(st.sampled_from(PARTS), max_size=20).map("".join)
 REQUEST = make_request(messages=({"role": "system", "content": "a b ab 1. ba b<br>a"},))
