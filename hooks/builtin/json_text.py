@@ -52,7 +52,8 @@ def asks_for_json(request: GenerationRequest) -> bool:
         return True
     guided = extra.get("structured_outputs")
     of_guided = guided if isinstance(guided, Mapping) else {}
-    return any(extra.get(f"guided_{kind}") or of_guided.get(kind) for kind in ("json", "json_object"))
+    wanted = [(extra.get(f"guided_{kind}"), of_guided.get(kind)) for kind in ("json", "json_object")]
+    return any(one is not None and one is not False for pair in wanted for one in pair)
 
 
 class JsonText:

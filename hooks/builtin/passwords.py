@@ -18,7 +18,7 @@ _OPENING = r"""["'`*“‘(\\: \t\r\n]{0,40}(?:```\w{0,12}\r?\n)?"""
 _SCHEME = r"(?:(?:bearer|basic|token)[ \t])?"
 _VALUE = r"[!#-&(-+\-./0-9:=?-_a-z~]"
 """What a password is made of here: ASCII without quotes, brackets and what else stands between values."""
-_MOST = 1024
+_LONG = 1024
 """Characters of a password that are looked at. A longer one goes on as long as there are such characters."""
 _VARIABLE = re.compile(r"\$([A-Za-z_]\w*)-?")
 
@@ -35,13 +35,16 @@ def password_length(text: str) -> int:
     return len(value) if len(value) >= 8 and looks_random(value) else 0
 
 
-PASSWORD = Rule(
+# Not far into a long word, where every "=" could begin another.
+_BEFORE = r"""(?<=["'`*“‘(\\ \t\n=:：|>,是は])(?<![!-~]{200})(?![*(\[=:])"""
+_TOLD = rf"{_NAME}(?:{_OF_WHAT}{_CLOSING}{_SAYS}{_OPENING}|{_CLOSING}[ \t]){_SCHEME}"
+PASSWORD = Rule("PASSWORD", f"{_BEFORE}{_VALUE}{{8,{_LONG}}}+", length=password_length, behind=_TOLD)
+LONG_PASSWORD = Rule(
     "PASSWORD",
-    # Not far into a long word, where every "=" could begin another.
-    rf"""(?<=["'`*“‘(\\ \t\n=:：|>,是は])(?<![!-~]{{200}})(?![*(\[=:]){_VALUE}{{8,{_MOST}}}+""",
-    length=password_length,
-    until=rf"(?<!{_VALUE}{{{_MOST}}})|(?!{_VALUE})",
-    behind=rf"{_NAME}(?:{_OF_WHAT}{_CLOSING}{_SAYS}{_OPENING}|{_CLOSING}[ \t]){_SCHEME}",
+    f"{_BEFORE}{_VALUE}{{{_LONG}}}",
+    check=looks_random,
+    behind=_TOLD,
+    until=f"(?!{_VALUE})",
 )
 
 _STAND_IN = re.compile(
@@ -67,4 +70,4 @@ DSN_PASSWORD = Rule(
     behind=r"(?:password|pwd)[ ]?=[ ]?",
     check=is_shown,
 )
-PASSWORDS = (URL_PASSWORD, DSN_PASSWORD, PASSWORD)
+PASSWORDS = (URL_PASSWORD, DSN_PASSWORD, PASSWORD, LONG_PASSWORD)

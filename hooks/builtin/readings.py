@@ -8,6 +8,7 @@ meant, as in `C:\\new`: so both are looked at, and what either of them has is fo
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from hooks.builtin.spans import Detector, Match
 
@@ -177,6 +178,7 @@ class _View:
         return max(least, place - self._ahead[num_before])
 
 
+@lru_cache(4096)
 def _read(kind: str, token: str) -> str:
     if kind == "letter":
         return _LETTERS[token[-1]]

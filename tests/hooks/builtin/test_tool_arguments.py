@@ -112,16 +112,25 @@ def test_terminating_leaves_no_part_of_a_number() -> None:
 ANSWER = r'{"to": "\u0068unter2", "n": 4111}'
 
 
-@pytest.mark.parametrize("kind", ["json_object", "json_schema"])
-async def test_an_answer_that_is_to_be_json_stays_json(kind: str) -> None:
-    asked = make_request(extra={"response_format": {"type": kind}})
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"response_format": {"type": "json_object"}},
+        {"response_format": {"type": "json_schema"}},
+        {"guided_json": {}},
+        {"structured_outputs": {"json": {"type": "object"}}},
+        {"structured_outputs": {"json_object": True}},
+    ],
+)
+async def test_an_answer_that_is_to_be_json_stays_json(extra: dict[str, Any]) -> None:
+    asked = make_request(extra=extra)
     for pieces in ways_to_cut(ANSWER, random.Random(2), 5):
         released = await guard_all(pipeline_of(Phrases(PHRASES)), make_deltas(pieces), asked)
         assert text_of(released) == '{"to": "[phrase]", "n": "[phrase]"}'
 
 
 async def test_an_answer_that_may_be_anything_is_text() -> None:
-    for extra in ({}, {"response_format": {"type": "text"}}):
+    for extra in ({}, {"response_format": {"type": "text"}}, {"structured_outputs": {"regex": ".*"}}):
         released = await guard_all(
             pipeline_of(Phrases(PHRASES)), make_deltas(ANSWER), make_request(extra=extra)
         )
