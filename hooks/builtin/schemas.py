@@ -37,7 +37,9 @@ EARLY = 256
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _REFUSED = ("unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef")
 _LOOKING_AROUND = re.compile(r"\(\?(?:[=!]|<[=!])|\\[bBAZ1-9]")
-_END = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\$", re.DOTALL)
+_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\$", re.DOTALL)
+_SPACE = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+"""What `\\s` is there: ECMA-262, WhiteSpace and LineTerminator."""
 
 
 class Stopwatch:
@@ -65,8 +67,7 @@ class Pattern:
         """Raises `ValueError`."""
         if not isinstance(pattern, str) or len(pattern) > MAX_PATTERN:
             raise ValueError(f"a pattern is a text of at most {MAX_PATTERN} characters")
-        # In a schema, $ is the end, and not also before a last line's end.
-        python = _END.sub(lambda found: r"\Z" if found[0] == "$" else found[0], pattern)
+        python = _PART.sub(_as_python, pattern)
         try:
             # \d and \w are ASCII's there; properties of Unicode are not.
             self._search = regex.compile(python, 0 if r"\p" in pattern else regex.ASCII).search
@@ -84,6 +85,14 @@ class Pattern:
         if not self._tells_early:
             return True
         return self._search(text[:EARLY], partial=True, timeout=self._stopwatch.left) is not None
+
+
+def _as_python(found: re.Match[str]) -> str:
+    """What a part of ECMA's pattern is here, where `$` is also before a last line's end."""
+    part = found[0]
+    if part[0] == "[":
+        return re.sub(r"-?\\.", lambda one: _SPACE if one[0] == r"\s" else one[0], part, flags=re.DOTALL)
+    return {"$": r"\Z", r"\s": f"[{_SPACE}]", r"\S": f"[^{_SPACE}]"}.get(part, part)
 
 
 @dataclass(slots=True, eq=False)

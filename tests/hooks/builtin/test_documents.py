@@ -69,6 +69,7 @@ TREE = {
         ({"type": "string", "format": "date", "description": "no assertion"}, '"no date"'),
         ({"pattern": "^\\d+$"}, '"12"'),
         ({"pattern": "^\\p{L}$"}, '"ü"'),
+        ({"pattern": "^a\\sb[\\s\\d]c[+-\\s]$"}, '"a\u00a0b\ufeffc+"'),
     ],
 )
 def test_a_valid_document_is_good_to_its_end(schema: Any, text: str) -> None:
@@ -102,6 +103,7 @@ def test_a_valid_document_is_good_to_its_end(schema: Any, text: str) -> None:
         ({"const": "a\nb"}, '"a\\', 't"'),
         ({"pattern": "^ab+$"}, '"abb', 'c"'),
         ({"pattern": "^a$"}, '"a\\', 'n"'),
+        ({"pattern": "^\\S+$"}, '"a', '\u00a0"'),
         ({"pattern": "\\bx\\b"}, '"xx', '"'),
         ({"maxLength": 2}, '"ab', 'c"'),
         ({"maxLength": 1}, '"\\ud83d\\ude00', 'c"'),
