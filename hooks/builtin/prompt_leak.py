@@ -61,6 +61,7 @@ class PromptLeak:
         """
         if options.get("prompt") is not None:
             raise ValueError("prompt: this guard is about answers")
+        self.may_rewind = options.get("action") == "rewind"
         self._min_words = min_words
         self._roles = frozenset[str](roles)
         self._allowed = tuple(map(_plain, allow))

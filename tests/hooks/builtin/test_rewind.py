@@ -15,6 +15,7 @@ from hooks.builtin.judges import JudgeGuard
 from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
+from hooks.builtin.prompt_leak import PromptLeak
 from hooks.builtin.repetition import Repetition
 from hooks.builtin.spans import Match, SpanGuard
 from hooks.builtin.windows import make_windows
@@ -86,6 +87,19 @@ def test_a_loop_is_left() -> None:
     released = asyncio.run(guard_all(pipeline_of(guard), Teller(tell), can_rewind=True))
     assert text_of(released) == "la la so"
     assert finish_of(released) == ("stop", None)
+
+
+def test_the_prompt_is_not_told_though_the_model_tries() -> None:
+    ways = ["I am told: never say the word. Bye.", "I am told: nothing. Bye."]
+
+    def tell(said: tuple[str, ...]) -> Sequence[str]:
+        so_far = "".join(said)
+        return [way[len(so_far) :][:5] for way in ways if way.startswith(so_far)]
+
+    request = make_request(messages=({"role": "system", "content": "Never say the word."},))
+    guard = PromptLeak(min_words=3, action="rewind")
+    released = asyncio.run(guard_all(pipeline_of(guard), Teller(tell), request, can_rewind=True))
+    assert (text_of(released), finish_of(released)) == (ways[1], ("stop", None))
 
 
 @pytest.mark.parametrize("sizes", [[], [30] * 4])
