@@ -25,8 +25,9 @@ _TOKEN = re.compile(
     r"""
     (?P<comment>\(\?\#[^)]*\))
   | (?P<flags>\(\?[imsau]+\))
-  | (?P<refused>\\[XKGL]|\(\?(?:[imsau]*[fprwxLV]|R|\d|&|P>|\(DEFINE)|\{[^{}]*[idse][^{}]*\})
+  | (?P<refused>\\[XKGL]|\(\*|\(\?(?:[imsau]*[fprwxLV]|R|\d|&|P>|\(DEFINE)|\{[^{}]*[idse][^{}]*\})
   | (?P<reference>\\[1-9]\d?|\\g<\w+>|\(\?P=\w+\))
+  | (?P<line_break>\\R)
   | (?P<boundary>\\[bBmM])
   | (?P<anchor>\\A|\^)
   | (?P<end>\$|\\[Zz])
@@ -152,7 +153,9 @@ class _Walk:
             fewest = token["exactly"] or token["fewest"] or ("1" if text[0] == "+" else "0")
             group.repeat(int(fewest), int(most) if most else UNLIMITED)
         else:
-            group.add({"one": 1, "reference": self._captured}.get(kind or "", 0), int(kind == "one"))
+            # A line break may be \r\n.
+            widest = {"one": 1, "line_break": 2, "reference": self._captured}.get(kind or "", 0)
+            group.add(widest, int(kind in ("one", "line_break")))
         if kind in ("boundary", "end") or text in _AROUND:
             for outer in self.groups:
                 outer.asserts = True

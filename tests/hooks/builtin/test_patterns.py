@@ -72,6 +72,16 @@ def test_a_pattern_without_a_bound_needs_a_limit() -> None:
         assert watch.most_held == 7
 
 
+@pytest.mark.parametrize("pattern", [r"(?:x\R){6}y", r"x\R", r"\R{2}", r"(?<=x\R)y"])
+def test_a_line_break_may_be_of_two_characters(pattern: str) -> None:
+    for between in ("\r\n", "\n", "\r"):
+        text = f"x{between}" * 6 + f"y{between}{between}z"
+        expected = regex.sub(pattern, "[pattern]", text)
+        assert expected != text
+        for end in range(len(text)):
+            assert said(Patterns([pattern]), [text[:end], text[end:]]) == expected
+
+
 def test_a_search_that_takes_too_long_fails_the_request() -> None:
     guard = Patterns([r"(?:a|aa|aaa){1,60}c"], timeout=0.05)
     with pytest.raises(HookError):
@@ -96,6 +106,7 @@ def test_a_search_that_takes_too_long_fails_the_request() -> None:
         ({"patterns": [r"\X"]}, "cannot be looked for in a stream"),
         ({"patterns": ["(?:foo){e<=1}"]}, "{e<=1} cannot be looked for"),
         ({"patterns": ["(?r)foo"]}, "(?r cannot be looked for"),
+        ({"patterns": ["(?:ab(*SKIP)c|b{1,3}d)"]}, "(* cannot be looked for"),
         ({"patterns": ["a(?=b(?!c))"]}, "(?! cannot stand within another assertion"),
     ],
 )
