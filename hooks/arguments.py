@@ -1,7 +1,7 @@
 """What a hook is built with, held against the annotations of its `__init__`: names, types and values.
 
-Arguments come from configurations, where "no" is a text, which is true, and a typing error gives a guard that
-guards nothing. None is made into what it should be: all are right, or there is no hook.
+Arguments come from configurations, where "no" is a text, and so counts as true, and a misspelt name gives a
+guard that guards nothing. No value is converted: all are right as they are, or there is no hook.
 """
 
 import inspect
@@ -15,7 +15,7 @@ from typing import Any, Unpack, get_args, get_origin, get_type_hints
 import orjson
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
-from pydantic_core import SchemaError
+from pydantic_core import ErrorDetails, SchemaError
 
 Adapter = TypeAdapter[Any]
 _ANYTHING = Adapter(Any)
@@ -27,8 +27,9 @@ class ArgumentError(ValueError):
 
 
 def check_arguments(init: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Raise `ArgumentError` for what an `__init__` should not be given. What it lacks is not looked for, and
-    what is annotated by nothing that can be looked up passes."""
+    """Raise `ArgumentError` if one of `arguments`, by name, is not what `init` is annotated to take.
+    Arguments that are missing are left to the call itself, and one whose annotation cannot be looked up
+    passes."""
     known = _parameters(init)
     problems: list[str] = []
     for name, value in arguments.items():
@@ -85,18 +86,25 @@ def _adapter(hint: Any) -> Adapter:
 
 
 def _problems(name: str, value: Any, adapter: Adapter) -> Iterator[str]:
-    """What is wrong with it, by place. Of a union's members, what that one says that it gets furthest in."""
+    """What is wrong with it, a text for each place. Of a union only the members that match it deepest
+    count."""
     try:
         _validate(adapter, value)
     except ValidationError as error:
-        found = [(*_place(name, value, one["loc"]), one["msg"]) for one in error.errors(include_url=False)]
+        found = [(*_place(name, value, one["loc"]), _message(one)) for one in error.errors(include_url=False)]
         deepest = max(depth for depth, *_ in found)
-        places: dict[str, dict[str, None]] = {}
+        places: dict[str, dict[str, None]] = {}  # each message once
         for depth, place, message in found:
             if depth == deepest:
-                places.setdefault(place, {})[message.removeprefix("Value error, ")] = None
+                places.setdefault(place, {})[message] = None
         for place, messages in places.items():
             yield f"{place}: {' or '.join(messages)}"
+
+
+def _message(error: ErrorDetails) -> str:
+    if error["type"] == "missing":  # so that its place is that of what it should be in
+        return f"{error['msg']}: {error['loc'][-1]!r}"
+    return error["msg"].removeprefix("Value error, ")
 
 
 def _validate(adapter: Adapter, value: Any) -> None:
@@ -110,8 +118,8 @@ def _validate(adapter: Adapter, value: Any) -> None:
 
 
 def _as_json(value: Any) -> bytes | None:
-    """As a configuration says it, which knows lists where Python has tuples and sets, and texts for paths.
-    None: no configuration can."""
+    """As a configuration says it, so that a list passes for a tuple or a set, and a text for a path; None if
+    no configuration can say it."""
     try:
         written = orjson.dumps(value)
     except TypeError:
@@ -120,11 +128,12 @@ def _as_json(value: Any) -> bytes | None:
 
 
 def _place(name: str, value: Any, location: Sequence[str | int]) -> tuple[int, str]:
-    """How deep in the argument, and where. What names a member of a union is no place."""
+    """How deep in the argument the location is, and its name, as `limits.most` or `words[1]`. A step that the
+    value does not have is passed over: it names a member of a union, or what is missing."""
     depth = 0
     for step in location:
         if isinstance(value, Mapping) and step in value:
             depth, name, value = depth + 1, f"{name}.{step}", value[step]
-        elif isinstance(step, int) and isinstance(value, Sequence):
+        elif isinstance(step, int) and isinstance(value, Sequence) and step < len(value):
             depth, name, value = depth + 1, f"{name}[{step}]", value[step]
     return depth, name
