@@ -1,4 +1,4 @@
-"""Classifiers of transformers: what they find in texts, whatever other texts they are shown with."""
+"""Classifiers of transformers. What one finds in a text does not depend on the texts it is judged beside."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ MAX_ROWS = 64
 _ANY_LENGTH = 4096
 """Tokens for a model that does not say what it takes."""
 _TAG = re.compile(r"(?:(?P<begin>[BSU])|[IEL])-")
-"""In front of an entity's name, where the entity is one token, begins, goes on or ends."""
+"""The prefix of a tag (BIO, BIOES, BILOU): whether an entity begins with the token, or goes on, or ends."""
 
 
 def load_classifier(
@@ -35,7 +35,7 @@ def load_classifier(
     if str(path).startswith((".", "/", "~")) and not Path(path).is_dir():
         raise ValueError(f"there is no folder {path}")
     config = AutoConfig.from_pretrained(path, trust_remote_code=False)
-    architecture = "".join((config.architectures or ["a model that does not say"])[:1])
+    architecture = (config.architectures or ["a model that does not say"])[0]
     for suffix, auto, cls in (
         ("ForSequenceClassification", AutoModelForSequenceClassification, TextClassifier),
         ("ForTokenClassification", AutoModelForTokenClassification, TokenClassifier),
@@ -47,7 +47,7 @@ def load_classifier(
 
 
 def _load(auto: Any, path: str | Path, device: str) -> PreTrainedModel:
-    """In float32, whose rounding keeps a text's scores apart from those it is judged beside."""
+    """In float32: coarser rounding would make a text's scores depend on what it is judged beside."""
     model, info = auto.from_pretrained(
         path, dtype=torch.float32, trust_remote_code=False, output_loading_info=True
     )
@@ -88,13 +88,14 @@ class Classifying:
         return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def __call__(self, texts: Sequence[str]) -> list[list[Match]]:
-        """What there is in each."""
+        """What is found in each text, its places counted in that text."""
         raise NotImplementedError
 
     @torch.inference_mode()
     def _rows(self, texts: Sequence[str]) -> Iterator[tuple[int, Encoding, Tensor]]:
-        """Each text as one row or, where it is too long for the model, several that overlap: which text it
-        is, the row's tokens, and the logits, [labels] or [tokens, labels]."""
+        """Each text as one row or, where it is too long for the model, as several that overlap. Of each row:
+        which text it is of, its tokens, and its logits, [labels] or [tokens, labels]. Raises `ValueError` for
+        logits that are no numbers."""
         encodings = self._tokenizer.encode_batch(list(texts))
         rows = [(i, row) for i, whole in enumerate(encodings) for row in (whole, *whole.overflowing)]
         for start in range(0, len(rows), MAX_ROWS):
@@ -106,7 +107,7 @@ class Classifying:
                 yield owner, row, its
 
     def _inputs(self, rows: Sequence[Encoding]) -> dict[str, Tensor]:
-        """Each [rows, tokens]."""
+        """What the model is called with, each [rows, tokens]."""
         inputs = {
             "input_ids": [row.ids for row in rows],
             "attention_mask": [row.attention_mask for row in rows],
@@ -117,7 +118,7 @@ class Classifying:
 
 
 class TextClassifier(Classifying):
-    """Finds texts that are something as a whole."""
+    """Judges texts as a whole: what it finds is all of the text, under the label with the best score."""
 
     def __init__(
         self,
@@ -149,7 +150,8 @@ class TextClassifier(Classifying):
 
 
 class TokenClassifier(Classifying):
-    """Finds entities: words whose first token is one, as most models are taught, and such words in a row."""
+    """Finds entities: a word is one if its first token is, as most models are taught, and words of one entity
+    that follow each other are one match."""
 
     def __init__(
         self,
@@ -182,7 +184,8 @@ class TokenClassifier(Classifying):
     def _entities(
         self, text: str, row: Encoding, are: list[list[float]], begin: list[list[float]]
     ) -> Iterator[Match]:
-        """`are`: each token's score for each entity; `begin`: what of it says that one begins there."""
+        """`are`: each token's scores, [tokens, wanted]; `begin`: the part of them that says that an entity
+        begins there."""
         entity: Match | None = None
         for start, end, first in _words(text, row):
             score, which, token = max((one, i, token) for token in first for i, one in enumerate(are[token]))
@@ -199,24 +202,26 @@ class TokenClassifier(Classifying):
 
 
 def _words(text: str, row: Encoding) -> Iterator[tuple[int, int, list[int]]]:
-    """The row's words, and marks: their places, and their first tokens, which are several where a tokenizer
-    makes one of the white space before a word."""
+    """The row's words and punctuation marks: where each begins and ends in `text`, and the numbers of its
+    first tokens. These are several where the tokenizer makes a token of the white space before a word."""
+    numbers, offsets = row.word_ids, row.offsets  # which are made anew each time they are asked for
     words: list[list[int]] = []
-    for token, number in enumerate(row.word_ids):
+    for token, number in enumerate(numbers):
         if number is None:
             continue
-        if words and row.word_ids[words[-1][-1]] == number and _is_joined(text, row.offsets[token][0]):
+        if words and numbers[words[-1][-1]] == number and _is_joined(text, offsets[token][0]):
             words[-1].append(token)
         else:
             words.append([token])
     for word in words:
-        start, end = row.offsets[word[0]][0], row.offsets[word[-1]][1]
+        start, end = offsets[word[0]][0], offsets[word[-1]][1]
         if found := text[start:end].strip():
             start += text[start:end].index(found)
-            yield start, start + len(found), [token for token in word if row.offsets[token][0] <= start]
+            yield start, start + len(found), [token for token in word if offsets[token][0] <= start]
 
 
 def _is_joined(text: str, place: int) -> bool:
+    """Whether the token that begins at `place` goes on the word before it, which has the same number."""
     if place == 0 or text[place - 1].isspace():
         return True
     return text[place - 1].isalnum() and text[place : place + 1].isalnum()
