@@ -15,7 +15,8 @@ import orjson
 from hooks import Chunk, Verdict, checked, emit, terminate
 from hooks.builtin.argument_types import Text, blamed_on
 from hooks.builtin.documents import Document
-from hooks.builtin.schemas import Compiled, compile_schema
+from hooks.builtin.schema_compiler import compile_schema
+from hooks.builtin.schemas import Compiled
 
 Source = Mapping[str, Any] | str | Path
 """A schema, or the file that it is in."""

@@ -1,18 +1,15 @@
-"""JSON schemas made ready: what each asks of a value, keyword by keyword (draft 2020-12, and what it replaced
-of draft 7).
+"""What a JSON schema asks of a value, keyword by keyword, and JSON values in a form that can be compared.
 
-`format` and the other annotations assert nothing, as the specification has it. What cannot be said of a value
-before all is read around it (`unevaluatedProperties`, `$dynamicRef`) is refused, and so is what is too large.
+`schema_compiler` makes them of a schema as it is written.
 """
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from time import monotonic
-from typing import Any, get_args
-from urllib.parse import unquote
+from typing import Any
 
 from hooks.builtin.json_reader import Kind
 
@@ -21,12 +18,8 @@ try:
 except ImportError as error:
     raise ImportError("the guard needs regex: pip install 'weir[guards]'") from error
 
-MAX_SCHEMAS = 2000
-"""Subschemas of a schema."""
-MAX_DEPTH = 100
-"""Schemas within one another."""
 MAX_CHECKS = 500
-"""Schemas that apply to one value at a time."""
+"""Schemas that may apply to one value."""
 MAX_PATTERN = 1000
 """Characters of a pattern."""
 PATTERN_TIMEOUT = 0.1
@@ -34,8 +27,6 @@ PATTERN_TIMEOUT = 0.1
 EARLY = 256
 """Characters of a string that patterns are looked for in before it ends."""
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
-_REFUSED = ("unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef")
 _LOOKING_AROUND = re.compile(r"\(\?(?:[=!]|<[=!])|\\[bBAZ1-9]")
 _PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\$", re.DOTALL)
 _SPACE = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
@@ -43,7 +34,7 @@ _SPACE = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 
 
 class Stopwatch:
-    """Bounds the time that the patterns of a schema take together."""
+    """Bounds the time that all searches for the patterns of one schema take, from each `start` on."""
 
     def __init__(self) -> None:
         self._end = 0.0
@@ -61,10 +52,10 @@ class Stopwatch:
 
 
 class Pattern:
-    """A regular expression, found anywhere in a string unless it says otherwise."""
+    """A regular expression that is looked for anywhere in a string, unless it is anchored."""
 
     def __init__(self, pattern: str, stopwatch: Stopwatch) -> None:
-        """Raises `ValueError`."""
+        """Raises `ValueError` for what is no pattern, or is too long."""
         if not isinstance(pattern, str) or len(pattern) > MAX_PATTERN:
             raise ValueError(f"a pattern is a text of at most {MAX_PATTERN} characters")
         python = _PART.sub(_as_python, pattern)
@@ -97,7 +88,7 @@ def _as_python(found: re.Match[str]) -> str:
 
 @dataclass(slots=True, eq=False)
 class Schema:
-    """One schema. What is None, or empty, asks nothing."""
+    """One schema. An attribute that is None or empty asks nothing, and so does a count in its default."""
 
     kinds: frozenset[Kind] | None = None
     """None: any; none: the schema `false`."""
@@ -150,8 +141,8 @@ class Schema:
         return self.additional is not None and self.additional.is_impossible and not self.patterns
 
     def beside(self) -> list[tuple[str, tuple["Schema", ...]]]:
-        """Those that apply to the same value, by what each group is there for: `all`, `any`, `one`, `not`,
-        `if`, `then`, `else`, or `with NAME` for an object that has such a property."""
+        """The other schemas that apply to the same value, in groups by their role: `all`, `any`, `one`,
+        `not`, `if`, `then`, `else`, or `with NAME` for an object that has a property of that name."""
         groups = [("all", self.all_of), ("any", self.any_of), ("one", self.one_of)]
         single = {
             "not": self.negated,
@@ -164,43 +155,39 @@ class Schema:
         return [(role, schemas) for role, schemas in groups if schemas]
 
     def of_property(self, name: str) -> Iterator["Schema"]:
-        """Those of a property's value. Raises `TimeoutError`."""
+        """The schemas of the value of the property `name`. Raises `TimeoutError` as its patterns do."""
         named = [self.properties[name]] if name in self.properties else []
         named += [schema for pattern, schema in self.patterns if pattern.is_in(name)]
         yield from named or ([self.additional] if self.additional is not None else [])
 
     def of_item(self, index: int) -> "Schema | None":
+        """The schema of an array's item, counted from 0."""
         return self.prefix[index] if index < len(self.prefix) else self.items
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A schema with all that it refers to."""
+    """A schema with all that it refers to, ready for any number of documents."""
 
     root: Schema
     needs_values: bool
-    """Whether values must be known as a whole, not only as they come."""
+    """Whether values must be kept until they are whole: for `uniqueItems`, or an `enum` with arrays or
+    objects."""
     stopwatch: Stopwatch
-    """For all its patterns."""
-
-
-def compile_schema(document: Any) -> Compiled:
-    """Raises `ValueError` for what is no schema, or cannot be used."""
-    try:
-        return _Compiler(document).compiled
-    except RecursionError as error:
-        raise ValueError("the schema is too large") from error
+    """Of all its patterns."""
 
 
 def number_of(value: Any) -> Decimal:
-    """A number of a schema's, exactly as it is written. Raises `ValueError`."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    """A number of a schema, exactly as it is written. Raises `ValueError` for what is no JSON number."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError("a number of the schema is none")
     return Decimal(str(value))
 
 
 def canonical(value: Any) -> Any:
-    """A JSON value, so that two are equal if JSON says so: 1 is 1.0, and is not true."""
+    """A JSON value in a hashable form that is equal for equal JSON values: 1 is 1.0, and is not `true`.
+    Raises `ValueError` for what is no JSON value."""
     if isinstance(value, Mapping):
         return object_of({name: canonical(one) for name, one in value.items()})
     if isinstance(value, list):
@@ -211,209 +198,14 @@ def canonical(value: Any) -> Any:
 
 
 TRUE, FALSE = ("boolean", True), ("boolean", False)
-"""As `canonical` has them."""
+"""`true` and `false` in the form of `canonical`."""
 
 
 def object_of(values: Mapping[str, Any]) -> Any:
-    """An object as `canonical` has it, of its values."""
+    """An object in the form of `canonical`; `values` have that form already."""
     return "object", frozenset(values.items())
 
 
 def array_of(values: Iterable[Any]) -> Any:
+    """An array in the form of `canonical`; `values` have that form already."""
     return "array", *values
-
-
-class _Compiler:
-    def __init__(self, document: Any) -> None:
-        self._document = document
-        self._anchors: dict[str, Any] = {}
-        self._made: dict[int, Schema] = {}
-        self._kept: list[Any] = []  # what `_made` knows by its id must stay
-        self._stopwatch = Stopwatch()
-        self.needs_values = False
-        root = self._schema(document, 0)
-        self.compiled = Compiled(root, self.needs_values, self._stopwatch)
-        self._measure()
-
-    def _schema(self, source: Any, depth: int) -> Schema:
-        if id(source) in self._made:
-            return self._made[id(source)]
-        if len(self._made) >= MAX_SCHEMAS or depth > MAX_DEPTH:
-            raise ValueError("the schema is too large")
-        if isinstance(source, bool):
-            return Schema() if source else Schema(frozenset())
-        if not isinstance(source, Mapping):
-            raise ValueError("a schema is an object, true or false")
-        made = self._made[id(source)] = Schema()
-        self._kept.append(source)
-        for name in _REFUSED:
-            if name in source:
-                raise ValueError(f"{name} cannot be checked in a stream")
-        self._assertions(made, source)
-        self._parts(made, source, lambda part: self._schema(part, depth + 1))
-        return made
-
-    def _assertions(self, made: Schema, source: Mapping[str, Any]) -> None:
-        if "type" in source:
-            kinds = _texts([source["type"]] if isinstance(source["type"], str) else source["type"], "type")
-            made.is_integer = "integer" in kinds and "number" not in kinds
-            if not {*kinds} <= {"integer", *KINDS}:
-                raise ValueError("type is no type")
-            named = {"number" if kind == "integer" else kind for kind in kinds}
-            made.kinds = frozenset(kind for kind in KINDS if kind in named)
-        if "enum" in source or "const" in source:
-            values = [source["const"]] if "const" in source else _list(source, "enum")
-            made.values = frozenset(map(canonical, values))
-            made.texts = tuple(value for value in values if isinstance(value, str))
-            possible = frozenset(map(_kind, values))
-            made.kinds = possible if made.kinds is None else made.kinds & possible
-            self.needs_values = self.needs_values or not possible.isdisjoint({"array", "object"})
-        for name, attribute in _NUMBERS.items():
-            if name in source:
-                setattr(made, attribute, number_of(source[name]))
-        if made.multiple_of is not None and made.multiple_of <= 0:
-            raise ValueError("multipleOf is above 0")
-        for name, attribute in _COUNTS.items():
-            if name in source:
-                count = source[name]
-                if isinstance(count, bool) or not isinstance(count, int | float) or count < 0 or count % 1:
-                    raise ValueError(f"{name} is no count")
-                setattr(made, attribute, int(count))
-        made.pattern = self._pattern(source["pattern"]) if "pattern" in source else None
-        made.required = tuple(_texts(source.get("required", []), "required"))
-        made.has_unique_items = source.get("uniqueItems") is True
-        self.needs_values = self.needs_values or made.has_unique_items
-
-    def _pattern(self, pattern: Any) -> Pattern:
-        return Pattern(pattern, self._stopwatch)
-
-    def _parts(self, made: Schema, source: Mapping[str, Any], schema: Callable[[Any], Schema]) -> None:
-        made.properties = {name: schema(part) for name, part in _map(source, "properties").items()}
-        made.patterns = [
-            (self._pattern(p), schema(part)) for p, part in _map(source, "patternProperties").items()
-        ]
-        made.dependent_schemas = {k: schema(v) for k, v in _map(source, "dependentSchemas").items()}
-        made.dependent = {k: tuple(_texts(v, k)) for k, v in _map(source, "dependentRequired").items()}
-        for name, part in _map(source, "dependencies").items():
-            if isinstance(part, list):
-                made.dependent[name] = tuple(_texts(part, name))
-            else:
-                made.dependent_schemas[name] = schema(part)
-        is_old = isinstance(source.get("items"), list)
-        made.prefix = tuple(map(schema, _list(source, "items" if is_old else "prefixItems")))
-        for name, attribute in {**_PARTS, "additionalItems" if is_old else "items": "items"}.items():
-            if name in source:
-                setattr(made, attribute, schema(source[name]))
-        made.all_of = tuple(map(schema, _list(source, "allOf")))
-        if "const" in source and "enum" in source:
-            made.all_of += (schema({"enum": source["enum"]}),)
-        if "$ref" in source:
-            made.all_of += (schema(self._found(source["$ref"])),)
-        made.any_of = tuple(map(schema, _list(source, "anyOf")))
-        made.one_of = tuple(map(schema, _list(source, "oneOf")))
-        if made.condition is None:
-            made.consequence = made.alternative = None
-
-    def _found(self, reference: Any) -> Any:
-        """What a `$ref` within the document stands for."""
-        if not isinstance(reference, str) or not reference.startswith("#"):
-            raise ValueError("$ref leads outside of the schema")
-        pointer = unquote(reference[1:])
-        if pointer and not pointer.startswith("/"):
-            return self._anchored(pointer)
-        found = self._document
-        try:
-            for step in pointer.split("/")[1:]:
-                name = step.replace("~1", "/").replace("~0", "~")
-                found = found[int(name)] if isinstance(found, list) else found[name]
-        except (LookupError, TypeError, ValueError) as error:
-            raise ValueError("$ref leads nowhere") from error
-        return found
-
-    def _anchored(self, name: str) -> Any:
-        if not self._anchors:
-            left = [self._document]
-            while left:
-                one = left.pop()
-                left += one.values() if isinstance(one, Mapping) else one if isinstance(one, list) else []
-                if isinstance(one, Mapping) and isinstance(one.get("$anchor"), str):
-                    self._anchors[one["$anchor"]] = one
-        if name not in self._anchors:
-            raise ValueError("$ref leads nowhere")
-        return self._anchors[name]
-
-    def _measure(self) -> None:
-        """How many schemas apply to one value must be bounded, and none may need itself to be told."""
-        sizes: dict[int, int] = {}
-
-        def size(schema: Schema) -> int:
-            if sizes.get(id(schema)) == 0:
-                raise ValueError("a schema refers to itself")
-            if id(schema) not in sizes:
-                sizes[id(schema)] = 0
-                sizes[id(schema)] = 1 + sum(size(one) for _, group in schema.beside() for one in group)
-            if sizes[id(schema)] > MAX_CHECKS:
-                raise ValueError("too many schemas apply to one value")
-            return sizes[id(schema)]
-
-        for schema in self._made.values():
-            size(schema)
-
-
-_NUMBERS = {
-    "minimum": "minimum",
-    "maximum": "maximum",
-    "exclusiveMinimum": "exclusive_minimum",
-    "exclusiveMaximum": "exclusive_maximum",
-    "multipleOf": "multiple_of",
-}
-_KINDS: dict[type, Kind] = {
-    bool: "boolean",
-    str: "string",
-    dict: "object",
-    list: "array",
-    type(None): "null",
-}
-_COUNTS = {
-    "minLength": "min_length",
-    "maxLength": "max_length",
-    "minProperties": "min_properties",
-    "maxProperties": "max_properties",
-    "minItems": "min_items",
-    "maxItems": "max_items",
-    "minContains": "min_contains",
-    "maxContains": "max_contains",
-}
-_PARTS = {
-    "additionalProperties": "additional",
-    "propertyNames": "names",
-    "contains": "contains",
-    "not": "negated",
-    "if": "condition",
-    "then": "consequence",
-    "else": "alternative",
-}
-
-
-def _kind(value: Any) -> Kind:
-    return _KINDS.get(type(value), "number")
-
-
-def _list(source: Mapping[str, Any], name: str) -> list[Any]:
-    value = source.get(name, [])
-    if not isinstance(value, list):
-        raise ValueError(f"{name} is a list")
-    return value
-
-
-def _map(source: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = source.get(name, {})
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{name} is an object")
-    return value
-
-
-def _texts(value: Any, name: str) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise ValueError(f"{name} is a list of texts")
-    return value

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hooks.builtin.documents import Document
-from hooks.builtin.schemas import MAX_DEPTH, MAX_SCHEMAS, compile_schema
+from hooks.builtin.schema_compiler import MAX_DEPTH, MAX_PATTERNS, MAX_SCHEMAS, compile_schema
 from tests.hooks.builtin.streams import PLACES, cut
 
 
@@ -301,6 +301,7 @@ def test_a_document_that_ends_too_soon_is_possible_and_not_complete(value: Any, 
         {"properties": {str(i): {"type": "null"} for i in range(MAX_SCHEMAS + 1)}},
         {"anyOf": [{"const": i} for i in range(600)]},
         {"minimum": float("nan")},
+        {"properties": {str(i): {"pattern": "a" * 900} for i in range(MAX_PATTERNS // 900 + 1)}},
     ],
 )
 def test_what_is_no_schema_or_cannot_be_checked_is_refused(schema: Any) -> None:
@@ -350,6 +351,7 @@ def test_numbers_are_exact_and_bounded() -> None:
     assert not is_valid({"multipleOf": 3}, "1e99999")
     assert is_valid({"multipleOf": 3}, "3e99999")
     assert is_valid({"maximum": 1e300}, "-1e99999")
+    assert not is_valid({"maximum": 10**350}, "1e351")
     assert not is_valid(True, "1" * 1000)
     assert not is_valid(True, "1e" + "9" * 20)
     assert is_valid({"type": "integer"}, "-0.0")
