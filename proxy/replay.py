@@ -8,13 +8,14 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from engine.backends.replay import ReplayEngine
 from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS, Parsers, parsed
 from engine.protocol import Deltas, GenerationRequest
 from engine.recording import Recording
-from hooks.loader import HookLoadError, load_hook
+from hooks.loader import HookLoadError, HookSpec, LoadedHook, load_hook
 from hooks.pipeline import Pipeline
 from hooks.testing import Judgement, Released
 from hooks.testing.play import collect
@@ -55,30 +56,34 @@ class Replayed:
     path: Path
     recording: Recording
     said: Released
+    """What a client would have got without hooks."""
     released: Released
+    """What it would have got with them."""
 
     @property
     def accepted_path(self) -> Path:
         return self.path.with_suffix(".accepted.json")
 
-    @property
+    @cached_property
     def changes(self) -> list[str] | None:
-        """Lines that differ from what was accepted; None: nothing was. Raises `ValueError` if it cannot be
-        read."""
+        """Lines that differ from the accepted result, as it is when this is first asked for; None if there is
+        none. Raises `ValueError` if it cannot be read."""
         try:
-            text = self.accepted_path.read_text()
+            text = self.accepted_path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
         try:
             accepted = json.loads(text)
-            if accepted["version"] == VERSION:
-                return changes(accepted, snapshot(self.released))
-        except (ValueError, TypeError, LookupError):
-            pass
-        raise ValueError(f"{self.accepted_path} is no result of version {VERSION}; --accept makes a new one")
+            if accepted["version"] != VERSION:
+                raise ValueError("it is of another version")
+            return changes(accepted, snapshot(self.released))
+        except (ValueError, TypeError, LookupError) as error:
+            raise ValueError(
+                f"{self.accepted_path} is no result of version {VERSION}; --accept makes a new one"
+            ) from error
 
     def lines(self, *, is_accepting: bool) -> Iterator[str]:
-        """What there is to read."""
+        """The report, for people. `is_accepting`: the result has just been accepted."""
         yield f"{self.path}  {_question(self.recording.request)}"
         if self.released.request not in (None, self.recording.request):
             yield f"  the model would be asked: {_question(self.released.request)}"
@@ -104,10 +109,11 @@ class Replayed:
         }
 
     def accept(self) -> None:
-        self.accepted_path.write_text(
-            json.dumps(snapshot(self.released), indent=1, ensure_ascii=False) + "\n"
-        )
-        shutil.copymode(self.path, self.accepted_path)  # it says what the recording says
+        text = json.dumps(snapshot(self.released), indent=1, ensure_ascii=False) + "\n"
+        # It says what the recording says, so it is for the same readers, and until that is so for nobody.
+        self.accepted_path.touch(mode=0o600)
+        self.accepted_path.write_text(text, encoding="utf-8")
+        shutil.copymode(self.path, self.accepted_path)
 
 
 class _Player:
@@ -116,15 +122,14 @@ class _Player:
     def __init__(self, settings: ServeSettings) -> None:
         """Raises `HookLoadError`."""
         self._judgements: list[Judgement] = []
-        hooks, allowed = (
-            [Probe(load_hook(spec), self._judgements).hook for spec in specs]
-            for specs in (settings.hook_specs, [hook.spec for hook in settings.allowed_hooks])
-        )
+        hooks = map(self._probed, settings.hook_specs)
+        allowed = [self._probed(hook.spec) for hook in settings.allowed_hooks]
         self._pipeline = Pipeline(hooks, allowed, settings.pipeline_options)
         self._parsers = Parsers(settings.reasoning_parser, settings.tool_call_parser)
 
     async def play(self, path: Path, speed: float) -> Replayed:
-        """Raises `ValueError` for what is no recording, or whose request names a hook that it may not."""
+        """Raises `ValueError` for a file that is no recording, or whose request names a hook that it may
+        not."""
         recording = Recording.load(path)
         unguarded = replace(recording.request, hooks=())
         said = await collect(Pipeline(), unguarded, lambda _: self._deltas(recording, speed=0))
@@ -134,6 +139,9 @@ class _Player:
 
     async def aclose(self) -> None:
         await self._pipeline.aclose()
+
+    def _probed(self, spec: HookSpec) -> LoadedHook:
+        return Probe(load_hook(spec), self._judgements).hook
 
     def _deltas(self, recording: Recording, speed: float) -> Deltas:
         deltas = ReplayEngine([recording], speed=speed).generate(recording.request)
