@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from hypothesis import strategies as st
@@ -77,6 +77,15 @@ def replaced(text: str, matches: Iterable[Match], template: str = "[{entity}]") 
             out += [text[covered:start], template.format(entity=entity)]
         covered = max(covered, end)
     return "".join([*out, text[covered:]])
+
+
+def assert_untouched(released: Iterable[Delta], pieces: Sequence[str], matches: Iterable[Match]) -> None:
+    """Of the tokens with text, a token a piece, just those are released of which nothing is in a match."""
+    gone = {i for match in matches for i in range(match.start, match.end)}
+    ends = accumulate(map(len, pieces))
+    places = [range(end - len(piece), end) for piece, end in zip(pieces, ends, strict=True)]
+    wanted = [i for i, place in enumerate(places) if place and gone.isdisjoint(place)]
+    assert [token.id for delta in released for token in delta.tokens if token.text] == wanted
 
 
 class Watch:

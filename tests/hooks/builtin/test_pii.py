@@ -1,22 +1,17 @@
 """Personal data: what each entity is, what only looks like it, and the same wherever a stream is cut."""
 
 import random
-import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from phonenumbers import PhoneNumberMatcher
 
-from benchmarks.detection import cut_by, measure, samples_of
+from benchmarks.detection import cut_by, samples_of
 from benchmarks.pii_samples import KINDS
 from hooks.builtin import phones
-from hooks.builtin.pii import LOCALES, Pii
-from hooks.builtin.spans import Match
-from hooks.loader import HookLoadError, HookSpec, load_hook
-from tests.helpers import finish_of, ids_of, text_of
-from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, run, run_all, said, ways_to_cut
+from hooks.builtin.pii import Pii
+from tests.helpers import finish_of, text_of
+from tests.hooks.builtin.streams import cut, run, said
 
 ALL = Pii()
 TEXT = "Ann: ann@example.org, +1 202-555-0142 or 4111 1111 1111 1111."
@@ -49,23 +44,6 @@ def test_entities_and_locales_can_be_chosen() -> None:
     assert (
         said(Pii(locales=["fr"]), [text]) == "SSN 536-90-4399, DNI 12345678Z, (020) 7946 0018, [PHONE_NUMBER]"
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ({"entities": ["SHOE_SIZE"]}, "entities are some of EMAIL_ADDRESS, IBAN_CODE"),
-        ({"entities": []}, "entities: Value should have at least 1 item"),
-        (
-            {"entities": ["US_SSN"], "locales": ["de"]},
-            "entities: US_SSN is of a country that locales leave out",
-        ),
-        ({"locales": ["atlantis"]}, f"locales are some of {', '.join(LOCALES)}, not atlantis"),
-    ],
-)
-def test_arguments_that_make_no_sense_keep_the_server_from_starting(arguments: Any, says: str) -> None:
-    with pytest.raises(HookLoadError, match=re.escape(says)):
-        load_hook(HookSpec("pii", arguments))
 
 
 PUBLISHED = {
@@ -134,7 +112,7 @@ def test_letters_and_digits_of_other_scripts_do_no_harm() -> None:
     """A regular expression's s is a ſ too, and its digits are those of every script."""
     changes = str.maketrans({"s": "ſ", "k": "\u212a", "i": "ı", "3": "٣", "7": "𝟟", "0": "०", "1": "１"})
     rng = random.Random(14)
-    for sample in SAMPLES:
+    for _, sample in samples_of(KINDS, seed=12, count=20):
         i, j = sorted(rng.choices(range(len(sample.text) + 1), k=2))
         ALL.detector.scan(sample.text[:i] + sample.text[i:j].lower().translate(changes) + sample.text[j:])
     assert cut_by(ALL.detector, "RSSMRA85T1०A562S") == [(0, 16, "IT_FISCAL_CODE")]
@@ -154,27 +132,6 @@ def test_a_word_to_the_left_counts_though_it_was_released() -> None:
     assert said(ALL, list(far)) == far == said(ALL, [far])
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.entity)
-def test_each_entity_is_found_and_little_else(kind: Any) -> None:
-    """Less than the figures that the README states, of which `make bench-detection` tells."""
-    score = measure(ALL.detector, [kind], seed=11, count=100)
-    assert score.recall(kind.entity) >= 0.97, score.wrong
-    assert score.precision(kind.entity) >= 0.97, score.wrong
-
-
-SAMPLES = [sample for _, sample in samples_of(KINDS, seed=12, count=20)]
-
-
-def test_made_texts_come_out_the_same_at_every_cut() -> None:
-    rng = random.Random(13)
-    watch = Watch(ALL)
-    for sample in rng.sample(SAMPLES, 200):
-        matches, _ = ALL.detector.scan(sample.text)
-        for out in run_all(watch, ways_to_cut(sample.text, rng, 2)):
-            assert text_of(out) == replaced(sample.text, matches)
-    assert watch.most_held <= ALL.detector.longest
-
-
 @pytest.mark.parametrize("row", ["01 ", "01 02 03 04 05 06 07 ", "10 01 11 00 "])
 def test_rows_of_numbers_are_seldom_looked_up(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
     looked_up: list[str] = []
@@ -189,23 +146,3 @@ def test_rows_of_numbers_are_seldom_looked_up(row: str, monkeypatch: pytest.Monk
     looked_up.clear()
     assert said(ALL, ["Ring 01 42 68 53 00."]) == "Ring [PHONE_NUMBER]."
     assert looked_up
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    st.lists(st.integers(0, len(SAMPLES) - 1), min_size=1, max_size=3),
-    PLACES,
-    st.sampled_from(["", " ", "\n"]),
-)
-def test_where_a_stream_is_cut_changes_nothing(which: list[int], places: list[int], between: str) -> None:
-    text = between.join(SAMPLES[i].text for i in which)
-    pieces = cut(text, places)
-    matches: list[Match] = ALL.detector.scan(text)[0]
-    out = run(ALL, pieces)
-    assert text_of(out) == replaced(text, matches)
-    gone = {i for match in matches for i in range(match.start, match.end)}
-    position = 0
-    for i, piece in enumerate(pieces):
-        is_whole = not gone & set(range(position, position + len(piece)))
-        assert (i in ids_of(out)) == is_whole or not piece
-        position += len(piece)

@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from benchmarks.guards import PROSE
 from hooks.builtin.repetition import LoopDetector, Repetition
 from hooks.builtin.spans import Match
-from hooks.loader import HookLoadError, HookSpec, load_hook
+from hooks.loader import HookSpec
 from hooks.pipeline import guarded
 from hooks.testing import assert_chunk_invariant, play, stream_of
 from tests.helpers import finish_of, make_deltas, make_request, opened, pipeline_of, text_of
@@ -179,21 +178,3 @@ def test_with_the_kit() -> None:
     text = "Well, tea tea tea tea, and then coffee coffee coffee coffee."
     for action in ("terminate", "suppress", "redact"):
         assert_chunk_invariant(Repetition(**SHORT, action=action), text)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ({"min_repeats": 1}, "min_repeats: Input should be greater than or equal to 2"),
-        ({"min_length": 0}, "min_length: Input should be greater than or equal to 1"),
-        ({"max_period": 0}, "max_period: Input should be greater than or equal to 1"),
-        ({"scope": "server"}, "scope: Input should be 'request' or 'output'"),
-        ({"action": "block"}, "action: Input should be 'redact', 'suppress', 'terminate' or 'rewind'"),
-        ({"loud": True}, "unexpected keyword argument 'loud'"),
-    ],
-)
-def test_arguments_that_make_no_sense_keep_the_server_from_starting(
-    arguments: dict[str, Any], says: str
-) -> None:
-    with pytest.raises(HookLoadError, match=re.escape(says)):
-        load_hook(HookSpec("repetition", arguments))
