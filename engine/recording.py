@@ -136,7 +136,7 @@ async def record(engine: Engine, request: GenerationRequest) -> Recording:
 
 
 def seconds_since(started: float) -> float:
-    """Since a time that `time.perf_counter` gave, as a recording has it."""
+    """Seconds since `started`, a time of `time.perf_counter`, rounded as recordings have them."""
     return round(time.perf_counter() - started, 6)
 
 

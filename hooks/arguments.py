@@ -86,8 +86,7 @@ def _adapter(hint: Any) -> Adapter:
 
 
 def _problems(name: str, value: Any, adapter: Adapter) -> Iterator[str]:
-    """What is wrong with it, a text for each place. Of a union only the members that match it deepest
-    count."""
+    """What is wrong with it, a text for each place; of a union, by the members that match it deepest."""
     try:
         _validate(adapter, value)
     except ValidationError as error:

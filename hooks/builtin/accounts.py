@@ -14,7 +14,8 @@ _ISSUERS = re.compile(
 
 
 def card_length(text: str) -> int:
-    """How much of `text` is a card's number: a security code or a date may stand behind it."""
+    """How many characters of `text`, from the first, are a card's number; 0: none. The last group of digits
+    may be something else, as a security code or a date."""
     for end in (len(text), len(text.rpartition(text[4])[0]) if not text[4].isdecimal() else 0):
         digits = "".join(filter(str.isdecimal, text[:end]))
         if _ISSUERS.fullmatch(digits) and luhn(digits):

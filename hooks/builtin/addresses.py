@@ -29,7 +29,8 @@ IPV4 = Rule(
 
 
 def is_ipv6(text: str) -> bool:
-    """One with a group longer than a byte: `::1` may be code, and eight bytes are something else."""
+    """Whether it is an address with a group of more than two digits: `::1` may be code, and eight groups of
+    two digits are bytes of something else."""
     try:
         ipaddress.IPv6Address(text)
     except ValueError:

@@ -26,11 +26,11 @@ def _filled_in(template: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_whole)]
-"""That clients may be given."""
+"""A text that clients may be given."""
 Template = Annotated[Text, AfterValidator(_filled_in)]
-"""For `str.format` with an `entity`."""
+"""What `str.format` makes a text of, given an `entity`."""
 Names = Annotated[Sequence[str], Field(min_length=1)]
-"""One or more."""
+"""At least one."""
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -38,8 +38,8 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 @contextmanager
 def blamed_on(argument: str) -> Iterator[None]:
-    """What is raised inside, for what is in a file or is found out late, names the argument as well. Raises
-    `ValueError`."""
+    """Raise an `OSError` or a `ValueError` of what is done inside as a `ValueError` that names the argument:
+    for what is in a file, or is only found out when the argument is used."""
     try:
         yield
     except (OSError, ValueError) as error:

@@ -20,11 +20,11 @@ _TOLD = (
     *("output_index", "channel", "tool_name", "offset", "num_withheld", "held_seconds"),
 )
 FIELDS = ("time", *_TOLD, "text")
-"""Of a record: `time` is UTC, `text` what was withheld, if it is kept; the others are a `Decision`'s.
-`tool_name` is withheld text too if the request has no such tool."""
+"""The fields of a record, in order. `time` is UTC; `text` is what was withheld, if that is kept; the others
+are those of `Decision`. `tool_name` counts as withheld text if the request has no such tool."""
 _MIB = 1024 * 1024
 _MAX_NAME = 256
-"""Characters of what callers and models name."""
+"""Characters that are kept of a name that a caller or a model gave."""
 
 
 class Audit:
@@ -79,7 +79,7 @@ class Audit:
             raise OSError("the audit cannot be written")
 
     def close(self) -> None:
-        """Returns once all is written, or cannot be."""
+        """Write what waits: see `Journal.close`."""
         self._journal.close()
 
     def _record(self, decision: Decision) -> dict[str, Any]:

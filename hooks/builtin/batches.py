@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 class Batches(Generic[Item, Result]):
-    """While one batch runs, what is asked forms the next. Asked from any event loop."""
+    """Runs items in batches: those that are asked about while one batch runs form the next."""
 
     def __init__(self, run: Callable[[Sequence[Item]], Sequence[Result]], max_size: int) -> None:
         """`run` gives one result for each of up to `max_size` items, which is 1 or more."""
@@ -21,8 +21,9 @@ class Batches(Generic[Item, Result]):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="weir-batches")
 
     async def ask(self, items: Sequence[Item]) -> list[Result]:
-        """A result for each, in order. Raises what `run` raises for one of them by itself. Items of a call
-        that is cancelled before their turn has come are not run."""
+        """A result for each item, in order; on any event loop. If `run` raises for a batch, its items are run
+        one by one, and what it raises for one of these is raised here. Items of a call that is cancelled
+        before their turn has come are not run."""
         futures: list[Future[Result]] = [Future() for _ in items]
         self._waiting += zip(items, futures, strict=True)
         for _ in items:  # one turn for each is enough, whoever's they are; a turn that finds nothing ends

@@ -1,4 +1,5 @@
-"""The check digits of cards, accounts and national ids: each is asked of digits, or of plain signs, alone."""
+"""The check digits of cards, accounts and national ids. What is checked has nothing between its digits, or is
+what `plain` makes of it."""
 
 import unicodedata
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A schema on a value that is only being written: whether it may yet come true, and whether it has."""
+"""Whether a value that is still being written may become valid under a schema, and whether a whole one is."""
 
 from collections.abc import Callable, Iterable
 from decimal import Decimal
@@ -8,7 +8,8 @@ from hooks.builtin.schemas import Schema
 
 
 class Check:
-    """One schema on one value. As soon as it cannot come true, it tells the check that it belongs to."""
+    """One schema on one value. It is lost as soon as the value cannot become valid under it, and tells its
+    owner, the check that it is a part of."""
 
     __slots__ = ("is_lost", "num_contained", "owner", "parts", "role", "schema")
 
@@ -16,22 +17,23 @@ class Check:
         self.schema = schema
         self.owner = owner
         self.role = role
-        """What it is to its owner."""
+        """What it is to its owner: see `Schema.beside`; `contains` is of an item of the owner's value."""
         self.parts: dict[str, list[Check]] = {}
         """Checks on the same value, by their roles."""
         self.is_lost = False
-        """It cannot come true."""
+        """The value cannot become valid under the schema."""
         self.num_contained = 0
-        """Items that `contains` is true of."""
+        """Items of the value that are valid under the schema's `contains`."""
 
     def lose(self) -> None:
+        """The value cannot become valid under the schema."""
         if not self.is_lost:
             self.is_lost = True
             if self.owner is not None:
                 self.owner._miss(self.role)
 
     def end(self, keys: Iterable[str] = ()) -> None:
-        """The value is complete, an object with these `keys`; its parts have been told so."""
+        """The value is complete; an object has these `keys`. The parts must have been told so before."""
         parts = self.parts
         is_true = "one" not in parts or sum(not part.is_lost for part in parts["one"]) == 1
         is_true = is_true and ("not" not in parts or self._has_lost("not"))
@@ -43,14 +45,14 @@ class Check:
             self.lose()
 
     def contain(self) -> None:
-        """`contains` is true of one more item."""
+        """One more item is valid under the schema's `contains`."""
         self.num_contained += 1
         most = self.schema.max_contains
         if most is not None and self.num_contained > most:
             self.lose()
 
     def _miss(self, role: str) -> None:
-        """A part of its own, or of its value, cannot come true."""
+        """A check of this role, of which it is the owner, is lost."""
         if role == "all" or (role in ("any", "one") and all(part.is_lost for part in self.parts[role])):
             self.lose()
         is_decided = self._has_lost("if") or self._has_lost("then")
@@ -62,7 +64,7 @@ class Check:
 
 
 def checks_of(schema: Schema, owner: Check | None = None, role: str = "all") -> list[Check]:
-    """A check of the schema and of all that apply to the same value, each behind the one it belongs to."""
+    """A check of the schema, and those of all others that apply to the same value with it, owners first."""
     checks = [Check(schema, owner, role)]
     for check in checks:
         for part, schemas in check.schema.beside():
@@ -72,8 +74,8 @@ def checks_of(schema: Schema, owner: Check | None = None, role: str = "all") -> 
 
 
 def first_wrong(may_be: Callable[[str], bool], text: str, num_right: int) -> int:
-    """How long the shortest beginning of `text` is that cannot go on to be right; more than all of it: none.
-    Its first `num_right` characters can."""
+    """Length of the shortest beginning of `text` for which `may_be` is false, by halving; one more than all
+    of it, if there is none. Of its first `num_right` characters it is known to be true."""
     if may_be(text):
         return len(text) + 1
     wrong = len(text)
@@ -91,6 +93,7 @@ def may_be_string(schema: Schema, text: str) -> bool:
 
 
 def is_string(schema: Schema, text: str) -> bool:
+    """Whether a whole string is valid under the schema. Raises `TimeoutError` as its pattern does."""
     return (
         (schema.values is None or text in schema.values)
         and schema.min_length <= len(text)
@@ -121,26 +124,27 @@ def is_object(schema: Schema, keys: set[str]) -> bool:
 
 
 def is_full_object(schema: Schema, keys: set[str]) -> bool:
-    """Whether there is no key that it might have besides."""
+    """Whether no object with these keys may have another."""
     is_full = schema.is_closed and keys.issuperset(schema.properties)
     return is_full or (schema.max_properties is not None and len(keys) >= schema.max_properties)
 
 
 def is_array(check: Check, count: int) -> bool:
+    """Whether an array of `count` items is valid, as far as that is of their number."""
     schema = check.schema
     is_long = schema.min_items <= count and (schema.max_items is None or count <= schema.max_items)
     return is_long and (schema.contains is None or check.num_contained >= schema.min_contains)
 
 
 def is_full_array(schema: Schema, count: int) -> bool:
-    """Whether there is no item that it might have besides."""
+    """Whether no array of `count` items may have another."""
     following = schema.of_item(count)
     is_full = following is not None and following.is_impossible
     return is_full or (schema.max_items is not None and count >= schema.max_items)
 
 
 def _is_multiple(number: Decimal, unit: Decimal) -> bool:
-    """Exactly, and without writing a power of ten out that the number may have."""
+    """Exact, and without writing out a large power of ten that the number may have."""
     digits, power = _whole(number)
     of, unit_power = _whole(unit)
     shift = power - unit_power
@@ -150,7 +154,7 @@ def _is_multiple(number: Decimal, unit: Decimal) -> bool:
 
 
 def _whole(number: Decimal) -> tuple[int, int]:
-    """As an integer times a power of ten."""
+    """An integer, and the power of ten that it is to be multiplied by."""
     _, digits, power = number.as_tuple()
     assert isinstance(power, int)
     return int("".join(map(str, digits))), power

@@ -40,14 +40,14 @@ class Classifier(JudgeGuard):
         which judges windows whole, or for token classification, which finds entities in them. None of its
         code is run.
 
-        `labels`: those to act on, `B-` and the like taken off; None: all entities of a token classifier.
+        `labels`: those to act on, without `B-` and the like; None: all entities of a token classifier.
         `threshold`: from 0 to 1, the least score that counts. `window`: how many `unit`s are judged together,
         and `stride` from the first of them to that of the next window (None: three quarters). Tokens are
         counted word by word. At most `window` characters are held, 32 for each token, 400 for each sentence.
         `device`: `auto` is CUDA where there is a device. `max_batch_size`: windows to judge at a time.
 
-        A score does not depend on what else is judged at that time, but for rounding: whether one within
-        0.0001 of `threshold` counts may. Raises `ValueError` for what the model cannot do.
+        A score does not depend on what is judged in the same batch, but for rounding: one within 0.0001 of
+        `threshold` may count or not. Raises `ValueError` for what the model cannot do.
         """
         classifier = load_classifier(model, labels, threshold, device)
         windows = make_windows(unit, window, stride, classifier.num_tokens)

@@ -1,4 +1,4 @@
-"""What services are asked of texts, and what their answers say, in either of two APIs.
+"""The two APIs by which services judge texts: what is sent, and what answers say.
 
 OpenAI's moderations: https://platform.openai.com/docs/api-reference/moderations. Text contents:
 https://foundation-model-stack.github.io/fms-guardrails-orchestrator (Detector API).
@@ -17,7 +17,7 @@ MAX_TEXTS = 16
 
 
 CONFIG = ConfigDict(strict=True, allow_inf_nan=False, hide_input_in_errors=True)
-"""What cannot be read may be what was asked about, so that no error shows it. A score is a number."""
+"""Of the models of answers. Errors show nothing of an answer, which may repeat the text it is about."""
 
 
 class _Answer(BaseModel):
@@ -50,7 +50,7 @@ DETECTIONS = TypeAdapter(list[list[Detection]], config=CONFIG)
 
 
 class Moderations:
-    """Finds texts, whole."""
+    """OpenAI's moderations, which judge a text as a whole: a match is all of it."""
 
     def __init__(
         self,
@@ -67,6 +67,8 @@ class Moderations:
         self._model = {} if model is None else {"model": model}
 
     async def judge(self, texts: Sequence[str]) -> list[list[Match]]:
+        """The matches in each text. Raises as `DetectorService.post` does, `DetectorError` for an answer that
+        makes no sense, and pydantic's `ValidationError` for one of another form."""
         found: list[list[Match]] = []
         for some in _some(texts):
             answer = ModerationList.model_validate_json(
@@ -78,7 +80,8 @@ class Moderations:
         return found
 
     def _label(self, result: Moderation) -> str | None:
-        """The category that it is of, that with the best score if of several. Raises `DetectorError`."""
+        """The category that the text is in, the one with the best score if there are several; None: in none
+        that counts. Raises `DetectorError` if the answer lacks what is asked for."""
         judged = result.categories if self._threshold is None else result.category_scores
         if missing := sorted((self._labels or frozenset()) - judged.keys()):
             raise DetectorError(f"the service has no category {', '.join(missing)}")
@@ -95,7 +98,7 @@ class Moderations:
 
 
 class Contents:
-    """Finds spans."""
+    """The text contents API, which finds spans in a text."""
 
     def __init__(
         self,
@@ -116,6 +119,7 @@ class Contents:
         self._params = dict(params)
 
     async def judge(self, texts: Sequence[str]) -> list[list[Match]]:
+        """As `Moderations.judge`."""
         found: list[list[Match]] = []
         for some in _some(texts):
             body = {"contents": some, "detector_params": self._params}
@@ -129,7 +133,7 @@ class Contents:
             found = text[one.start : one.end]
             if not 0 <= one.start < one.end <= len(text) or one.text not in (None, found):
                 raise DetectorError("the service found something that is not there")
-            # By its type, unless told to go by the other: that may be a sentence about the text.
+            # Its type comes first: `detection` may be a sentence about the text.
             names = [name for name in (one.detection_type, one.detection) if self._is_wanted(name)]
             if names and one.score >= self._least:
                 yield Match(one.start, one.end, names[0])

@@ -11,14 +11,15 @@ import aiohttp
 
 
 class DetectorError(RuntimeError):
-    """The service did not answer as its API says. Names none of the text."""
+    """The service did not answer as its API says. The message holds nothing of the text."""
 
 
 class DetectorService:
     """One URL to post JSON to. Its connections are made on the event loop that it is first used on."""
 
     def __init__(self, url: str, timeout: float, max_connections: int, api_key_env: str | None) -> None:
-        """`api_key_env`: the environment variable with the key. Raises `ValueError` for what cannot be."""
+        """`timeout`: seconds for one `post`. `api_key_env`: the environment variable that holds the key.
+        Raises `ValueError` for a URL that is not whole, or a variable that is not set."""
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
             raise ValueError(f"url is a whole one, as http://127.0.0.1:8080/v1/moderations, not {url!r}")
         self._url = url
@@ -33,7 +34,8 @@ class DetectorService:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def post(self, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> bytes:
-        """Raises `DetectorError`, `TimeoutError` or `aiohttp.ClientError`."""
+        """The body of the answer. Raises `DetectorError` for a status that is not 200, `TimeoutError` if it
+        takes longer than the timeout, and `aiohttp.ClientError` if the connection breaks twice."""
         data, all_headers = json.dumps(body).encode(), {**self._headers, **(headers or {})}
         async with asyncio.timeout(self._timeout):
             try:

@@ -40,21 +40,21 @@ class _Frame:
         self.keys: set[str] = set()
         self.key = ""
         self.count = 0
-        """Items that have begun."""
+        """How many items have begun, if it is an array."""
         self.values: list[tuple[str, Any]] | None = [] if keeps_values else None
-        """What is complete, with its key."""
+        """Its complete values in the form of `canonical`, each with its key; None: they are not needed."""
         self.seen: set[Any] = set()
-        """The values of these, in an array."""
+        """The same values, if it is an array."""
 
     @property
     def value(self) -> Any:
-        """All of it as `canonical` has it, if values are kept."""
+        """All of it in the form of `canonical`, once it is complete; None if values are not kept."""
         if self.values is None:
             return None
         return object_of(dict(self.values)) if self.is_object else array_of(value for _, value in self.values)
 
     def lose_if_full(self) -> None:
-        """Something follows."""
+        """Another key or item begins: a check that allows no more of them is lost."""
         for check in self.checks:
             if self.is_object:
                 is_full = is_full_object(check.schema, self.keys)
@@ -65,50 +65,52 @@ class _Frame:
 
 
 class Document:
-    """What has been written of one."""
+    """A document, as far as it has been written."""
 
     def __init__(self, schema: Compiled) -> None:
         self.schema = schema
         self.is_too_complex = False
-        """It is lost because there is too much to follow."""
+        """It is lost because more schemas apply to a value, or a number has a larger exponent, than can be
+        followed."""
         self._is_ambiguous = False
         """An object has a key twice: nobody could say which of the two counts."""
         self._reader = JsonReader(self)
         self._checks = checks_of(schema.root)
-        """Of the value that is read, or comes next; of the key that is read."""
+        """The checks of the value or key that is being read, or comes next."""
         self._root = self._checks[0]
         self._frames: list[_Frame] = []
         self._is_key = False
         self._text: list[str] = []
-        """Of the string or key that is read."""
+        """The pieces of the string or key that is being read."""
         self._length = 0
         self._early: list[tuple[Check, Callable[[str], bool]]] = []
-        """Checks that may tell before it ends, and how they tell whether it may yet be right."""
+        """Checks that can tell before the string ends that it cannot become valid, each with what tells
+        whether it still may, of the text so far."""
         self._looks = False
-        """Whether some of them look at all of it, and not only at its first characters."""
+        """Whether some of them look at all of the string, and not only at its first `EARLY` characters."""
 
     @property
     def is_lost(self) -> bool:
-        """It cannot become valid, or nobody could tell."""
+        """It cannot become valid, or nobody could tell whether it does."""
         return self._reader.is_bad or self.is_done
 
     @property
     def is_blank(self) -> bool:
-        """Nothing was written but space."""
+        """Nothing but white space was written."""
         return self._reader.is_blank
 
     def feed(self, text: str) -> int:
-        """Read on. Returns how many characters were good: all, unless with the next one it `is_lost`. Raises
-        `TimeoutError` if it takes too long to look for patterns."""
+        """Read on. Returns how many characters of `text` a valid document can go on from: all of them, unless
+        it `is_lost` with the next one. Raises `TimeoutError` if looking for patterns takes too long."""
         self.schema.stopwatch.start()
         return self._reader.feed(text)
 
     def finish(self) -> bool:
-        """Nothing follows. Whether it is a valid document. Raises as `feed` does."""
+        """Nothing follows. Returns whether the document is valid. Raises as `feed` does."""
         self.schema.stopwatch.start()
         return self._reader.finish() and not self.is_lost
 
-    # What the reader tells.
+    # What the reader tells: see `json_reader.Listener`.
 
     @property
     def is_done(self) -> bool:
@@ -194,7 +196,7 @@ class Document:
         frame.count += 1
 
     def _put_under(self, schema: Schema, owner: Check, role: str = "all") -> None:
-        """What comes next."""
+        """The next value, or key, is under `schema` as well."""
         self._checks += checks_of(schema, owner, role)
         self.is_too_complex = self.is_too_complex or len(self._checks) > MAX_CHECKS
 
@@ -227,7 +229,8 @@ class Document:
     def _end_value(
         self, value: Any, is_right: Callable[[Check], bool] | None = None, keys: Iterable[str] = ()
     ) -> None:
-        """`value`: as `canonical` has it."""
+        """`value`: in the form of `canonical`. `is_right`: whether it is valid under a check's schema, as far
+        as that is of its kind."""
 
         def is_all_right(check: Check) -> bool:
             is_value = check.schema.values is None or value in check.schema.values
@@ -250,7 +253,7 @@ class Document:
         frame.seen.add(value)
 
     def _tell_end(self, is_right: Callable[[Check], bool], keys: Iterable[str] = ()) -> None:
-        """The checks of a value or key, that it is complete."""
+        """Tell the checks of a value or key that it is complete, parts before their owners."""
         for check in reversed(self._checks):
             if not check.is_lost and not is_right(check):
                 check.lose()

@@ -86,7 +86,7 @@ class Folding:
         return self._table[ord(char)]
 
     def plain(self, text: str) -> str:
-        """The folded text alone, with white space as often as it stands there."""
+        """The folded text alone, in which a run of white space is as many spaces."""
         return text.translate(self._table)
 
     def fold(self, text: str) -> tuple[str, Sequence[int]]:
@@ -108,7 +108,7 @@ class Folding:
 
 
 class _Table(dict[int, str]):
-    """For `str.translate`: what a character's code folds to, found out when it is first asked for."""
+    """For `str.translate`: what a character's code folds to, worked out when it is first asked for."""
 
     def __init__(self, folds: frozenset[Fold]) -> None:
         self._folds = folds

@@ -1,4 +1,4 @@
-"""Records written behind the back of those who make them, by a thread of its own."""
+"""Records that a thread of its own writes, so that nobody who makes one waits for a disk."""
 
 import logging
 import threading
@@ -19,21 +19,21 @@ BATCH = 500
 RETRY = 1.0
 """Seconds after which what failed is tried again."""
 REMIND = 60.0
-"""Seconds after which it is said again that it fails."""
+"""Seconds after which the log is told again that writing fails."""
 CLOSING = 5.0
-"""Seconds that there are for the last records."""
+"""Seconds that `close` waits for the last records to be written."""
 
 
 class Sink(Protocol):
     """Where records go. Used by one thread at a time."""
 
     def write(self, records: Sequence[Record]) -> int:
-        """Write the first few, at least one, whole or not at all; returns how many. Raises what keeps it from
-        that."""
+        """Write the first few, at least one, and return how many. Raises what keeps it from that, and then
+        has written none."""
         ...
 
     def close(self) -> None:
-        """What is written later opens it again."""
+        """Let go of what is open. A later `write` opens it again."""
         ...
 
 
@@ -54,7 +54,7 @@ class Journal:
         """Why nothing can be written; None: it can, as far as is known."""
 
     def put(self, record: Record) -> bool:
-        """Whether there was room for it; else it is lost."""
+        """Have a record written. Returns whether there was room for it: if not, it is lost, and counted."""
         with self._is_changed:
             if len(self._waiting) >= LIMIT:
                 self._num_lost += 1
@@ -68,7 +68,7 @@ class Journal:
         return True
 
     def close(self) -> None:
-        """Returns once all is written, cannot be, or `CLOSING` seconds have passed."""
+        """Returns once all is written, the last try has failed, or `CLOSING` seconds have passed."""
         with self._is_changed:
             thread = self._thread
             self._is_closing = True
@@ -90,7 +90,7 @@ class Journal:
                     return
 
     def _next(self) -> list[Record]:
-        """What is to be written, once there is something; nothing: the end."""
+        """Wait for records, and return the first few; none once it is closed, which ends the thread."""
         with self._is_changed:
             self._is_changed.wait_for(lambda: self._waiting or self._is_closing)
             if not self._waiting:

@@ -1,4 +1,4 @@
-"""JSON (RFC 8259) read a piece at a time: what the characters come to, and the first one that is no JSON."""
+"""JSON (RFC 8259) read a piece at a time: its values as they come, and where it stops being JSON."""
 
 import re
 from collections.abc import Callable
@@ -35,11 +35,11 @@ _NUMBER_ENDS = ("zero", "whole", "part", "power")
 
 
 class Listener(Protocol):
-    """Is told what is read as soon as it is read, and may have heard enough."""
+    """Is told of what is read as soon as it is read, and may end the reading."""
 
     @property
     def is_done(self) -> bool:
-        """It wants to hear no more: the character that was read last is one too many."""
+        """Whether reading ends: with the character read last, nothing acceptable can follow."""
         ...
 
     def begin(self, kind: Kind) -> None:
@@ -49,8 +49,8 @@ class Listener(Protocol):
     def begin_key(self) -> None: ...
 
     def add(self, piece: str) -> int:
-        """What the string or key goes on with. Returns how many characters of it were read in vain, the last
-        ones, if it `is_done` with them."""
+        """The string or key goes on with `piece`. If the listener `is_done` with it, returns how many of its
+        last characters are too many."""
         ...
 
     def end_string(self) -> None:
@@ -80,12 +80,15 @@ class JsonReader:
         self._state = "value"
         self._is_key = False
         self._text: list[str] = []
-        """Of the number or word that is read."""
+        """The characters of the number or word that is being read."""
         self._number = ""
+        """What has been read of it: see `_NUMBER`."""
         self._escape = ""
+        """An escape that is not complete yet."""
         self._high = 0
-        """The first half of a surrogate pair, whose second may follow."""
+        """The first half of a surrogate pair, if its second may follow."""
         self._num_vain = 0
+        """What the listener returned last of a piece of a string."""
         self.is_bad = False
         """What was read is no JSON."""
 
@@ -95,8 +98,8 @@ class JsonReader:
         return self._state == "value" and not self._open
 
     def feed(self, text: str) -> int:
-        """Read on. Returns how many characters were good: all, unless the next one is no JSON or one that the
-        listener is done with."""
+        """Read on. Returns how many characters were good: all of them, unless the next one is no JSON, or
+        ends the reading for the listener."""
         i = 0
         while i < len(text) and not self._is_over():
             following = _READ[self._state](self, text, i)
@@ -106,7 +109,7 @@ class JsonReader:
         return i
 
     def finish(self) -> bool:
-        """Nothing follows. Whether the document is complete."""
+        """Nothing follows. Returns whether the document is complete."""
         if self._state == "number" and not self._open and self._number in _NUMBER_ENDS:
             self._end_number()
         return self._state == "end" and not self.is_bad
@@ -114,7 +117,7 @@ class JsonReader:
     def _is_over(self) -> bool:
         return self.is_bad or self._listener.is_done
 
-    # Each of these reads on from a place, and says where the next goes on.
+    # Each of these reads on from `text[i]`, and returns where the next one goes on.
 
     def _read_value(self, text: str, i: int) -> int:
         char = text[i]
@@ -159,7 +162,7 @@ class JsonReader:
         return i + 1
 
     def _read_after(self, text: str, i: int) -> int:
-        """Behind a value."""
+        """What may stand behind a value."""
         char = text[i]
         if self._open and char == ("}" if self._open[-1] else "]"):
             return self._close(i)
@@ -230,7 +233,7 @@ class JsonReader:
         self._num_vain = self._listener.add(piece) if piece else 0
 
     def _add_unit(self, unit: int) -> None:
-        """A unit of UTF-16, of which two may be one character."""
+        """A code unit of UTF-16, as `\\u` gives it; two may be one character."""
         if self._high and 0xDC00 <= unit < 0xE000:
             self._high, unit = 0, 0x10000 + ((self._high - 0xD800) << 10) + unit - 0xDC00
         if 0xD800 <= unit < 0xDC00:

@@ -1,6 +1,6 @@
-"""A guard out of a judge, which takes its time over a text and may be far away: a classifier, a service.
+"""A guard out of a judge that takes its time over a text, as a classifier or a service elsewhere.
 
-It is shown windows (see `windows`), and text is let go when every window over it has been judged.
+The judge is shown windows (see `windows`), and text is released once every window over it has been judged.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,13 +20,14 @@ from hooks.builtin.spans import Actor, Match, Options, spliced, window_of
 from hooks.builtin.windows import Cutter, Windows
 
 _REACH = 64
-"""Characters kept on the left, to tell where in a tool call's arguments a place is."""
+"""Decided characters kept before the first window, to tell what of a tool call's JSON it begins in."""
 _SHAPE = {"id", "type", "function", "name", "description", "parameters"}
-"""What the API calls the fields of a call and of a tool, which are none without. They say nothing."""
+"""The API's own names for the fields of a tool and of a call: they say nothing, and have to stay."""
 
 Place = tuple[int, int]
+"""Where a window begins and ends in a text."""
 Judge = Callable[[list[str]], Awaitable[list[list[Match]]]]
-"""Tells what there is in each of some texts. What it raises fails the request, closed."""
+"""Finds the matches in each of some texts. What it raises fails the request, closed."""
 
 
 class JudgeGuard(Actor):
@@ -97,7 +98,8 @@ class JudgeGuard(Actor):
         return text, Cutter(self.windows).cut(text, 0, is_final=True)[0]
 
     async def _find(self, *texts: tuple[str, list[Place]]) -> list[list[tuple[Match, Place]]]:
-        """In each text, what is found in the windows at those places, each with its window's."""
+        """What is found in each text, in the windows at its places: each match, its place counted in that
+        text, with the place of its window."""
         windows = [(i, text, place) for i, (text, places) in enumerate(texts) for place in places]
         judged = await self._judge([text[start:end] for _, text, (start, end) in windows]) if windows else []
         found: list[list[tuple[Match, Place]]] = [[] for _ in texts]

@@ -57,7 +57,8 @@ _ANY_PREFIX = rf"(?a:{_BEFORE}(?:{'|'.join(prefix for forms in _ISSUED.values() 
 
 
 def _is_drawn(text: str) -> bool:
-    """No row of x, as in an example; and no words that begin like a key."""
+    """Whether it looks drawn at random: it is no row of x, as examples have, and no words that begin like a
+    key."""
     is_wordy = text.startswith(("sk-", "gl", "hv"))
     return entropy(text) >= 2.5 and (not is_wordy or looks_random(re.split("[-.]", text, maxsplit=1)[-1]))
 

@@ -24,7 +24,8 @@ _VARIABLE = re.compile(r"\$([A-Za-z_]\w*)-?")
 
 
 def password_length(text: str) -> int:
-    """How much of `text` is drawn at random: the sentence's own marks behind it are not."""
+    """How many characters of `text`, from the first, look like a password; 0: none. Marks and brackets of the
+    sentence around it are not a part of it."""
     value = text.rstrip(".:?*\\")
     for opening, closing in ("()", "[]"):
         if opening not in value:

@@ -133,7 +133,7 @@ def _words(text: str, start: int = 0) -> list[_Word]:
 class LeakDetector:
     """Finds the runs of a prompt, all of the same number of words.
 
-    They are kept sorted, so that a search in them tells whether what was said last is the beginning of one.
+    They are kept sorted, so that a binary search tells whether what was said last is the beginning of one.
     """
 
     reach = _REACH
@@ -155,7 +155,8 @@ class LeakDetector:
         self.longest = self._most + _REACH if runs else 0
 
     def _runs(self, words: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-        """Each run of `words` that has the weight: its first word, the one behind its last, and its text."""
+        """Each run of `words` that is just long enough to be a leak: the number of its first word, that of
+        the word behind its last, and its text. Two characters of `WITHOUT_SPACES` weigh as much as a word."""
         said = "".join(f"{word} " for word in words)
         places = list(accumulate((len(word) + 1 for word in words), initial=0))
         weights = list(map(_weight, words))
@@ -191,7 +192,8 @@ class LeakDetector:
         return [match for match in matches if match.start < undecided], undecided
 
     def _undecided(self, text: str, words: Sequence[_Word], last: _Word | None) -> int:
-        """Where the first of `words` stands with which a run begins. Behind them, `last` may go on."""
+        """Where the first of `words` begins from which on all that was said is the beginning of a run. Behind
+        them, the word `last` may still go on."""
         said = "".join(f"{word.folded} " for word in words)
         rest = last.folded if last else ""
         place = 0
@@ -209,7 +211,7 @@ class LeakDetector:
         return self._has(words + rest) or (_NUMBER(rest) is not None and self._has(words))
 
     def _has(self, beginning: str) -> bool:
-        """Whether a run begins so."""
+        """Whether a run begins with this text."""
         place = bisect_left(self._sorted, beginning)
         return place < len(self._sorted) and self._sorted[place].startswith(beginning)
 

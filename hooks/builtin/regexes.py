@@ -91,17 +91,17 @@ class _Group:
     def __init__(self, opener: str = "", place: int = 0) -> None:
         self.opener = opener
         self.place = place
-        """Of what opened it, among the tokens."""
+        """The number of the token that opened it."""
         self.width = 0
-        """Of the branch that is being read."""
+        """The width of the branch that is being read."""
         self.widest = 0
-        """Of all branches."""
+        """That of the widest branch so far."""
         self.least = 0
         """Fewest characters of the branch that is being read."""
         self._least_before: int | None = None
-        """Of the branches before it."""
+        """Fewest of the branches before it."""
         self.last = self.last_least = 0
-        """Of what was read last."""
+        """Most and fewest characters of what was read last, which a repeat multiplies."""
         self.asserts = False
         """An assertion stands in it."""
         self.last_asserts = False
@@ -129,7 +129,10 @@ class _Group:
 
 
 class _Walk:
-    """Reads a pattern token by token."""
+    """Reads a pattern token by token, and adds up how wide its groups are.
+
+    Widths are in characters, and at least what the pattern can match: `UNLIMITED` or more has no bound.
+    """
 
     def __init__(self) -> None:
         self.groups = [_Group()]

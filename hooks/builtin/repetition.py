@@ -63,7 +63,7 @@ class LoopDetector:
         self.reach = max(min_repeats * max_period, min_length)
 
     def _equal(self, period: int) -> int:
-        """How many characters must equal those a period before them."""
+        """How many characters in a row must equal those a period before them for the last to end a loop."""
         return max(self._min_repeats * period, self._min_length) - period
 
     def scan(

@@ -14,10 +14,11 @@ _MODE = 0o600
 
 
 class LineFile:
-    """Records as JSON, one a line: `path`, and what `path` was before as `path.1`, `path.2` and so on.
+    """Records as JSON, one a line, in `path`; older files are `path.1`, `path.2` and so on.
 
-    Lines are whole whoever writes beside it: all take turns at a lock (`path.lock`), and look there whether
-    another has turned the file over meanwhile. What a full disk cut short is taken back.
+    Several processes may write to it at once and every line stays whole: they take turns at a lock
+    (`path.lock`), and each looks first whether another has turned the file over. A write that a full disk cut
+    short is taken back.
     """
 
     def __init__(self, path: str | Path, max_size: int, keep: int) -> None:
@@ -50,7 +51,7 @@ class LineFile:
 
     @contextmanager
     def _turn(self) -> Iterator[tuple[int, int]]:
-        """The file, and how long it is, while nobody else writes to it."""
+        """The file's descriptor, and its size in bytes, while no other process writes to it."""
         lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT, _MODE)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -83,7 +84,7 @@ class LineFile:
             raise
 
     def _turn_over(self) -> None:
-        """Move each file one on, to make room for a new one."""
+        """Rename each file to the next number, to make room for a new one. The oldest goes."""
         names = [self._path, *(Path(f"{self._path}.{i}") for i in range(1, self._keep + 1))]
         count = next((i for i, name in enumerate(names) if not name.exists()), len(names))
         if count == len(names):
@@ -132,5 +133,5 @@ class Table:
 
 
 def _storable(value: Any) -> Any:
-    """Half a surrogate pair is no text to SQLite."""
+    """Half a surrogate pair, which SQLite does not take for text, is stored as its escape."""
     return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value

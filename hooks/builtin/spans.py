@@ -144,7 +144,8 @@ class Actor:
         return chunk.channel not in self.channels or chunk.aborted
 
     def _own_name(self, chunk: Chunk) -> str:
-        """Of a tool call that begins, the name, as it is and in words, if the request has no such tool."""
+        """The name of a tool call that begins, as it is and, on a line of its own, in words; empty if the
+        request has such a tool, or the call has begun before."""
         if chunk.channel != "tool_call" or "is_withheld" in chunk.state:
             return ""
         chunk.state["is_withheld"] = False
@@ -152,7 +153,7 @@ class Actor:
         return "" if name in chunk.request.tool_names else f"{name}\n{name.translate(_JOINTS)}"
 
     def _act_on_name(self, chunk: Chunk, matches: list[Match]) -> Verdict | None:
-        """What is to be done for the call's name, in which there are those matches."""
+        """The verdict that the call's name asks for; None: none. `matches`: those in the name."""
         if matches:
             entity = min(matches, key=_order).entity
             if self._ends:  # without closing words, which would go out under that name
@@ -336,7 +337,8 @@ class _Window:
         return self._json.length(decided, len(text)) + len(self._json.unread)
 
     def settled(self, text: str, matches: list[Match], undecided: int) -> tuple[list[Match], int]:
-        """Less of it is decided if a number may go on: not what reaches into that."""
+        """Of what the detector has decided, that which stays decided though a JSON number or word at the end
+        of the text may go on: nothing that reaches into it."""
         if self._json is None:
             return matches, undecided
         begin = self._json.open_scalar(text, self.pending)
@@ -344,7 +346,7 @@ class _Window:
         return [match for match in matches if match.end <= begin], min(undecided, begin, *starts)
 
     def widened(self, text: str, match: Match) -> tuple[int, int]:
-        """What has to be replaced as a whole for a match."""
+        """Where what has to be replaced for a match begins and ends: of JSON, whole numbers and words."""
         if self._json is None:
             return match.start, match.end
         start, end = self._json.widened(text, max(0, match.start), match.end, self.pending)

@@ -56,9 +56,9 @@ class Sentences:
 
 
 class Words:
-    """Words with the white space before them, by the tokens that each would be by itself.
+    """Words with the white space before them, each as large as the number of tokens that it has by itself.
 
-    The tokens of a text are not settled before its end; those of a word are.
+    How a whole text is cut into tokens is not settled before its end; how a word is cut by itself, is.
     """
 
     longest = 32
@@ -86,7 +86,7 @@ class Windows:
 
     @property
     def longest(self) -> int:
-        """Most characters at the end of a text that no window, or not every one, has been cut over yet."""
+        """Most characters at the end of a text that still wait for a window over them to be cut."""
         return self.size * self.units.longest - 1
 
     def __post_init__(self) -> None:
@@ -119,14 +119,17 @@ class Cutter:
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
         self._units: deque[tuple[int, int]] = deque()
-        """Characters and size of each."""
+        """The units of the window, each with its length in characters and its size."""
         self._length = 0
-        """Characters of all."""
+        """Their length together."""
         self._size = 0
+        """Their size together."""
         self._has_new = False
         """Whether one of them has been in no window yet."""
         self._start = 0
+        """Where in the text the first of them begins."""
         self._found: list[tuple[int, int]] = []
+        """The windows that this call of `cut` has cut."""
 
     def cut(self, text: str, start: int, is_final: bool) -> tuple[list[tuple[int, int]], int]:
         """The windows that are whole now, and where the next one begins; `start` is where that was before.

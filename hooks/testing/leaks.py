@@ -36,7 +36,7 @@ def _places(secret: str, deltas: Sequence[Delta]) -> Iterator[str]:
 
 
 def _is_spelt(secret: bytes, tokens: Sequence[Token]) -> bool:
-    """Whether taking at each token what was drawn, or an alternative, can spell `secret`."""
+    """Whether `secret` can be spelt by choosing, at each token, what was drawn or one of its alternatives."""
     begun: set[int] = set()  # how much of it the tokens so far may have spelt, at their end
     for token in tokens:
         now: set[int] = set()

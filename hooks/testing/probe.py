@@ -23,7 +23,7 @@ class Judgement:
     """`emit`, `rewrite`, `suppress`, `terminate`, `rewind`, `hold` or `redact`, or `error`."""
     pending: str
     start: int
-    """Where what was pending began."""
+    """Where `pending` begins."""
     spans: tuple[tuple[int, int, str], ...] = ()
     """What became of characters that were not let through as they were: (start, end, replacement)."""
     num_held: int = 0

@@ -117,7 +117,7 @@ def _recording(request: GenerationRequest, deltas: Iterable[Delta]) -> Recording
 
 
 class _Run:
-    """Deltas that could have been one: of the same output, channel and call, up to the output's finish."""
+    """Deltas in a row that could have been one: of the same output, channel and call, up to its finish."""
 
     def __init__(self, first: Delta) -> None:
         self.first = first

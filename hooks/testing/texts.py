@@ -44,7 +44,7 @@ def texts(phrases: Sequence[str]) -> SearchStrategy[str]:
 
 @cache
 def disguised(phrase: str) -> SearchStrategy[str]:
-    """The phrase, for a reader; another text, for a guard that looks for it as it is."""
+    """Texts that a reader takes for the phrase, though not one of them is."""
     place = st.integers(0, len(phrase) - 1)
     change = st.sampled_from([_homoglyph, _other_case, _escaped])
     return st.one_of(
