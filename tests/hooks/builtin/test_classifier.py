@@ -65,7 +65,9 @@ def test_nothing_of_it_gets_out_wherever_the_stream_is_cut(text_classifier: Path
 
 
 @pytest.mark.parametrize("options", [{"window": 12}, {"window": 40, "stride": 13, "unit": "characters"}])
-def test_windows_of_tokens_and_characters(text_classifier: Path, options: dict[str, Any]) -> None:
+def test_only_rude_windows_of_tokens_or_characters_are_taken_out(
+    text_classifier: Path, options: dict[str, Any]
+) -> None:
     guard = Classifier(text_classifier, labels=["rude"], template="*", **options)
     text = 2 * FINE + RUDE + 2 * FINE
     released = said(guard, [text])
@@ -107,7 +109,7 @@ def test_words_are_told_by_tokens_of_white_space_and_of_single_bytes_as_well(tri
     assert all(row.offsets[token][0] <= start for start, _, first in words for token in first)
 
 
-def test_entities_in_a_tool_calls_arguments(token_classifier: Path) -> None:
+def test_entities_are_replaced_within_a_tool_calls_json(token_classifier: Path) -> None:
     guard = Classifier(token_classifier)
     written = '{"who": "\\u0041da Ames", "said": "and\\nsaid \\"Lisbon\\""}'
     assert json.loads(said(guard, list(written), "tool_call")) == {

@@ -46,7 +46,7 @@ async def test_each_passes_the_hook_check(name: str, action: str) -> None:
 
 
 @pytest.mark.parametrize("action", ["redact", "suppress", "terminate", "rewind"])
-async def test_the_one_about_the_prompt_passes_it_too(action: str) -> None:
+async def test_the_one_about_the_prompt_passes_the_hook_check_too(action: str) -> None:
     results = await check(HookSpec("prompt_leak", {"roles": ["user"], "min_words": 1, "action": action}))
     assert [result for result in results if not result.is_good] == []
 

@@ -111,7 +111,7 @@ async def test_calls_are_held_to_given_schemas_by_name() -> None:
     assert await answered(guard, "what it likes", "tool_call", name="other") == ("what it likes", None)
 
 
-async def test_the_requests_own_schema_of_its_answer() -> None:
+async def test_an_answer_is_held_to_the_requests_own_schema() -> None:
     guard = JsonSchema(schema="request")
     asked = {"response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": PERSON}}}
     assert await answered(guard, '{"x', extra=asked) == ('{"', "json_schema")

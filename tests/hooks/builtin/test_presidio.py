@@ -87,7 +87,7 @@ def test_where_a_stream_is_cut_changes_nothing(analyzer: FakeAnalyzer, text: str
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.skipif(find_spec("presidio_analyzer") is None, reason="presidio-analyzer is not installed")
-def test_with_presidio_itself(tmp_path: Path) -> None:
+def test_presidio_itself_finds_what_it_is_asked_for(tmp_path: Path) -> None:
     import spacy
 
     spacy.blank("en").to_disk(tmp_path / "blank")  # a model that knows nothing, and needs no download

@@ -280,7 +280,7 @@ def test_where_a_stream_is_cut_changes_nothing(
     assert_untouched(out, pieces, detector.scan(text)[0])
 
 
-def test_with_the_kit() -> None:
+def test_no_cut_releases_what_the_prompt_says() -> None:
     source = stream_of(f"Hm, {LEAK}, and {PROMPT[:70]}", prompt=REQUEST)
     assert_chunk_invariant(PromptLeak, source)
     assert_never_released(PromptLeak, source, "bluebird", "code word is")

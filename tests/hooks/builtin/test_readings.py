@@ -86,7 +86,7 @@ def test_what_escapes_and_markup_hide_is_found(guard: SpanGuard, text: str, expe
         assert said(guard, pieces) == expected
 
 
-def test_with_the_kit() -> None:
+def test_no_cut_changes_what_is_read() -> None:
     guard = HookSpec("phrases", {"phrases": PHRASES})
     for _, text, _ in SAID[:5]:
         assert_chunk_invariant(guard, stream_of(text), num_random=10)

@@ -98,7 +98,9 @@ def test_tool_arguments_stay_json(url: str) -> None:
     )
 
 
-def test_what_is_asked(url: str, server: DetectorServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_is_told_model_parameters_and_key(
+    url: str, server: DetectorServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("THE_KEY", "sk-key")
     play(moderations(url, model="omni-moderation-latest", api_key_env="THE_KEY"), "Hello.")
     play(contents(url, detector_params={"threshold": 0.3}, api_key_env="THE_KEY"), "Hello.")
@@ -300,7 +302,9 @@ async def closed(server: DetectorServer) -> bool:
     return True
 
 
-async def test_in_a_hook_worker(url: str, server: DetectorServer) -> None:
+async def test_a_hook_worker_keeps_its_connections_until_it_is_closed(
+    url: str, server: DetectorServer
+) -> None:
     pool = WorkerPool(1, [moderations(url, window=1)])
     await pool.start()
     released = await asyncio.gather(*(guard_all(pool, make_deltas(SAID)) for _ in range(8)))  # type: ignore[arg-type]

@@ -174,7 +174,7 @@ def test_long_texts_are_searched_in_parts() -> None:
         assert found == whole
 
 
-def test_with_the_kit() -> None:
+def test_no_cut_changes_where_a_loop_is_found() -> None:
     text = "Well, tea tea tea tea, and then coffee coffee coffee coffee."
     for action in ("terminate", "suppress", "redact"):
         assert_chunk_invariant(Repetition(**SHORT, action=action), text)  # type: ignore[arg-type]
