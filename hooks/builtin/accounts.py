@@ -2,7 +2,7 @@
 
 import re
 
-from hooks.builtin.check_digits import luhn, mod97, plain
+from hooks.builtin.check_digits import digits_of, luhn, mod97, plain
 from hooks.builtin.rules import LETTERED, SIX_DIGITS, Rule
 
 # Issuers by ISO/IEC 7812 prefix, with the lengths of their numbers.
@@ -17,7 +17,7 @@ def card_length(text: str) -> int:
     """How many characters of `text`, from the first, are a card's number; 0: none. The last group of digits
     may be something else, as a security code or a date."""
     for end in (len(text), len(text.rpartition(text[4])[0]) if not text[4].isdecimal() else 0):
-        digits = "".join(filter(str.isdecimal, text[:end]))
+        digits = digits_of(text[:end])
         if _ISSUERS.fullmatch(digits) and luhn(digits):
             return end
     return 0

@@ -11,6 +11,11 @@ _VERHOEFF_PRODUCT = (
 _VERHOEFF_TURN = "1576283094"
 
 
+def digits_of(text: str) -> str:
+    """Its decimal digits, of whatever script, without what stands between them."""
+    return "".join(filter(str.isdecimal, text))
+
+
 def plain(text: str) -> str:
     """Its letters and digits as ASCII has them, in upper case: patterns take ſ for an s, and ٣ for a 3."""
     signs = filter(str.isalnum, text if text.isascii() else unicodedata.normalize("NFKD", text))

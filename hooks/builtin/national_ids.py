@@ -6,12 +6,8 @@ One that is written as nothing else is needs no more; a bare run of digits needs
 from collections.abc import Callable
 from datetime import date
 
-from hooks.builtin.check_digits import luhn, mod11_10, plain, verhoeff, weighted
+from hooks.builtin.check_digits import digits_of, luhn, mod11_10, plain, verhoeff, weighted
 from hooks.builtin.rules import BEGIN, END, LETTERED, SIX_DIGITS, Rule, words
-
-
-def _digits(text: str) -> str:
-    return "".join(filter(str.isdecimal, text))
 
 
 def _is_date(year: str, month: str, day: str) -> bool:
@@ -24,7 +20,7 @@ def _is_date(year: str, month: str, day: str) -> bool:
 
 def us_ssn(text: str) -> bool:
     """Social Security Administration: no number has been given out that these leave out."""
-    digits = _digits(text)
+    digits = digits_of(text)
     return (
         digits[:3] not in ("000", "666") and digits[0] != "9" and digits[3:5] != "00" and digits[5:] != "0000"
     )
@@ -38,13 +34,13 @@ def uk_nino(text: str) -> bool:
 
 
 def uk_nhs(text: str) -> bool:
-    digits = _digits(text)
+    digits = digits_of(text)
     return (weighted(digits, range(10, 1, -1)) + int(digits[9])) % 11 == 0
 
 
 def de_tax_id(text: str) -> bool:
     """Of the first ten digits one stands twice or three times, the others once at most."""
-    digits = _digits(text)
+    digits = digits_of(text)
     counts = sorted(digits[:10].count(digit) for digit in set(digits[:10]))
     return (
         digits[0] != "0"
@@ -83,16 +79,16 @@ def it_fiscal_code(text: str) -> bool:
 
 
 def nl_bsn(text: str) -> bool:
-    digits = _digits(text)
+    digits = digits_of(text)
     return weighted(digits, (9, 8, 7, 6, 5, 4, 3, 2, -1)) % 11 == 0 and digits != "0" * 9
 
 
 def in_aadhaar(text: str) -> bool:
-    return verhoeff(_digits(text))
+    return verhoeff(digits_of(text))
 
 
 def pl_pesel(text: str) -> bool:
-    digits = _digits(text)
+    digits = digits_of(text)
     century, month = divmod(int(digits[2:4]), 20)
     year = str(((century + 1) % 5 + 18) * 100 + int(digits[:2]))
     return (
@@ -101,7 +97,7 @@ def pl_pesel(text: str) -> bool:
 
 
 def pt_nif(text: str) -> bool:
-    digits = _digits(text)
+    digits = digits_of(text)
     rest = weighted(digits, range(9, 1, -1)) % 11
     is_given_out = digits[0] in "1235689" or digits[:2] in ("45", "70", "71", "72", "74", "75", "77", "79")
     return is_given_out and int(digits[8]) == (0 if rest < 2 else 11 - rest)
@@ -109,19 +105,19 @@ def pt_nif(text: str) -> bool:
 
 def be_niss(text: str) -> bool:
     """For those born from 2000 on a 2 is put in front of the first nine digits."""
-    digits = _digits(text)
+    digits = digits_of(text)
     if int(digits[2:4]) % 20 > 12 or int(digits[4:6]) > 31:
         return False
     return int(digits[9:]) in (97 - int(lead + digits[:9]) % 97 for lead in ("", "2"))
 
 
 def ch_ahv(text: str) -> bool:
-    return weighted(_digits(text), (1, 3) * 6 + (1,)) % 10 == 0
+    return weighted(digits_of(text), (1, 3) * 6 + (1,)) % 10 == 0
 
 
 def se_personnummer(text: str) -> bool:
     """Sixty is added to the day of a samordningsnummer."""
-    digits = _digits(text)[-10:]
+    digits = digits_of(text)[-10:]
     day = str(int(digits[4:6]) % 60)
     return any(_is_date(c + digits[:2], digits[2:4], day) for c in ("19", "20")) and luhn(digits)
 
@@ -134,16 +130,16 @@ def fi_hetu(text: str) -> bool:
 
 
 def ca_sin(text: str) -> bool:
-    digits = _digits(text)
+    digits = digits_of(text)
     return digits[0] not in "08" and luhn(digits)
 
 
 def au_tfn(text: str) -> bool:
-    return weighted(_digits(text), (1, 4, 3, 7, 5, 8, 6, 9, 10)) % 11 == 0
+    return weighted(digits_of(text), (1, 4, 3, 7, 5, 8, 6, 9, 10)) % 11 == 0
 
 
 def br_cpf(text: str) -> bool:
-    digits = _digits(text)
+    digits = digits_of(text)
     checks = (weighted(digits[:n], range(n + 1, 1, -1)) * 10 % 11 % 10 for n in (9, 10))
     return "".join(map(str, checks)) == digits[9:] and len(set(digits)) > 1
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 
+from hooks.builtin.check_digits import digits_of
 from hooks.builtin.rules import END, SIX_DIGITS, Rule, words
 
 try:
@@ -68,10 +69,6 @@ def phone_rules(regions: Iterable[str]) -> list[Rule]:
     return rules
 
 
-def _digits(text: str) -> str:
-    return "".join(filter(str.isdecimal, text))
-
-
 def _international(text: str) -> int:
     if text[0] == "+":
         return _matched(text, None, Leniency.VALID)
@@ -90,7 +87,7 @@ def _national(plans: list["_Plan"], text: str, fewest: int) -> int:
             continue
         if any(map(plan.may_have, beginnings)):
             end = _matched(text, plan.region, Leniency.STRICT_GROUPING)
-            if len(_digits(text[:end])) >= fewest:
+            if len(digits_of(text[:end])) >= fewest:
                 return end
     return 0
 
@@ -98,7 +95,7 @@ def _national(plans: list["_Plan"], text: str, fewest: int) -> int:
 def _beginnings(text: str) -> set[str]:
     """The digits of all that `_matched` may find `text` to begin with."""
     breaks = {found[0]: found.start() for found in reversed([*_BREAK.finditer(text, 1)])}
-    return {_digits(text), *(_digits(text[:place]) for place in breaks.values())}
+    return {digits_of(text), *(digits_of(text[:place]) for place in breaks.values())}
 
 
 def _matched(text: str, region: str | None, leniency: int) -> int:
