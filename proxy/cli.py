@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import gc
-import json
 import logging
 import os
 import sys
@@ -16,6 +15,7 @@ from hooks.pipeline import Opener, Pipeline
 from hooks.stage import HookError, PipelineOptions
 from hooks.workers import WorkerPool
 from proxy.app import Server
+from proxy.argument_types import json_object, number
 from proxy.bench.arguments import add_bench_arguments
 from proxy.chat import add_chat_arguments, chat
 from proxy.config import ServeSettings, load_settings
@@ -81,11 +81,11 @@ def _add_hook_commands(parser: argparse.ArgumentParser) -> None:
     for command in (checks, fuzzes):
         command.add_argument("path", help="pkg.module.Class, pkg.module:Class or path/to/file.py:Class")
         command.add_argument(
-            "--args", type=json.loads, default={}, help="JSON object with arguments for its __init__"
+            "--args", type=json_object, default={}, help="JSON object with arguments for its __init__"
         )
         for name, seconds, what in (("timeout", 10.0, "one call"), ("load-timeout", 60.0, "its loading")):
             help_text = f"seconds that {what} may take ({seconds:g})"
-            command.add_argument(f"--hook-{name}", type=float, default=seconds, help=help_text)
+            command.add_argument(f"--hook-{name}", type=number, default=seconds, help=help_text)
     checks.set_defaults(run=_check)
     add_fuzz_arguments(fuzzes)
     fuzzes.set_defaults(run=fuzz_hook)

@@ -20,6 +20,7 @@ from hooks.pipeline import Pipeline
 from hooks.testing import Judgement, Released
 from hooks.testing.play import collect
 from hooks.testing.probe import Probe
+from proxy.argument_types import number_or_zero
 from proxy.config import ServeSettings, load_settings
 from proxy.snapshot import VERSION, JSONObject, changes, failure_of, outputs_of, report, snapshot, verdict_of
 
@@ -41,7 +42,10 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reasoning-parser", choices=REASONING_PARSERS, help="as weir serve has it")
     parser.add_argument("--tool-call-parser", choices=TOOL_CALL_PARSERS, help="as weir serve has it")
     parser.add_argument(
-        "--speed", type=float, default=0.0, help="1: as fast as recorded; 0: without waiting (%(default)g)"
+        "--speed",
+        type=number_or_zero,
+        default=0.0,
+        help="1: as fast as recorded; 0: without waiting (%(default)g)",
     )
     parser.add_argument(
         "--accept", action="store_true", help="keep the result as the one to compare with: FILE.accepted.json"
@@ -184,11 +188,15 @@ async def _play_all(player: _Player, options: argparse.Namespace) -> bool:
 
 
 def _settings(options: argparse.Namespace) -> ServeSettings:
+    """Raises `ValueError` if a server would not start with them."""
     arguments = ["--engine", "echo"]
     for name in ("config", "reasoning_parser", "tool_call_parser"):
         if (value := getattr(options, name)) is not None:
             arguments += [f"--{name.replace('_', '-')}", value]
-    return load_settings([*arguments, *(part for hook in options.hook for part in ("--hook", hook))])
+    try:
+        return load_settings([*arguments, *(part for hook in options.hook for part in ("--hook", hook))])
+    except SystemExit as error:  # with 1, which here says that a result has changed
+        raise ValueError(str(error).removeprefix("weir serve: ")) from None
 
 
 def _painted(lines: Iterable[str]) -> Iterator[str]:
@@ -201,5 +209,5 @@ def _painted(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _question(request: GenerationRequest) -> str:
-    asked = request.messages[-1].get("content") if request.messages else request.prompts[0]
+    asked = request.messages[-1].get("content") if request.messages else next(iter(request.prompts), "")
     return repr(asked) if len(repr(asked)) <= MAX_QUESTION else repr(asked)[: MAX_QUESTION - 1] + "…"

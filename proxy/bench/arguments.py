@@ -1,19 +1,14 @@
 """The options of `weir bench`."""
 
 import argparse
-import json
-import math
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from proxy.argument_types import count, json_object, list_of, natural, number, rate
 from proxy.bench.measure import METRICS
 from proxy.bench.plan import Target
-
-T = TypeVar("T")
 
 EXAMPLES = """\
   weir bench --concurrency 1,8,32                       a closed loop: so many streams are kept open
@@ -59,56 +54,56 @@ def _add_servers(group: argparse._ArgumentGroup) -> None:
         "--endpoint", choices=("chat", "completions"), default="chat", help="what is asked (%(default)s)"
     )
     group.add_argument(
-        "--timeout", type=_number, default=600.0, metavar="S", help="seconds for a request (%(default)g)"
+        "--timeout", type=number, default=600.0, metavar="S", help="seconds for a request (%(default)g)"
     )
 
 
 def _add_load(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--concurrency",
-        type=_list_of(_count),
+        type=list_of(count),
         metavar="C,...",
         help="closed loop: this many streams are kept open; several are measured one after the other (1)",
     )
     group.add_argument(
         "--request-rate",
         "--rate",
-        type=_list_of(_rate),
+        type=list_of(rate),
         metavar="R,...",
         help="open loop: this many requests a second, at random times; inf sends all at once",
     )
     group.add_argument(
         "--burstiness",
-        type=_number,
+        type=number,
         default=1.0,
         help="of an open loop's arrivals: 1 is a Poisson process, less comes in bursts (%(default)g)",
     )
     group.add_argument(
         "--max-concurrency",
-        type=_count,
+        type=count,
         metavar="C",
         help="requests of an open loop that may run; others wait",
     )
     group.add_argument(
         "--num-prompts",
         "--num-requests",
-        type=_count,
+        type=count,
         metavar="N",
         help="requests of a run (default, in a closed loop: 4 a stream and at least 8)",
     )
     group.add_argument(
-        "--duration", type=_number, metavar="S", help="seconds after which a run sends no more requests"
+        "--duration", type=number, metavar="S", help="seconds after which a run sends no more requests"
     )
     group.add_argument(
         "--repetitions",
-        type=_count,
+        type=count,
         default=1,
         metavar="N",
         help="runs of each target and load (%(default)s)",
     )
     group.add_argument(
         "--num-warmups",
-        type=_natural,
+        type=natural,
         default=2,
         metavar="N",
         help="requests to each server, all at once, before any that count (%(default)s)",
@@ -120,11 +115,11 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
 
 def _add_requests(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--prompt-words", type=_count, default=18, metavar="N", help="words of a prompt (%(default)s)"
+        "--prompt-words", type=count, default=18, metavar="N", help="words of a prompt (%(default)s)"
     )
     group.add_argument(
         "--shared-prefix-words",
-        type=_natural,
+        type=natural,
         default=0,
         metavar="N",
         help="words before those, the same in every prompt (%(default)s)",
@@ -137,7 +132,7 @@ def _add_requests(group: argparse._ArgumentGroup) -> None:
         help="JSON lines, each with prompt or messages, and any other field of a request's body",
     )
     group.add_argument(
-        "--max-tokens", type=_count, default=128, metavar="N", help="tokens of an answer (%(default)s)"
+        "--max-tokens", type=count, default=128, metavar="N", help="tokens of an answer (%(default)s)"
     )
     group.add_argument(
         "--temperature", type=float, default=0.0, metavar="T", help="0 is greedy (%(default)g)"
@@ -148,7 +143,7 @@ def _add_requests(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--extra-body",
         "--extra",
-        type=_json_object,
+        type=json_object,
         default={},
         metavar="JSON",
         help="object with more fields of every request's body",
@@ -193,37 +188,4 @@ def _slo(text: str) -> tuple[str, float]:
     metric, _, limit = text.partition(":")
     if metric not in METRICS:
         raise argparse.ArgumentTypeError(f"{text!r} is not METRIC:MS with one of {', '.join(METRICS)}")
-    return metric, _number(limit)
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    return _checked(text, json.loads, lambda value: isinstance(value, dict), "a JSON object")
-
-
-def _list_of(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
-    return lambda text: [kind(part) for part in text.split(",")]
-
-
-def _count(text: str) -> int:
-    return _checked(text, int, lambda value: value >= 1, "a whole number from 1 on")
-
-
-def _natural(text: str) -> int:
-    return _checked(text, int, lambda value: value >= 0, "a whole number from 0 on")
-
-
-def _number(text: str) -> float:
-    return _checked(text, float, lambda value: 0 < value < math.inf, "a number above 0")
-
-
-def _rate(text: str) -> float:
-    return _checked(text, float, lambda value: value > 0, "a number above 0, or inf")
-
-
-def _checked(text: str, kind: Callable[[str], T], is_good: Callable[[T], bool], wanted: str) -> T:
-    try:
-        if is_good(value := kind(text)):
-            return value
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}")
+    return metric, number(limit)

@@ -209,6 +209,32 @@ def test_a_result_that_cannot_be_read_is_refused(recording: Path, content: str) 
     assert str(accepted(recording)) in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "there is no configuration file "),
+        ("hooks: [{path: a.B, mode: loud}]", "the settings are wrong\n  hooks.0"),
+        ("5", "must hold options by name"),
+    ],
+)
+def test_settings_that_are_wrong_are_no_change(
+    recording: Path, tmp_path: Path, content: str | None, reason: str
+) -> None:
+    if content is not None:
+        (tmp_path / "weir.yaml").write_text(content)
+    ended = replay(recording, "--config", tmp_path / "weir.yaml")
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("weir replay: ")
+    assert reason in ended.stderr
+
+
+def test_a_request_that_asks_nothing_is_played(tmp_path: Path) -> None:
+    request = {"request_id": "r1", "model": "m", "endpoint": "chat"}
+    (tmp_path / "x.jsonl").write_text(json.dumps({"version": 1, "request": request}))
+    ended = replay(tmp_path / "x.jsonl")
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_a_hook_that_cannot_be_loaded_is_refused(recording: Path) -> None:
     ended = replay(recording, "--hook", "no.such.Hook")
     assert ended.returncode == 2

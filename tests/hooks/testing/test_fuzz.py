@@ -14,6 +14,7 @@ from hooks.stage import PipelineOptions
 from hooks.testing import fuzz as fuzz_module
 from hooks.testing.fuzz import Finding, Fuzzer
 from hooks.testing.texts import disguised, nearly, runs, texts
+from proxy.cli import main
 
 ROOT = Path(__file__).parents[3]
 BANNED = f"{ROOT}/examples/banned_phrase.py:BannedPhrase"
@@ -183,6 +184,24 @@ def test_the_command_ends_with_0_if_nothing_is_found() -> None:
     ended = fuzz(BANNED, "--seconds", "1", "--secret", "Project Bluebird")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.endswith("nothing found\n")
+
+
+@pytest.mark.parametrize("command", ["check", "fuzz"])
+@pytest.mark.parametrize(
+    ("option", "value", "wanted"),
+    [
+        ("--args", "[1]", "a JSON object"),
+        ("--args", "{", "a JSON object"),
+        ("--hook-timeout", "0", "a number above 0"),
+        ("--hook-load-timeout", "nan", "a number above 0"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_named(
+    capsys: pytest.CaptureFixture[str], command: str, option: str, value: str, wanted: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["hooks", command, BANNED, option, value])
+    assert f"argument {option}: '{value}' is not {wanted}" in capsys.readouterr().err
 
 
 def test_the_command_says_what_it_needs() -> None:

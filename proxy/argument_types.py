@@ -1,0 +1,47 @@
+"""Types of the command line's arguments, for `argparse`: each reads a text, or says what it should be."""
+
+import argparse
+import json
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def json_object(text: str) -> dict[str, Any]:
+    return _checked(text, json.loads, lambda value: isinstance(value, dict), "a JSON object")
+
+
+def list_of(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    """Several, with commas between them."""
+    return lambda text: [kind(part) for part in text.split(",")]
+
+
+def count(text: str) -> int:
+    return _checked(text, int, lambda value: value >= 1, "a whole number from 1 on")
+
+
+def natural(text: str) -> int:
+    return _checked(text, int, lambda value: value >= 0, "a whole number from 0 on")
+
+
+def number(text: str) -> float:
+    return _checked(text, float, lambda value: 0 < value < math.inf, "a number above 0")
+
+
+def number_or_zero(text: str) -> float:
+    return _checked(text, float, lambda value: 0 <= value < math.inf, "a number from 0 on")
+
+
+def rate(text: str) -> float:
+    return _checked(text, float, lambda value: value > 0, "a number above 0, or inf")
+
+
+def _checked(text: str, kind: Callable[[str], T], is_good: Callable[[T], bool], wanted: str) -> T:
+    try:
+        if is_good(value := kind(text)):
+            return value
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}")
