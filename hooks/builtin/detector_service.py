@@ -9,6 +9,9 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+MAX_ANSWER = 8 * 1024 * 1024
+"""Bytes of an answer, as it is when it has been decompressed."""
+
 
 class DetectorError(RuntimeError):
     """The service did not answer as its API says. The message holds nothing of the text."""
@@ -57,7 +60,7 @@ class DetectorService:
         async with request as response:
             if response.status != 200:
                 raise DetectorError(f"the service answered with status {response.status}")
-            return await response.read()
+            return await _whole(response.content)
 
     def _here(self) -> aiohttp.ClientSession:
         loop = asyncio.get_running_loop()
@@ -69,3 +72,13 @@ class DetectorService:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
+
+
+async def _whole(answer: aiohttp.StreamReader) -> bytes:
+    """Raises `DetectorError` for one of more than `MAX_ANSWER` bytes, and has not read it all then."""
+    pieces = bytearray()
+    async for piece in answer.iter_any():
+        pieces += piece
+        if len(pieces) > MAX_ANSWER:
+            raise DetectorError(f"the service's answer has more than {MAX_ANSWER} bytes")
+    return bytes(pieces)

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from hooks.builtin.detector_apis import MAX_TEXTS
+from hooks.builtin.detector_service import MAX_ANSWER
 from hooks.check import check
 from hooks.loader import HookLoadError, HookSpec, load_hook
 from hooks.pipeline import Pipeline
@@ -204,6 +205,15 @@ async def test_an_answer_that_makes_no_sense_fails_the_request(
     assert "Hello" not in str(caught.value.__cause__)
     server.answer = None  # and others go on
     assert text_of(await guard_all(pipeline, make_deltas(["Hello!"]))) == "Hello!"
+    await pipeline.aclose()
+
+
+async def test_an_answer_that_does_not_end_is_not_read_to_its_end(url: str, server: DetectorServer) -> None:
+    server.answer = lambda: web.Response(body=b" " * (2 * MAX_ANSWER))
+    pipeline = pipeline_with(moderations(url, timeout=60))
+    with pytest.raises(HookError) as caught:
+        await guard_all(pipeline, make_deltas(["Hello!"]))
+    assert "more than" in str(caught.value.__cause__)
     await pipeline.aclose()
 
 
