@@ -9,10 +9,10 @@ from typing import Annotated, Unpack
 from pydantic import Field
 
 from hooks import checked
+from hooks.builtin.actor import Options
 from hooks.builtin.argument_types import Count, Names
 from hooks.builtin.batches import Batches
 from hooks.builtin.judges import JudgeGuard
-from hooks.builtin.spans import Options
 from hooks.builtin.windows import Unit, make_windows
 
 try:

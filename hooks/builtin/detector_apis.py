@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from hooks.builtin.detector import Match
 from hooks.builtin.detector_service import DetectorError, DetectorService
-from hooks.builtin.spans import Match
 
 MAX_TEXTS = 16
 """Texts in one request."""

@@ -16,7 +16,10 @@ from hooks import (
     prompt_texts,
     with_prompt_texts,
 )
-from hooks.builtin.spans import Actor, Match, Options, spliced, window_of
+from hooks.builtin.actor import Actor, Options
+from hooks.builtin.detector import Match
+from hooks.builtin.excerpt import excerpt_of
+from hooks.builtin.spans import spliced
 from hooks.builtin.windows import Cutter, Windows
 
 _REACH = 64
@@ -46,19 +49,19 @@ class JudgeGuard(Actor):
         matches = [match for match, _ in (await self._find(self._cut(name)))[0]] if name else []
         if verdict := self._act_on_name(chunk, matches):
             return verdict
-        window = self._window(chunk)
-        text = window.text + window.read(chunk.text_diff, chunk.is_final)
+        excerpt = self._excerpt(chunk)
+        text = excerpt.text + excerpt.read(chunk.text_diff, chunk.is_final)
         stream = chunk.state.get("judged") or chunk.state.setdefault("judged", _Stream(self.windows))
-        places, undecided = stream.cutter.cut(text, window.start, chunk.is_final)
-        found = [_moved(match, window.start) for match in stream.found]
+        places, undecided = stream.cutter.cut(text, excerpt.start, chunk.is_final)
+        found = [_moved(match, excerpt.start) for match in stream.found]
         for match, place in (await self._find((text, places)))[0]:
-            found += [match] if self._ends else window.replaceable(text, match, place)
+            found += [match] if self._ends else excerpt.replaceable(text, match, place)
         stream.found = [_moved(match, -undecided) for match in found if match.start >= undecided]
         decided = [match for match in found if match.start < undecided]
-        return self._act(chunk, window, text, decided, undecided)
+        return self._act(chunk, excerpt, text, decided, undecided)
 
     async def _refuse_prompt(self, request: GenerationRequest) -> GenerationRequest | Refusal:
-        texts = [window_of(prompt).read(prompt.text, is_final=True) for prompt in prompt_texts(request)]
+        texts = [excerpt_of(prompt).read(prompt.text, is_final=True) for prompt in prompt_texts(request)]
         for found in await self._find(*map(self._cut, texts)):
             if found:
                 return self._refusal([match for match, _ in found])
@@ -81,15 +84,15 @@ class JudgeGuard(Actor):
             known.update(zip(unknown, await self._redacted(unknown), strict=True))
 
     async def _redacted(self, prompts: Sequence[PromptText]) -> list[str]:
-        windows = [window_of(prompt) for prompt in prompts]
-        texts = [w.read(prompt.text, is_final=True) for w, prompt in zip(windows, prompts, strict=True)]
+        excerpts = [excerpt_of(prompt) for prompt in prompts]
+        texts = [one.read(prompt.text, is_final=True) for one, prompt in zip(excerpts, prompts, strict=True)]
         redacted: list[str] = []
         found = await self._find(*map(self._cut, texts))
-        for prompt, window, text, new in zip(prompts, windows, texts, found, strict=True):
-            matches = [part for match, place in new for part in window.replaceable(text, match, place)]
+        for prompt, excerpt, text, new in zip(prompts, excerpts, texts, found, strict=True):
+            matches = [part for match, place in new for part in excerpt.replaceable(text, match, place)]
             if prompt.is_json:
                 matches = [match for match in matches if text[match.start : match.end] not in _SHAPE]
-            spans, _ = self._decide(window, text, matches, len(text), self._prompt_template)
+            spans, _ = self._decide(excerpt, text, matches, len(text), self._prompt_template)
             redacted.append(spliced(prompt.text, spans))
         return redacted
 

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 from hooks import checked
+from hooks.builtin.actor import Options
 from hooks.builtin.argument_types import Count, Seconds, blamed_on
 from hooks.builtin.readings import ESCAPES, Reader
 from hooks.builtin.rules import Rule, RuleDetector
-from hooks.builtin.spans import Options, SpanGuard
+from hooks.builtin.spans import SpanGuard
 
 
 class Patterns(SpanGuard):

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Unpack
 
 from hooks import checked
+from hooks.builtin.actor import Options
 from hooks.builtin.argument_types import blamed_on
+from hooks.builtin.detector import Match
 from hooks.builtin.folding import FOLDS, WITHOUT_SPACES, Fold, Folding
 from hooks.builtin.readings import MARKUP, Reader
-from hooks.builtin.spans import Match, Options, SpanGuard
+from hooks.builtin.spans import SpanGuard
 
 try:
     import ahocorasick

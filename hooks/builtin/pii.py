@@ -8,13 +8,14 @@ from typing import Unpack
 
 from hooks import checked
 from hooks.builtin.accounts import CARD, IBAN
+from hooks.builtin.actor import Options
 from hooks.builtin.addresses import EMAIL, IPV4, IPV6, MAC
 from hooks.builtin.argument_types import Names
 from hooks.builtin.national_ids import NATIONAL_IDS
 from hooks.builtin.phones import phone_rules
 from hooks.builtin.readings import ESCAPES, Reader
 from hooks.builtin.rules import Rule, RuleDetector, chosen
-from hooks.builtin.spans import Options, SpanGuard
+from hooks.builtin.spans import SpanGuard
 
 LOCALES = tuple(NATIONAL_IDS)
 """The countries, as ISO 3166 has them, whose national ids and phone numbers are known."""

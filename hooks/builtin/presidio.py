@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from hooks import checked
+from hooks.builtin.actor import Options
 from hooks.builtin.argument_types import Count, Names, Share
-from hooks.builtin.spans import Match, Options, SpanGuard
+from hooks.builtin.detector import Match
+from hooks.builtin.spans import SpanGuard
 from hooks.builtin.windows import Sentences
 
 try:

@@ -17,10 +17,12 @@ from typing import Annotated, Any, Literal, NamedTuple, Unpack
 from pydantic import Field
 
 from hooks import Chunk, Verdict, checked, emit
+from hooks.builtin.actor import Options
 from hooks.builtin.argument_types import Count
+from hooks.builtin.detector import Match
 from hooks.builtin.folding import WITHOUT_SPACES, Folding
 from hooks.builtin.readings import LOOSE, Reader
-from hooks.builtin.spans import Match, Options, SpanGuard
+from hooks.builtin.spans import SpanGuard
 
 try:
     import regex

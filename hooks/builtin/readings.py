@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from hooks.builtin.spans import Detector, Match
+from hooks.builtin.detector import Detector, Match
 
 _ESCAPES = {
     # As JSON has them; and JSON in a string of JSON, where a backslash is two, and a quote three and itself.

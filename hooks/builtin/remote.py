@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any, Literal, Unpack
 
 from hooks import checked
+from hooks.builtin.actor import Options
 from hooks.builtin.argument_types import Count, Names, Seconds, Share
 from hooks.builtin.detector_apis import Contents, Moderations
 from hooks.builtin.detector_service import DetectorService
 from hooks.builtin.judges import JudgeGuard
-from hooks.builtin.spans import Options
 from hooks.builtin.windows import Unit, make_windows
 
 

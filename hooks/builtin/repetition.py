@@ -15,8 +15,10 @@ from typing import Annotated, Unpack
 from pydantic import Field
 
 from hooks import checked
+from hooks.builtin.actor import Options
 from hooks.builtin.argument_types import Count
-from hooks.builtin.spans import Match, Options, SpanGuard
+from hooks.builtin.detector import Match
+from hooks.builtin.spans import SpanGuard
 
 ENTITY = "repetition"
 

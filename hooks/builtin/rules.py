@@ -7,8 +7,8 @@ from functools import partial
 
 import regex
 
+from hooks.builtin.detector import Match
 from hooks.builtin.regexes import UNLIMITED, analyse, finder
-from hooks.builtin.spans import Match
 
 NEAR = 64
 """How far to the left of a match, in characters, the words may stand that it needs."""

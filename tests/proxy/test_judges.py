@@ -12,7 +12,7 @@ from engine.protocol import Delta, GenerationRequest
 from hooks.builtin.batches import Batches
 from hooks.builtin.classifier import Classifier
 from hooks.builtin.classifier_models import TextClassifier
-from hooks.builtin.spans import Match
+from hooks.builtin.detector import Match
 from hooks.loader import HookSpec
 from hooks.workers import WorkerPool
 from tests.helpers import ScriptedEngine, make_deltas, pipeline_of

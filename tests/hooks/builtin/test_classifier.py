@@ -22,7 +22,7 @@ from transformers import (
 
 from hooks.builtin.classifier import Classifier
 from hooks.builtin.classifier_models import Classifying, _words, load_classifier
-from hooks.builtin.spans import Match
+from hooks.builtin.detector import Match
 from hooks.loader import HookLoadError, HookSpec, load_hook
 from hooks.stage import HookError
 from hooks.testing import assert_chunk_invariant, assert_never_released, play

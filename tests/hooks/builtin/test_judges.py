@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hooks import prompt_texts
+from hooks.builtin.detector import Match
 from hooks.builtin.judges import JudgeGuard
-from hooks.builtin.spans import Match
 from hooks.builtin.windows import Windows, make_windows
 from hooks.stage import HookError
 from hooks.testing import assert_chunk_invariant, assert_never_released, play, stream_of

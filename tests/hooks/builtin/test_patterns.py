@@ -11,9 +11,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from regex import _regex_core
 
+from hooks.builtin.detector import Match
 from hooks.builtin.patterns import Patterns
 from hooks.builtin.regexes import analyse
-from hooks.builtin.spans import Match
 from hooks.loader import HookLoadError, HookSpec, load_hook
 from hooks.stage import HookError
 from tests.helpers import finish_of, ids_of, text_of

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hooks.builtin.detector import Match
 from hooks.builtin.folding import Folding
 from hooks.builtin.phrases import PhraseDetector, Phrases
-from hooks.builtin.spans import Match
 from tests.helpers import finish_of, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, assert_untouched, cut, replaced, run, said
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.guards import PROSE
+from hooks.builtin.detector import Match
 from hooks.builtin.repetition import LoopDetector, Repetition
-from hooks.builtin.spans import Match
 from hooks.loader import HookSpec
 from hooks.pipeline import guarded
 from hooks.testing import assert_chunk_invariant, play, stream_of

@@ -149,7 +149,7 @@ def test_of_a_private_key_nothing_is_kept() -> None:
 
     def guard(chunk: Chunk) -> Verdict:
         verdict = ALL(chunk)
-        kept.append(len(chunk.state["window"].text) + len(chunk.state["window"].taken))
+        kept.append(len(chunk.state["excerpt"].text) + len(chunk.state["excerpt"].taken))
         return verdict
 
     text = f"{BEGIN}{key_lines(2000)}"
