@@ -46,6 +46,7 @@ LONG_PASSWORD = Rule(
     check=looks_random,
     behind=_TOLD,
     until=f"(?!{_VALUE})",
+    begins=f"{_VALUE}{{64}}",
 )
 
 _STAND_IN = re.compile(

@@ -61,14 +61,18 @@ class Reading:
         """`first`: what tokens begin with, of a character class. `kinds`: patterns of tokens by their names;
         those named `unfinished_` are what one may begin with at the end. `longest`: characters of one."""
         self.longest = longest
-        self._firsts = re.compile(f"[{first}]").finditer
+        self._firsts = re.compile(f"[{first}]")
         self._match = re.compile("|".join(f"(?P<{kind}>{one})" for kind, one in kinds.items())).match
 
     def tokens(self, text: str, place: int) -> Iterator[re.Match[str]]:
-        for found in self._firsts(text, place):
+        for found in self._firsts.finditer(text, place):
             if found.start() >= place and (token := self._match(text, found.start())):
                 place = token.end()
                 yield token
+
+    def may_be_in(self, text: str, place: int) -> bool:
+        """Whether there is a token in `text[place:]`, or may be one: at little cost where there is none."""
+        return self._firsts.search(text, place) is not None
 
     def read(self, text: str) -> str:
         return _View(self, text, 0, is_final=True).text
@@ -90,6 +94,8 @@ class Reader:
         self.reach = reading.longest * (detector.reach + reading.longest + 1)
         self._detector = detector
         self._reading = reading
+        self._span = detector.reach + 2 * reading.longest
+        """Characters before a place that are read with it, if there are no tokens among them."""
 
     def scan(
         self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
@@ -101,8 +107,11 @@ class Reader:
         if undecided == start and not is_final:
             return [], start
         found = [match._replace(rule=2 * match.rule) for match in matches]
-        view = self._view(text, start, is_final)
-        if view.is_as_written and in_written == in_read:
+        is_same = in_written == in_read
+        if not is_same or self._reading.may_be_in(text, max(0, start - self._span)):
+            view = self._view(text, start, is_final)
+            is_same = is_same and view.is_as_written
+        if is_same:
             return [*found, *(match._replace(rule=match.rule + 1) for match in found)], undecided
         known = [match._replace(start=view.read(match.start), end=view.read(match.end)) for match in in_read]
         matches, open_from = self._detector.scan(view.text, view.read(start), is_final, known)
@@ -119,8 +128,8 @@ class Reader:
 
     def _view(self, text: str, start: int, is_final: bool) -> "_View":
         """With all before `start` that the detector may look at, and no token there that is cut in two."""
-        needed = self._detector.reach + self._reading.longest
-        span = needed + self._reading.longest
+        needed = self._span - self._reading.longest
+        span = self._span
         while True:
             view = _View(self._reading, text, max(0, start - span), is_final)
             num_read = view.read(start)
