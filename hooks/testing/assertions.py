@@ -13,7 +13,8 @@ from hooks.testing.sync import run
 
 
 def assert_chunk_invariant(hooks: Hooks, source: Source, *, num_random: int = 50, seed: int = 0) -> None:
-    """Fails unless the hooks release the same, and end it the same, wherever the stream is cut.
+    """Fails unless the hooks release the same, and end it the same, wherever the stream is cut, as where each
+    output, channel and tool call is one chunk.
 
     It is cut in two at every place, into its tokens, into characters and in `num_random` ways drawn with
     `seed`; each is run streaming and not, and behind the protocol of hook workers. The message shows the

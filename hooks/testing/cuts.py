@@ -4,15 +4,18 @@ import random
 from collections.abc import Awaitable, Callable, Iterator
 
 from engine.recording import Recording
-from hooks.testing.streams import num_places, token_places
+from hooks.testing.streams import is_interleaved, num_places, token_places
 
-Cut = tuple[int, ...]
-"""Places (see `hooks.testing.streams`)."""
+Places = tuple[int, ...]
+"""See `hooks.testing.streams`."""
+
+Cut = Places | None
+"""None: as it was recorded."""
 
 MAX_RANDOM_PLACES = 12
 
 
-def named_cuts(stream: Recording) -> Iterator[tuple[str, Cut]]:
+def named_cuts(stream: Recording) -> Iterator[tuple[str, Places]]:
     """Into its tokens, into characters, and in two at every place."""
     places = range(1, num_places(stream) + 1)
     yield "cut into tokens", tuple(token_places(stream))
@@ -22,16 +25,19 @@ def named_cuts(stream: Recording) -> Iterator[tuple[str, Cut]]:
 
 
 def all_cuts(stream: Recording, *, num_random: int = 0, seed: int = 0) -> Iterator[Cut]:
-    """Not at all, in all of these ways, those with the fewest places first, and at random."""
+    """Not at all, in all of these ways, those with the fewest places first, and at random; and as it was
+    recorded, if that is another order."""
     yield ()
     yield from sorted((places for _, places in named_cuts(stream)), key=len)
     places = range(1, num_places(stream) + 1)
     rng = random.Random(seed)
     for _ in range(num_random if places else 0):
         yield tuple(sorted(rng.sample(places, rng.randint(1, min(len(places), MAX_RANDOM_PLACES)))))
+    if is_interleaved(stream):
+        yield None
 
 
-async def smallest(cut: Cut, fails: Callable[[Cut], Awaitable[object]]) -> Cut:
+async def smallest(cut: Places, fails: Callable[[Places], Awaitable[object]]) -> Places:
     """`cut`, which fails, without the places that it fails without as well."""
     size = len(cut) // 2
     while size:

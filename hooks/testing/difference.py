@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from engine.protocol import Delta
 from engine.recording import Recording
 from hooks.admission import RefusedError
 from hooks.loader import LoadedHook
@@ -41,7 +42,7 @@ class Difference:
 
     def _lines(self) -> Iterator[str]:
         yield f"{cut_at(self.places)} ({self.where}):"
-        yield f"  chunks  {' | '.join(_chunks(cut(self.stream, self.places)))}"
+        yield from _chunks(cut(self.stream, self.places))
         whole, got = self.whole.outcome, self.got.outcome
         for key in whole.texts | got.texts:
             expected, found = whole.texts.get(key, ""), got.texts.get(key, "")
@@ -92,17 +93,22 @@ class _Mode:
 
     async def difference(self, whole: Released, cuts: Iterable[Cut]) -> Difference | None:
         async def differs(places: Cut) -> bool:
-            return (await self.play(places)).outcome != whole.outcome
+            got = await self.play(places)
+            # Where a hook ends the request, what was said elsewhere before is a matter of their order.
+            is_comparable = places is not None or not (_is_ended(whole) or _is_ended(got))
+            return is_comparable and got.outcome != whole.outcome
 
         for places in cuts:
             if await differs(places):
-                places = await smallest(places, differs)
+                places = places and await smallest(places, differs)
                 return Difference(self.stream, places, self.where, whole, await self.play(places))
         return None
 
 
 def cut_at(places: Cut) -> str:
     """The places in words."""
+    if places is None:
+        return "as it was recorded"
     more = ", …" if len(places) > MAX_PLACES else ""
     return f"cut at {', '.join(map(str, places[:MAX_PLACES]))}{more}" if places else "not cut"
 
@@ -121,12 +127,28 @@ def failure_of(released: Released) -> str:
     return f"{type(cause).__name__}: {cause}" if cause else str(error)
 
 
+def _is_ended(released: Released) -> bool:
+    return any(reason == "content_filter" for reason, _ in released.outcome.finishes.values())
+
+
 def _chunks(stream: Recording) -> Iterator[str]:
+    streams: dict[str, list[str]] = {}
     for timed in stream.deltas:
-        if text := timed.delta.text:
-            # What matters is at the chunks' ends.
-            is_long = len(text) > 2 * CONTEXT
-            yield repr(f"{text[:CONTEXT]}…{text[-CONTEXT:]}" if is_long else text)
+        if timed.delta.text:
+            streams.setdefault(_name_of(timed.delta), []).append(_shortened(timed.delta.text))
+    for name, chunks in streams.items():
+        of = f" of {name}:" if len(streams) > 1 else ""
+        yield f"  chunks{of}  {' | '.join(chunks)}"
+
+
+def _name_of(delta: Delta) -> str:
+    call = f" {delta.tool_call.index}" if delta.tool_call else ""
+    return f"output {delta.index}, {delta.channel}{call}"
+
+
+def _shortened(text: str) -> str:
+    # What matters is at the chunks' ends.
+    return repr(f"{text[:CONTEXT]}…{text[-CONTEXT:]}" if len(text) > 2 * CONTEXT else text)
 
 
 def _excerpt(text: str, position: int) -> str:

@@ -22,7 +22,7 @@ from hooks.loader import HookSpec, load_hook
 from hooks.pipeline import Opener, Pipeline
 from hooks.stage import HookError, PipelineOptions
 from hooks.testing import leaks
-from hooks.testing.cuts import Cut, smallest
+from hooks.testing.cuts import Places, smallest
 from hooks.testing.difference import Difference, cut_at, failure_of
 from hooks.testing.play import opened, play_once
 from hooks.testing.probe import Probe
@@ -49,7 +49,7 @@ MAX_SHRINKING = 20.0
 class Example:
     channel: Channel
     text: str
-    places: Cut
+    places: Places
     """Where the text is cut."""
     in_worker: bool
 
@@ -132,7 +132,7 @@ class Fuzzer:
     async def _smaller(self, finding: Finding) -> Finding:
         """Without the places that the text need not be cut at, which Hypothesis may have left."""
 
-        async def what_is_wrong(places: Cut) -> str | None:
+        async def what_is_wrong(places: Places) -> str | None:
             return await self._what_is_wrong(replace(finding.example, places=places))
 
         places = await smallest(finding.example.places, what_is_wrong)

@@ -1,14 +1,15 @@
 """Streams to test hooks with: made of text, of tokens or of a recording, and cut anew at any place.
 
-A stream is a `Recording`: a request and its deltas. The places where it may be cut are numbered from 1, over
-the text of all of its deltas, in order: at place p a chunk ends behind the p-th character. Deltas of another
-output, channel or tool call are chunks of their own wherever it is cut.
+A stream is a `Recording`: a request and its deltas. To be cut, its outputs are put one behind another, and of
+each output its channels and tool calls: not cut at all, each of these is one chunk, however they came. The
+places where it may be cut are numbered from 1, over all of that text: at place p a chunk ends behind the p-th
+character.
 """
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -73,28 +74,34 @@ def num_places(stream: Recording) -> int:
 
 def token_places(stream: Recording) -> list[int]:
     """The places where a token ends."""
-    places = []
-    end = 0
-    for timed in stream.deltas:
-        for text in [token.text for token in timed.delta.tokens] or [timed.delta.text]:
-            end += len(text)
-            places.append(end)
-    return sorted({place for place in places if place})
+    lengths = (len(token.text) for run in _runs(stream) for token in run.tokens)
+    return sorted({place for place in accumulate(lengths) if place})
 
 
-def cut(stream: Recording, places: Collection[int]) -> Recording:
-    """The same stream, its chunks ending at `places`, as long as possible between them.
+def is_interleaved(stream: Recording) -> bool:
+    """Whether an output, a channel or a call goes on behind another."""
+    keys = [_key(timed.delta) for timed in stream.deltas]
+    return len(list(groupby(keys))) > len(set(keys))
+
+
+def cut(stream: Recording, places: Collection[int] | None) -> Recording:
+    """The same stream, its chunks ending at `places`, as long as possible between them. None: as it is.
 
     A token that is cut in two is two, without an id, a logprob or other bytes than their text's: those would
     tell of either part with the other. An output's finish comes with its last text, unless that ends a chunk.
     """
+    if places is None:
+        return stream
     deltas: list[Delta] = []
     start = 0
-    for piece in _runs(timed.delta for timed in stream.deltas):
+    for piece in _runs(stream):
         end = start + len(piece.text)
         inside = sorted(place - start for place in places if start < place < end)
         deltas += piece.cut(inside, has_end_apart=end in places)
         start = end
+    usages = [timed.delta.usage for timed in stream.deltas if timed.delta.usage]
+    if usages:  # running totals of all outputs
+        deltas[-1] = replace(deltas[-1], usage=usages[-1])
     return replace(_recording(stream.request, deltas), failure=stream.failure)
 
 
@@ -116,29 +123,28 @@ def _recording(request: GenerationRequest, deltas: Iterable[Delta]) -> Recording
     return Recording(request, tuple(TimedDelta(0.0, delta) for delta in deltas))
 
 
+_Key = tuple[int, Channel, ToolCall | None]
+
+
+def _key(delta: Delta) -> _Key:
+    return delta.index, delta.channel, delta.tool_call
+
+
 class _Run:
-    """Deltas in a row that could have been one: of the same output, channel and call, up to its finish."""
+    """Deltas that could have been one: all that an output says on a channel, or in a call."""
 
     def __init__(self, first: Delta) -> None:
         self.first = first
         self.text = ""
         self.tokens: list[Token] = []
+        """Those of all the text: of a delta without any, its text is one."""
+        self.has_tokens = False
         self.last = first
-
-    def takes(self, delta: Delta) -> bool:
-        if self.last.finish_reason is not None:
-            return False
-        same = (delta.index, delta.channel, delta.tool_call) == (
-            self.first.index,
-            self.first.channel,
-            self.first.tool_call,
-        )
-        # Either all of a delta's text belongs to tokens, or none of it.
-        return same and (not delta.text or not self.text or bool(delta.tokens) == bool(self.tokens))
 
     def add(self, delta: Delta) -> None:
         self.text += delta.text
-        self.tokens += delta.tokens
+        self.tokens += delta.tokens or ([_untold(delta.text)] if delta.text else [])
+        self.has_tokens = self.has_tokens or bool(delta.tokens)
         self.last = delta
 
     def cut(self, places: list[int], *, has_end_apart: bool) -> Iterator[Delta]:
@@ -147,7 +153,7 @@ class _Run:
         if has_end_apart and end and last.finish_reason is not None:
             bounds.append(end)
         *pairs, (final, _) = pairwise(bounds)
-        left = self.tokens[::-1]
+        left = self.tokens[::-1] if self.has_tokens else []
         base = replace(self.first, finish_reason=None, stop_reason=None, usage=None)
         for start, stop in pairs:
             yield replace(base, text=self.text[start:stop], tokens=tuple(_take(left, stop - start)))
@@ -158,8 +164,11 @@ class _Run:
             tokens=tuple(left[::-1]),
             finish_reason=last.finish_reason,
             stop_reason=last.stop_reason,
-            usage=last.usage,
         )
+
+
+def _untold(text: str) -> Token:
+    return Token(None, text, text.encode())
 
 
 def _take(tokens: list[Token], length: int) -> list[Token]:
@@ -172,19 +181,22 @@ def _take(tokens: list[Token], length: int) -> list[Token]:
         if rest:
             while taken and not taken[-1].text:  # which share its text
                 taken.pop()
-            tokens.append(Token(None, rest, rest.encode()))
-            token = Token(None, text, text.encode())
+            tokens.append(_untold(rest))
+            token = _untold(text)
         taken.append(token)
     return taken
 
 
-def _runs(deltas: Iterable[Delta]) -> Iterator[_Run]:
-    run: _Run | None = None
-    for delta in deltas:
-        if run is not None and not run.takes(delta):
-            yield run
-            run = None
-        run = run or _Run(delta)
-        run.add(delta)
-    if run is not None:
-        yield run
+def _runs(stream: Recording) -> list[_Run]:
+    outputs: dict[int, dict[_Key | None, _Run]] = {}
+    for timed in stream.deltas:
+        delta, key = timed.delta, _key(timed.delta)
+        runs = outputs.setdefault(delta.index, {})
+        if delta.finish_reason is not None and key in runs and key != next(reversed(runs)):
+            if delta.text:
+                runs[key].add(replace(delta, finish_reason=None, stop_reason=None))
+            runs[None] = _Run(delta)  # an output's end stays behind all that it says
+            runs[None].add(replace(delta, text="", tokens=() if delta.text else delta.tokens))
+        else:
+            runs.setdefault(key, _Run(delta)).add(delta)
+    return [run for runs in outputs.values() for run in runs.values()]

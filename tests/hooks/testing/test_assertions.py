@@ -1,13 +1,14 @@
 """The two assertions pass for guards that are right, and show what is wrong with the others."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from engine.protocol import Delta, Token, ToolCall, TopLogprob
+from engine.protocol import Delta, SamplingParams, Token, ToolCall, TopLogprob
 from engine.recording import Recording, TimedDelta
-from hooks import Chunk, GenerationRequest, Refusal, Verdict, emit, hold, refuse, terminate
+from hooks import Chunk, GenerationRequest, Refusal, Verdict, emit, hold, refuse, suppress, terminate
 from hooks.testing import assert_chunk_invariant, assert_never_released, stream_of
 from hooks.testing.streams import request_for
 
@@ -63,6 +64,67 @@ def test_the_smallest_cut_that_tells_is_shown() -> None:
         "  whole   'It is ***, I think.'",
         "  cut     'It is hunter2, I think.'",
     ]
+
+
+def interleaved(*outputs: str) -> Recording:
+    """Each output's words come by turns, and then their ends."""
+    words = [text.split(" ") for text in outputs]
+    deltas = [
+        Delta(index=i, text=f" {word}") for turn in zip(*words, strict=True) for i, word in enumerate(turn)
+    ]
+    deltas += [Delta(index=i, finish_reason="stop") for i in range(len(outputs))]
+    request = replace(request_for(), sampling=SamplingParams(n=len(outputs)))
+    return Recording(request, tuple(TimedDelta(0.0, delta) for delta in deltas))
+
+
+class NaiveAboutTwo:
+    """Looks for two words, which it never sees in one chunk of the recording."""
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        return emit(chunk.pending.replace("secret project", "***"))
+
+
+def test_outputs_that_come_by_turns_are_whole_each_in_one_chunk() -> None:
+    with pytest.raises(AssertionError) as error:
+        assert_chunk_invariant(NaiveAboutTwo, interleaved("the secret project", "a secret thing"))
+    assert str(error.value).splitlines()[1:] == [
+        "cut at 6 (streaming):",
+        "  chunks of output 0, content:  ' the s' | 'ecret project'",
+        "  chunks of output 1, content:  ' a secret thing'",
+        "  content of output 0, from character 5 on",
+        "  whole   ' the ***'",
+        "  cut     ' the secret project'",
+    ]
+
+
+def test_channels_that_come_by_turns_are_whole_each_in_one_chunk() -> None:
+    call = Delta(channel="tool_call", tool_call=ToolCall(0, "f"), text="{}")
+    deltas = (Delta(text="a secret"), call, Delta(text=" project"), Delta(finish_reason="tool_calls"))
+    stream = Recording(request_for(), tuple(TimedDelta(0.0, delta) for delta in deltas))
+    with pytest.raises(AssertionError, match=r"chunks of output 0, tool_call 0:  '\{}'"):
+        assert_chunk_invariant(NaiveAboutTwo, stream)
+
+
+def test_one_that_mixes_outputs_up_is_told() -> None:
+    class Mixes:
+        held = ""
+
+        def __call__(self, chunk: Chunk) -> Verdict:
+            if not chunk.is_final:
+                self.held += chunk.text_diff
+                return suppress()
+            text, self.held = self.held + chunk.pending, ""
+            return emit(text)
+
+    with pytest.raises(AssertionError, match="as it was recorded"):
+        assert_chunk_invariant(Mixes, interleaved("one two", "three four"))
+
+
+@pytest.mark.parametrize(
+    "said", [("a Project Bluebird here", "and so it goes"), ("so it goes on", "Project Bluebird it is")]
+)
+def test_one_that_ends_the_request_may_end_it_wherever_the_others_are(said: tuple[str, str]) -> None:
+    assert_chunk_invariant(RIGHT[0], interleaved(*said))
 
 
 def test_a_cut_with_many_places_is_made_smaller() -> None:

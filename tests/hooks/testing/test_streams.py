@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from engine.protocol import Delta, Token, ToolCall, Usage
 from engine.recording import Failure, Recording, TimedDelta
 from hooks.testing import stream_of
-from hooks.testing.streams import cut, num_places, request_for, source_of, token_places
+from hooks.testing.streams import cut, is_interleaved, num_places, request_for, source_of, token_places
 from tests.helpers import make_token
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
@@ -83,6 +83,34 @@ def test_chunks_end_where_they_are_told_to() -> None:
     assert chunks(cut(stream_of(""), (1,))) == [""]
 
 
+def test_uncut_each_output_channel_and_call_is_one_chunk() -> None:
+    made = cut(MIXED, ())
+    assert chunks(made) == ["why", "aébcd", "{}", "", "", "other!"]
+    assert [delta.index for delta in deltas_of(made)] == [0, 0, 0, 0, 0, 1]
+    assert [delta.finish_reason for delta in deltas_of(made)] == [None] * 4 + ["tool_calls", "length"]
+    assert [delta.usage for delta in deltas_of(made)] == [None] * 5 + [Usage(1, 5)]
+
+
+def test_an_outputs_end_stays_behind_what_else_it_says() -> None:
+    call = Delta(channel="tool_call", tool_call=ToolCall(0, "f"), text="{}")
+    end = Delta(text=" ok", finish_reason="stop", tokens=(make_token(" ok", 1),))
+    made = deltas_of(cut(stream(Delta(text="Its"), call, end), (1,)))
+    assert [(delta.channel, delta.text) for delta in made] == [
+        ("content", "I"),
+        ("content", "ts ok"),
+        ("tool_call", "{}"),
+        ("content", ""),
+    ]
+    assert [delta.finish_reason for delta in made] == [None] * 3 + ["stop"]
+    assert [token.text for delta in made for token in delta.tokens] == ["I", "ts", " ok"]
+
+
+def test_only_what_goes_on_behind_something_else_is_interleaved() -> None:
+    assert is_interleaved(MIXED)
+    assert not is_interleaved(stream_of("one two"))
+    assert not is_interleaved(stream(Delta(text="a", finish_reason="stop"), Delta(text="b", index=1)))
+
+
 def test_tokens_between_the_cuts_stay_whole() -> None:
     first, second = deltas_of(cut(stream(Delta(text="aéb", tokens=tuple(TOKENS))), (1,)))
     assert first.tokens == (TOKENS[0],)
@@ -120,7 +148,7 @@ def test_no_cut_changes_what_is_said(places: set[int]) -> None:
         assert not delta.tokens or "".join(token.text for token in delta.tokens) == delta.text
     ids = [token.id for delta in deltas for token in delta.tokens if token.id is not None]
     split = ({9} if places & {1, 2} else set()) | ({2, 3} if 5 in places else set())
-    split |= {5} if 12 in places else set()
+    split |= {4, 5} if 7 in places else set()
     assert ids == [i for i in (9, 1, 2, 3, 4, 5) if i not in split]
     for index, reason in ((0, "tool_calls"), (1, "length")):
         own = [delta for delta in deltas if delta.index == index]
