@@ -20,6 +20,7 @@ from hooks.stage import HookError
 from hooks.testing import Recording, Released
 from hooks.testing.cuts import named_cuts
 from hooks.testing.difference import num_shared
+from hooks.testing.once import logged_once
 from hooks.testing.play import collect
 from hooks.testing.probe import Probe
 from hooks.testing.streams import cut, source_of, stream_of, token_places
@@ -145,11 +146,13 @@ async def main() -> None:
     channel = await inherited()
     (task,) = await channel.hear()
     sys.path += [entry for entry in task.path if entry not in sys.path]
-    logging.basicConfig(format="%(levelname)s: %(message)s")
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.CRITICAL)  # the worker's as well
+    logging.getLogger("weir.hooks").setLevel(logging.WARNING)
     signal.signal(signal.SIGALRM, interrupt)
     hook = f"hook {task.spec.path!r}"
     try:
-        report = Report(await _Checker(channel).check(task))
+        with logged_once():
+            report = Report(await _Checker(channel).check(task))
     except HookLoadError as error:
         report = Report(error=str(error))
     except HookError:

@@ -1,14 +1,18 @@
 """What a guard's tests assert."""
 
+from contextlib import aclosing
+
 from engine.recording import Recording
 from hooks.admission import RefusedError
 from hooks.loader import LoadedHook
 from hooks.stage import HookError
 from hooks.testing import leaks
-from hooks.testing.cuts import all_cuts
-from hooks.testing.difference import cut_at, first_difference
-from hooks.testing.play import Hooks, closing, load, opened, play_once
-from hooks.testing.streams import Source, cut, stream_of
+from hooks.testing.cuts import Cut, all_cuts
+from hooks.testing.difference import cut_at, failure_of, first_difference
+from hooks.testing.modes import modes
+from hooks.testing.once import logged_once
+from hooks.testing.play import Hooks, Released, load
+from hooks.testing.streams import Source, stream_of
 from hooks.testing.sync import run
 
 
@@ -24,7 +28,8 @@ def assert_chunk_invariant(hooks: Hooks, source: Source, *, num_random: int = 50
     stream = stream_of(source)
     cuts = all_cuts(stream, num_random=num_random, seed=seed)
     try:
-        difference = run(first_difference(load(hooks), stream, cuts))
+        with logged_once():
+            difference = run(first_difference(load(hooks), stream, cuts))
     except HookError as error:
         raise AssertionError("a hook fails on the whole stream") from error.__cause__
     except RefusedError as error:
@@ -35,27 +40,50 @@ def assert_chunk_invariant(hooks: Hooks, source: Source, *, num_random: int = 50
         raise AssertionError(message) from (failure and failure.__cause__)
 
 
-def assert_never_released(hooks: Hooks, source: Source, *secrets: str) -> None:
+def assert_never_released(
+    hooks: Hooks, source: Source, *secrets: str, num_random: int = 50, seed: int = 0
+) -> None:
     """Fails if one of `secrets` shows in anything that a client gets, wherever the stream is cut: in the text
     of any channel, a closing text, tokens' texts or bytes, what their alternatives could spell, a tool's
-    name, or a reason. Fails as well if the stream itself never says it: that would prove nothing.
+    name, or a reason. It is cut and run as `assert_chunk_invariant` does.
+
+    Fails as well where that would prove nothing: if the stream itself never says a secret, if a hook fails,
+    or if it refuses the prompt. Raises `TypeError` without a secret, and `ValueError` for one that is empty.
     """
     __tracebackhide__ = True
+    if not secrets:
+        raise TypeError("assert_never_released() needs one secret or more, behind the hooks and the stream")
+    if "" in secrets:
+        raise ValueError("a secret is empty")
     stream = stream_of(source)
     for secret in secrets:
         if leaks.find(secret, [timed.delta for timed in stream.deltas]) is None:
             raise AssertionError(f"the stream never says {secret!r}, so this proves nothing")
-    if leak := run(_first_leak(load(hooks), stream, secrets)):
-        raise AssertionError(leak)
+    cuts = list(all_cuts(stream, num_random=num_random, seed=seed))
+    with logged_once():
+        run(_assert_no_leak(load(hooks), stream, cuts, secrets))
 
 
-async def _first_leak(hooks: list[LoadedHook], stream: Recording, secrets: tuple[str, ...]) -> str | None:
-    async with closing(hooks), opened(hooks) as opener:
-        for places in all_cuts(stream):
-            released = await play_once(opener, cut(stream, places))
-            if released.refused is not None:
-                return f"the prompt was refused: {released.refused}, so this proves nothing"
-            for secret in secrets:
-                if place := leaks.find(secret, released.deltas):
-                    return f"{secret!r} is released: in {place}, {cut_at(places)}"
-    return None
+async def _assert_no_leak(
+    hooks: list[LoadedHook], stream: Recording, cuts: list[Cut], secrets: tuple[str, ...]
+) -> None:
+    def leak_of(released: Released) -> str | None:
+        places = ((secret, leaks.find(secret, released.deltas)) for secret in secrets)
+        return next((f"{secret!r} is released: in {place}" for secret, place in places if place), None)
+
+    async with aclosing(modes(hooks, stream)) as all_modes:
+        async for mode in all_modes:
+            for places in cuts:
+                released = await mode.play(places)
+                if leak := leak_of(released):
+                    fewer = await mode.smallest(places, leak_of)
+                    raise AssertionError(f"{leak}, {cut_at(fewer)} ({mode.where})")
+                _assert_complete(released, f"{cut_at(places)} ({mode.where})")
+
+
+def _assert_complete(released: Released, how: str) -> None:
+    if isinstance(released.failure, HookError):
+        message = f"a hook fails, {how}, so this proves nothing: {failure_of(released)}"
+        raise AssertionError(message) from released.failure.__cause__
+    if released.refused is not None:
+        raise AssertionError(f"the prompt was refused: {released.refused}, so this proves nothing")

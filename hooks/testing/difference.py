@@ -1,30 +1,23 @@
 """Does a hook say the same wherever a stream is cut? If not: where, and what differs, in words."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from engine.protocol import Delta
 from engine.recording import Recording
 from hooks.admission import RefusedError
 from hooks.loader import LoadedHook
-from hooks.pipeline import Opener
 from hooks.stage import HookError
-from hooks.testing.cuts import Cut, smallest
-from hooks.testing.play import Released, closing, opened, play_once
+from hooks.testing.cuts import Cut
+from hooks.testing.modes import Mode, modes
+from hooks.testing.play import Released
 from hooks.testing.streams import cut
 
 CONTEXT = 30
 """Characters to show on either side of what matters."""
 MAX_PLACES = 10
 """Places to name."""
-
-
-MODES = (
-    (True, False, "streaming"),
-    (False, False, "not streaming"),
-    (True, True, "streaming, in a worker"),
-)
-"""Whether the client asked for a stream, and whether the hooks are behind the workers' protocol."""
 
 
 @dataclass(frozen=True)
@@ -67,42 +60,29 @@ async def first_difference(
     `HookError` if a hook fails on the whole text, and `RefusedError` if one refuses the prompt."""
     cuts = list(cuts)
     whole: Released | None = None
-    async with closing(hooks):
-        for streaming, in_worker, where in MODES:
-            async with opened(hooks, in_worker=in_worker) as opener:
-                mode = _Mode(opener, stream, streaming, where)
-                whole = whole or await mode.play(())
-                if isinstance(whole.failure, HookError):
-                    raise whole.failure
-                if whole.refused is not None:
-                    raise RefusedError(whole.refused, stream.request)
-                if difference := await mode.difference(whole, cuts):
-                    return difference
+    async with aclosing(modes(hooks, stream)) as all_modes:
+        async for mode in all_modes:
+            whole = whole or await mode.play(())
+            if isinstance(whole.failure, HookError):
+                raise whole.failure
+            if whole.refused is not None:
+                raise RefusedError(whole.refused, stream.request)
+            if difference := await _difference(mode, whole, cuts):
+                return difference
     return None
 
 
-@dataclass(frozen=True)
-class _Mode:
-    opener: Opener
-    stream: Recording
-    streaming: bool
-    where: str
+async def _difference(mode: Mode, whole: Released, cuts: Iterable[Cut]) -> Difference | None:
+    def differs(got: Released) -> bool:
+        return got.outcome != whole.outcome
 
-    async def play(self, places: Cut) -> Released:
-        return await play_once(self.opener, cut(self.stream, places), streaming=self.streaming)
-
-    async def difference(self, whole: Released, cuts: Iterable[Cut]) -> Difference | None:
-        async def differs(places: Cut) -> bool:
-            got = await self.play(places)
-            # Where a hook ends the request, what was said elsewhere before is a matter of their order.
-            is_comparable = places is not None or not (_is_ended(whole) or _is_ended(got))
-            return is_comparable and got.outcome != whole.outcome
-
-        for places in cuts:
-            if await differs(places):
-                places = places and await smallest(places, differs)
-                return Difference(self.stream, places, self.where, whole, await self.play(places))
-        return None
+    for places in cuts:
+        got = await mode.play(places)
+        # Where a hook ends the request, what was said elsewhere before is a matter of their order.
+        if differs(got) and (places is not None or not (_is_ended(whole) or _is_ended(got))):
+            places = await mode.smallest(places, differs)
+            return Difference(mode.stream, places, mode.where, whole, await mode.play(places))
+    return None
 
 
 def cut_at(places: Cut) -> str:

@@ -28,6 +28,12 @@ class Raises:
             raise ValueError
         return emit(chunk.pending)
 
+class RaisesOften:
+    def __call__(self, chunk):
+        if "@" in chunk.text:
+            raise ZeroDivisionError
+        return emit(chunk.pending)
+
 class Reads:
     def __init__(self, fails=False):
         self.fails = fails
@@ -179,6 +185,11 @@ def test_the_command_prints_a_table_and_says_by_its_exit(tmp_path: Path) -> None
     assert bad.returncode == 1
     assert "reasoning: not as in one chunk when cut into tokens" in bad.stdout
     assert bad.stdout.splitlines()[0].split()[:4] == ["recording", "runs", "same", "leaked"]
+    raises = run(f"{tmp_path}/guards.py:RaisesOften")
+    assert raises.stdout.count("the hook fails on the whole text") > 1
+    assert [line.split(" at ")[0] for line in raises.stderr.splitlines()] == [
+        f"ERROR: hook {tmp_path}/guards.py:RaisesOften failed: ZeroDivisionError"
+    ]
     leaves = run(f"{tmp_path}/guards.py:Leaves", "--args", '{"at": "later"}')
     assert leaves.returncode == 1
     assert "ended its process" in leaves.stderr

@@ -249,6 +249,51 @@ def test_a_secret_that_is_not_said_proves_nothing() -> None:
         assert_never_released(passing, SAID, "hunter3")
 
 
+def test_what_is_released_without_streaming_only_is_told() -> None:
+    def careless(chunk: Chunk) -> Verdict:
+        return hold() if not chunk.is_final else emit("***" if chunk.streaming else chunk.pending)
+
+    with pytest.raises(AssertionError, match=r"output 0, not cut \(not streaming\)"):
+        assert_never_released(careless, SAID, "hunter2")
+
+
+def test_what_only_two_cuts_release_is_found_at_random() -> None:
+    def forgetful(chunk: Chunk) -> Verdict:
+        if not chunk.is_final and chunk.text_diff == "er2,":
+            return emit("hunter2")
+        return emit("") if chunk.is_final else hold()
+
+    with pytest.raises(AssertionError, match="output 0, cut at 10, 14 "):
+        assert_never_released(forgetful, SAID, "hunter2", num_random=3000)
+
+
+def test_a_hook_that_fails_proves_nothing_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(chunk: Chunk) -> Verdict:
+        if chunk.is_final:
+            raise ZeroDivisionError("just so")
+        return hold()
+
+    told = r"a hook fails, not cut \(streaming\), so this proves nothing: ZeroDivisionError: just so"
+    with pytest.raises(AssertionError, match=told) as error:
+        assert_never_released(fails, SAID, "hunter2")
+    assert isinstance(error.value.__cause__, ZeroDivisionError)
+
+    def fails_if_cut(chunk: Chunk) -> Verdict:
+        return emit(chunk.pending) if len(chunk.text) == len(chunk.text_diff) else fails(chunk)
+
+    caplog.clear()
+    with pytest.raises(AssertionError, match="cut: ZeroDivisionError"):
+        assert_chunk_invariant(fails_if_cut, "abcdefgh")
+    assert len(caplog.records) == 1
+
+
+def test_no_secret_proves_nothing() -> None:
+    with pytest.raises(TypeError, match="needs one secret or more"):
+        assert_never_released(passing, SAID)
+    with pytest.raises(ValueError, match="a secret is empty"):
+        assert_never_released(passing, SAID, "hunter2", "")
+
+
 def test_a_refused_prompt_proves_nothing() -> None:
     said = "It is hunter2."
     assert_chunk_invariant(Refuses, said)

@@ -1,0 +1,46 @@
+"""Every way in which hooks may be run on a stream, wherever it is cut."""
+
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+
+from engine.recording import Recording
+from hooks.loader import LoadedHook
+from hooks.pipeline import Opener
+from hooks.testing.cuts import Cut, Places, smallest
+from hooks.testing.play import Released, closing, opened, play_once
+from hooks.testing.streams import cut
+
+MODES = (
+    (True, False, "streaming"),
+    (False, False, "not streaming"),
+    (True, True, "streaming, in a worker"),
+)
+"""Whether the client asked for a stream, and whether the hooks are behind the workers' protocol."""
+
+
+@dataclass(frozen=True)
+class Mode:
+    opener: Opener
+    stream: Recording
+    streaming: bool
+    where: str
+    """The mode in words."""
+
+    async def play(self, places: Cut) -> Released:
+        return await play_once(self.opener, cut(self.stream, places), streaming=self.streaming)
+
+    async def smallest(self, places: Cut, is_wrong: Callable[[Released], object]) -> Cut:
+        """Without those that it is wrong without as well."""
+
+        async def fails(fewer: Places) -> object:
+            return is_wrong(await self.play(fewer))
+
+        return places and await smallest(places, fails)
+
+
+async def modes(hooks: list[LoadedHook], stream: Recording) -> AsyncGenerator[Mode]:
+    """Closes the hooks behind the last."""
+    async with closing(hooks):
+        for streaming, in_worker, where in MODES:
+            async with opened(hooks, in_worker=in_worker) as opener:
+                yield Mode(opener, stream, streaming, where)

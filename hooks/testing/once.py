@@ -1,0 +1,24 @@
+"""What hooks log while they are run again and again: each line once."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def logged_once() -> Iterator[None]:
+    """Of what is logged of hooks inside, no line comes twice."""
+    seen: set[str] = set()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        line = record.getMessage()
+        is_new = line not in seen
+        seen.add(line)
+        return is_new
+
+    logger = logging.getLogger("weir.hooks")
+    logger.addFilter(is_new)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_new)
