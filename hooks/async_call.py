@@ -31,7 +31,12 @@ class AsyncCall:
         """What the hook returns. Raises what it raises, `TimeoutError` past the deadline, and
         `CancelledError` if the request is cancelled."""
         started = monotonic()
-        verdict = await self._returned(seconds)
+        try:
+            verdict = await self._returned(seconds)
+        except TimeoutError as error:
+            if monotonic() - started < seconds:  # the hook's own
+                raise
+            raise TimeoutError("its deadline passed") from error
         if monotonic() - started > seconds:  # it caught being interrupted, or awaited nothing
             raise TimeoutError("its deadline passed")
         return verdict

@@ -13,6 +13,10 @@ def json_object(text: str) -> dict[str, Any]:
     return _checked(text, json.loads, lambda value: isinstance(value, dict), "a JSON object")
 
 
+def some_text(text: str) -> str:
+    return _checked(text, str, bool, "a text")
+
+
 def list_of(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
     """Several, with commas between them."""
     return lambda text: [kind(part) for part in text.split(",")]

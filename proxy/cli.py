@@ -40,7 +40,7 @@ Weir runs a language model behind guardrail hooks, on an OpenAI-compatible API.
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a subcommand. Exits with 0, or with 1 or 2 and a reason on standard error."""
+    """Run a subcommand. Exits with 0, with 1 or 2 and a reason on standard error, or with 130 at Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["serve"]:
         serve(load_settings(arguments[1:]))
@@ -67,7 +67,11 @@ def main(arguments: list[str] | None = None) -> None:
     watermarks = commands.add_parser("watermark", help="look for the watermark of a key in a text")
     add_watermark_arguments(watermarks)
     options = parser.parse_args(arguments)
-    options.run(options)
+    try:
+        options.run(options)
+    except KeyboardInterrupt:
+        print("weir: interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
 
 
 def _add_hook_commands(parser: argparse.ArgumentParser) -> None:

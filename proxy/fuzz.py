@@ -8,14 +8,18 @@ from typing import NoReturn
 
 from hooks.loader import HookLoadError, HookSpec
 from hooks.stage import PipelineOptions
-from proxy.argument_types import number
+from proxy.argument_types import number, some_text
 
 
 def add_fuzz_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=number, default=60.0, help="how long to look (%(default)g)")
     parser.add_argument("--seed", type=int, help="draws the same texts again (default: a fresh one)")
     parser.add_argument(
-        "--secret", action="append", default=[], help="a text that must never be released; repeat"
+        "--secret",
+        type=some_text,
+        action="append",
+        default=[],
+        help="a text that must never be released; repeat",
     )
 
 

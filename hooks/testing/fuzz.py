@@ -51,11 +51,17 @@ class Example:
     text: str
     places: Places
     """Where the text is cut."""
+    streaming: bool
     in_worker: bool
 
     @property
     def size(self) -> tuple[int, int]:
         return len(self.text), len(self.places)
+
+    @property
+    def where(self) -> str:
+        """As `hooks.testing.modes` has it."""
+        return ("streaming" if self.streaming else "not streaming") + ", in a worker" * self.in_worker
 
 
 @dataclass(frozen=True)
@@ -152,15 +158,15 @@ class Fuzzer:
         if whole.refused is not None:
             return f"it refuses the prompt, {stream.request.messages[0]['content']!r}: {whole.refused}"
         async with self._opened(in_worker=example.in_worker) as opener:
-            got = await play_once(opener, cut(stream, example.places))
+            got = await play_once(opener, cut(stream, example.places), streaming=example.streaming)
         if got.outcome != whole.outcome:
-            where = "in a worker" if example.in_worker else "in this process"
-            difference = Difference(stream, example.places, where, whole, got)
+            difference = Difference(stream, example.places, example.where, whole, got)
             return f"not the same wherever the text is cut\n{difference}"
         for released, places in ((whole, ()), (got, example.places)):
             for secret in self._secrets:
                 if place := leaks.find(secret, released.deltas):
-                    return f"{secret!r} is released, in {place}, {cut_at(places)}"
+                    where = example.where if released is got else "streaming"
+                    return f"{secret!r} is released, in {place}, {cut_at(places)} ({where})"
         if self._max_hold is not None and self._probe.num_held > self._max_hold:
             return (
                 f"it holds {self._probe.num_held} characters, and says that it holds {self._max_hold} at most"
@@ -171,12 +177,14 @@ class Fuzzer:
 def examples(phrases: Sequence[str]) -> st.SearchStrategy[Example]:
     some, everywhere = st.sets(st.integers(0, 999), max_size=12), st.none()
 
-    def example(channel: Channel, text: str, drawn: set[int] | None, worker: int) -> Example:
+    def example(channel: Channel, text: str, drawn: set[int] | None, streaming: bool, worker: int) -> Example:
         every = range(1, len(text) + 1)
         places = every if drawn is None else {1 + number % len(text) for number in drawn if text}
-        return Example(channel, text, tuple(sorted(places)), worker == 9)
+        return Example(channel, text, tuple(sorted(places)), streaming, worker == 9)
 
-    return st.builds(example, st.sampled_from(CHANNELS), texts(phrases), some | everywhere, st.integers(0, 9))
+    channels, workers = st.sampled_from(CHANNELS), st.integers(0, 9)
+    modes = st.sampled_from([True, False])
+    return st.builds(example, channels, texts(phrases), some | everywhere, modes, workers)
 
 
 def _strings(value: object) -> Iterator[str]:

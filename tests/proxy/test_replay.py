@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -185,6 +186,23 @@ def test_it_plays_as_fast_as_it_was_recorded_if_told_to(recording: Path) -> None
     with pytest.raises(SystemExit, match="0"):  # in this process: another may take as long to start
         main(["replay", str(recording), "--speed", "1"])
     assert time.monotonic() - started > 1.5
+
+
+def test_it_can_be_interrupted(recording: Path) -> None:
+    made = Recording.load(recording)
+    *earlier, last = made.deltas
+    slow = recording.with_name("slow.jsonl")
+    replace(made, deltas=(*earlier, replace(last, t=600.0))).dump(slow)
+    command = [sys.executable, "-m", "proxy", "replay", str(recording), str(slow), "--speed", "1"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert str(recording) in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate()
+    assert (process.returncode, told) == (130, "weir: interrupted\n")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The fuzzer finds what hooks are wrong on, tells of the smallest, and finds it again with its seed."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,13 @@ class Hoards:
     def __call__(self, chunk):
         return emit(chunk.pending) if chunk.is_final else hold(min(5, len(chunk.pending)))
 
+class Shy:
+    """Guards a stream alone."""
+    def __call__(self, chunk):
+        if not chunk.is_final:
+            return hold()
+        return emit(chunk.pending.replace("hunter2", "***") if chunk.streaming else chunk.pending)
+
 class Keeps:
     max_hold = 5
     async def __call__(self, chunk):
@@ -99,6 +107,12 @@ def test_a_secret_that_is_released_is_found(guards: str) -> None:
     assert finding.example.text == "hunter2hunter2"
 
 
+def test_a_secret_that_is_released_without_streaming_is_found(guards: str) -> None:
+    finding = look(f"{guards}:Shy", secrets=["hunter2"])
+    assert finding is not None
+    assert "not cut (not streaming):" in finding.what
+
+
 def test_a_string_in_the_arguments_is_tried(guards: str) -> None:
     finding = look(f"{guards}:Fails", args={"word": "xyzzy plugh"})
     assert finding is not None
@@ -125,7 +139,7 @@ def test_an_async_hook_that_takes_too_long_is_found(guards: str, monkeypatch: py
     monkeypatch.setattr(fuzz_module, "MAX_SHRINKING", 1.0)
     finding = look(f"{guards}:Late", options=PipelineOptions(hook_timeout=0.1))
     assert finding is not None
-    assert "TimeoutError" in finding.what
+    assert finding.what == "it fails on the whole text: TimeoutError: its deadline passed"
 
 
 def test_a_hook_is_held_to_what_it_says_that_it_holds(guards: str) -> None:
@@ -215,3 +229,30 @@ def test_the_command_says_which_hook_it_cannot_load() -> None:
     ended = fuzz("no.such.Hook")
     assert ended.returncode == 2
     assert ended.stderr.startswith("weir hooks fuzz: hook 'no.such.Hook' could not be imported")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "reason"),
+    [
+        ("--seconds", "0", "must be more than 0, and finite"),
+        ("--seconds", "nan", "must be more than 0, and finite"),
+        ("--seconds", "inf", "must be more than 0, and finite"),
+        ("--secret", "", "is empty"),
+    ],
+)
+def test_what_would_look_for_nothing_is_refused(option: str, value: str, reason: str) -> None:
+    ended = fuzz(BANNED, option, value)
+    assert ended.returncode == 2
+    assert f"argument {option}: {reason}" in ended.stderr
+
+
+def test_it_can_be_interrupted() -> None:
+    command = [sys.executable, "-m", "proxy", "hooks", "fuzz", BANNED, "--seconds", "600"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("fuzzing")
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate()
+    assert (process.returncode, told) == (130, "weir: interrupted\n")
