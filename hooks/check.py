@@ -6,20 +6,18 @@ place; in one process with the checks, and in a worker. What is delivered must n
 
 A hook that reads prompts is shown one of every shape, and must say the same of it in a worker.
 
-All of it runs in a process beside this one (`hooks.check_process`), which watches it: a hook may do anything.
+All of it runs in a process beside this one (`hooks.check_process`), which watches it (`hooks.watched`).
 """
 
 import asyncio
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from engine.protocol import Channel
-from hooks.async_call import GRACE
 from hooks.loader import HookSpec
-from hooks.process import Child
 from hooks.stage import PipelineOptions
+from hooks.watched import Task, watched
 
 RECORDINGS: Mapping[str, tuple[Channel, str]] = {
     "prose": ("content", "The harbour was quiet. A heron stood at the weir, and waited; nobody hurried it."),
@@ -70,20 +68,6 @@ PROMPTS: Mapping[str, Mapping[str, Any]] = {
 """What to show a hook that reads prompts: fields of the requests."""
 
 
-class CheckError(RuntimeError):
-    """The check could not be brought to its end: what the hook did, and to what."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """What to check, for the process that does."""
-
-    spec: HookSpec
-    options: PipelineOptions
-    path: tuple[str, ...]
-    """This process's `sys.path`."""
-
-
 @dataclass
 class Result:
     """What one recording showed."""
@@ -107,46 +91,12 @@ class Result:
         return not (self.differing or self.num_leaked or self.failure)
 
 
-@dataclass
-class Report:
-    """How the check ended: with results, or with the reason why there are none."""
-
-    results: list[Result] = field(default_factory=list)
-    error: str | None = None
-
-
 async def check(spec: HookSpec, options: PipelineOptions | None = None) -> list[Result]:
     """Check one hook. Raises `CheckError` if it cannot be loaded, fails its self-test, ends its process, or
     takes longer than the options allow."""
-    child = Child()
-    await child.spawn("hooks.check_process")
-    try:
-        report = await _watched(child, Task(spec, options or PipelineOptions(), tuple(sys.path)))
-    finally:
-        await child.stop()
-    if report.error is not None:
-        raise CheckError(report.error)
-    return report.results
-
-
-async def _watched(child: Child, task: Task) -> Report:
-    hook, doing = f"hook {task.spec.path!r}", "it was loaded"
-    limit = max(task.options.hook_load_timeout, task.options.hook_timeout) + GRACE
-    child.channel.say(task)
-    try:
-        while True:
-            async with asyncio.timeout(limit):
-                messages = await child.channel.hear()
-            for message in messages:
-                if isinstance(message, Report):
-                    return message
-                if isinstance(message, str):
-                    doing = message
-    except EOFError:
-        return Report(error=f"{hook} ended its process while {doing}")
-    except TimeoutError:
-        child.kill()
-        return Report(error=f"{hook} came to no end while {doing}, and could not be interrupted")
+    task = Task(spec=spec, options=options or PipelineOptions())
+    results: list[Result] = await watched("hooks.check_process", task)
+    return results
 
 
 def table(results: list[Result]) -> str:

@@ -12,7 +12,7 @@ from engine.protocol import Deltas, GenerationRequest
 from hooks import messages
 from hooks.admission import RefusedError
 from hooks.alarm import interrupt
-from hooks.check import PROMPTS, RECORDINGS, Report, Result, Task
+from hooks.check import PROMPTS, RECORDINGS, Result
 from hooks.loader import HookLoadError, load_hook
 from hooks.pipeline import Opener, Pipeline
 from hooks.process import inherited
@@ -24,6 +24,7 @@ from hooks.testing.once import logged_once
 from hooks.testing.play import collect
 from hooks.testing.probe import Probe
 from hooks.testing.streams import cut, source_of, stream_of, token_places
+from hooks.watched import Ended, Task
 from hooks.worker import with_alarm
 from hooks.workers import WorkerPool
 
@@ -152,14 +153,14 @@ async def main() -> None:
     hook = f"hook {task.spec.path!r}"
     try:
         with logged_once():
-            report = Report(await _Checker(channel).check(task))
+            ended = Ended(await _Checker(channel).check(task))
     except HookLoadError as error:
-        report = Report(error=str(error))
+        ended = Ended(error=str(error))
     except HookError:
-        report = Report(error=f"{hook} failed its self-test")
+        ended = Ended(error=f"{hook} failed its self-test")
     except LateError as error:
-        report = Report(error=f"{hook} took longer than {task.options.hook_timeout:g} s while {error}")
-    channel.say(report)
+        ended = Ended(error=f"{hook} took longer than {task.options.hook_timeout:g} s while {error}")
+    channel.say(ended)
     await channel.close()
 
 

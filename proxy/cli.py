@@ -13,6 +13,7 @@ from hooks import check
 from hooks.loader import HookLoadError, HookSpec
 from hooks.pipeline import Opener, Pipeline
 from hooks.stage import HookError, PipelineOptions
+from hooks.watched import CheckError
 from hooks.workers import WorkerPool
 from proxy.app import Server
 from proxy.argument_types import json_object, number
@@ -110,7 +111,7 @@ def check_hook(spec: HookSpec, options: PipelineOptions) -> None:
     """Exits with 1 if the hook cannot be checked, or does not say the same wherever a stream is cut."""
     try:
         is_good = check.main(spec, options)
-    except check.CheckError as error:
+    except CheckError as error:
         raise SystemExit(f"weir hooks check: {error}") from error
     raise SystemExit(0 if is_good else 1)
 

@@ -1,13 +1,16 @@
 """`weir hooks fuzz`: look for a text that a hook is wrong on."""
 
 import argparse
-import logging
+import asyncio
 import random
 import sys
+from importlib.util import find_spec
 from typing import NoReturn
 
+from hooks.fuzzing import FuzzTask, fuzz
 from hooks.loader import HookLoadError, HookSpec
 from hooks.stage import PipelineOptions
+from hooks.watched import CheckError
 from proxy.argument_types import number, some_text
 
 
@@ -25,28 +28,31 @@ def add_fuzz_arguments(parser: argparse.ArgumentParser) -> None:
 
 def fuzz_hook(options: argparse.Namespace) -> None:
     """Exits with 1 if something was found, and with 2 if the hook cannot be fuzzed."""
-    try:
-        from hooks.testing.fuzz import Fuzzer  # Hypothesis is a dependency of this command alone
-    except ImportError as error:
-        _leave(f"{error}. It needs: pip install 'weir[testing]'", error)
-    logging.getLogger("weir.hooks").setLevel(logging.CRITICAL)  # failures are what is looked for
+    if find_spec("hypothesis") is None:  # a dependency of this command alone
+        _leave("there is no Hypothesis. It needs: pip install 'weir[testing]'")
     seed = random.getrandbits(32) if options.seed is None else options.seed
-    spec = HookSpec(options.path, options.args)
-    limits = PipelineOptions(hook_timeout=options.hook_timeout, hook_load_timeout=options.hook_load_timeout)
-    try:
-        fuzzer = Fuzzer(spec, secrets=options.secret, options=limits)
-    except HookLoadError as error:
-        _leave(str(error), error)
+    task = FuzzTask(
+        spec=HookSpec(options.path, options.args),
+        options=PipelineOptions(
+            hook_timeout=options.hook_timeout, hook_load_timeout=options.hook_load_timeout
+        ),
+        secrets=tuple(options.secret),
+        seconds=options.seconds,
+        seed=seed,
+    )
     print(f"fuzzing {options.path} for {options.seconds:g} s, seed {seed}", flush=True)
-    finding = fuzzer.run(options.seconds, seed)
-    print(f"{fuzzer.num_texts:,} texts")
-    if finding is None:
-        print("nothing found")
-        return
-    print(f"{finding}\n  again   --seed {finding.seed}")
-    raise SystemExit(1)
+    try:
+        report = asyncio.run(fuzz(task))
+    except HookLoadError as error:
+        _leave(str(error))
+    except CheckError as error:
+        print(error)
+        raise SystemExit(1) from error
+    print(f"{report.num_texts:,} texts")
+    print(report.finding or "nothing found")
+    raise SystemExit(1 if report.finding else 0)
 
 
-def _leave(reason: str, error: Exception) -> NoReturn:
+def _leave(reason: str) -> NoReturn:
     print(f"weir hooks fuzz: {reason}", file=sys.stderr)
-    raise SystemExit(2) from error
+    raise SystemExit(2)

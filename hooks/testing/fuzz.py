@@ -7,8 +7,8 @@ if it releases what is secret, or if it holds more characters than it says it ma
 import asyncio
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, replace
 
 import hypothesis
@@ -16,17 +16,18 @@ from hypothesis import strategies as st
 from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.errors import Flaky
 
-from engine.protocol import Channel
+from engine.protocol import Channel, Deltas
+from engine.recording import Recording
 from hooks.alarm import interrupted
 from hooks.loader import HookSpec, load_hook
-from hooks.pipeline import Opener, Pipeline
+from hooks.pipeline import Pipeline
 from hooks.stage import HookError, PipelineOptions
 from hooks.testing import leaks
 from hooks.testing.cuts import Places, smallest
 from hooks.testing.difference import Difference, cut_at, failure_of
-from hooks.testing.play import opened, play_once
+from hooks.testing.play import Released, collect, opened
 from hooks.testing.probe import Probe
-from hooks.testing.streams import cut, stream_of
+from hooks.testing.streams import cut, source_of, stream_of
 from hooks.testing.texts import texts
 
 CHANNELS: tuple[Channel, ...] = ("content", "reasoning", "tool_call")
@@ -55,8 +56,13 @@ class Example:
     in_worker: bool
 
     @property
-    def size(self) -> tuple[int, int]:
-        return len(self.text), len(self.places)
+    def size(self) -> tuple[int, ...]:
+        simple = CHANNELS.index(self.channel), self.in_worker, not self.streaming
+        return len(self.text), len(self.places), *simple
+
+    @property
+    def stream(self) -> Recording:
+        return stream_of(self.text, channel=self.channel)
 
     @property
     def where(self) -> str:
@@ -84,9 +90,17 @@ class Fuzzer:
     """One hook, and what it must not release."""
 
     def __init__(
-        self, spec: HookSpec, *, secrets: Sequence[str] = (), options: PipelineOptions | None = None
+        self,
+        spec: HookSpec,
+        *,
+        secrets: Sequence[str] = (),
+        options: PipelineOptions | None = None,
+        tell: Callable[[str], None] = lambda _: None,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
-        """Raises `HookLoadError`."""
+        """`tell` is told what the hook is about to see, and `beat` is called with each chunk. Raises
+        `HookLoadError`."""
+        self._tell, self._beat = tell, beat
         self._options = options or PipelineOptions()
         loaded = load_hook(spec, self._options.hook_load_timeout)
         self._max_hold: int | None = getattr(loaded.call, "max_hold", None)
@@ -95,9 +109,10 @@ class Fuzzer:
         self._phrases = [*secrets, *_strings(spec.args), *PHRASES]
         self.num_texts = 0
 
-    def run(self, seconds: float, seed: int) -> Finding | None:
+    def run(self, seconds: float, seed: int, runner: asyncio.Runner | None = None) -> Finding | None:
         until = time.monotonic() + seconds
-        with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
+        running = nullcontext(runner) if runner else asyncio.Runner()
+        with tempfile.TemporaryDirectory() as folder, running as runner:
             set_hypothesis_home_dir(folder)  # it would keep tables in the working folder
             try:
                 while not (finding := self._draw(runner, until, seed)) and time.monotonic() < until:
@@ -145,20 +160,29 @@ class Fuzzer:
         what = await what_is_wrong(places) or finding.what
         return replace(finding, example=replace(finding.example, places=places), what=what)
 
-    def _opened(self, *, in_worker: bool = False) -> AbstractAsyncContextManager[Opener]:
-        return opened([self._probe.hook], in_worker=in_worker, options=self._options)
+    async def _play(self, example: Example) -> Released:
+        stream = cut(example.stream, example.places)
+        seen = f"{example.text!r} on channel {example.channel}, {cut_at(example.places)} ({example.where})"
+        self._tell(f"it saw {seen}")
+        request = replace(stream.request, stream=example.streaming)
+        async with opened([self._probe.hook], in_worker=example.in_worker, options=self._options) as opener:
+            return await collect(opener, request, lambda _: self._beating(stream))
+
+    async def _beating(self, stream: Recording) -> Deltas:
+        async with aclosing(source_of(stream)) as deltas:
+            async for delta in deltas:
+                self._beat()
+                yield delta
 
     async def _what_is_wrong(self, example: Example) -> str | None:
         self._probe.reset()
-        stream = stream_of(example.text, channel=example.channel)
-        async with self._opened() as opener:
-            whole = await play_once(opener, cut(stream, ()))
+        stream = example.stream
+        whole = await self._play(replace(example, places=(), streaming=True, in_worker=False))
         if isinstance(whole.failure, HookError):
             return f"it fails on the whole text: {failure_of(whole)}"
         if whole.refused is not None:
             return f"it refuses the prompt, {stream.request.messages[0]['content']!r}: {whole.refused}"
-        async with self._opened(in_worker=example.in_worker) as opener:
-            got = await play_once(opener, cut(stream, example.places), streaming=example.streaming)
+        got = await self._play(example)
         if got.outcome != whole.outcome:
             difference = Difference(stream, example.places, example.where, whole, got)
             return f"not the same wherever the text is cut\n{difference}"

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hooks.check import PROMPTS, RECORDINGS, CheckError, check
+from hooks.check import PROMPTS, RECORDINGS, check
 from hooks.loader import HookSpec
 from hooks.stage import PipelineOptions
+from hooks.watched import CheckError
 
 ROOT = Path(__file__).parents[2]
 

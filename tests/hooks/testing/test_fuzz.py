@@ -1,5 +1,6 @@
 """The fuzzer finds what hooks are wrong on, tells of the smallest, and finds it again with its seed."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ BANNED = f"{ROOT}/examples/banned_phrase.py:BannedPhrase"
 
 GUARDS = '''
 import asyncio
+import os
 import re
 from hooks import emit, hold, redact, terminate
 
@@ -73,6 +75,14 @@ class Shy:
         if not chunk.is_final:
             return hold()
         return emit(chunk.pending.replace("hunter2", "***") if chunk.streaming else chunk.pending)
+
+class Leaves:
+    def __init__(self, code):
+        self.code = code
+    def __call__(self, chunk):
+        if "hunter2" in chunk.text:
+            os._exit(self.code)
+        return emit(chunk.pending)
 
 class Keeps:
     max_hold = 5
@@ -192,6 +202,16 @@ def test_the_command_prints_what_it_found_and_how_to_find_it_again(guards: str) 
     assert again[:2] == ["again", "--seed"]
     ended = fuzz(f"{guards}:Fails", "--args", '{"word": "xyzzy"}', "--seed", again[2])
     assert ended.stdout.splitlines()[2:] == finding
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_hook_that_ends_its_process_is_found(guards: str, code: int) -> None:
+    ended = fuzz(f"{guards}:Leaves", "--args", json.dumps({"code": code}), "--seed", "1")
+    assert (ended.returncode, ended.stderr) == (1, "")
+    told = ended.stdout.splitlines()[-1]
+    assert told.startswith(f"hook '{guards}:Leaves' ended its process while it saw '")
+    assert "hunter2" in told
+    assert "streaming" in told
 
 
 def test_the_command_ends_with_0_if_nothing_is_found() -> None:
