@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -126,8 +127,8 @@ class _Player:
     def __init__(self, settings: ServeSettings) -> None:
         """Raises `HookLoadError`."""
         self._judgements: list[Judgement] = []
-        hooks = map(self._probed, settings.hook_specs)
-        allowed = [self._probed(hook.spec) for hook in settings.allowed_hooks]
+        hooks = map(self._probed, _named(settings.hook_specs))
+        allowed = [self._probed(load_hook(hook.spec)) for hook in settings.allowed_hooks]
         self._pipeline = Pipeline(hooks, allowed, settings.pipeline_options)
         self._parsers = Parsers(settings.reasoning_parser, settings.tool_call_parser)
 
@@ -144,8 +145,8 @@ class _Player:
     async def aclose(self) -> None:
         await self._pipeline.aclose()
 
-    def _probed(self, spec: HookSpec) -> LoadedHook:
-        return Probe(load_hook(spec), self._judgements).hook
+    def _probed(self, hook: LoadedHook) -> LoadedHook:
+        return Probe(hook, self._judgements).hook
 
     def _deltas(self, recording: Recording, speed: float) -> Deltas:
         deltas = ReplayEngine([recording], speed=speed).generate(recording.request)
@@ -197,6 +198,17 @@ def _settings(options: argparse.Namespace) -> ServeSettings:
         return load_settings([*arguments, *(part for hook in options.hook for part in ("--hook", hook))])
     except SystemExit as error:  # with 1, which here says that a result has changed
         raise ValueError(str(error).removeprefix("weir serve: ")) from None
+
+
+def _named(specs: Iterable[HookSpec]) -> Iterator[LoadedHook]:
+    """By their own names or their classes', and of one name the second as `Name 2`: how the path is spelled,
+    which depends on the folder, is no change. Raises `HookLoadError`."""
+    names: Counter[str] = Counter()
+    for spec in specs:
+        hook = load_hook(spec)
+        name = spec.name or type(hook.call).__name__
+        names[name] += 1
+        yield replace(hook, name=name if names[name] == 1 else f"{name} {names[name]}")
 
 
 def _painted(lines: Iterable[str]) -> Iterator[str]:

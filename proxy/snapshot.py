@@ -7,7 +7,7 @@ from typing import Any
 
 from hooks.testing import Judgement, Released
 
-VERSION = 1
+VERSION = 2
 
 JSONObject = dict[str, Any]
 

@@ -56,9 +56,21 @@ def test_a_change_is_told_and_accepted(recording: Path) -> None:
     told = [line.strip() for line in lines[lines.index(f"  changed since {accepted(recording)}:") + 1 :]]
     assert "- | Our e-mail address is [e-mail]." in told
     assert "+ | OUR E-MAIL ADDRESS IS HELP@MILLRACE.EXAMPLE.COM." in told
-    assert f"- {REDACT}, content: redact 22-47 → '[e-mail]'" in told
+    assert "- RedactEmail, content: redact 22-47 → '[e-mail]'" in told
     assert replay(recording, "--hook", UPPER, "--accept").returncode == 0
     assert replay(recording, "--hook", UPPER).returncode == 0
+
+
+def test_another_way_to_name_a_hook_is_no_change(recording: Path) -> None:
+    assert replay(recording, "--hook", REDACT, "--hook", UPPER, "--accept").returncode == 0
+    for other in (ROOT / REDACT, f"./{REDACT}", "examples.redact_email.RedactEmail"):
+        assert replay(recording, "--hook", other, "--hook", UPPER).returncode == 0
+    assert replay(recording, "--hook", UPPER, "--hook", REDACT).returncode == 1
+
+
+def test_hooks_of_one_name_are_told_apart_by_number(recording: Path) -> None:
+    shown = replay(recording, "--hook", UPPER, "--hook", f"./{UPPER}").stdout
+    assert shown.index("UpperCase, content of output 0") < shown.index("UpperCase 2, content of output 0")
 
 
 def accepted(recording: Path) -> Path:
@@ -123,7 +135,7 @@ def test_an_ending_shows_its_reason() -> None:
 
 def test_several_hooks_are_shown_in_their_order() -> None:
     shown = replay(RECORDINGS / "phrase.jsonl", "--hook", UPPER, "--hook", BANNED).stdout
-    assert shown.index(f"{UPPER}, content of output 0") < shown.index(f"{BANNED}, content of output 0")
+    assert shown.index("UpperCase, content of output 0") < shown.index("BannedPhrase, content of output 0")
     assert "'PROJECT BLUEBIRD' → ''  banned_phrase" in shown
 
 
@@ -219,7 +231,7 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, content: str | None, re
     assert reason in ended.stderr
 
 
-@pytest.mark.parametrize("content", ["[]", "{", '{"version": 0}'])
+@pytest.mark.parametrize("content", ["[]", "{", '{"version": 1}'])
 def test_a_result_that_cannot_be_read_is_refused(recording: Path, content: str) -> None:
     accepted(recording).write_text(content)
     ended = replay(recording)
