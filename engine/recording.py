@@ -24,7 +24,9 @@ If neither that nor an output's finish reason is there, the request was closed: 
 Fields that hold their default are left out (`null` also means the default of those that may be None), and so
 is an `error`'s status of 500. A token's bytes are `raw`, in base64 (RFC 4648, section 4); left out, they are
 the `text` in UTF-8. An entry of a token's `top` has `id`, `logprob`, and either `text` or `raw`. Empty lines
-and fields that this version does not know are passed over. Another `version` is refused.
+and fields that this version does not know are passed over. Another `version` is refused, and what cannot be:
+a request without the messages or prompts that its endpoint takes, an output that it does not ask for, an
+error whose status is not from 400 to 599.
 """
 
 import base64
@@ -163,6 +165,9 @@ class _Reader:
             if fields.get("version") != VERSION:
                 raise ValueError(f"not a recording of version {VERSION}")
             self.request = _REQUEST.validate_python(fields["request"])
+            asked = "messages" if self.request.is_chat else "prompts"
+            if not getattr(self.request, asked):
+                raise ValueError(f"a request to {self.request.endpoint} without {asked}")
             return
         t = float(fields.pop("t"))
         if self.failure:
@@ -170,13 +175,24 @@ class _Reader:
         if self.deltas and t < self.deltas[-1].t:
             raise ValueError("t goes back")
         if error := fields.get("error"):
-            self.failure = Failure(t, str(error["message"]), int(error.get("status", 500)))
+            status = int(error.get("status", 500))
+            if not 400 <= status <= 599:
+                raise ValueError(f"status {status} is no error's")
+            self.failure = Failure(t, str(error["message"]), status)
         elif rewind := fields.get("rewind"):
             self._rewind(_REWIND.validate_python(rewind))
         else:
-            self.deltas.append(TimedDelta(t, _load_delta(fields)))
+            delta = _load_delta(fields)
+            self._check_index(delta.index)
+            self.deltas.append(TimedDelta(t, delta))
+
+    def _check_index(self, index: int) -> None:
+        assert self.request is not None
+        if not 0 <= index < self.request.num_outputs:
+            raise ValueError(f"the request has no output {index}")
 
     def _rewind(self, rewind: Rewind) -> None:
+        self._check_index(rewind.index)
         deltas, self.deltas = self.deltas, []
         num_tokens = rewind.num_tokens
         for timed in deltas:

@@ -1,5 +1,6 @@
 """An engine that gives back recorded answers, with their times if wanted. For tests, demos and benchmarks."""
 
+import math
 import time
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import fields
@@ -24,6 +25,9 @@ from engine.protocol import (
 )
 from engine.recording import Recording
 
+MIN_SPEED = 0.001
+"""A second in a quarter of an hour."""
+
 
 class ReplayEngine:
     """Answers a request with the recording of one like it.
@@ -34,12 +38,15 @@ class ReplayEngine:
     equals the first. A message's content given as one part of text is the same as that text. What was
     recorded comes back as it was, token ids and logprobs also to who did not ask for them.
 
-    `speed`: 0 does not wait, 1 keeps the recorded times, 2 is twice as fast.
+    `speed`: 0 does not wait, 1 keeps the recorded times, 2 is twice as fast. Raises `ValueError` for one that
+    would wait for ever.
     """
 
     tokenizer: Tokenizer | None = None
 
     def __init__(self, recordings: Iterable[Recording] | Path | str, *, speed: float = 0.0) -> None:
+        if speed and not MIN_SPEED <= speed < math.inf:
+            raise ValueError(f"a replay's speed must be 0, or from {MIN_SPEED:g} on, not {speed:g}")
         self.info = ModelInfo()
         self.speed = speed
         self._folder = Path(recordings) if isinstance(recordings, Path | str) else None

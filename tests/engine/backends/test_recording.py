@@ -1,3 +1,5 @@
+import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,11 @@ deltas = st.builds(
 )
 
 
+def request_line(endpoint: str, **fields: object) -> str:
+    request = {"request_id": "r", "model": "m", "endpoint": endpoint, **fields}
+    return json.dumps({"version": 1, "request": request})
+
+
 def test_a_file_holds_all(tmp_path: Path) -> None:
     RECORDING.dump(tmp_path / "a.jsonl")
     assert Recording.load(tmp_path / "a.jsonl") == RECORDING
@@ -81,7 +88,9 @@ def test_a_file_holds_all(tmp_path: Path) -> None:
 @given(st.lists(deltas, max_size=3))
 def test_any_delta_is_held(tmp_path_factory: pytest.TempPathFactory, some: list[Delta]) -> None:
     recording = Recording(
-        chat(), tuple(TimedDelta(i / 7, delta) for i, delta in enumerate(some)), Failure(9.0, "x", 503)
+        chat(sampling=SamplingParams(n=4)),
+        tuple(TimedDelta(i / 7, delta) for i, delta in enumerate(some)),
+        Failure(9.0, "x", 503),
     )
     path = tmp_path_factory.getbasetemp() / "any.jsonl"
     recording.dump(path)
@@ -107,6 +116,16 @@ def test_lines_leave_defaults_out() -> None:
         (['{"version": 1, "request": {"model": "m"}}'], "line 1: .*request_id"),
         (["[]"], "line 1: "),
         (["GOOD", "{"], "line 2: "),
+        ([request_line("chat")], "line 1: a request to chat without messages"),
+        ([request_line("responses", prompts=["Hi"])], "line 1: a request to responses without messages"),
+        ([request_line("completions", prompts=[])], "line 1: a request to completions without prompts"),
+        (["GOOD", '{"t": 0, "index": 9}'], "line 2: the request has no output 9"),
+        (["GOOD", '{"t": 0, "index": -1}'], "line 2: the request has no output -1"),
+        (
+            ["GOOD", '{"t": 0, "rewind": {"index": 9, "num_tokens": 0}}'],
+            "line 2: the request has no output 9",
+        ),
+        (["GOOD", '{"t": 0, "error": {"message": "x", "status": 200}}'], "line 2: status 200 is no error's"),
         (["GOOD", "", '{"text": "x"}'], "line 3: no field 't'"),
         (["GOOD", '{"t": 1, "text": 5}'], "line 2: .*text"),
         (["GOOD", '{"t": 1, "tokens": [{"id": 1, "text": "x", "raw": "%"}]}'], "line 2: "),
@@ -190,6 +209,12 @@ async def test_takes_the_likest_and_of_equals_the_first(tmp_path: Path) -> None:
 async def test_refuses_to_start_on_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no recording"):
         await ReplayEngine(tmp_path).start()
+
+
+@pytest.mark.parametrize("speed", [-1.0, math.nan, math.inf, 1e-320])
+def test_refuses_a_speed_that_would_wait_for_ever(speed: float) -> None:
+    with pytest.raises(ValueError, match=r"speed must be 0, or from 0\.001 on"):
+        ReplayEngine([], speed=speed)
 
 
 @pytest.mark.parametrize(("speed", "seconds"), [(0, 0.0), (1, 0.2), (4, 0.05)])
