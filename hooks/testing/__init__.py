@@ -8,17 +8,20 @@
         assert_chunk_invariant(NoName, said)
         assert_never_released(NoName, said, "Bluebird")
 
-Hooks are an import path, a class, an instance, or several of those as a pipeline. What the model says is a
+Hooks are an import path, a class, an instance, a `HookSpec`, which is a path with arguments, or several of
+those as a pipeline. What the model says is a
 text, a list of tokens, the `Path` of a recording, or a stream that `stream_of` made of these.
 """
 
 from engine.recording import Recording
+from hooks.loader import HookSpec
 from hooks.testing.assertions import assert_chunk_invariant, assert_never_released
 from hooks.testing.play import Released, play
 from hooks.testing.probe import Judgement
 from hooks.testing.streams import stream_of
 
 __all__ = [
+    "HookSpec",
     "Judgement",
     "Recording",
     "Released",

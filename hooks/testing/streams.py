@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, groupby, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from engine.parsers import Parsers, parsed
+from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS, Parsers, parsed
 from engine.protocol import Channel, Delta, Deltas, EngineError, GenerationRequest, Token, ToolCall
 from engine.recording import Recording, TimedDelta
 from hooks.testing.sync import run
@@ -31,32 +31,51 @@ def stream_of(
     source: Source,
     *,
     prompt: Prompt | None = None,
-    channel: Channel = "content",
-    tool_name: str = "send_mail",
+    channel: Channel | None = None,
+    tool_name: str | None = None,
     reasoning_parser: str | None = None,
     tool_call_parser: str | None = None,
 ) -> Recording:
-    """A stream from what an engine said. Raises `ValueError` for a file that is no recording.
+    """A stream from what an engine said. Raises `ValueError` for a file that is no recording, and for an
+    argument that is unknown, or not for such a source.
 
     A text is cut into words, each a token with an id and a logprob. `prompt`: what was asked (None: `Hello?`,
-    or what the recording says). `channel` and `tool_name` are for texts and tokens. The parsers, by the names
-    that `weir serve` knows them by, tell the reasoning and tool calls of a recording from its content.
+    or what the recording says). `channel` (None: content) and `tool_name` (None: some tool's) are for texts
+    and tokens. The parsers, by the names that `weir serve` knows them by, tell the reasoning and tool calls
+    of a recording from its content. A `Path` is seen from the working folder.
     """
+    _check_one_of("channel", channel, get_args(Channel))
+    _check_one_of("reasoning_parser", reasoning_parser, REASONING_PARSERS)
+    _check_one_of("tool_call_parser", tool_call_parser, TOOL_CALL_PARSERS)
     if isinstance(source, Path):
         source = Recording.load(source)
     if isinstance(source, Recording):
+        _check_none("a recording", channel=channel, tool_name=tool_name)
         source = source if prompt is None else replace(source, request=request_for(prompt))
         parsers = Parsers(reasoning_parser, tool_call_parser)
         is_parsed = source.request.is_chat and parsers != Parsers()
         return run(_parsed(parsers, source)) if is_parsed else source
+    _check_none("a text or tokens", reasoning_parser=reasoning_parser, tool_call_parser=tool_call_parser)
+    channel = channel or "content"
     tokens = WORDS.findall(source) if isinstance(source, str) else source
-    call = ToolCall(0, tool_name) if channel == "tool_call" else None
+    call = ToolCall(0, tool_name or "send_mail") if channel == "tool_call" else None
     deltas = [
         Delta(text=text, tokens=(Token(i, text, text.encode(), -0.5),), channel=channel, tool_call=call)
         for i, text in enumerate(tokens)
     ]
     request = request_for() if prompt is None else request_for(prompt)
     return _recording(request, [*deltas, Delta(channel=channel, tool_call=call, finish_reason="stop")])
+
+
+def _check_one_of(name: str, value: str | None, known: Sequence[str]) -> None:
+    if value not in (None, *known):
+        raise ValueError(f"{name} is one of {', '.join(known)}, not {value!r}")
+
+
+def _check_none(source: str, **arguments: str | None) -> None:
+    for name, value in arguments.items():
+        if value is not None:
+            raise ValueError(f"{name} is not for {source}")
 
 
 def request_for(prompt: Prompt = "Hello?") -> GenerationRequest:

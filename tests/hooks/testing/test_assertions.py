@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -164,6 +165,16 @@ def test_one_that_says_something_else_in_a_worker_is_told() -> None:
 
     with pytest.raises(AssertionError, match=r"not cut \(streaming, in a worker\)"):
         assert_chunk_invariant(homesick, "abc")
+
+
+def test_one_that_does_not_always_say_the_same_is_told() -> None:
+    chunks = count()
+
+    def moody(chunk: Chunk) -> Verdict:
+        return emit(chunk.pending + "!" * (next(chunks) == 9))
+
+    with pytest.raises(AssertionError, match="the hook does not always say the same of the same"):
+        assert_chunk_invariant(moody, "abcdef")
 
 
 def test_one_that_fails_is_told_with_its_own_exception() -> None:

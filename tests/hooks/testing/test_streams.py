@@ -1,6 +1,7 @@
 """Streams are made of what an engine said, and cut anew without losing anything."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,15 @@ from hypothesis import strategies as st
 from engine.protocol import Delta, Token, ToolCall, Usage
 from engine.recording import Failure, Recording, TimedDelta
 from hooks.testing import stream_of
-from hooks.testing.streams import cut, is_interleaved, num_places, request_for, source_of, token_places
+from hooks.testing.streams import (
+    Source,
+    cut,
+    is_interleaved,
+    num_places,
+    request_for,
+    source_of,
+    token_places,
+)
 from tests.helpers import make_token
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
@@ -67,6 +76,25 @@ def test_a_recording_is_read_and_parsed() -> None:
     made = stream_of(path, reasoning_parser="qwen3")
     assert texts(made)[0, "reasoning", None].startswith("The user wants")
     assert texts(made)[0, "content", None] == "I cannot tell you that."
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "reason"),
+    [
+        ("x", {"reasoning_parser": "qwen3"}, "reasoning_parser is not for a text or tokens"),
+        (["x"], {"tool_call_parser": "hermes"}, "tool_call_parser is not for a text or tokens"),
+        (MIXED, {"channel": "content"}, "channel is not for a recording"),
+        (MIXED, {"tool_name": "f"}, "tool_name is not for a recording"),
+        ("x", {"channel": "thought"}, "channel is one of content, reasoning, tool_call, echo, not 'thought'"),
+        (MIXED, {"reasoning_parser": "x"}, "reasoning_parser is one of .*qwen3.*, not 'x'"),
+        (MIXED, {"tool_call_parser": "x"}, "tool_call_parser is one of hermes, .*, not 'x'"),
+    ],
+)
+def test_an_argument_that_would_do_nothing_is_refused(
+    source: Source, arguments: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason):
+        stream_of(source, **arguments)
 
 
 async def test_a_recording_is_parsed_in_an_async_test_too() -> None:
