@@ -1,7 +1,8 @@
 """The ways to cut a stream that a hook must not tell apart, and the smallest that it does."""
 
+import math
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from engine.recording import Recording
 from hooks.testing.streams import is_interleaved, num_places, token_places
@@ -13,14 +14,18 @@ Cut = Places | None
 """None: as it was recorded."""
 
 MAX_RANDOM_PLACES = 12
+MAX_IN_TWO = 400
+"""Places to cut a stream in two at, one after another."""
 
 
 def named_cuts(stream: Recording) -> Iterator[tuple[str, Places]]:
-    """Into its tokens, into characters, and in two at every place."""
-    places = range(1, num_places(stream) + 1)
-    yield "cut into tokens", tuple(token_places(stream))
+    """Into its tokens, into characters, and in two: at every place, or of more than `MAX_IN_TWO` at half as
+    many tokens' ends and half as many places, as far from each other as may be."""
+    places, ends = range(1, num_places(stream) + 1), token_places(stream)
+    yield "cut into tokens", tuple(ends)
     yield "cut into characters", tuple(places)
-    for place in places:
+    is_long = len(places) > MAX_IN_TWO
+    for place in sorted({*_thinned(places), *_thinned(ends)}) if is_long else places:
         yield f"cut at {place}", (place,)
 
 
@@ -35,6 +40,10 @@ def all_cuts(stream: Recording, *, num_random: int = 0, seed: int = 0) -> Iterat
         yield tuple(sorted(rng.sample(places, rng.randint(1, min(len(places), MAX_RANDOM_PLACES)))))
     if is_interleaved(stream):
         yield None
+
+
+def _thinned(places: Sequence[int]) -> Sequence[int]:
+    return places[:: math.ceil(len(places) / (MAX_IN_TWO // 2)) or 1]
 
 
 async def smallest(cut: Places, fails: Callable[[Places], Awaitable[object]]) -> Places:

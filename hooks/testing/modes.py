@@ -22,12 +22,16 @@ MODES = (
 class Mode:
     opener: Opener
     stream: Recording
+    whole: Recording
+    """The same, not cut at all."""
     streaming: bool
     where: str
     """The mode in words."""
 
     async def play(self, places: Cut) -> Released:
-        return await play_once(self.opener, cut(self.stream, places), streaming=self.streaming)
+        # What is whole is cut sooner than what came in many deltas.
+        stream = self.stream if places is None else cut(self.whole, places)
+        return await play_once(self.opener, stream, streaming=self.streaming)
 
     async def smallest(self, places: Cut, is_wrong: Callable[[Released], object]) -> Cut:
         """Without those that it is wrong without as well."""
@@ -40,7 +44,8 @@ class Mode:
 
 async def modes(hooks: list[LoadedHook], stream: Recording) -> AsyncGenerator[Mode]:
     """Closes the hooks behind the last."""
+    whole = cut(stream, ())
     async with closing(hooks):
         for streaming, in_worker, where in MODES:
             async with opened(hooks, in_worker=in_worker) as opener:
-                yield Mode(opener, stream, streaming, where)
+                yield Mode(opener, stream, whole, streaming, where)

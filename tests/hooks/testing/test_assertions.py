@@ -11,6 +11,7 @@ from engine.protocol import Delta, SamplingParams, Token, ToolCall, TopLogprob
 from engine.recording import Recording, TimedDelta
 from hooks import Chunk, GenerationRequest, Refusal, Verdict, emit, hold, refuse, suppress, terminate
 from hooks.testing import assert_chunk_invariant, assert_never_released, stream_of
+from hooks.testing.cuts import MAX_IN_TWO
 from hooks.testing.streams import request_for
 
 ROOT = Path(__file__).parents[3]
@@ -165,6 +166,23 @@ def test_one_that_says_something_else_in_a_worker_is_told() -> None:
 
     with pytest.raises(AssertionError, match=r"not cut \(streaming, in a worker\)"):
         assert_chunk_invariant(homesick, "abc")
+
+
+def test_a_long_stream_is_cut_in_two_at_so_many_places() -> None:
+    seen: list[list[str]] = []
+
+    def look(chunk: Chunk) -> Verdict:
+        if len(chunk.text) == len(chunk.text_diff):
+            seen.append([])
+        seen[-1].append(chunk.text_diff)
+        return emit(chunk.pending)
+
+    said = "word " * 1000
+    assert_chunk_invariant(look, said, num_random=0)
+    in_two = [chunks[0] for chunks in seen if len(chunks) == 2]
+    assert 0.8 * MAX_IN_TWO < len(set(in_two)) <= MAX_IN_TWO
+    assert len([first for first in in_two if first.endswith("word")]) > 0.8 * MAX_IN_TWO / 2
+    assert max(len(chunks) for chunks in seen) == len(said) + 1
 
 
 def test_one_that_does_not_always_say_the_same_is_told() -> None:
