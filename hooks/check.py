@@ -10,7 +10,7 @@ All of it runs in a process beside this one (`hooks.check_process`), which watch
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,39 +91,50 @@ class Result:
         return not (self.differing or self.num_leaked or self.failure)
 
 
-async def check(spec: HookSpec, options: PipelineOptions | None = None) -> list[Result]:
-    """Check one hook. Raises `CheckError` if it cannot be loaded, fails its self-test, ends its process, or
-    takes longer than the options allow."""
-    task = Task(spec=spec, options=options or PipelineOptions())
-    results: list[Result] = await watched("hooks.check_process", task)
+async def check(
+    spec: HookSpec, options: PipelineOptions | None = None, tell: Callable[[Result], None] = lambda _: None
+) -> list[Result]:
+    """Check one hook; `tell` is told each result at once. Raises `CheckError` if the hook cannot be loaded,
+    fails its self-test, ends its process, or takes longer than the options allow."""
+    results: list[Result] = []
+
+    def take(result: Result) -> None:
+        results.append(result)
+        tell(result)
+
+    await watched("hooks.check_process", Task(spec=spec, options=options or PipelineOptions()), take)
     return results
 
 
-def table(results: list[Result]) -> str:
-    """The results as text, a row for each recording, and what is wrong below."""
-    rows: list[tuple[str, ...]] = [("recording", "runs", "same", "leaked", "held", "for calls", "µs a call")]
-    for r in results:
-        same = "fails" if r.failure else "yes" if not r.differing else f"no, {len(r.differing)}"
-        cells = (r.num_runs, same, r.num_leaked, r.num_held, r.num_calls_held, f"{r.microseconds:.1f}")
-        rows.append((r.name, *map(str, cells)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w)
-            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+HEADER = ("recording", "runs", "same", "leaked", "held", "for calls", "µs a call")
+WIDTHS = (max(map(len, RECORDINGS)), 4, 7, 6, 4, 9, 9)
+
+
+def row(cells: Sequence[object]) -> str:
+    """Of the table that is printed, its numbers to the right."""
+    name, *rest = map(str, cells)
+    return "  ".join([name.ljust(WIDTHS[0]), *map(str.rjust, rest, WIDTHS[1:])])
+
+
+def row_of(r: Result) -> str:
+    same = "fails" if r.failure else "yes" if not r.differing else f"no, {len(r.differing)}"
+    costs = r.num_held, r.num_calls_held, f"{r.microseconds:.1f}"
+    return row((r.name, r.num_runs, same, r.num_leaked, *costs))
+
+
+def wrongs(results: list[Result]) -> Iterator[str]:
+    """What is wrong, in words."""
     for r in results:
         if r.failure:
-            lines.append(f"{r.name}: the hook {r.failure}")
+            yield f"{r.name}: the hook {r.failure}"
         elif r.differing:
-            lines.append(f"{r.name}: not as in one chunk when {', '.join(r.differing[:3])}")
-    return "\n".join(lines)
+            yield f"{r.name}: not as in one chunk when {', '.join(r.differing[:3])}"
 
 
 def main(spec: HookSpec, options: PipelineOptions | None = None) -> bool:
     """Check, print, and say whether all is well."""
-    results = asyncio.run(check(spec, options))
-    print(table(results))
+    print(row(HEADER), flush=True)
+    results = asyncio.run(check(spec, options, lambda result: print(row_of(result), flush=True)))
+    for wrong in wrongs(results):
+        print(wrong)
     return all(result.is_good for result in results)

@@ -40,7 +40,7 @@ class _Checker:
         self._channel = channel
         self._doing = ""
 
-    async def check(self, task: Task) -> list[Result]:
+    async def check(self, task: Task) -> None:
         """Raises `HookLoadError`, `HookError` from the self-test, and `LateError`."""
         options = task.options
         probe = Probe(load_hook(task.spec, options.hook_load_timeout))
@@ -52,8 +52,10 @@ class _Checker:
             await here.start()
             self._tell("it was loaded in a worker")
             await there.start()
-            results = [await self._check_one(name, probe, here, there) for name in RECORDINGS]
-            return [*results, await self._check_prompts(here, there)] if here.prompt_readers else results
+            for name in RECORDINGS:
+                self._say(await self._check_one(name, probe, here, there))
+            if here.prompt_readers:
+                self._say(await self._check_prompts(here, there))
         finally:
             await there.aclose()
             await here.aclose()
@@ -139,7 +141,10 @@ class _Checker:
 
     def _tell(self, doing: str) -> None:
         self._doing = doing
-        self._channel.say(doing)
+        self._say(doing)
+
+    def _say(self, message: str | Result) -> None:
+        self._channel.say(message)
         self._channel.flush()
 
 
@@ -152,8 +157,9 @@ async def main() -> None:
     signal.signal(signal.SIGALRM, interrupt)
     hook = f"hook {task.spec.path!r}"
     try:
+        ended = Ended()
         with logged_once():
-            ended = Ended(await _Checker(channel).check(task))
+            await _Checker(channel).check(task)
     except HookLoadError as error:
         ended = Ended(error=str(error))
     except HookError:

@@ -193,6 +193,7 @@ def test_the_command_prints_a_table_and_says_by_its_exit(tmp_path: Path) -> None
     ]
     leaves = run(f"{tmp_path}/guards.py:Leaves", "--args", '{"at": "later"}')
     assert leaves.returncode == 1
+    assert [line.split()[0] for line in leaves.stdout.splitlines()] == ["recording", "prose", "e-mail"]
     assert "ended its process" in leaves.stderr
     missing = run("no.such.Hook")
     assert missing.returncode == 1
