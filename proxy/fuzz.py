@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 from typing import NoReturn
 
-from hooks.fuzzing import FuzzTask, fuzz
+from hooks.fuzzing import FuzzReport, FuzzTask, fuzz
 from hooks.loader import HookLoadError, HookSpec
 from hooks.stage import PipelineOptions
 from hooks.watched import CheckError
@@ -40,9 +40,8 @@ def fuzz_hook(options: argparse.Namespace) -> None:
         seconds=options.seconds,
         seed=seed,
     )
-    print(f"fuzzing {options.path} for {options.seconds:g} s, seed {seed}", flush=True)
     try:
-        report = asyncio.run(fuzz(task))
+        report = asyncio.run(_fuzz(task))
     except HookLoadError as error:
         _leave(str(error))
     except CheckError as error:
@@ -51,6 +50,11 @@ def fuzz_hook(options: argparse.Namespace) -> None:
     print(f"{report.num_texts:,} texts")
     print(report.finding or "nothing found")
     raise SystemExit(1 if report.finding else 0)
+
+
+async def _fuzz(task: FuzzTask) -> FuzzReport:
+    print(f"fuzzing {task.spec.path} for {task.seconds:g} s, seed {task.seed}", flush=True)
+    return await fuzz(task)
 
 
 def _leave(reason: str) -> NoReturn:
