@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,7 +108,12 @@ async def test_a_worker_closes_its_hooks_when_it_ends(tmp_path: Path, fails: boo
     assert (tmp_path / "log").read_text() == ("closed " if fails else "aborted closed ")
 
 
-@pytest.mark.parametrize("run", [play, assert_chunk_invariant, assert_never_released])
+def assert_released(hooks: Any, said: str) -> None:
+    with pytest.raises(AssertionError, match="is released"):
+        assert_never_released(hooks, said, said)
+
+
+@pytest.mark.parametrize("run", [play, assert_chunk_invariant, assert_released])
 def test_the_kit_closes_what_it_built_and_no_instance(run: Callable[..., object]) -> None:
     log: list[str] = []
 
