@@ -221,5 +221,5 @@ def _painted(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _question(request: GenerationRequest) -> str:
-    asked = request.messages[-1].get("content") if request.messages else next(iter(request.prompts), "")
+    asked = request.messages[-1].get("content") if request.messages else request.prompts[0]
     return repr(asked) if len(repr(asked)) <= MAX_QUESTION else repr(asked)[: MAX_QUESTION - 1] + "…"

@@ -258,11 +258,12 @@ def test_settings_that_are_wrong_are_no_change(
     assert reason in ended.stderr
 
 
-def test_a_request_that_asks_nothing_is_played(tmp_path: Path) -> None:
+def test_a_request_that_asks_nothing_is_refused(tmp_path: Path) -> None:
     request = {"request_id": "r1", "model": "m", "endpoint": "chat"}
     (tmp_path / "x.jsonl").write_text(json.dumps({"version": 1, "request": request}))
     ended = replay(tmp_path / "x.jsonl")
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.returncode == 2
+    assert "line 1: a request to chat without messages" in ended.stderr
 
 
 def test_a_hook_that_cannot_be_loaded_is_refused(recording: Path) -> None:

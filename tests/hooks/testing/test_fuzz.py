@@ -254,10 +254,10 @@ def test_the_command_says_which_hook_it_cannot_load() -> None:
 @pytest.mark.parametrize(
     ("option", "value", "reason"),
     [
-        ("--seconds", "0", "must be more than 0, and finite"),
-        ("--seconds", "nan", "must be more than 0, and finite"),
-        ("--seconds", "inf", "must be more than 0, and finite"),
-        ("--secret", "", "is empty"),
+        ("--seconds", "0", "'0' is not a number above 0"),
+        ("--seconds", "nan", "'nan' is not a number above 0"),
+        ("--seconds", "inf", "'inf' is not a number above 0"),
+        ("--secret", "", "'' is not a text"),
     ],
 )
 def test_what_would_look_for_nothing_is_refused(option: str, value: str, reason: str) -> None:
