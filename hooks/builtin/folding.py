@@ -107,6 +107,14 @@ class Folding:
         return "".join(pieces), origins
 
 
+def forms(text: str) -> set[str]:
+    """As it is written, composed and decomposed: in Korean, no folding of single characters makes these the
+    same."""
+    return (
+        {text} if text.isascii() else {text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD"))}
+    )
+
+
 class _Table(dict[int, str]):
     """For `str.translate`: what a character's code folds to, worked out when it is first asked for."""
 

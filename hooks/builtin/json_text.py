@@ -72,7 +72,7 @@ class JsonText:
         self._before = ""
         """The last character but space before it; none: there was none."""
         self._is_cut = False
-        """Whether it begins within what stands where JSON has a value."""
+        """Whether it begins within what may be a number, where JSON has a value."""
 
     def read(self, piece: str, position: int, is_final: bool) -> str:
         """What `piece` reads as, from `position` on."""
@@ -154,7 +154,7 @@ class JsonText:
         if not count:
             return
         begin = self._begin(text, count, 0)
-        self._is_cut = begin < count and self._is_value(text, begin)
+        self._is_cut = begin < count and self._is_number(text, begin, count)
         self._before = text[:count].rstrip()[-1:] or self._before
         gone = sum(quote < count for quote in self._quotes)
         self._is_inside ^= gone % 2 == 1
@@ -207,9 +207,13 @@ class JsonText:
         """What to put in the place of what stands outside of strings."""
         if self._is_scalar(text, start, end) and self._end(text, start) == end:
             return _quoted(new)
-        if _NUMERIC.fullmatch(text, start, end) and self._is_value(text, self._begin(text, start, 0)):
-            return re.sub(r"\d", "1", text[start:end])  # a part of a number
+        if self._is_number(text, self._begin(text, start, 0), end):
+            return re.sub(r"\d", "1", text[start:end])  # a part of it
         return _quoted(new)[1:-1]
+
+    def _is_number(self, text: str, start: int, end: int) -> bool:
+        """Whether it is one, or a part of one, as far as it goes."""
+        return bool(_NUMERIC.fullmatch(text, start, end)) and self._is_value(text, start)
 
 
 def _between(text: str, start: int, end: int, edges: tuple[int, ...]) -> Iterator[tuple[int, int]]:

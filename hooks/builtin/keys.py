@@ -100,7 +100,7 @@ AZURE_KEYS = (
     Rule("AZURE_KEY", r"(?a:(?<![\w~.-])[\w~.-]{3}\dQ~[\w~.-]{31,34}(?![\w~-]))", check=looks_random),
 )
 
-_BREAK = r"""(?:\\[nrt]|[\s"'`>|#*+,;^/\\-]|<br ?/?>|(?<!\w)\d{1,4}(?!\w)[.:)]?){1,32}+"""
+_BREAK = r"""(?:[\\`][nrt]|[\s"'`>|#*+,;^/\\.%:()\[\]→│-]|</?[a-z]{1,6} ?/?>|(?<!\w)\d{1,5}(?!\w)){1,64}+"""
 """Between two lines: indented, quoted, numbered, as a comment, of strings put together, or as JSON has it."""
 _BASE64 = r"[A-Za-z0-9/+=]"
 _KIND = r"(?:[A-Z0-9]{1,10} ){0,3}PRIVATE KEY(?: BLOCK)?"

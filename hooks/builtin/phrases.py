@@ -5,7 +5,6 @@ emphasis leave of it (see `readings`); what is cut is the original.
 """
 
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Unpack
@@ -14,7 +13,7 @@ from hooks import checked
 from hooks.builtin.actor import Options
 from hooks.builtin.argument_types import blamed_on
 from hooks.builtin.detector import Match
-from hooks.builtin.folding import FOLDS, WITHOUT_SPACES, Fold, Folding
+from hooks.builtin.folding import FOLDS, WITHOUT_SPACES, Fold, Folding, forms
 from hooks.builtin.readings import MARKUP, Reader
 from hooks.builtin.spans import SpanGuard
 
@@ -62,7 +61,7 @@ class PhraseDetector:
     ) -> None:
         self._folding = Folding(fold)
         self._is_bounded = word_boundaries
-        folded = sorted({self._folded(phrase) for phrase in phrases})
+        folded = sorted({self._folded(form) for phrase in phrases for form in forms(phrase)})
         if not folded:
             raise ValueError("phrases: there are none")
         self._automaton = ahocorasick.Automaton()
@@ -76,7 +75,7 @@ class PhraseDetector:
         self.longest = self._most + _REACH
 
     def _folded(self, phrase: str) -> str:
-        folded = self._folding.fold(unicodedata.normalize("NFC", phrase))[0].strip()
+        folded = self._folding.fold(phrase)[0].strip()
         if not folded:
             raise ValueError(f"phrases: nothing is left of {phrase!r} when it is folded")
         return folded

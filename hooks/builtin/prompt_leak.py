@@ -7,7 +7,6 @@ characters count as a word. What the prompt says in fewer words can be said, and
 more.
 """
 
-import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -20,7 +19,7 @@ from hooks import Chunk, Verdict, checked, emit
 from hooks.builtin.actor import Options
 from hooks.builtin.argument_types import Count
 from hooks.builtin.detector import Match
-from hooks.builtin.folding import WITHOUT_SPACES, Folding
+from hooks.builtin.folding import WITHOUT_SPACES, Folding, forms
 from hooks.builtin.readings import LOOSE, Reader
 from hooks.builtin.spans import SpanGuard
 
@@ -99,7 +98,6 @@ def _texts(messages: Iterable[Mapping[str, Any]], roles: frozenset[str]) -> Iter
 
 def _plain(text: str) -> str:
     """Its words, with a space before, between and behind them."""
-    text = unicodedata.normalize("NFC", text)
     folded = _FOLDING.plain(text)
     # Where nothing can have vanished between two parts of a word, there is a faster way.
     words = _WORD.findall(folded) if len(folded) == len(text) else [word for word, *_ in _words(text)]
@@ -144,7 +142,9 @@ class LeakDetector:
         """`allowed`: as `_plain` gives it."""
         self._weight = 2 * min_words
         runs: set[str] = set()
-        for plain in {_plain(one) for text in prompt for one in (text, LOOSE.read(text))}:
+        for plain in {
+            _plain(form) for text in prompt for one in (text, LOOSE.read(text)) for form in forms(one)
+        }:
             for run in allowed:
                 while run in plain:
                     plain = plain.replace(run, " \n ")

@@ -25,11 +25,12 @@ _ESCAPES = {
 }
 _BLANK = "\u115f\u1160\u180e\u2800\u3164\uffa0"
 """They look like spaces, though Unicode counts them as letters, symbols or marks of format."""
-_TAG = r"<(?:\\{0,3}/)?"
+_TAG = r"<(?=[^<>]{1,62}>)(?:\\{0,3}/)?"
+_ATTRIBUTES = r"""(?:[^<>\\]|\\{1,3}["/])*"""
 _MARKUP = {
-    "block": rf"{_TAG}(?:br|p|li|[uo]l|t[dhr]|div|h\d)\b[^<>\\]{{0,56}}>",
-    "tag": rf"{_TAG}[A-Za-z][^<>\\]{{0,56}}>",
-    "unfinished_tag": r"<(?:\\{0,3}|(?:\\{0,3}/)?(?:[A-Za-z][^<>\\]{0,56})?)\Z",
+    "block": rf"{_TAG}(?:br|p|li|[uo]l|t[dhr]|div|h\d)\b{_ATTRIBUTES}>",
+    "tag": rf"{_TAG}[A-Za-z]{_ATTRIBUTES}>",
+    "unfinished_tag": rf"<(?=[^<>]{{0,63}}\Z)(?:\\{{0,3}}/)?(?:[A-Za-z]{_ATTRIBUTES})?\\{{0,3}}\Z",
     "emphasis": r"[*_~`]",
     "blank": f"[{_BLANK}]",
 }
@@ -119,7 +120,7 @@ class Reader:
             undecided = max(start, min(undecided, view.written(open_from)))
         for begin, end, entity, rule in matches:
             found.append(Match(view.written(begin), view.written(end), entity, 2 * rule + 1))
-        found, within = _without_escapes(found, view)
+        found, within = _behind_escapes(found, view)
         if not is_final:
             undecided = min([undecided, *(match.start for match, end in within if end >= undecided)])
         if undecided == start and not is_final:
@@ -173,12 +174,12 @@ class _View:
         return place + self._ahead[bisect_left(self._places, place)]
 
     def end_of_escape(self, place: int) -> int | None:
-        """Where the escape ends that `place` is within, if it is in one of a letter behind backslashes."""
+        """Where the escape ends that `place` is within, if it is in one."""
         i = bisect_left(self._begins, place) - 1
         if i < 0:
             return None
         begin, end = self._begins[i], self._begins[i] + self._ahead[i + 1] - self._ahead[i] + 1
-        return end if place < end <= begin + 4 and self._written[begin] == "\\" else None
+        return end if place < end and self._written[begin] == "\\" else None
 
     def read(self, place: int) -> int:
         """Where what stands at `place`, or the first that begins behind it, is in what is read."""
@@ -200,12 +201,13 @@ def _read(kind: str, token: str) -> str:
     return _READ[kind]
 
 
-def _without_escapes(found: list[Match], view: _View) -> tuple[list[Match], list[tuple[Match, int]]]:
-    """Without those that begin within an escape, as nann@example.org in \\nann@example.org, and are found
-    behind it as well: there, the escape is left whole. And those that begin so, each with where that ends."""
-    within = [(match, end) for match in found if (end := view.end_of_escape(match.start)) is not None]
+def _behind_escapes(found: list[Match], view: _View) -> tuple[list[Match], list[tuple[Match, int]]]:
+    """What begins within an escape, as nann@example.org in \\nann@example.org, and is also found behind it,
+    begins there instead: so the escape is left whole. And all that begins so, each with where the escape
+    ends."""
+    within = {match: end for match in found if (end := view.end_of_escape(match.start)) is not None}
     if not within:
-        return found, within
+        return found, []
     ends = {(match.start, match.entity): match.end for match in found}
-    gone = {match for match, end in within if ends.get((end, match.entity), 0) >= match.end}
-    return [match for match in found if match not in gone], within
+    moved = {match: end for match, end in within.items() if ends.get((end, match.entity), 0) >= match.end}
+    return [match._replace(start=moved.get(match, match.start)) for match in found], [*within.items()]

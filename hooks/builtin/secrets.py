@@ -1,8 +1,8 @@
 """Secrets: keys and tokens by the formats that their issuers publish, and passwords: `--hook secrets`.
 
 What has no format of its own is taken for a secret where a word such as `password=` stands before it and it
-looks drawn at random. A key is held until its end shows: a password for at most 1,000 characters, a token for
-6,000; ordinary text for no more than a word. Of a private key nothing is held once it has begun: all is
+looks drawn at random. A key is held until its end shows: a password for at most 1,024 characters, a token for
+10,173; ordinary text for no more than a word. Of a private key nothing is held once it has begun: all is
 withheld up to its end line, or to the stream's end if that never comes.
 """
 

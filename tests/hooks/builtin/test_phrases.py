@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hooks.builtin.detector import Match
-from hooks.builtin.folding import Folding
+from hooks.builtin.folding import FOLDS, Fold, Folding
 from hooks.builtin.phrases import PhraseDetector, Phrases
 from tests.helpers import finish_of, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, assert_untouched, cut, replaced, run, said
@@ -77,6 +78,14 @@ def test_only_the_channels_asked_for_are_guarded() -> None:
 def test_folded_text_is_matched_and_the_original_cut(text: str) -> None:
     for pieces in ([f"<{text}>"], list(f"<{text}>")):
         assert said(Phrases(SECRET), pieces) == "<[phrase]>"
+
+
+@pytest.mark.parametrize(("phrase", "folds"), [("한국 비밀", FOLDS), ("café", ["case"])])
+def test_how_letters_are_composed_makes_no_difference(phrase: str, folds: list[Fold]) -> None:
+    composed, decomposed = unicodedata.normalize("NFC", phrase), unicodedata.normalize("NFD", phrase)
+    for listed in (composed, decomposed):
+        for text in (composed, decomposed):
+            assert found(f"{text} {text.upper()}", listed, fold=folds) == [text, text.upper()]
 
 
 def test_each_fold_can_be_left_out() -> None:

@@ -74,6 +74,10 @@ SAID: list[tuple[Any, str, str]] = [
     (Pii(), r"mail:\nann\u0040example.org", r"mail:\n[EMAIL_ADDRESS]"),
     (Pii(), r"mail:\nann@example.org, \\tbob@example.org", r"mail:\n[EMAIL_ADDRESS], \\t[EMAIL_ADDRESS]"),
     (Pii(), r"\\nann@example.org or \u0061nn@example.org", r"\\n[EMAIL_ADDRESS] or [EMAIL_ADDRESS]"),
+    (Pii(), r"Zoe \u003czoe@example.com\u003e", r"Zoe \u003c[EMAIL_ADDRESS]\u003e"),
+    (Pii(), r"to: \nzoe@example.com@b.de, end", r"to: \n[EMAIL_ADDRESS]@b.de, end"),
+    (Patterns([r"\w{1,20}:\w{1,20}"]), r"\nuser:pass:word", r"\n[pattern]:word"),
+    (Phrases(PHRASES), r'{"a": "hun<b class=\"x\">ter2</b>"}', r'{"a": "[phrase]</b>"}'),
     (Pii(), r"card\n4111\u00201111 1111 1111", r"card\n[CREDIT_CARD]"),
     (Patterns([r"\bT-\d{6}\b"]), r"\nT-123456\t \u0054-123456.", r"\n[pattern]\t [pattern]."),
     (Patterns([r"CORP\\\w{1,9}"]), r"CORP\ann CORP\\bob", "[pattern] [pattern]"),
@@ -122,24 +126,8 @@ def test_what_is_held_for_a_token_has_a_bound(guard: SpanGuard) -> None:
 
 PARTS = [
     *("a", "b", "ab", " ", "\n", "\\", "\\\\", "n", "u", "u0061", r"\u0062", r"\ud83d", r"\ude00", "😀", '"'),
-    *(
-        "<",
-        ">",
-        "<b>",
-        "</b>",
-        "<br>",
-        "*",
-        "_",
-        "1. ",
-        "\n2) ",
-        '": ',
-        "true",
-        "12",
-        ",",
-        "\u200b",
-        "\u3164",
-    ),
-    *("](", "](b)", ")"),
+    *["<", ">", "<b>", "</b>", "<br>", "*", "_", "true", "12", ",", ":", "](b)", "](", ")"],
+    *("1. ", "\n2) ", '": ', "\u200b", "\u3164", r"\n", r"\\t", r"\u003c", r"<b c=\"d\">"),
 ]
 TEXTS = st.lists(st.sampled_from(PARTS), max_size=20).map("".join)
 REQUEST = make_request(messages=({"role": "system", "content": "a b ab 1. ba b<br>a"},))
@@ -149,7 +137,12 @@ GUARDS: list[tuple[Any, Any]] = [
     (PromptLeak(min_words=2), Reader(LeakDetector([PROMPT], 2), LOOSE)),
     *(
         (guard, guard.detector)
-        for guard in (Patterns({"a": r"(?<!b )a[\sb]{1,5}", "b": r"\bb{1,9}\b", "c": r'"\\?n'}), Secrets())
+        for guard in (
+            Patterns(
+                {"a": r"(?<!b )a[\sb]{1,5}", "b": r"\bb{1,9}\b", "c": r'"\\?n', "d": r"\w{1,3}:\w{1,3}"}
+            ),
+            Secrets(),
+        )
     ),
 ]
 

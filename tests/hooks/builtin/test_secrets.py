@@ -68,6 +68,7 @@ def test_entities_can_be_chosen() -> None:
         ("password" + " " * 20 + "= kJ8s9dF2mQ1zX7", "password" + " " * 20 + "= [PASSWORD]"),
         ("password:" + " " * 20 + "kJ8s9dF2mQ1zX7", "password:" + " " * 20 + "[PASSWORD]"),
         ("password = $kJ8s9dF2mQ1zX7", "password = [PASSWORD]"),
+        ("password: $Summer2024", "password: [PASSWORD]"),
         ("mysql://bob:%40dm1n!@db/x", "mysql://bob:[CONNECTION_STRING]@db/x"),
         ("glptt-" + "0a1b2c3d" * 5, "[GITLAB_TOKEN]"),
         ("hvs.6j4cuewowBGit65rheNoceI7", "[VAULT_TOKEN]"),
@@ -91,7 +92,8 @@ LOOKS = """
     -----BEGIN PRIVATE KEY----- characteristically begins one;eyJé世界世界世界世界.abcd;eyJé世界abcdefgh.abcd
     glpat-my-gitlab-token-goes-here;token: ${{ secrets.GITHUB_TOKEN }};hvs.the-token-of-your-vault-server
     The token expires in 2024-05-01T12:00:00Z;The token is <|im_start|>, pad_token_id=151643;pwd=/home/me/v2
-    $token = $parser->get_token;pass => $password,;$token = $request->input('token')
+    $token = $parser->get_token;$token = $P4ssw0rd->get;$token = $Config::Data9X
+    pass => $password,;$token = $request->input('token')
     pk_live_51H8abcdefghijklmnopqrstuvwx;compass: N45.1234567W;keyboard = qwertz-de-2x;passage: 1Cor13:4-7abcd
 """
 
@@ -114,6 +116,11 @@ def test_a_private_key_is_one_even_if_it_breaks_off() -> None:
         '\\n" +\n    "',
         "\n# ",
         "\n// ",
+        "</p>\n<p>",
+        "`n",
+        '\n" . "',
+        "\n% ",
+        "\n" + " " * 60,
         "\n;; ",
         "<br>\n",
         "`\n`",
@@ -193,12 +200,13 @@ REST = st.lists(
 
 
 @settings(max_examples=200, deadline=None)
-@given(REST, PLACES)
-@example(["x", " ", "12", " ", "x"], [*range(200)])
+@given(st.sampled_from(['["', "", "[", '{"a":']), st.sampled_from(["", ", ", "12, ", "1: "]), REST, PLACES)
+@example('["', "", ["x", " ", "12", " ", "x"], [*range(200)])
+@example("", ", ", [], [*range(200)])
 def test_where_arguments_with_a_private_key_are_cut_changes_nothing(
-    rest: list[str], places: list[int]
+    before: str, number: str, rest: list[str], places: list[int]
 ) -> None:
-    text = f'["{BEGIN}{key_lines(1)}{"".join(rest)}'
+    text = f"{before}{BEGIN}{number}{key_lines(1)}{''.join(rest)}"
     assert said(ALL, cut(text, places), "tool_call") == said(ALL, [text], "tool_call")
 
 
