@@ -20,8 +20,8 @@ _VALUE = r"[!#-&(-+\-./0-9:=?-_a-z~]"
 """What a password is made of here: ASCII without quotes, brackets and what else stands between values."""
 _LONG = 1024
 """Characters of a password that are looked at. A longer one goes on as long as there are such characters."""
-_VARIABLE = re.compile(r"\$(?:[A-Za-z_]+|[A-Za-z_]\w*(?:-|::.*))")
-"""Of a program: $parser->get_token(), $Config::NAME."""
+_VARIABLE = re.compile(r"\$(?:(?P<name>[A-Za-z_]+)|[A-Za-z_]\w*(?:-|::.*))")
+"""Of a program: $password, $parser->get_token(), $Config::NAME."""
 
 
 def password_length(text: str) -> int:
@@ -32,7 +32,12 @@ def password_length(text: str) -> int:
         if opening not in value:
             value = value.rstrip(closing)
     value = value.rstrip(".:?")
-    return len(value) if len(value) >= 8 and looks_random(value) and not _VARIABLE.fullmatch(value) else 0
+    return len(value) if len(value) >= 8 and looks_random(value) and not _is_variable(value) else 0
+
+
+def _is_variable(value: str) -> bool:
+    found = _VARIABLE.fullmatch(value)
+    return found is not None and not (found["name"] and looks_random(found["name"]))
 
 
 # Not far into a long word, where every "=" could begin another.

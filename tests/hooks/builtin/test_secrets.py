@@ -69,6 +69,7 @@ def test_entities_can_be_chosen() -> None:
         ("password:" + " " * 20 + "kJ8s9dF2mQ1zX7", "password:" + " " * 20 + "[PASSWORD]"),
         ("password = $kJ8s9dF2mQ1zX7", "password = [PASSWORD]"),
         ("password: $Summer2024", "password: [PASSWORD]"),
+        ("password: $kJxWqZvLmTzR", "password: [PASSWORD]"),
         ("mysql://bob:%40dm1n!@db/x", "mysql://bob:[CONNECTION_STRING]@db/x"),
         ("glptt-" + "0a1b2c3d" * 5, "[GITLAB_TOKEN]"),
         ("hvs.6j4cuewowBGit65rheNoceI7", "[VAULT_TOKEN]"),
