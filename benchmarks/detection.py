@@ -18,11 +18,11 @@ from benchmarks import pii_samples, secret_samples
 from benchmarks.hooks import REQUEST, pipeline, source
 from benchmarks.samples import Kind, Sample, near_misses, positives
 from engine.protocol import Delta
-from hooks.builtin.detector import Detector
 from hooks.builtin.pii import Pii
 from hooks.builtin.secrets import Secrets
-from hooks.builtin.spans import SpanGuard
-from hooks.pipeline import guarded
+from hooks.detect.detector import Detector
+from hooks.detect.spans import SpanGuard
+from hooks.pipeline.pipeline import guarded
 
 Found = tuple[int, int, str]
 

@@ -22,12 +22,12 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 from engine.config import EngineConfig
-from engine.core import EngineCore
+from engine.core.engine_core import EngineCore
+from engine.core.input_processor import InputProcessor
 from engine.demo import MODEL_DIR
-from engine.input_processor import InputProcessor
-from engine.model_runner import ModelRunner
+from engine.execution.model_runner import ModelRunner
 from engine.protocol import GenerationRequest, SamplingParams
-from engine.tokenizer import LocalTokenizer
+from engine.text.tokenizer import LocalTokenizer
 
 SHAPES: dict[str, dict[str, Any]] = {
     "tiny": {

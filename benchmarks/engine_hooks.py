@@ -18,8 +18,8 @@ from benchmarks.hooks import PATH, PassThrough
 from engine.backends.local import LocalEngine
 from engine.config import EngineConfig
 from engine.demo import MODEL_DIR
-from hooks.loader import LoadedHook
-from hooks.pipeline import Pipeline
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.pipeline import Pipeline
 from proxy.app import Server
 from proxy.config import ServeSettings
 

@@ -24,15 +24,15 @@ from typing import Any, NamedTuple
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, PreTrainedConfig, Qwen3Config
 
-from engine.block_manager import BlockManager
 from engine.config import EngineConfig
-from engine.cuda_graphs import DecodeGraphs
-from engine.kernels.choice import AttentionNeeds, choose_attention
-from engine.kv_cache import LayerShape
-from engine.model_runner import ModelRunner
+from engine.core.block_manager import BlockManager
+from engine.core.scheduler import Scheduler
+from engine.core.sequence import Sequence, SequenceGroup
+from engine.execution.cuda_graphs import DecodeGraphs
+from engine.execution.kernels.choice import AttentionNeeds, choose_attention
+from engine.execution.kv_cache import LayerShape
+from engine.execution.model_runner import ModelRunner
 from engine.protocol import GenerationRequest, SamplingParams
-from engine.scheduler import Scheduler
-from engine.sequence import Sequence, SequenceGroup
 
 HAS_GPU = torch.cuda.is_available()
 DEVICE: Any = "cuda" if HAS_GPU else "cpu"

@@ -18,12 +18,12 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from triton.testing import do_bench
 
 from benchmarks.gpu_first import BACKENDS, environment, free, generate, needs_of, runner_of, sequence
-from engine.attention import PagedAttention, Scoring
-from engine.batch import Batch
-from engine.kernels.choice import choose_attention
-from engine.kv_cache import KVCache, LayerShape
-from engine.layout import Layout
-from engine.scheduler import ScheduledSequence
+from engine.core.scheduler import ScheduledSequence
+from engine.execution.attention import PagedAttention, Scoring
+from engine.execution.batch import Batch
+from engine.execution.kernels.choice import choose_attention
+from engine.execution.kv_cache import KVCache, LayerShape
+from engine.execution.layout import Layout
 
 SMALL = Qwen3Config(
     vocab_size=151936,

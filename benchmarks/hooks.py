@@ -19,9 +19,9 @@ from engine.backends.replay import ReplayEngine
 from engine.protocol import Delta, GenerationRequest, Token
 from engine.recording import Recording, TimedDelta
 from hooks import Chunk, Verdict, emit, hold, terminate
-from hooks.loader import HookSpec, LoadedHook
-from hooks.pipeline import Opener, Pipeline, guarded
-from hooks.workers import WorkerPool
+from hooks.loading.loader import HookSpec, LoadedHook
+from hooks.pipeline.pipeline import Opener, Pipeline, guarded
+from hooks.workers.pool import WorkerPool
 from proxy.app import Server
 from proxy.config import ServeSettings
 

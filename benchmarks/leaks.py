@@ -14,8 +14,8 @@ from collections.abc import AsyncGenerator, Iterator
 
 from engine.protocol import Delta, GenerationRequest, Token, TopLogprob
 from hooks import Chunk, Verdict, emit, redact, terminate
-from hooks.loader import LoadedHook
-from hooks.pipeline import Pipeline, guarded
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.pipeline import Pipeline, guarded
 
 PHRASES = ("abca", "bcd", "ddd", "e🎉e")
 """None within another, so that the first match is the match."""

@@ -20,14 +20,14 @@ from pydantic import BaseModel
 
 from benchmarks.engine import SHAPES, make_model
 from engine.config import EngineConfig, LogitsProcessorConfig
-from engine.core import EngineCore
-from engine.input_processor import InputProcessor
+from engine.core.engine_core import EngineCore
+from engine.core.input_processor import InputProcessor
+from engine.core.sequence import SequenceGroup
+from engine.execution.model_runner import ModelRunner
 from engine.logits_processors import NamedProcessorSpec
 from engine.logits_processors.run import ProcessorRun
-from engine.model_runner import ModelRunner
 from engine.protocol import GenerationRequest, SamplingParams
-from engine.sequence import SequenceGroup
-from engine.tokenizer import LocalTokenizer
+from engine.text.tokenizer import LocalTokenizer
 
 PROMPT = 8
 MARKERS = {"start": "<|im_start|>", "end": "<|im_end|>"}

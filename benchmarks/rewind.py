@@ -15,9 +15,9 @@ from engine.backends.local import LocalEngine
 from engine.config import EngineConfig
 from engine.demo import MODEL_DIR
 from engine.protocol import Delta, GenerationRequest, SamplingParams
-from engine.rewinding import rewindable
-from hooks.loader import HookSpec
-from hooks.pipeline import Pipeline, guarded
+from engine.rewindable import rewindable
+from hooks.loading.loader import HookSpec
+from hooks.pipeline.pipeline import Pipeline, guarded
 
 FORBIDDEN = ("bluebird", "sk-example", "akia", "help@", "202-555", "4111")
 QUESTIONS = (

@@ -62,7 +62,7 @@ class EngineConfig:
     """Tokens computed in one step; a longer prompt is prefilled in chunks of at most this."""
     max_num_prefill_tokens: int | None = None
     """Prompt tokens computed in one step beside sequences that decode. None: as many as let it take up to
-    twice as long as without them, which the engine learns (`engine.step_budget`)."""
+    twice as long as without them, which the engine learns (`engine.core.step_budget`)."""
     scheduling_policy: SchedulingPolicy = "fcfs"
     """Who is next: by arrival (a request with a priority is refused), or by priority and then by arrival."""
     block_size: int = 16
@@ -78,7 +78,8 @@ class EngineConfig:
     max_queue_len: int = 1024
     """Outputs that may wait for their turn; a request that finds this many waiting gets `QueueFullError`."""
     num_speculative_tokens: int = 0
-    """Tokens to guess from a sequence's own text and compute with its last one (`engine.speculation`), for
+    """Tokens to guess from a sequence's own text and compute with its last one
+    (`engine.sampling.speculation`), for
     fewer steps; outputs stay what they are. 0: none."""
     prompt_lookup_min: int = 2
     """Tokens at the text's end that must have stood before, for a guess at what follows."""
@@ -93,7 +94,7 @@ class EngineConfig:
     seed: int | None = None
     """Of the draws of requests without a seed of their own. None: a fresh one at each start."""
     num_threads: int | None = None
-    """Of torch on the CPU. None: by what a step has to compute (`engine.threads`)."""
+    """Of torch on the CPU. None: by what a step has to compute (`engine.execution.threads`)."""
     trust_remote_code: bool = False
     logits_processors: tuple[LogitsProcessorConfig, ...] = ()
     """In the order in which they run, masks before shapers. Installed packages may register more (the entry

@@ -167,7 +167,7 @@ class Token(NamedTuple):
     """Most likely first."""
     position: int | None = None
     """Which of its output's tokens it is, or is made of, from 0: what a `Rewind` counts. Told where an answer
-    can be rewound (`engine.rewinding`), and never to clients."""
+    can be rewound (`engine.rewindable`), and never to clients."""
 
 
 @dataclass(frozen=True, slots=True)

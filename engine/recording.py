@@ -41,7 +41,7 @@ import orjson
 from pydantic import TypeAdapter
 
 from engine.protocol import Delta, Engine, EngineError, GenerationRequest, Rewind, Token, TopLogprob
-from engine.rewinding import first_tokens
+from engine.rewindable import first_tokens
 
 VERSION = 1
 

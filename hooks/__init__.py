@@ -31,9 +31,9 @@ from hooks.api import (
     suppress,
     terminate,
 )
-from hooks.checking import checked
-from hooks.decision import Decision
-from hooks.prompts import PromptText, Refusal, prompt_texts, refuse, with_prompt_texts
+from hooks.loading.checked import checked
+from hooks.pipeline.decision import Decision
+from hooks.prompts.texts import PromptText, Refusal, prompt_texts, refuse, with_prompt_texts
 
 __all__ = [
     "Chunk",

@@ -290,7 +290,8 @@ class Hook(Protocol):
     """A hook: built once per process, called with every chunk. `__call__` may be `async` (contract 1.2).
 
     One with a method `on_request`, which may be `async` too, is shown every request before the engine, its
-    prompts as text. It returns the request as it should go on, of which `hooks.prompts.PROMPT_FIELDS` and
+    prompts as text. It returns the request as it should go on, of which
+    `hooks.prompts.texts.PROMPT_FIELDS` and
     `sampling.stop` may be others, or `refuse(reason)`.
 
     One with a number as its attribute `max_hold` says that it never leaves more characters undecided: `weir

@@ -1,5 +1,5 @@
 """`python -m proxy` is the `weir` command."""
 
-from proxy.cli import main
+from proxy.commands.cli import main
 
 main()

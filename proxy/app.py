@@ -11,7 +11,7 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from engine.protocol import Engine
-from hooks.pipeline import Opener
+from hooks.pipeline.pipeline import Opener
 from proxy import handlers
 from proxy.auth import auth_middleware
 from proxy.config import ServeSettings

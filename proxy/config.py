@@ -36,8 +36,8 @@ from pydantic_settings import (
 from engine.config import LogitsProcessorConfig
 from engine.demo import MODEL_DIR
 from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS
-from hooks.loader import HookSpec
-from hooks.stage import PipelineOptions
+from hooks.loading.loader import HookSpec
+from hooks.pipeline.stage import PipelineOptions
 
 
 class HookSetting(BaseModel):

@@ -32,7 +32,7 @@ def _backend(settings: ServeSettings) -> tuple[Engine, list[str]]:
             assert settings.recordings is not None
             return ReplayEngine(settings.recordings, speed=settings.replay_speed), names
         case "openai":
-            from engine.backends.openai import OpenAIEngine
+            from engine.backends.openai.engine import OpenAIEngine
 
             assert settings.upstream is not None
             key = settings.upstream_api_key

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from engine.histogram import Histogram
 from engine.protocol import Delta, Engine, EngineStats, Usage
-from hooks.pipeline import Opener
+from hooks.pipeline.pipeline import Opener
 
 FIRST_TOKEN_SECONDS = (
     0.001,

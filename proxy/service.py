@@ -9,8 +9,8 @@ from aiohttp import web
 
 from engine.parsers import Parsers, parsed
 from engine.protocol import Delta, Deltas, Engine, GenerationRequest, RequestError
-from engine.rewinding import rewindable
-from hooks.pipeline import Opener, guarded
+from engine.rewindable import rewindable
+from hooks.pipeline.pipeline import Opener, guarded
 from proxy.config import ServeSettings
 from proxy.errors import APIError
 from proxy.metrics import Metrics

@@ -22,11 +22,11 @@ from engine.protocol import (
     TopLogprob,
     Usage,
 )
-from engine.rewinding import rewindable
+from engine.rewindable import rewindable
 from hooks.api import Chunk, Verdict
-from hooks.loader import LoadedHook
-from hooks.pipeline import Guarding, Opener, Pipeline, guarded
-from hooks.stage import PipelineOptions
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.pipeline import Guarding, Opener, Pipeline, guarded
+from hooks.pipeline.stage import PipelineOptions
 from hooks.testing.loopback import behind_worker
 
 

@@ -43,7 +43,8 @@ def test_the_testing_kit_reads_recordings_as_well_and_parses_them() -> None:
 
 def test_the_guards_that_ship_are_written_on_public_names() -> None:
     found = {name for name in imports_of("hooks/builtin") if not name.startswith("hooks.builtin")}
-    assert found == {"hooks"}
+    rooms = {".".join(name.split(".")[:2]) for name in found}
+    assert rooms == {"hooks", "hooks.detect", "hooks.json"}
 
 
 @pytest.mark.parametrize(
@@ -51,10 +52,10 @@ def test_the_guards_that_ship_are_written_on_public_names() -> None:
     [
         "proxy",
         "proxy.app",
-        "proxy.bench.cli",
-        "proxy.cli",
+        "weir_bench.cli",
+        "proxy.commands.cli",
         "hooks",
-        "hooks.pipeline",
+        "hooks.pipeline.pipeline",
         "hooks.testing",
         "hooks.builtin.remote",
         "engine",

@@ -11,7 +11,6 @@ from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any
 
-from engine.alignment import cut_tokens
 from engine.backends.activity import Activity
 from engine.backends.refusals import refuse_logits_processors
 from engine.protocol import (
@@ -29,6 +28,7 @@ from engine.protocol import (
     TopLogprob,
     Usage,
 )
+from engine.text.alignment import cut_tokens
 
 VOCAB_SIZE = 50_000
 _WORD = re.compile(r" ?\S+|\s")

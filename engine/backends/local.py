@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from engine.backends.delta_queue import DeltaQueue
-from engine.beam_search import beam_search, is_beam_search
 from engine.config import EngineConfig
-from engine.core import EngineCore, Output
-from engine.input_processor import InputProcessor
+from engine.core.engine_core import EngineCore, Output
+from engine.core.input_processor import InputProcessor
+from engine.core.sequence import SequenceGroup
+from engine.execution.model_runner import ModelRunner
 from engine.logits_processors.load import find
-from engine.model_runner import ModelRunner
 from engine.protocol import (
     Deltas,
     EngineError,
@@ -33,8 +33,8 @@ from engine.protocol import (
     Rewind,
     Tokenizer,
 )
-from engine.sequence import SequenceGroup
-from engine.tokenizer import LocalTokenizer
+from engine.sampling.beam_search import beam_search, is_beam_search
+from engine.text.tokenizer import LocalTokenizer
 
 logger = logging.getLogger("weir.engine")
 

@@ -5,6 +5,7 @@ import time
 from contextlib import aclosing
 from pathlib import Path
 
+from engine.backends.recording_folder import RecordingFile, RecordingFolder
 from engine.protocol import (
     Deltas,
     Engine,
@@ -16,8 +17,7 @@ from engine.protocol import (
     Tokenizer,
 )
 from engine.recording import Failure, TimedDelta, TimedRewind, seconds_since
-from engine.recording_folder import RecordingFile, RecordingFolder
-from engine.rewinding import answered
+from engine.rewindable import answered
 
 logger = logging.getLogger("weir.engine")
 

@@ -15,7 +15,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from engine.guided import check
 from engine.guided.grammar import Grammar
-from engine.tokenizer import LocalTokenizer
+from engine.text.tokenizer import LocalTokenizer
 
 MAX_COMPILED = 64
 """Grammars that are kept, the latest used. A common one has some hundred kilobytes."""

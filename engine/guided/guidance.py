@@ -1,5 +1,6 @@
 """What a server guides, and how: the one thing of this package that the rest of the engine holds."""
 
+from engine.core.sequence import SequenceGroup
 from engine.guided.compiler import GrammarCompiler, GrammarError
 from engine.guided.grammar import Asked, asked_of
 from engine.guided.guide import Guide
@@ -10,8 +11,7 @@ from engine.logits_processors import Context, TokenIds
 from engine.logits_processors.run import Entry, Started
 from engine.parsers.registry import NUM_PROMPT_TOKENS
 from engine.protocol import GenerationRequest, RequestError
-from engine.sequence import SequenceGroup
-from engine.tokenizer import LocalTokenizer
+from engine.text.tokenizer import LocalTokenizer
 
 MAX_SIZE = 256 * 1024
 """Characters of a grammar."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine.parsers.reasoning import REASONING_MARKERS, begins_open
-from engine.tokenizer import LocalTokenizer
+from engine.text.tokenizer import LocalTokenizer
 
 MAX_MARKER = 128
 """Bytes that are kept to find an end in that comes in pieces."""

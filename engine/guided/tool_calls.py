@@ -8,7 +8,7 @@ import orjson
 
 from engine.guided.grammar import BLANKS, Asked, Grammar
 from engine.protocol import GenerationRequest, RequestError
-from engine.tokenizer import LocalTokenizer
+from engine.text.tokenizer import LocalTokenizer
 
 Function = Mapping[str, Any]
 

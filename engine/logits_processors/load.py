@@ -10,12 +10,12 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ValidationError
 
 from engine.config import LogitsProcessorConfig
+from engine.core.sequence import Sequence
 from engine.import_path import ImportPathError, describe, find_class
 from engine.logits_processors.api import Context, Kind, NoParams, Req
 from engine.logits_processors.builtin import SHORT_NAMES
 from engine.logits_processors.run import Entry, Started
 from engine.protocol import SamplingParams
-from engine.sequence import Sequence
 
 ENTRY_POINTS = "weir.logits_processors"
 """By which installed packages register processors under names of their own."""

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from engine.config import LogitsProcessorConfig
+from engine.core.sequence import Sequence
 from engine.logits_processors.api import Context
 from engine.logits_processors.builtin.forced_sequence import ForcedSequence
 from engine.logits_processors.failures import log_failure
@@ -35,7 +36,6 @@ from engine.processor_specs import (
     Stage,
 )
 from engine.protocol import GenerationRequest, LogitsProcessorError, RequestError, SamplingParams
-from engine.sequence import Sequence
 
 FIELD = "logits_processors"
 OTHER_FIELDS = ("vllm_xargs", "custom_params")

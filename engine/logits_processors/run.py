@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from engine.core.sequence import Sequence
 from engine.logits_processors.api import BatchLogitsProcessor, Kind, LogitsProcessor, TokenIds
 from engine.logits_processors.failures import BadLogitsError, log_failure
 from engine.protocol import LogitsProcessorError
-from engine.sequence import Sequence
 
 CEILING = 1e30
 """As far as a shaper may raise a logit, infinity included: what follows can still calculate with it."""

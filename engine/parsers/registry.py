@@ -11,7 +11,7 @@ from engine.parsers.scan import Calls, Scan
 from engine.parsers.stage import Stage
 from engine.parsers.tape import Tape
 from engine.protocol import Deltas, GenerationRequest, Rewind, Tokenizer
-from engine.rewinding import answered
+from engine.rewindable import answered
 
 NUM_PROMPT_TOKENS = 16
 """How many of a prompt's last tokens are read to see whether it opened reasoning."""

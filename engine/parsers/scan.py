@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from engine.parsers.tape import CONTENT, Stream, Tape
 from engine.protocol import ToolCall
-from engine.text_search import find_stop, num_held
+from engine.text.text_search import find_stop, num_held
 
 T = TypeVar("T")
 Scan = Generator[None, None, T]

@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from engine.alignment import align_tokens
 from engine.protocol import Channel, Delta, Token, ToolCall
+from engine.text.alignment import align_tokens
 
 
 class Stream(NamedTuple):

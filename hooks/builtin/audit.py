@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from hooks import Chunk, Decision, Verdict, checked, emit
-from hooks.builtin.argument_types import Count
-from hooks.builtin.journal import Journal, Sink, now
-from hooks.builtin.sinks import LineFile, Table
+from hooks.builtin.audit_log.journal import Journal, Sink, now
+from hooks.builtin.audit_log.sinks import LineFile, Table
+from hooks.detect.argument_types import Count
 
 _TOLD = (
     *("request_id", "user", "model", "endpoint", "hook", "action", "reason", "mode"),

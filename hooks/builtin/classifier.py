@@ -9,11 +9,11 @@ from typing import Annotated, Unpack
 from pydantic import Field
 
 from hooks import checked
-from hooks.builtin.actor import Options
-from hooks.builtin.argument_types import Count, Names
-from hooks.builtin.batches import Batches
-from hooks.builtin.judges import JudgeGuard
-from hooks.builtin.windows import Unit, make_windows
+from hooks.detect.actor import Options
+from hooks.detect.argument_types import Count, Names
+from hooks.detect.batches import Batches
+from hooks.detect.judges import JudgeGuard
+from hooks.detect.windows import Unit, make_windows
 
 try:
     from hooks.builtin.classifier_models import load_classifier

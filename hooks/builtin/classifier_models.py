@@ -18,7 +18,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from hooks.builtin.detector import Match
+from hooks.detect.detector import Match
 
 MAX_ROWS = 64
 """Texts, or parts of them, that the model is shown at a time."""

@@ -13,10 +13,10 @@ from typing import Any, Literal
 import orjson
 
 from hooks import Chunk, Verdict, checked, emit, terminate
-from hooks.builtin.argument_types import Text, blamed_on
-from hooks.builtin.documents import Document
-from hooks.builtin.schema_compiler import compile_schema
-from hooks.builtin.schemas import Compiled
+from hooks.detect.argument_types import Text, blamed_on
+from hooks.json.documents import Document
+from hooks.json.schema_compiler import compile_schema
+from hooks.json.schemas import Compiled
 
 Source = Mapping[str, Any] | str | Path
 """A schema, or the file that it is in."""

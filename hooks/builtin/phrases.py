@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Unpack
 
 from hooks import checked
-from hooks.builtin.actor import Options
-from hooks.builtin.argument_types import blamed_on
-from hooks.builtin.detector import Match
-from hooks.builtin.folding import FOLDS, WITHOUT_SPACES, Fold, Folding, forms
-from hooks.builtin.readings import MARKUP, Reader
-from hooks.builtin.spans import SpanGuard
+from hooks.detect.actor import Options
+from hooks.detect.argument_types import blamed_on
+from hooks.detect.detector import Match
+from hooks.detect.folding import FOLDS, WITHOUT_SPACES, Fold, Folding, forms
+from hooks.detect.readings import MARKUP, Reader
+from hooks.detect.spans import SpanGuard
 
 try:
     import ahocorasick

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from typing import Unpack
 
 from hooks import checked
-from hooks.builtin.accounts import CARD, IBAN
-from hooks.builtin.actor import Options
-from hooks.builtin.addresses import EMAIL, IPV4, IPV6, MAC
-from hooks.builtin.argument_types import Names
-from hooks.builtin.national_ids import NATIONAL_IDS
-from hooks.builtin.phones import phone_rules
-from hooks.builtin.readings import ESCAPES, Reader
-from hooks.builtin.rules import Rule, RuleDetector, chosen
-from hooks.builtin.spans import SpanGuard
+from hooks.builtin.pii_rules.accounts import CARD, IBAN
+from hooks.builtin.pii_rules.addresses import EMAIL, IPV4, IPV6, MAC
+from hooks.builtin.pii_rules.national_ids import NATIONAL_IDS
+from hooks.builtin.pii_rules.phones import phone_rules
+from hooks.detect.actor import Options
+from hooks.detect.argument_types import Names
+from hooks.detect.readings import ESCAPES, Reader
+from hooks.detect.rules import Rule, RuleDetector, chosen
+from hooks.detect.spans import SpanGuard
 
 LOCALES = tuple(NATIONAL_IDS)
 """The countries, as ISO 3166 has them, whose national ids and phone numbers are known."""

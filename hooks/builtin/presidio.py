@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from hooks import checked
-from hooks.builtin.actor import Options
-from hooks.builtin.argument_types import Count, Names, Share
-from hooks.builtin.detector import Match
-from hooks.builtin.spans import SpanGuard
-from hooks.builtin.windows import Sentences
+from hooks.detect.actor import Options
+from hooks.detect.argument_types import Count, Names, Share
+from hooks.detect.detector import Match
+from hooks.detect.spans import SpanGuard
+from hooks.detect.windows import Sentences
 
 try:
     from presidio_analyzer import AnalyzerEngineProvider

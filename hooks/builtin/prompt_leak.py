@@ -16,12 +16,12 @@ from typing import Annotated, Any, Literal, NamedTuple, Unpack
 from pydantic import Field
 
 from hooks import Chunk, Verdict, checked, emit
-from hooks.builtin.actor import Options
-from hooks.builtin.argument_types import Count
-from hooks.builtin.detector import Match
-from hooks.builtin.folding import WITHOUT_SPACES, Folding, forms
-from hooks.builtin.readings import LOOSE, Reader
-from hooks.builtin.spans import SpanGuard
+from hooks.detect.actor import Options
+from hooks.detect.argument_types import Count
+from hooks.detect.detector import Match
+from hooks.detect.folding import WITHOUT_SPACES, Folding, forms
+from hooks.detect.readings import LOOSE, Reader
+from hooks.detect.spans import SpanGuard
 
 try:
     import regex

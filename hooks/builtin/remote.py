@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any, Literal, Unpack
 
 from hooks import checked
-from hooks.builtin.actor import Options
-from hooks.builtin.argument_types import Count, Names, Seconds, Share
-from hooks.builtin.detector_apis import Contents, Moderations
-from hooks.builtin.detector_service import DetectorService
-from hooks.builtin.judges import JudgeGuard
-from hooks.builtin.windows import Unit, make_windows
+from hooks.builtin.remote_service.apis import Contents, Moderations
+from hooks.builtin.remote_service.service import DetectorService
+from hooks.detect.actor import Options
+from hooks.detect.argument_types import Count, Names, Seconds, Share
+from hooks.detect.judges import JudgeGuard
+from hooks.detect.windows import Unit, make_windows
 
 
 class Remote(JudgeGuard):

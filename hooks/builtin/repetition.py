@@ -15,10 +15,10 @@ from typing import Annotated, Unpack
 from pydantic import Field
 
 from hooks import checked
-from hooks.builtin.actor import Options
-from hooks.builtin.argument_types import Count
-from hooks.builtin.detector import Match
-from hooks.builtin.spans import SpanGuard
+from hooks.detect.actor import Options
+from hooks.detect.argument_types import Count
+from hooks.detect.detector import Match
+from hooks.detect.spans import SpanGuard
 
 ENTITY = "repetition"
 

@@ -9,13 +9,13 @@ withheld up to its end line, or to the stream's end if that never comes.
 from typing import Unpack
 
 from hooks import checked
-from hooks.builtin.actor import Options
-from hooks.builtin.argument_types import Names
-from hooks.builtin.keys import KEYS
-from hooks.builtin.passwords import PASSWORDS
-from hooks.builtin.readings import ESCAPES, Reader
-from hooks.builtin.rules import RuleDetector, chosen
-from hooks.builtin.spans import SpanGuard
+from hooks.builtin.secret_rules.keys import KEYS
+from hooks.builtin.secret_rules.passwords import PASSWORDS
+from hooks.detect.actor import Options
+from hooks.detect.argument_types import Names
+from hooks.detect.readings import ESCAPES, Reader
+from hooks.detect.rules import RuleDetector, chosen
+from hooks.detect.spans import SpanGuard
 
 
 class Secrets(SpanGuard):

@@ -14,7 +14,7 @@ text, a list of tokens, the `Path` of a recording, or a stream that `stream_of` 
 """
 
 from engine.recording import Recording
-from hooks.loader import HookSpec
+from hooks.loading.loader import HookSpec
 from hooks.testing.assertions import assert_chunk_invariant, assert_never_released
 from hooks.testing.play import Released, play
 from hooks.testing.probe import Judgement

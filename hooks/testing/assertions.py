@@ -3,9 +3,9 @@
 from contextlib import aclosing
 
 from engine.recording import Recording
-from hooks.admission import RefusedError
-from hooks.loader import LoadedHook
-from hooks.stage import HookError
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.stage import HookError
+from hooks.prompts.admission import RefusedError
 from hooks.testing import leaks
 from hooks.testing.cuts import Cut, all_cuts
 from hooks.testing.difference import cut_at, failure_of, first_difference

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from engine.protocol import Delta
 from engine.recording import Recording
-from hooks.admission import RefusedError
-from hooks.loader import LoadedHook
-from hooks.stage import HookError
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.stage import HookError
+from hooks.prompts.admission import RefusedError
 from hooks.testing.cuts import Cut
 from hooks.testing.modes import Mode, modes
 from hooks.testing.play import Released

@@ -6,11 +6,11 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from hooks.loader import HookSpec
-from hooks.messages import Channel
-from hooks.pipeline import Pipeline
-from hooks.worker import Worker
-from hooks.workers import WorkerPool, WorkerProcess
+from hooks.loading.loader import HookSpec
+from hooks.pipeline.pipeline import Pipeline
+from hooks.workers.messages import Channel
+from hooks.workers.pool import WorkerPool, WorkerProcess
+from hooks.workers.worker import Worker
 
 
 @asynccontextmanager

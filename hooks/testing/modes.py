@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
 from engine.recording import Recording
-from hooks.loader import LoadedHook
-from hooks.pipeline import Opener
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.pipeline import Opener
 from hooks.testing.cuts import Cut, Places, smallest
 from hooks.testing.play import Released, closing, opened, play_once
 from hooks.testing.streams import cut

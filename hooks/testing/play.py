@@ -7,11 +7,11 @@ from typing import Any
 
 from engine.protocol import Channel, Delta, Deltas, EngineError, GenerationRequest, Token
 from engine.recording import Recording
-from hooks.admission import RefusedError
 from hooks.api import Hook
-from hooks.loader import HookSpec, LoadedHook, load_hook
-from hooks.pipeline import Opener, Pipeline, guarded
-from hooks.stage import HookError, PipelineOptions
+from hooks.loading.loader import HookSpec, LoadedHook, load_hook
+from hooks.pipeline.pipeline import Opener, Pipeline, guarded
+from hooks.pipeline.stage import HookError, PipelineOptions
+from hooks.prompts.admission import RefusedError
 from hooks.testing.loopback import behind_worker
 from hooks.testing.probe import Judgement, Probe
 from hooks.testing.streams import Source, source_of, stream_of

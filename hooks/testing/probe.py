@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.protocol import Channel
 from hooks.api import Chunk, Emit, Hold, Redact, Rewind, Suppress, Terminate
-from hooks.loader import LoadedHook
+from hooks.loading.loader import LoadedHook
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,12 +26,12 @@ from transformers import (
 
 from engine.backends.local import LocalEngine
 from engine.config import EngineConfig
-from engine.core import EngineCore
-from engine.input_processor import InputProcessor
-from engine.model_runner import ModelRunner
+from engine.core.engine_core import EngineCore
+from engine.core.input_processor import InputProcessor
+from engine.core.sequence import SequenceGroup
+from engine.execution.model_runner import ModelRunner
 from engine.protocol import Delta, EngineError, GenerationRequest, Prompt, SamplingParams, Token, Usage
-from engine.sequence import SequenceGroup
-from engine.tokenizer import LocalTokenizer
+from engine.text.tokenizer import LocalTokenizer
 
 TEXT = "the quick brown fox jumps over the lazy dog. Grüße, 你好 世界! hello world, how are you today? "
 TEMPLATE = (

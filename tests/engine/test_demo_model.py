@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from engine.demo import MODEL_DIR, phrases
-from engine.demo.corpus import conversations
-from engine.demo.heldout import EMOJI, HELDOUT, Message, answers, score
+from engine.demo import MODEL_DIR
+from tools.demo import phrases
+from tools.demo.corpus import conversations
+from tools.demo.heldout import EMOJI, HELDOUT, Message, answers, score
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

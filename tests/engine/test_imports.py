@@ -9,7 +9,10 @@ def test_the_seam_loads_no_torch() -> None:
 
 
 def test_what_needs_no_torch_loads_none() -> None:
-    assert loaded_by("engine.config, engine.sequence, engine.block_manager, engine.scheduler") == "[]"
+    assert (
+        loaded_by("engine.config, engine.core.sequence, engine.core.block_manager, engine.core.scheduler")
+        == "[]"
+    )
 
 
 def loaded_by(modules: str) -> str:

@@ -9,7 +9,7 @@ import aiohttp
 import orjson
 import pytest
 
-from hooks.pipeline import Pipeline
+from hooks.pipeline.pipeline import Pipeline
 from proxy.app import Server
 from proxy.config import ServeSettings
 from tests.helpers import pipeline_of

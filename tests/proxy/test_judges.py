@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from engine.protocol import Delta, GenerationRequest
-from hooks.builtin.batches import Batches
 from hooks.builtin.classifier import Classifier
 from hooks.builtin.classifier_models import TextClassifier
-from hooks.builtin.detector import Match
-from hooks.loader import HookSpec
-from hooks.workers import WorkerPool
+from hooks.detect.batches import Batches
+from hooks.detect.detector import Match
+from hooks.loading.loader import HookSpec
+from hooks.workers.pool import WorkerPool
 from tests.helpers import ScriptedEngine, make_deltas, pipeline_of
 from tests.proxy.conftest import CHAT, Events, Serve
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from engine.backends.echo import EchoEngine
 from engine.backends.local import LocalEngine
-from engine.backends.openai import OpenAIEngine
+from engine.backends.openai.engine import OpenAIEngine
 from engine.backends.replay import ReplayEngine
 from engine.config import EngineConfig, LogitsProcessorConfig
 from engine.demo import MODEL_DIR

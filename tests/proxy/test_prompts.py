@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.backends.echo import EchoEngine
-from engine.backends.openai import OpenAIEngine
+from engine.backends.openai.engine import OpenAIEngine
 from engine.protocol import Delta, GenerationRequest
 from hooks import emit, prompt_texts, refuse, with_prompt_texts
 from hooks.builtin.phrases import Phrases

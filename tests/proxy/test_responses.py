@@ -10,7 +10,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from engine.backends.echo import EchoEngine
-from engine.backends.openai import OpenAIEngine
+from engine.backends.openai.engine import OpenAIEngine
 from engine.protocol import Delta, EngineError, ToolCall, Usage
 from hooks import Chunk, Verdict, emit, hold, suppress, terminate
 from tests.helpers import Script, ScriptedEngine, make_deltas

@@ -7,8 +7,8 @@ import orjson
 
 from engine.backends.echo import EchoEngine
 from hooks import emit
-from hooks.loader import HookSpec
-from hooks.workers import WorkerPool
+from hooks.loading.loader import HookSpec
+from hooks.workers.pool import WorkerPool
 from tests.helpers import Script, ScriptedEngine, make_deltas
 from tests.proxy.conftest import CHAT, Serve
 

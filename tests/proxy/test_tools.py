@@ -6,7 +6,7 @@ import orjson
 import pytest
 from openai import AsyncOpenAI
 
-from engine.backends.openai import OpenAIEngine
+from engine.backends.openai.engine import OpenAIEngine
 from engine.backends.replay import ReplayEngine
 from engine.protocol import Delta, GenerationRequest, ModelInfo, Token, Usage
 from engine.recording import Recording, TimedDelta

@@ -18,9 +18,10 @@ from benchmarks.samples import Kind, Sample, positives
 from engine.backends.echo import EchoEngine
 from engine.backends.local import LocalEngine
 from engine.config import EngineConfig
-from engine.demo import MODEL_DIR, phrases
+from engine.demo import MODEL_DIR
 from engine.protocol import Engine, GenerationRequest, SamplingParams
 from engine.recording import Recording, record
+from tools.demo import phrases
 
 FOLDER = Path(__file__).parent
 

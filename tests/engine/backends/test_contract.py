@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from engine.backends.echo import EchoEngine
-from engine.backends.openai import OpenAIEngine
+from engine.backends.openai.engine import OpenAIEngine
 from engine.backends.recorder import RecordingEngine
 from engine.backends.replay import ReplayEngine
 from engine.protocol import Delta, Engine, EngineError, GenerationRequest, RequestError, SamplingParams

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from engine import recording_folder
+from engine.backends import recording_folder
 from engine.backends.echo import EchoEngine
 from engine.backends.recorder import RecordingEngine
 from engine.backends.replay import ReplayEngine

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from engine.guided import compiler as compiler_module
 from engine.guided.compiler import GrammarCompiler, GrammarError
 from engine.guided.grammar import Grammar
-from engine.tokenizer import LocalTokenizer
+from engine.text.tokenizer import LocalTokenizer
 from tests.engine.conftest import VOCAB_SIZE
 
 

@@ -20,10 +20,10 @@ from engine.guided.guidance import MAX_SIZE
 from engine.guided.guide import Guide
 from engine.guided.mask import LIMITS, GuidedMask, unpack
 from engine.protocol import EngineError, GenerationRequest, LogitsProcessorError, RequestError
+from tests.engine.backends.test_local_engine import until
 from tests.engine.conftest import VOCAB_SIZE, completion
+from tests.engine.core.test_generation import cramped_core, random_prompts
 from tests.engine.logits_processors.processors import ALL, named
-from tests.engine.test_generation import cramped_core, random_prompts
-from tests.engine.test_local_engine import until
 
 EOS = 1
 PLAIN = 70

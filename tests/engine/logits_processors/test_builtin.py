@@ -17,7 +17,7 @@ from engine.logits_processors.builtin.thinking_budget import PRESETS
 from engine.logits_processors.builtin.watermark import GreenList
 from engine.logits_processors.load import ParamsError, ProcessorLoadError, Registered, find, register
 from engine.protocol import RequestError
-from engine.tokenizer import LocalTokenizer
+from engine.text.tokenizer import LocalTokenizer
 from tests.engine.conftest import SPECIAL, VOCAB_SIZE, completion
 from tests.engine.logits_processors.processors import named
 

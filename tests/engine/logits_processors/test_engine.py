@@ -23,8 +23,8 @@ from engine.logits_processors import ForcedTokenSequenceSpec, PythonProcessorSpe
 from engine.logits_processors.run import Started
 from engine.protocol import GenerationRequest, LogitsProcessorError, RequestError
 from tests.engine.conftest import TinyCore, answers, completion
+from tests.engine.core.test_generation import cramped_core, random_prompts
 from tests.engine.logits_processors.processors import ALL, EVERYTHING, HERE, config, kinds, named
-from tests.engine.test_generation import cramped_core, random_prompts
 
 EOS = 1
 

@@ -12,6 +12,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from engine.config import LogitsProcessorConfig
+from engine.core.sequence import Sequence, SequenceGroup
 from engine.logits_processors import (
     Context,
     ForcedTokenSequenceSpec,
@@ -24,8 +25,7 @@ from engine.logits_processors.load import ProcessorLoadError
 from engine.logits_processors.registry import ProcessorRegistry
 from engine.protocol import GenerationRequest, LogitsProcessorError, RequestError
 from engine.recording import Recording
-from engine.sequence import Sequence, SequenceGroup
-from engine.tokenizer import LocalTokenizer
+from engine.text.tokenizer import LocalTokenizer
 from tests.engine.conftest import VOCAB_SIZE, completion
 from tests.engine.logits_processors.processors import ALL, HERE, Likes, config, named
 

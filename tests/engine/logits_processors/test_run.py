@@ -16,12 +16,12 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from engine.input_processor import InputProcessor
+from engine.core.input_processor import InputProcessor
+from engine.core.sequence import Sequence
 from engine.logits_processors import PythonProcessorSpec
 from engine.logits_processors.run import ProcessorRun
 from engine.protocol import LogitsProcessorError
-from engine.sampler import SampledToken, Sampler
-from engine.sequence import Sequence
+from engine.sampling.sampler import SampledToken, Sampler
 from tests.engine.conftest import VOCAB_SIZE, completion
 from tests.engine.logits_processors.processors import ALL, EVERYTHING, Ban, kinds, named
 

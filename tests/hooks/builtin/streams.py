@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.protocol import Delta, GenerationRequest, ToolCall
 from hooks import Chunk, Verdict
-from hooks.builtin.detector import Match
+from hooks.detect.detector import Match
 from tests.helpers import guard_all, make_deltas, pipeline_of, text_of
 
 PLACES = st.lists(st.integers(1, 200), max_size=60)

@@ -11,7 +11,7 @@ import pytest
 
 from hooks.builtin import SHORT_NAMES
 from hooks.builtin.phrases import Phrases
-from hooks.loader import HookLoadError, HookSpec, load_hook
+from hooks.loading.loader import HookLoadError, HookSpec, load_hook
 
 ROOT = Path(__file__).parents[3]
 

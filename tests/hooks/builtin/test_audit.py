@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from hooks import Decision, emit, redact, suppress
-from hooks.builtin import journal, sinks
 from hooks.builtin.audit import FIELDS, Audit
+from hooks.builtin.audit_log import journal, sinks
+from hooks.builtin.audit_log.sinks import LineFile
 from hooks.builtin.phrases import Phrases
-from hooks.builtin.sinks import LineFile
-from hooks.stage import HookError
+from hooks.pipeline.stage import HookError
 from tests.helpers import Script, guard_all, make_deltas, make_request, opened, pipeline_of, text_of
 
 

@@ -9,8 +9,8 @@ from benchmarks.guards import PROSE
 from engine.protocol import Delta, SamplingParams, Token, TopLogprob
 from hooks.api import Chunk, StreamContext
 from hooks.builtin import SHORT_NAMES
-from hooks.check import check
-from hooks.loader import HookSpec, load_hook
+from hooks.loading.loader import HookSpec, load_hook
+from hooks.testing.checking.check import check
 from tests.helpers import guard_all, make_request, pipeline_of, text_of
 from tests.hooks.builtin.streams import Watch, said
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from engine.protocol import Delta, ToolCall
 from hooks import Chunk, Verdict
-from hooks.builtin.documents import Document
 from hooks.builtin.json_schema import JsonSchema
-from hooks.builtin.schema_compiler import compile_schema
+from hooks.json.documents import Document
+from hooks.json.schema_compiler import compile_schema
 from hooks.testing import assert_chunk_invariant, play, stream_of
 from tests.helpers import (
     ScriptedEngine,

@@ -11,11 +11,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from regex import _regex_core
 
-from hooks.builtin.detector import Match
 from hooks.builtin.patterns import Patterns
-from hooks.builtin.regexes import analyse
-from hooks.loader import HookLoadError, HookSpec, load_hook
-from hooks.stage import HookError
+from hooks.detect.detector import Match
+from hooks.detect.regexes import analyse
+from hooks.loading.loader import HookLoadError, HookSpec, load_hook
+from hooks.pipeline.stage import HookError
 from tests.helpers import finish_of, ids_of, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, run, said
 

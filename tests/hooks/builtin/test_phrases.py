@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hooks.builtin.detector import Match
-from hooks.builtin.folding import FOLDS, Fold, Folding
 from hooks.builtin.phrases import PhraseDetector, Phrases
+from hooks.detect.detector import Match
+from hooks.detect.folding import FOLDS, Fold, Folding
 from tests.helpers import finish_of, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, assert_untouched, cut, replaced, run, said
 
@@ -209,7 +209,7 @@ def test_one_of_a_hundred_thousand_phrases_is_found() -> None:
 def test_without_its_library_it_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['ahocorasick'] = None\n"
-        "from hooks.loader import HookSpec, load_hook\n"
+        "from hooks.loading.loader import HookSpec, load_hook\n"
         "load_hook(HookSpec('phrases', {'phrases': ['a']}))"
     )
     ended = subprocess.run(

@@ -8,8 +8,8 @@ from phonenumbers import PhoneNumberMatcher
 
 from benchmarks.detection import cut_by, samples_of
 from benchmarks.pii_samples import KINDS
-from hooks.builtin import phones
 from hooks.builtin.pii import Pii
+from hooks.builtin.pii_rules import phones
 from tests.helpers import finish_of, text_of
 from tests.hooks.builtin.streams import cut, run, said
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hooks.loader import HookLoadError, HookSpec, load_hook
+from hooks.loading.loader import HookLoadError, HookSpec, load_hook
 from tests.hooks.builtin.streams import PLACES, Watch, cut, said
 
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.protocol import GenerationRequest
-from hooks.builtin.detector import Match
-from hooks.builtin.folding import Folding
 from hooks.builtin.prompt_leak import LeakDetector, PromptLeak
-from hooks.builtin.readings import LOOSE, Reader
-from hooks.loader import HookLoadError, HookSpec, load_hook
+from hooks.detect.detector import Match
+from hooks.detect.folding import Folding
+from hooks.detect.readings import LOOSE, Reader
+from hooks.loading.loader import HookLoadError, HookSpec, load_hook
 from hooks.testing import assert_chunk_invariant, assert_never_released, stream_of
 from tests.helpers import finish_of, make_request, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, assert_untouched, cut, replaced, run, said

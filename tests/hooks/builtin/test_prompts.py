@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hooks import prompt_texts
-from hooks.builtin import spans
 from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import PhraseDetector, Phrases
 from hooks.builtin.pii import Pii
 from hooks.builtin.secrets import Secrets
+from hooks.detect import spans
 from hooks.testing import play, stream_of
 from hooks.testing.streams import Prompt, request_for
 from tests.hooks.builtin.streams import replaced

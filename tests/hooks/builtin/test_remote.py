@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from hooks.builtin.detector_apis import MAX_TEXTS
-from hooks.builtin.detector_service import MAX_ANSWER
-from hooks.check import check
-from hooks.loader import HookLoadError, HookSpec, load_hook
-from hooks.pipeline import Pipeline
-from hooks.stage import HookError
+from hooks.builtin.remote_service.apis import MAX_TEXTS
+from hooks.builtin.remote_service.service import MAX_ANSWER
+from hooks.loading.loader import HookLoadError, HookSpec, load_hook
+from hooks.pipeline.pipeline import Pipeline
+from hooks.pipeline.stage import HookError
 from hooks.testing import assert_chunk_invariant, assert_never_released, play, stream_of
-from hooks.workers import WorkerPool
+from hooks.testing.checking.check import check
+from hooks.workers.pool import WorkerPool
 from tests.helpers import guard_all, make_deltas, text_of
 from tests.hooks.builtin.detectors import DetectorServer, serving
 

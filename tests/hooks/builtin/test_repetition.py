@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.guards import PROSE
-from hooks.builtin.detector import Match
 from hooks.builtin.repetition import LoopDetector, Repetition
-from hooks.loader import HookSpec
-from hooks.pipeline import guarded
+from hooks.detect.detector import Match
+from hooks.loading.loader import HookSpec
+from hooks.pipeline.pipeline import guarded
 from hooks.testing import assert_chunk_invariant, play, stream_of
 from tests.helpers import finish_of, make_deltas, make_request, opened, pipeline_of, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, run, said

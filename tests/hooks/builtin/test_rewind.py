@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from engine.parsers import Parsers
 from engine.protocol import EngineError
-from hooks.builtin.detector import Match
-from hooks.builtin.judges import JudgeGuard
 from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
 from hooks.builtin.prompt_leak import PromptLeak
 from hooks.builtin.repetition import Repetition
-from hooks.builtin.spans import SpanGuard
-from hooks.builtin.windows import make_windows
+from hooks.detect.detector import Match
+from hooks.detect.judges import JudgeGuard
+from hooks.detect.spans import SpanGuard
+from hooks.detect.windows import make_windows
 from tests.helpers import Teller, finish_of, guard_all, make_request, pipeline_of, text_of
 
 WORDS = ["red", " Red", " tea", "tea", " ", "cup", "", "1", "2.", "😀", "-"]

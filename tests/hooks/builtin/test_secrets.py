@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from benchmarks.detection import cut_by
 from hooks import Chunk, Verdict
-from hooks.builtin.randomness import looks_random
+from hooks.builtin.secret_rules.randomness import looks_random
 from hooks.builtin.secrets import Secrets
-from hooks.loader import HookLoadError, HookSpec, load_hook
+from hooks.loading.loader import HookLoadError, HookSpec, load_hook
 from hooks.testing import assert_chunk_invariant, stream_of
 from tests.helpers import finish_of, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, cut, run, said, ways_to_cut

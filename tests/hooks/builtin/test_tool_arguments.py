@@ -11,11 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.protocol import Delta
-from hooks.builtin.json_text import MAX_SCALAR
 from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
-from hooks.builtin.spans import SpanGuard
+from hooks.detect.spans import SpanGuard
+from hooks.json.text import MAX_SCALAR
 from tests.helpers import guard_all, make_deltas, make_request, pipeline_of, text_of
 from tests.hooks.builtin.streams import PLACES, cut, replaced, said, ways_to_cut
 

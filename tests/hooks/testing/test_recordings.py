@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import pii_samples, secret_samples
-from engine.demo import phrases
 from engine.recording import Recording
-from hooks.loader import HookSpec
+from hooks.loading.loader import HookSpec
 from hooks.testing import assert_never_released, play, stream_of
+from tools.demo import phrases
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "tests" / "recordings"

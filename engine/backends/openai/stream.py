@@ -1,0 +1,334 @@
+"""An OpenAI-compatible upstream's stream, chunk by chunk, as `Delta`s. No I/O.
+
+Tolerant of what is known of servers: indexes left out or used as a counter, empty finish reasons, reasoning
+under two names, usage in a chunk of its own or with the last. What makes no sense raises `KeyError`,
+`IndexError`, `TypeError`, `AttributeError` or `ValueError`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import Any
+
+import orjson
+
+from engine.backends.openai.token_aligner import TokenAligner
+from engine.backends.openai.tokens import TokenReader
+from engine.protocol import (
+    Channel,
+    Delta,
+    EngineError,
+    FinishReason,
+    GenerationRequest,
+    Token,
+    ToolCall,
+    Usage,
+)
+
+_FINISH_REASONS: dict[str, FinishReason] = {
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+}  # any other is "stop"
+_FAILURES = ("abort", "error")
+
+Segment = tuple[Channel, ToolCall | None, str]
+
+
+def stream_broke() -> EngineError:
+    return EngineError("The upstream engine's answer broke off.", status=502)
+
+
+class StreamTranslator:
+    """One request's stream. The last delta of all waits for `finish`, so that it has the upstream's usage.
+
+    Until the upstream tells its usage, what came is counted: tokens, or else pieces of text.
+    """
+
+    def __init__(self, request: GenerationRequest) -> None:
+        prompt_tokens = sum(len(prompt) for prompt in request.prompts if not isinstance(prompt, str))
+        self._count = _Count(Usage(prompt_tokens=prompt_tokens, completion_tokens=0))
+        self._outputs = [_Output(request, index, self._count) for index in range(request.num_outputs)]
+        self._last: list[Delta] = []
+
+    def feed(self, chunk: Mapping[str, Any]) -> list[Delta]:
+        """Translate a chunk (JSON, parsed). Raises `EngineError` if it says that the upstream gave up."""
+        deltas: list[Delta] = []
+        choices = chunk.get("choices") or ()
+        for choice, output in zip(choices, self._outputs_of(choices), strict=True):
+            deltas += output.feed(choice, chunk.get("prompt_token_ids"))
+        # With several outputs, a usage that comes with a choice is that choice's own (vLLM).
+        if (usage := chunk.get("usage")) and not (choices and len(self._outputs) > 1):
+            self._count.usage = _usage(usage)
+            deltas = [replace(delta, usage=self._count.usage) for delta in deltas]
+        return self._without_last(deltas)
+
+    def _outputs_of(self, choices: Sequence[Mapping[str, Any]]) -> "list[_Output]":
+        indexes = [choice.get("index") or 0 for choice in choices]
+        if len(self._outputs) == 1 and len(set(indexes)) == 1:
+            return self._outputs * len(indexes)  # whatever it counts
+        if min(indexes, default=0) < 0:
+            raise IndexError("there is no output before the first")
+        return [self._outputs[index] for index in indexes]
+
+    def finish(self, *, complete: bool) -> list[Delta]:
+        """The stream has ended; `complete`: and says so itself. Raises `EngineError` if something lacks."""
+        deltas: list[Delta] = []
+        for output in self._outputs:
+            if not output.is_finished:
+                if not complete or not output.has_begun:
+                    raise stream_broke()
+                deltas += output.end(None, None, [])
+        deltas = self._without_last(deltas)
+        return [*deltas, *(replace(delta, usage=self._count.usage) for delta in self._last)]
+
+    def _without_last(self, deltas: list[Delta]) -> list[Delta]:
+        if deltas and all(output.is_finished for output in self._outputs):
+            self._last = [deltas.pop()]
+        return deltas
+
+
+class _Count:
+    """What the request has used so far."""
+
+    def __init__(self, usage: Usage) -> None:
+        self.usage = usage
+
+    def add(self, num_tokens: int) -> Usage:
+        if num_tokens:
+            self.usage = replace(self.usage, completion_tokens=self.usage.completion_tokens + num_tokens)
+        return self.usage
+
+
+class _Output:
+    """One output: which channel its text is on, and which of its tokens are told."""
+
+    def __init__(self, request: GenerationRequest, index: int, count: _Count) -> None:
+        prompt = request.prompts[index // request.sampling.n] if request.prompts else ""
+        self.is_finished = False
+        self.has_begun = False
+        self._index = index
+        self._count = count
+        self._tokens = TokenReader(request, () if isinstance(prompt, str) else prompt)
+        self._stop = request.sampling.stop
+        self._stop_token_ids = request.sampling.stop_token_ids
+        self._aligner = TokenAligner(self._stop)
+        self._channel: Channel = "content"
+        self._calls = _ToolCalls()
+        self._prompt_token_ids = None if isinstance(prompt, str) else prompt
+        # An echoed text is told by its text, echoed ids by their number.
+        self._echo_text = prompt if request.echo and isinstance(prompt, str) else ""
+        self._echo_ids = prompt if request.echo and not isinstance(prompt, str) else ()
+        self._waiting = ""
+        self._num_echoed = 0
+
+    def feed(self, choice: Mapping[str, Any], prompt_token_ids: Sequence[int] | None) -> list[Delta]:
+        if self.is_finished:
+            return []
+        prompt_token_ids = choice.get("prompt_token_ids") or prompt_token_ids
+        if prompt_token_ids and not self.has_begun:
+            self._prompt_token_ids = tuple(prompt_token_ids)
+        self.has_begun = True
+        tokens = self._tokens.read(choice)
+        ends_early = choice.get("finish_reason") not in (None, "", "length")
+        if ends_early and tokens and tokens[-1].id in self._stop_token_ids:
+            tokens.pop()  # like a stop string, not given: it may stand for text, which no guard is shown
+        segments = list(self._segments(choice)) or [(self._channel, None, "")]
+        deltas: list[Delta] = []
+        for number, segment in enumerate(segments, start=1):
+            deltas += self._put(segment, tokens, more=number < len(segments))
+            tokens = []
+        if reason := choice.get("finish_reason"):
+            if reason in _FAILURES:
+                raise stream_broke()
+            deltas = self.end(reason, choice.get("stop_reason", choice.get("matched_stop")), deltas)
+        return self._begun(deltas)
+
+    def end(self, reason: str | None, stop_reason: str | int | None, deltas: list[Delta]) -> list[Delta]:
+        """What is left, behind `deltas`. The last has the finish reason."""
+        self.is_finished = True
+        if self._waiting:
+            deltas += self._put(("content", None, self._waiting), [], more=False)
+        for segment in self._calls.flush():
+            deltas += self._put(segment, [], more=False)
+        text, tokens = self._aligner.flush()
+        if self._stop_token_ids and reason != "length":
+            tokens = _without_nameless_end(tokens)
+        if text or tokens:
+            deltas += self._release(text, tokens)
+        elif not deltas:
+            deltas = [self._delta("content", "")]
+        finish_reason = _FINISH_REASONS.get(reason, "stop") if reason else self._calls.finish_reason
+        # A text that is none of the caller's own stop strings would be a text that no hook was shown.
+        is_told = isinstance(stop_reason, int) or stop_reason in self._stop
+        deltas[-1] = replace(
+            deltas[-1], finish_reason=finish_reason, stop_reason=stop_reason if is_told else None
+        )
+        return self._begun(deltas)
+
+    def _begun(self, deltas: list[Delta]) -> list[Delta]:
+        if deltas and self._prompt_token_ids is not None:
+            deltas[0] = replace(deltas[0], prompt_token_ids=self._prompt_token_ids)
+            self._prompt_token_ids = None
+        return deltas
+
+    def _segments(self, choice: Mapping[str, Any]) -> Iterator[Segment]:
+        delta = choice.get("delta") or {}
+        if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
+            yield "reasoning", None, _text(reasoning)
+        if content := delta.get("content") or delta.get("refusal"):
+            yield "content", None, _text(content)
+        if delta.get("tool_calls") or delta.get("function_call"):
+            yield from self._calls.feed(delta)
+        if text := _text(choice.get("text")):
+            yield from self._without_echo(text)
+
+    def _without_echo(self, text: str) -> Iterator[Segment]:
+        """Tell the prompt from what follows it. An upstream that gave none back has only content."""
+        self._waiting += text
+        prompt, text = self._echo_text, self._waiting
+        if len(text) < len(prompt) and prompt.startswith(text):
+            return
+        self._echo_text = self._waiting = ""
+        if prompt and text.startswith(prompt):
+            yield "echo", None, prompt
+            text = text[len(prompt) :]
+        if text:
+            yield "content", None, text
+
+    def _put(self, segment: Segment, tokens: Sequence[Token], *, more: bool) -> list[Delta]:
+        channel, call, text = segment
+        deltas: list[Delta] = []
+        if channel != self._channel and self._aligner.waits:
+            deltas += self._release(self._aligner.mute(), ())
+        if channel == "tool_call":
+            # The upstream's parser made this text of other text: no token stands for it.
+            self._channel = "content"
+            self._aligner.mute()
+            return [*deltas, self._delta("tool_call", text, call=call)] if call is not None else deltas
+        self._channel = channel
+        text, settled = self._aligner.feed(tokens, text, more=more)
+        return [*deltas, *self._release(text, settled)] if text else deltas
+
+    def _release(self, text: str, tokens: tuple[Token, ...]) -> list[Delta]:
+        echo = tokens[: len(self._echo_ids) - self._num_echoed]
+        echo_text = "".join(token.text for token in echo)
+        rest = tokens[len(echo) :]
+        if rest and not echo_text and not self._num_echoed:
+            echo, rest = (), tokens  # prompt and output in one piece
+            self._num_echoed = len(self._echo_ids)
+        self._num_echoed += len(echo)
+        deltas = [self._delta("echo", echo_text, echo)] if echo else []
+        if rest or not tokens:
+            text = text[len(echo_text) :] if echo else text
+            deltas.append(self._delta(self._channel, text, rest))
+        return deltas
+
+    def _delta(
+        self, channel: Channel, text: str, tokens: tuple[Token, ...] = (), call: ToolCall | None = None
+    ) -> Delta:
+        num_tokens = 0 if channel == "echo" else len(tokens) or bool(text)
+        usage = self._count.add(num_tokens)
+        return Delta(
+            index=self._index, text=text, tokens=tokens, channel=channel, tool_call=call, usage=usage
+        )
+
+
+@dataclass(slots=True)
+class _Call:
+    """A tool call, so far."""
+
+    index: int
+    id: str | None
+    name: str = ""
+    arguments: str = ""
+    """Those not told yet."""
+    told: ToolCall | None = None
+    """What was told of it. Its name is final then."""
+
+    def tell(self) -> Segment:
+        self.told = self.told or ToolCall(self.index, self.name, self.id)
+        arguments, self.arguments = self.arguments, ""
+        return "tool_call", self.told, arguments
+
+
+class _ToolCalls:
+    """The tool calls of one output, numbered as they begin.
+
+    A call is told once it has a name and arguments, or another follows, or none does: until then its name may
+    go on. It may come in pieces, with each piece of the arguments again, or after the first of them.
+    """
+
+    def __init__(self) -> None:
+        self._by_index: dict[int | None, _Call] = {}
+        self._calls: list[_Call] = []
+
+    @property
+    def finish_reason(self) -> FinishReason:
+        return "tool_calls" if self._calls else "stop"
+
+    def feed(self, delta: Mapping[str, Any]) -> Iterator[Segment]:
+        """At least one segment, if only to say that the tokens with it are a call's."""
+        calls = delta.get("tool_calls") or ()
+        if function := delta.get("function_call"):
+            calls = ({"index": 0, "function": function},)
+        for part in calls:
+            function = part.get("function") or {}
+            index, call_id, name = part.get("index"), part.get("id"), function.get("name") or ""
+            call = self._known(index, call_id, name)
+            if call is None:
+                yield from self.flush()
+                call = _Call(len(self._calls), call_id or None)
+                self._calls.append(call)
+            self._by_index[index] = self._by_index[None] = call
+            if call.told is None and name != call.name:
+                call.name += name
+            call.arguments += _written(function.get("arguments"))
+            yield call.tell() if call.name and call.arguments else ("tool_call", None, "")
+
+    def flush(self) -> Iterator[Segment]:
+        """What can be told of calls that have not been."""
+        for call in self._calls:
+            if call.told is None and call.name:
+                yield call.tell()
+
+    def _known(self, index: int | None, call_id: str | None, name: str) -> _Call | None:
+        """The call that goes on; None: one begins."""
+        known = self._by_index.get(index)
+        if known is None or not name:
+            return known
+        # A name with another id, or without any index, begins a call, whatever the index says.
+        is_another = call_id != known.id if call_id else index is None
+        return None if is_another else known
+
+
+def _written(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode() if arguments else ""
+
+
+def _without_nameless_end(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
+    """Without a last token that may be a stop id's, of an upstream that does not tell ids."""
+    return tokens[:-1] if tokens and tokens[-1].id is None and not tokens[-1].text else tokens
+
+
+def _text(value: Any) -> str:
+    """A text, or the texts of a list of parts."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return "".join(part["text"] for part in value if part["type"] == "text")
+
+
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    prompt = usage.get("prompt_tokens_details") or {}
+    completion = usage.get("completion_tokens_details") or {}
+    counts = Usage(
+        prompt_tokens=usage.get("prompt_tokens") or 0,
+        completion_tokens=usage.get("completion_tokens") or 0,
+        cached_tokens=prompt.get("cached_tokens") or 0,
+        reasoning_tokens=completion.get("reasoning_tokens") or 0,
+    )
+    if not all(isinstance(count, int) for count in astuple(counts)):
+        raise TypeError("a count is no number")
+    return counts

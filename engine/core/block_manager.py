@@ -1,0 +1,117 @@
+"""Which block of the key-value cache belongs to whom, and what it holds. Pure accounting: the memory itself
+is `KVCache`'s.
+
+A block may be in several block tables: a reference count tells in how many. One that is full may be told to
+stay known by its hash (`engine.core.block_hash`), and is then found by whoever has the same text. It stays
+known
+when its last owner lets it go, until it is needed for something else:
+
+    in tables (count > 0)  ──free──►  free (count 0): at the front what holds nothing known,
+            ▲                            │            behind it what does, least lately used first
+            └──────── reuse ─────────────┘
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+
+class BlockManager:
+    """Hands out blocks of `block_size` tokens, and finds those that hold a text already.
+
+    Invariant: every block is free exactly once, or in as many block tables as it has references, in each
+    once. Every hash names one block, and that block no other hash.
+    """
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self._ref_counts = [0] * num_blocks
+        self._hashes: list[bytes | None] = [None] * num_blocks
+        self._cached: dict[bytes, int] = {}
+        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
+
+    @property
+    def num_used(self) -> int:
+        """Blocks in tables; those that are free and still known do not count."""
+        return self.num_blocks - len(self._free)
+
+    def reuse(self, block_table: list[int], hashes: Sequence[bytes]) -> None:
+        """Begin an empty table with the blocks of the longest run of `hashes`, from the first, that are
+        known."""
+        for block_hash in hashes:
+            block = self._cached.get(block_hash)
+            if block is None:
+                return
+            if not self._ref_counts[block]:
+                del self._free[block]
+            self._ref_counts[block] += 1
+            block_table.append(block)
+
+    def allocate(self, block_table: list[int], num_tokens: int) -> bool:
+        """Grow the table until it holds `num_tokens`. False, and nothing changed, if too few are free."""
+        missing = -(-num_tokens // self.block_size) - len(block_table)
+        if missing > len(self._free):
+            return False
+        block_table.extend(self._take() for _ in range(missing))
+        return True
+
+    def cache(self, block: int, block_hash: bytes) -> None:
+        """Have a block in use, full and not to be written again, known by its hash. Of several with the same
+        contents one is."""
+        if block_hash not in self._cached:
+            self._cached[block_hash] = block
+            self._hashes[block] = block_hash
+
+    def free(self, block_table: list[int]) -> None:
+        """Take the table's blocks back. Its last are the first to be used for something else: without them
+        the others can still be found."""
+        for block in reversed(block_table):
+            self._ref_counts[block] -= 1
+            if not self._ref_counts[block]:
+                self._free[block] = None
+                if self._hashes[block] is None:
+                    self._free.move_to_end(block, last=False)
+        block_table.clear()
+
+    def truncate(self, block_table: list[int], num_tokens: int) -> int:
+        """Take back what lies behind the table's first `num_tokens`, which is going to be written anew.
+
+        Returns how many of these the table still holds: a block that holds the last of them, and is others'
+        as well, is taken back whole, since it is not to be written.
+        """
+        num_blocks = -(-num_tokens // self.block_size)
+        if num_tokens % self.block_size and num_blocks <= len(block_table):
+            last = block_table[num_blocks - 1]
+            if self._ref_counts[last] > 1:
+                num_blocks -= 1
+            else:
+                self._forget(last)
+        behind = block_table[num_blocks:]
+        del block_table[num_blocks:]
+        self.free(behind)
+        return min(num_tokens, len(block_table) * self.block_size)
+
+    def check(self, block_tables: Iterable[list[int]]) -> None:
+        """Raise `AssertionError` unless the invariant holds, given every table in use."""
+        tables = list(block_tables)
+        owned = Counter(chain.from_iterable(tables))
+        counts = {block: count for block, count in enumerate(self._ref_counts) if count}
+        if owned != counts or any(len(set(table)) != len(table) for table in tables):
+            raise AssertionError(f"blocks lost or shared unawares: {owned} owned, {counts} counted")
+        if sorted([*counts, *self._free]) != list(range(self.num_blocks)):
+            raise AssertionError(f"blocks lost: {len(counts)} owned, {len(self._free)} free")
+        known = {h: block for block, h in enumerate(self._hashes) if h is not None}
+        if known != self._cached:
+            raise AssertionError(f"{len(self._cached)} hashes name {len(known)} blocks")
+
+    def _take(self) -> int:
+        block, _ = self._free.popitem(last=False)
+        self._ref_counts[block] = 1
+        self._forget(block)
+        return block
+
+    def _forget(self, block: int) -> None:
+        if (block_hash := self._hashes[block]) is not None:
+            del self._cached[block_hash]
+            self._hashes[block] = None

@@ -1,0 +1,233 @@
+"""Makes a request's sequences: checks what it asks for, tokenizes it, and sees that it fits."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine.config import EngineConfig, SchedulingPolicy
+from engine.core.block_hash import root_hash, unique_root
+from engine.core.sequence import Sequence, SequenceGroup
+from engine.execution.model_runner import ModelRunner
+from engine.guided.grammar import GUIDED_FIELDS
+from engine.guided.guidance import Guidance
+from engine.logits_processors import Context
+from engine.logits_processors.hello_world import hello_world
+from engine.logits_processors.registry import ProcessorRegistry
+from engine.protocol import GenerationRequest, Prompt, RequestError, SamplingParams, Token
+from engine.text.alignment import align_tokens
+from engine.text.detokenizer import Detokenizer, TextStream
+from engine.text.tokenizer import LocalTokenizer
+
+MAX_N = 128
+MAX_LOGPROBS = 20
+"""Both are the OpenAI API's own limits."""
+MAX_BIAS = 1e30
+"""Beyond, a logit would leave the range of floats."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputProcessor:
+    tokenizer: LocalTokenizer
+    max_model_len: int
+    vocab_size: int
+    eos_token_ids: frozenset[int]
+    processors: ProcessorRegistry
+    guidance: Guidance
+    enable_prefix_caching: bool = True
+    share_outputs: bool = True
+    scheduling_policy: SchedulingPolicy = "fcfs"
+
+    @classmethod
+    def make(cls, tokenizer: LocalTokenizer, runner: ModelRunner, config: EngineConfig) -> "InputProcessor":
+        """For a model, and what is configured. Raises `ProcessorLoadError`."""
+        own = tokenizer.eos_token_id
+        eos_token_ids = runner.eos_token_ids.union(() if own is None else (own,))
+        # The tokenizer's own first.
+        context = Context(
+            tokenizer,
+            runner.vocab_size,
+            tuple(sorted(eos_token_ids, key=lambda i: (i != own, i))),
+            runner.device,
+        )
+        always = [hello_world(context)] if config.enable_test_logits_processor else []
+        return cls(
+            tokenizer,
+            runner.max_model_len,
+            runner.vocab_size,
+            eos_token_ids,
+            ProcessorRegistry(context, config.logits_processors, always),
+            Guidance(
+                tokenizer,
+                context,
+                reasoning_parser=config.reasoning_parser,
+                tool_call_parser=config.tool_call_parser,
+                num_threads=config.num_threads,
+            ),
+            enable_prefix_caching=config.enable_prefix_caching,
+            share_outputs=config.share_outputs,
+            scheduling_policy=config.scheduling_policy,
+        )
+
+    def process(self, request: GenerationRequest) -> SequenceGroup:
+        """The request's sequences, ready to be scheduled. Raises `RequestError`, and `LogitsProcessorError`.
+
+        It may take a while for a long text, and touches nothing shared: meant for a worker thread.
+        """
+        check_extra(request)
+        asked = self.guidance.asked_of(request)
+        request, wanted = self.processors.realize(request)
+        self._check_sampling(request)
+        if request.priority and self.scheduling_policy != "priority":
+            raise RequestError(
+                "priority: this engine serves by arrival (its scheduling_policy is fcfs).", param="priority"
+            )
+        root = root_hash(request.cache_salt) if self.enable_prefix_caching else unique_root()
+        secret = b"" if self.share_outputs else unique_root()
+        group = SequenceGroup(request, root_hash=root, output_secret=secret)
+        if request.is_chat:
+            template_kwargs = request.extra.get("chat_template_kwargs")
+            if not isinstance(template_kwargs, Mapping | None):
+                raise RequestError("chat_template_kwargs must be an object.", param="chat_template_kwargs")
+            tools = request.tools if request.uses_tools else ()
+            ids = self.tokenizer.apply_chat_template(request.messages, template_kwargs, tools)
+            self._add(group, ids, None)
+        for prompt in request.prompts:
+            self._add(group, self._encode(prompt), prompt)
+        if not group.sequences:
+            raise RequestError("There is no prompt.", param="prompt")
+        for seq in group.sequences:
+            seq.processors = tuple(one.start(seq) for one in wanted)
+        if asked is not None:
+            self.guidance.begin(group, asked)
+        return group
+
+    def may_take_long(self, request: GenerationRequest) -> bool:
+        """Whether `process` may take seconds, for a grammar that is new. Raises `RequestError`."""
+        return self.guidance.must_compile(request)
+
+    def close(self) -> None:
+        """End what it keeps running."""
+        self.guidance.close()
+
+    def _encode(self, prompt: Prompt) -> list[int]:
+        if not isinstance(prompt, str):
+            return list(prompt)
+        try:
+            return self.tokenizer.encode(prompt)
+        except RequestError as error:
+            raise RequestError(str(error), param="prompt") from error
+
+    def _add(self, group: SequenceGroup, ids: list[int], prompt: Prompt | None) -> None:
+        request = group.request
+        param = "messages" if prompt is None else "prompt"
+        if not ids:
+            raise RequestError("The prompt is empty.", param=param)
+        if not all(0 <= i < self.vocab_size for i in ids):
+            raise RequestError(f"Token ids must be between 0 and {self.vocab_size - 1}.", param=param)
+        max_tokens = self._room(len(ids), request.sampling.max_tokens, param)
+        echo_texts = self._echo_texts(ids, prompt) if request.echo and prompt is not None else None
+        seed = request.sampling.seed
+        group.num_prompt_tokens += len(ids)
+        for i in range(request.sampling.num_candidates):
+            group.sequences.append(
+                Sequence(
+                    group=group,
+                    index=len(group.sequences),
+                    token_ids=list(ids),
+                    num_prompt_tokens=len(ids),
+                    max_tokens=max_tokens,
+                    seed=None if seed is None else seed + i,
+                    eos_token_ids=frozenset() if request.sampling.ignore_eos else self.eos_token_ids,
+                    detokenizer=Detokenizer(self.tokenizer.fast, ids, request.sampling.stop),
+                    echo_texts=echo_texts,
+                )
+            )
+
+    def _room(self, num_prompt_tokens: int, max_tokens: int | None, param: str) -> int:
+        wanted = 1 if max_tokens is None else max_tokens
+        if num_prompt_tokens + wanted > self.max_model_len:
+            raise RequestError(
+                f"This model's maximum context length is {self.max_model_len} tokens. However, you requested "
+                f"{num_prompt_tokens + wanted} tokens ({num_prompt_tokens} in the {param}, {wanted} in the "
+                f"completion). Please reduce the length of the {param} or completion.",
+                param=param,
+                code="context_length_exceeded",
+            )
+        return self.max_model_len - num_prompt_tokens if max_tokens is None else max_tokens
+
+    def _echo_texts(self, ids: list[int], prompt: Prompt) -> tuple[str, ...]:
+        stream = TextStream(self.tokenizer.fast)
+        tokens = [Token(i, stream.step(i)) for i in ids]
+        return tuple(t.text for t in (align_tokens(tokens, prompt) if isinstance(prompt, str) else tokens))
+
+    def _check_sampling(self, request: GenerationRequest) -> None:
+        check_sampling(request.sampling)
+        ids = {"logit_bias": request.sampling.logit_bias, "stop_token_ids": request.sampling.stop_token_ids}
+        for name, values in ids.items():
+            if not all(0 <= i < self.vocab_size for i in values):
+                raise RequestError(
+                    f"{name}: token ids must be between 0 and {self.vocab_size - 1}.", param=name
+                )
+
+
+def check_sampling(s: SamplingParams) -> None:
+    """Raise `RequestError`, naming the field, for the first that is out of its range."""
+    max_tokens = math.inf if s.max_tokens is None else s.max_tokens
+    rules = {
+        "n": (1 <= s.n <= MAX_N, f"must be between 1 and {MAX_N}"),
+        "best_of": (s.best_of is None or s.n <= s.best_of <= MAX_N, f"must be between n and {MAX_N}"),
+        "max_tokens": (max_tokens >= 0, "must not be negative"),
+        "min_tokens": (0 <= s.min_tokens <= max_tokens, "must be between 0 and max_tokens"),
+        "temperature": (0 <= s.temperature < math.inf, "must be finite and not negative"),
+        "top_k": (s.top_k >= -1, "must be -1 or 0 (all), or positive"),
+        "top_p": (0 <= s.top_p <= 1, "must be between 0 and 1"),
+        "min_p": (0 <= s.min_p <= 1, "must be between 0 and 1"),
+        "presence_penalty": (-2 <= s.presence_penalty <= 2, "must be between -2 and 2"),
+        "frequency_penalty": (-2 <= s.frequency_penalty <= 2, "must be between -2 and 2"),
+        "repetition_penalty": (0 < s.repetition_penalty < math.inf, "must be finite and positive"),
+        "logit_bias": (
+            all(-MAX_BIAS <= bias <= MAX_BIAS for bias in s.logit_bias.values()),
+            f"must hold numbers from -{MAX_BIAS:g} to {MAX_BIAS:g}",
+        ),
+        "stop": (all(s.stop), "must not hold an empty string"),
+        "logprobs": (0 <= (s.logprobs or 0) <= MAX_LOGPROBS, f"must be between 0 and {MAX_LOGPROBS}"),
+    }
+    for name, (is_met, rule) in rules.items():
+        if not is_met:
+            raise RequestError(f"{name} {rule}.", param=name)
+
+
+UNSUPPORTED = (
+    "allowed_token_ids",
+    "audio",
+    "bad_words",
+    "chat_template",
+    "continue_final_message",
+    "custom_logit_processor",
+    "documents",
+    "include_stop_str_in_output",
+    "logits_processors",
+    "suffix",
+    "truncate_prompt_tokens",
+    "use_beam_search",
+)
+"""Refused unless they are empty or false."""
+
+
+def check_extra(request: GenerationRequest) -> None:
+    """Raise `RequestError` for a field that would change the output if this engine could honour it."""
+    extra: Mapping[str, Any] = {k: v for k, v in request.extra.items() if v is not None}
+    best_of = extra.get("best_of")
+    refused = {
+        "tools": bool(extra.get("tools")) and extra.get("tool_choice") != "none",
+        "functions": bool(extra.get("functions")) and extra.get("function_call") != "none",
+        "best_of": best_of is not None and best_of != request.sampling.n,
+        **{name: bool(extra.get(name)) for name in UNSUPPORTED},
+        **{name: True for name in extra if name.startswith("guided_") and name not in GUIDED_FIELDS},
+        # 0 asks for some.
+        "prompt_logprobs": extra.get("prompt_logprobs", False) is not False,
+    }
+    for name, is_refused in refused.items():
+        if is_refused:
+            raise RequestError(f"{name} is not supported by this engine.", param=name)

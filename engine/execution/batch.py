@@ -1,0 +1,110 @@
+"""A step's tokens as the model sees them: a `Layout` on the device, and what each token may see."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.execution.layout import Ids, Layout
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillChunk:
+    """Several consecutive tokens of one sequence."""
+
+    start: int
+    """Of its tokens in the flat row; likewise `end`."""
+    end: int
+    num_context: int
+    """Tokens of the sequence before these."""
+    block_table: Tensor
+    """`[1, blocks]`, those of context and chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """All index tensors are int64."""
+
+    token_ids: Tensor
+    """`[tokens]`."""
+    positions: Tensor
+    """Each token's place in its sequence, `[tokens]`."""
+    slots: Tensor
+    """Where each token's keys and values are kept, `[tokens]`."""
+    logit_rows: Tensor
+    """The tokens whose logits are wanted, `[rows]`."""
+    block_tables: Tensor
+    """Of the leading tokens, those that attend one by one, `[num_singles, blocks]`, padded with any block."""
+    chunk_bounds: Tensor
+    """Where each chunk begins in the flat row, and where the last ends, `[chunks + 1]`."""
+    chunk_tables: Tensor
+    """`[chunks, blocks]`, padded with any block."""
+    chunks: tuple[PrefillChunk, ...] = ()
+    masks: dict[object, Tensor] = field(default_factory=dict)
+    """Made by the first layer that needs one, used by the rest."""
+
+    @classmethod
+    def of(cls, layout: Layout, device: torch.device) -> "Batch":
+        """On CUDA without waiting for it."""
+        tensors = _shared(layout.arrays) if device.type == "cpu" else sent(layout.arrays, device)
+        ids, positions, slots, rows, tables, bounds, chunk_tables = tensors
+        chunks = _chunks(layout, chunk_tables)
+        return cls(ids, positions, slots, rows, tables, bounds, chunk_tables, chunks)
+
+    @property
+    def num_singles(self) -> int:
+        """Leading tokens that attend one by one."""
+        return self.block_tables.shape[0]
+
+    def single_mask(self, num_keys: int, window: int | None) -> Tensor:
+        """Which keys each single token may see, `[num_singles, 1, 1, num_keys]`."""
+        if window not in self.masks:
+            positions = self.positions[: self.num_singles, None]
+            self.masks[window] = may_see(positions, num_keys, window)[:, None]
+        return self.masks[window]
+
+    def chunk_mask(self, chunk: PrefillChunk, window: int | None) -> Tensor | None:
+        """Which keys each of the chunk's tokens may see, `[tokens, keys]`; None: itself and all before it."""
+        num_keys = chunk.num_context + chunk.end - chunk.start
+        if not chunk.num_context and (window is None or num_keys <= window):
+            return None
+        key = (chunk.start, window)
+        if key not in self.masks:
+            positions = torch.arange(chunk.num_context, num_keys, device=self.slots.device)
+            self.masks[key] = may_see(positions, num_keys, window)
+        return self.masks[key]
+
+
+def may_see(positions: Tensor, num_keys: int, window: int | None) -> Tensor:
+    """Whether a token at each of `positions` `[...]` may see each key, `[..., num_keys]`."""
+    keys, positions = torch.arange(num_keys, device=positions.device), positions.unsqueeze(-1)
+    seen = keys <= positions
+    return seen if window is None else seen & (keys > positions - window)
+
+
+def _shared(arrays: Sequence[Ids]) -> list[Tensor]:
+    return [torch.from_numpy(array) for array in arrays]
+
+
+def sent(arrays: Sequence[Ids], device: torch.device) -> list[Tensor]:
+    """In one copy, from memory that a GPU reads by itself while the host goes on."""
+    host = torch.empty(sum(a.size for a in arrays), dtype=torch.int64, pin_memory=device.type == "cuda")
+    np.concatenate([array.reshape(-1) for array in arrays], out=host.numpy())
+    there = host.to(device, non_blocking=True)
+    ends = accumulate(array.size for array in arrays)
+    return [there[end - a.size : end].view(a.shape) for end, a in zip(ends, arrays, strict=True)]
+
+
+def _chunks(layout: Layout, tables: Tensor) -> tuple[PrefillChunk, ...]:
+    if not len(layout.chunk_tables):
+        return ()
+    bounds = layout.chunk_bounds.tolist()
+    chunks = []
+    for i, (start, end) in enumerate(pairwise(bounds)):
+        num_context = int(layout.positions[start])
+        num_blocks = -(-(num_context + end - start) // layout.block_size)
+        chunks.append(PrefillChunk(start, end, num_context, tables[i : i + 1, :num_blocks]))
+    return tuple(chunks)

@@ -1,0 +1,101 @@
+"""Decode steps captured as CUDA graphs: what a step launches is launched as one.
+
+A graph reads and writes the memory that it was captured with, so its batch stands in static buffers. There is
+one for each bucket: a step of 5 tokens runs as the graph of 8. What it is padded with writes to the cache's
+scratch block, and nobody reads its logits. All of this but the capture itself runs on every device.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from engine.execution.batch import Batch
+from engine.execution.kv_cache import KVCache
+from engine.execution.layout import Layout
+
+MAX_BUCKET = 512
+"""Beyond, a step takes so long that launching it is nothing."""
+
+Forward = Callable[[Batch, KVCache], Tensor]
+Run = Callable[[], Tensor]
+Capture = Callable[[Run], Run]
+
+
+def buckets_for(max_rows: int) -> list[int]:
+    """1, 2, 4, 8 and multiples of 16, up to the first that has room for `max_rows`, or to `MAX_BUCKET`."""
+    buckets = [1, 2, 4, 8, *range(16, MAX_BUCKET + 1, 16)]
+    return buckets[: bisect_left(buckets, max_rows) + 1]
+
+
+class DecodeGraphs:
+    """A model's forward over one cache, for batches of single tokens."""
+
+    def __init__(
+        self, forward: Forward, kv_cache: KVCache, *, max_rows: int, max_model_len: int, capture: Capture
+    ) -> None:
+        """Captures all buckets. `max_rows`: tokens that a step may have where all decode."""
+        self._buckets = buckets_for(max_rows)
+        self._forward = forward
+        self._kv_cache = kv_cache
+        self._device = next(iter(kv_cache.keys.values())).device
+        rows = self._buckets[-1]
+        self._ids = torch.zeros(3, rows, dtype=torch.int64, device=self._device)
+        self._ids[2] = kv_cache.scratch_block * kv_cache.block_size
+        width = -(-max_model_len // kv_cache.block_size)
+        self._tables = torch.full((rows, width), kv_cache.scratch_block, device=self._device)
+        # The largest first: the others find its memory free, and take no more.
+        self._runs = {size: capture(self._run_of(size)) for size in reversed(self._buckets)}
+
+    def has_room(self, layout: Layout) -> bool:
+        """Whether the step is one of single tokens, and there are few enough."""
+        rows, blocks = layout.block_tables.shape
+        max_rows, max_blocks = self._tables.shape
+        return bool(rows == len(layout.token_ids) <= max_rows and blocks <= max_blocks)
+
+    def run(self, layout: Layout) -> Tensor:
+        """Logits of the layout's `logit_rows`, `[rows, vocab]`."""
+        size = self._buckets[bisect_left(self._buckets, layout.num_singles)]
+        batch = Batch.of(layout.padded(size, self._kv_cache.scratch_block), self._device)
+        for static, given in zip(self._ids, (batch.token_ids, batch.positions, batch.slots), strict=True):
+            static[:size].copy_(given)
+        self._tables[:size, : batch.block_tables.shape[1]].copy_(batch.block_tables)
+        return self._runs[size]()[batch.logit_rows]
+
+    def _run_of(self, size: int) -> Run:
+        token_ids, positions, slots = self._ids[:, :size]
+        every_row = torch.arange(size, device=self._device)
+        no_chunks = torch.tensor([size], device=self._device), self._tables[:0]
+
+        def run() -> Tensor:
+            # A batch of its own for every run: it keeps masks.
+            tables = self._tables[:size]
+            batch = Batch(token_ids, positions, slots, every_row, tables, *no_chunks)
+            return self._forward(batch, self._kv_cache)
+
+        return run
+
+
+class GraphCapture:
+    """Captures on the current CUDA device, all in one pool of memory, since one graph runs at a time."""
+
+    def __init__(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, run: Run) -> Run:
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            run()  # compiles kernels and sets libraries up, which cannot be captured
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        # Other threads of the process may use CUDA meanwhile.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            logits = run()
+
+        def replay() -> Tensor:
+            graph.replay()
+            return logits
+
+        return replay

@@ -1,0 +1,117 @@
+"""Which kernels run on a device."""
+
+import contextlib
+import logging
+from typing import NamedTuple
+
+import torch
+
+from engine.config import AttentionBackendName, CpuKernels
+from engine.execution.attention import AttentionBackend, KeptAttentionBackend
+from engine.execution.batch import Batch
+from engine.execution.kernels import AttentionShape, Kernels
+from engine.execution.kernels.cpu import native
+from engine.execution.kernels.probe import why_not
+from engine.execution.kernels.torch_kernels import TorchKernels
+from engine.execution.kv_cache import KVCache, LayerShape
+
+logger = logging.getLogger("weir.engine")
+
+
+class AttentionNeeds(NamedTuple):
+    """What a backend has to be able to do."""
+
+    num_heads: int
+    shapes: frozenset[LayerShape]
+    windows: frozenset[int | None]
+    block_size: int
+    dtype: torch.dtype
+    device: torch.device
+
+
+def make_kernels(
+    cpu_kernels: CpuKernels, attention: AttentionBackendName, shape: AttentionShape, needs: AttentionNeeds
+) -> Kernels:
+    """Raises `ValueError` if those that were asked for cannot be had."""
+    if needs.device.type == "cpu" and cpu_kernels != "torch" and attention == "auto":
+        library = native.load(needs.dtype) if native.NativeKernels.can_run(shape) else None
+        if library is not None:
+            return native.NativeKernels(library, shape)
+        if cpu_kernels == "native":
+            raise ValueError(f"there are no kernels in C for {needs.dtype} here")
+    elif cpu_kernels == "native":
+        raise ValueError("kernels in C attend by themselves, and on a CPU: attention_backend must be auto")
+    backend = choose_attention(attention, needs)
+    if backend is None:
+        return TorchKernels(shape)
+    from engine.execution.kernels.gpu.triton_kernels import TritonKernels
+
+    return TritonKernels(shape, backend)
+
+
+def choose_attention(name: AttentionBackendName, needs: AttentionNeeds) -> KeptAttentionBackend | None:
+    """None: torch's own, over gathered pages. Raises `ValueError` if what was asked for does not work."""
+    if name == "sdpa" or (name == "auto" and not _is_gpu(needs.device)):
+        return None
+    try:
+        backend = _tried_triton(needs)
+        if name != "triton":
+            backend = _tried_varlen(needs, backend, is_wanted=name == "varlen")
+    except ValueError as error:
+        if name != "auto":
+            raise ValueError(f"attention_backend {name} does not work here: {error}") from error
+        logger.warning("attention is computed by torch's own operators: %s", error)
+        return None
+    return backend
+
+
+def _is_gpu(device: torch.device) -> bool:
+    return device.type == "cuda"
+
+
+def _tried_triton(needs: AttentionNeeds) -> KeptAttentionBackend:
+    """Raises `ValueError` if it does not work."""
+    try:
+        from engine.execution.kernels.gpu.triton_attention import TritonAttention
+    except ImportError as error:
+        raise ValueError(str(error)) from error
+    _try(TritonAttention, needs)
+    return TritonAttention
+
+
+def _tried_varlen(
+    needs: AttentionNeeds, other: KeptAttentionBackend, *, is_wanted: bool
+) -> KeptAttentionBackend:
+    """`other`, if it does not work; or, if it `is_wanted`, raises `ValueError`."""
+    from engine.execution.kernels.gpu.varlen_attention import VarlenAttention, use_flash_attention_3
+
+    def varlen(kv_cache: KVCache, batch: Batch) -> VarlenAttention:
+        return VarlenAttention(kv_cache, batch, other(kv_cache, batch))
+
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.callback(use_flash_attention_3())
+            _try(varlen, needs)
+        except ValueError as error:
+            if is_wanted:
+                raise
+            logger.info("varlen_attn is not used: %s", error)
+            return other
+        stack.pop_all()  # it stays in use
+    return varlen
+
+
+def _try(backend: AttentionBackend, needs: AttentionNeeds) -> None:
+    """Raises `ValueError` if it does not work."""
+    for shape in needs.shapes:
+        reason = why_not(
+            backend,
+            num_heads=needs.num_heads,
+            shape=shape,
+            windows=needs.windows,
+            block_size=needs.block_size,
+            dtype=needs.dtype,
+            device=needs.device,
+        )
+        if reason is not None:
+            raise ValueError(reason)

@@ -1,0 +1,74 @@
+"""Multiplying by a matrix in C, its weights laid out once as linear.c reads them."""
+
+import ctypes
+from ctypes import c_int64, c_void_p
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.execution.kernels.cpu.native import Library, address
+
+
+class _Linear(ctypes.Structure):
+    _fields_ = (
+        *((name, c_void_p) for name in ("panels", "scales", "bias")),
+        *((name, c_int64) for name in ("steps", "outs")),
+    )
+
+
+class NativeLinear:
+    """Implements `models.linear.Linear`, rounding once, at the end. A row's result is the same whatever rows
+    are beside it.
+
+    `weight` `[out, in]` is of the library's type, or int8 of -127 to 127 with float32 `scales` `[out]`.
+    """
+
+    def __init__(
+        self, library: Library, weight: Tensor, bias: Tensor | None = None, scales: Tensor | None = None
+    ) -> None:
+        outs, ins = weight.shape
+        functions, is_int8 = library.functions, scales is not None
+        panels = _memory.take(functions.packed_bytes(ins, outs, is_int8))
+        functions.pack(panels.data_ptr(), weight.contiguous().data_ptr(), ins, outs, is_int8)
+        bias = bias.float() if bias is not None else None
+        steps = -(-ins // library.pair)
+        self._tensors = panels, scales, bias  # are kept, since C has their addresses
+        self._layout = _Linear(panels.data_ptr(), address(scales), address(bias), steps, outs)
+        self._itself = ctypes.byref(self._layout)
+        self._linear = functions.linear
+        self._outs = outs
+        self._padding = steps * library.pair - ins
+        self._input = library.dtype if library.pair > 1 else torch.float32
+        self._is_read_as_it_is = not self._padding and self._input == library.dtype
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        tokens = x.shape[0]
+        out = x.new_empty(tokens, self._outs)
+        if not self._is_read_as_it_is:
+            x = F.pad(x, (0, self._padding)).to(self._input)
+        self._linear(self._itself, out.data_ptr(), x.data_ptr(), address(residual), tokens)
+        return out
+
+
+class _Memory:
+    """Zeros in large pieces, which numpy asks the system to keep in pages of 2 MB. Of smaller ones there are
+    so many that finding them takes as long as reading the weights."""
+
+    SIZE = 2**26
+    ALIGNMENT = 64
+
+    def __init__(self) -> None:
+        self._left = torch.empty(0, dtype=torch.uint8)
+
+    def take(self, num_bytes: int) -> Tensor:
+        size = -(-num_bytes // self.ALIGNMENT) * self.ALIGNMENT
+        if size > self._left.shape[0]:
+            piece = torch.from_numpy(np.zeros(max(size, self.SIZE) + self.ALIGNMENT, np.uint8))
+            self._left = piece[-piece.data_ptr() % self.ALIGNMENT :]
+        taken, self._left = self._left[:size], self._left[size:]
+        return taken
+
+
+_memory = _Memory()

@@ -1,0 +1,83 @@
+"""The memory for keys and values, in blocks. Who owns which block is the `BlockManager`'s business."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.execution import cgroup
+
+
+class LayerShape(NamedTuple):
+    """What one attention layer keeps of a token."""
+
+    num_kv_heads: int
+    key_dim: int
+    value_dim: int
+
+    def num_bytes(self, dtype: torch.dtype) -> int:
+        return self.num_kv_heads * (self.key_dim + self.value_dim) * dtype.itemsize
+
+
+class KVCache:
+    """For each layer, keys `[num_blocks + 1, num_kv_heads, block_size, key_dim]`, and values alike.
+
+    A head's part of a block lies in one piece, which is what attention reads one after the other. A token's
+    slot is `block * block_size + offset`. The last block, `scratch_block`, is nobody's: what a batch is
+    padded with writes there.
+    """
+
+    def __init__(
+        self,
+        layers: dict[int, LayerShape],
+        *,
+        num_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.scratch_block = num_blocks
+        self.keys = {
+            i: _zeros((num_blocks + 1, s.num_kv_heads, block_size, s.key_dim), dtype, device)
+            for i, s in layers.items()
+        }
+        self.values = {
+            i: _zeros((num_blocks + 1, s.num_kv_heads, block_size, s.value_dim), dtype, device)
+            for i, s in layers.items()
+        }
+
+    def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Keep the tokens' `keys` and `values`, each `[tokens, num_kv_heads, dim]`, at `slots` `[tokens]`."""
+        blocks, offsets = slots // self.block_size, slots % self.block_size
+        for pool, tokens in ((self.keys[layer], keys), (self.values[layer], values)):
+            pool.transpose(1, 2)[blocks, offsets] = tokens.to(pool.dtype)
+
+    def gather(self, layer: int, block_tables: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of whole blocks: of `[rows, blocks]`, `[rows, heads, blocks * block_size, dim]`."""
+        keys, values = self.keys[layer][block_tables], self.values[layer][block_tables]
+        return keys.transpose(1, 2).flatten(2, 3), values.transpose(1, 2).flatten(2, 3)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that the device could still give, and a container's limits let it; on a CPU that does not tell,
+    4 GiB."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    meminfo = Path("/proc/meminfo")
+    lines = meminfo.read_text().splitlines() if meminfo.exists() else []
+    available = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    limited = cgroup.free_memory()
+    return min([*available, *([] if limited is None else [limited])], default=4 * 2**30)
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    # Zeros, since what is masked still takes part: 0 * nan is nan. On the CPU through numpy, which leaves the
+    # zeroing to the kernel, page by page as they are used, where torch would touch all of the memory now.
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    num_bytes = int(np.prod(shape)) * dtype.itemsize
+    return torch.from_numpy(np.zeros(num_bytes, np.uint8)).view(dtype).view(shape)

@@ -1,0 +1,110 @@
+"""A step's tokens as indices on the host: one flat row, and how it divides into sequences. No torch.
+
+Tokens that attend one by one come first: those that decode, and the short spans of a sequence, whose tokens
+each see what stands before them. The chunks of prefills follow.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.core.scheduler import ScheduledSequence
+
+Ids = npt.NDArray[np.int64]
+MAX_SPAN = 8
+"""A span of at most so many tokens attends token by token, a longer one as a chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a `Batch` is made of; its fields of the same names say what they mean."""
+
+    block_size: int
+    token_ids: Ids
+    positions: Ids
+    slots: Ids
+    logit_rows: Ids
+    block_tables: Ids
+    chunk_bounds: Ids
+    chunk_tables: Ids
+
+    @property
+    def num_singles(self) -> int:
+        return len(self.block_tables)
+
+    @property
+    def arrays(self) -> tuple[Ids, ...]:
+        return (
+            self.token_ids,
+            self.positions,
+            self.slots,
+            self.logit_rows,
+            self.block_tables,
+            self.chunk_bounds,
+            self.chunk_tables,
+        )
+
+    @classmethod
+    def of(cls, scheduled: Sequence[ScheduledSequence], block_size: int) -> "Layout":
+        """Logits are wanted of each one's `num_samples`, then of its `prompt_logprob_positions`."""
+        ordered = sorted(scheduled, key=lambda s: s.num_tokens > MAX_SPAN)
+        token_ids: list[int] = []
+        positions: list[int] = []
+        firsts: dict[int, int] = {}
+        for s in ordered:
+            firsts[id(s)] = len(token_ids)
+            token_ids += (*s.sequence.token_ids[s.start : s.end], *s.draft)
+            positions += range(s.start, s.start + s.num_tokens)
+        sampled = [firsts[id(s)] + s.end - 1 - s.start + i for s in scheduled for i in range(s.num_samples)]
+        of_prompts = [firsts[id(s)] + p - s.start for s in scheduled for p in s.prompt_logprob_positions]
+        singles = [s for s in ordered if s.num_tokens <= MAX_SPAN]
+        chunks = ordered[len(singles) :]
+        tables = _tables([(s, s.num_tokens) for s in singles], block_size)
+        chunk_tables = _tables([(s, 1) for s in chunks], block_size)
+        bounds = np.array([*(firsts[id(s)] for s in chunks), len(token_ids)], dtype=np.int64)
+        offsets = np.array(positions, dtype=np.int64)
+        index, within = divmod(offsets, block_size)
+        first = len(tables)
+        blocks = tables[np.arange(first), index[:first]]
+        if chunks:
+            rows = np.repeat(np.arange(len(chunks)), np.diff(bounds))
+            blocks = np.concatenate([blocks, chunk_tables[rows, index[first:]]])
+        return cls(
+            block_size=block_size,
+            token_ids=np.array(token_ids, dtype=np.int64),
+            positions=offsets,
+            slots=blocks * block_size + within,
+            logit_rows=np.array(sampled + of_prompts, dtype=np.int64),
+            block_tables=tables,
+            chunk_bounds=bounds,
+            chunk_tables=chunk_tables,
+        )
+
+    def padded(self, rows: int, scratch_block: int) -> "Layout":
+        """With so many single tokens, and no chunks. Each one added begins a text in `scratch_block`."""
+        more = rows - self.num_singles
+        return Layout(
+            block_size=self.block_size,
+            token_ids=np.pad(self.token_ids, (0, more)),
+            positions=np.pad(self.positions, (0, more)),
+            slots=np.pad(self.slots, (0, more), constant_values=scratch_block * self.block_size),
+            logit_rows=self.logit_rows,
+            block_tables=np.pad(self.block_tables, ((0, more), (0, 0)), constant_values=scratch_block),
+            chunk_bounds=np.array([rows], dtype=np.int64),
+            chunk_tables=self.chunk_tables,
+        )
+
+
+def _tables(spans: Sequence[tuple[ScheduledSequence, int]], block_size: int) -> Ids:
+    """So many rows alike for each sequence, as wide as the longest needs, padded with any block."""
+    if not spans:
+        return np.zeros((0, 0), dtype=np.int64)
+    rows = [(s.sequence.block_table[: -(-(s.start + s.num_tokens) // block_size)], n) for s, n in spans]
+    tables = np.zeros((sum(n for _, n in rows), max(len(b) for b, _ in rows)), dtype=np.int64)
+    row = 0
+    for blocks, number in rows:
+        tables[row : row + number, : len(blocks)] = blocks
+        row += number
+    return tables

@@ -1,0 +1,118 @@
+"""Computes a step's logits with a model, over a cache that it sizes for it."""
+
+import logging
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
+
+from engine.config import EngineConfig
+from engine.core.scheduler import ScheduledSequence
+from engine.execution.batch import Batch
+from engine.execution.cuda_graphs import DecodeGraphs, GraphCapture
+from engine.execution.kv_cache import KVCache, free_memory
+from engine.execution.layout import Layout
+from engine.execution.models import Model, load_model
+from engine.execution.threads import Threads
+
+logger = logging.getLogger("weir.engine")
+
+
+class ModelRunner:
+    """A model, and the cache that its attention keeps keys and values in."""
+
+    def __init__(self, model: Model, hf_config: PreTrainedConfig, config: EngineConfig) -> None:
+        """Size and allocate the cache for a loaded model. Raises `ValueError` if there is no room."""
+        self.model = model
+        self.device = model.device
+        text_config = hf_config.get_text_config()
+        self.vocab_size = int(text_config.vocab_size)
+        self.eos_token_ids = _eos_token_ids(config.model, hf_config)
+        max_model_len = max_model_len_of(text_config, config)
+        block_bytes = sum(shape.num_bytes(model.dtype) for shape in model.layers.values()) * config.block_size
+        wanted = config.max_num_seqs * -(-max_model_len // config.block_size) * block_bytes
+        memory = config.kv_cache_memory
+        if memory is None:
+            memory = min(wanted, free_memory(self.device) // 4)
+        num_blocks = memory // block_bytes
+        if not num_blocks:
+            raise ValueError(f"kv_cache_memory of {memory} bytes holds not one block of {block_bytes} bytes.")
+        try:
+            self.kv_cache = KVCache(
+                model.layers,
+                num_blocks=num_blocks,
+                block_size=config.block_size,
+                dtype=model.dtype,
+                device=self.device,
+            )
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            raise ValueError(f"there is no room for a kv_cache_memory of {memory} bytes.") from error
+        self._threads = Threads.of(config.num_threads, text_config)
+        self.max_model_len = min(max_model_len, num_blocks * config.block_size)
+        """Longest prompt and output together that both model and cache have room for."""
+        if self.max_model_len < max_model_len:
+            logger.warning(
+                "the cache holds %d tokens; the model could take %d", self.max_model_len, max_model_len
+            )
+        max_decode_tokens = config.max_num_seqs * (1 + config.num_speculative_tokens)
+        self.graphs = None if config.enforce_eager else self._capture(max_decode_tokens)
+        """Runs the steps that it has room for; None: all run operator by operator."""
+
+    @classmethod
+    def load(cls, config: EngineConfig) -> "ModelRunner":
+        """Load `config.model`. Raises `ValueError` if it cannot be served, `OSError` if it is not there."""
+        hf_config = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
+        max_model_len = max_model_len_of(hf_config.get_text_config(), config)
+        return cls(load_model(config, hf_config, max_model_len), hf_config, config)
+
+    @torch.inference_mode()
+    def run(self, scheduled: Sequence[ScheduledSequence]) -> tuple[Tensor, Tensor]:
+        """Compute the step that was scheduled.
+
+        Gives logits `[rows, vocab]`, float32, twice: a row for each one's `num_samples`, and one for each
+        of the `prompt_logprob_positions`, in order.
+        """
+        self._threads.use(sum(s.num_tokens for s in scheduled))
+        layout = Layout.of(scheduled, self.kv_cache.block_size)
+        if self.graphs is not None and self.graphs.has_room(layout):
+            logits = self.graphs.run(layout).float()
+        else:
+            logits = self.model.forward(Batch.of(layout, self.device), self.kv_cache).float()
+        num_sampled = sum(s.num_samples for s in scheduled)
+        return logits[:num_sampled], logits[num_sampled:]
+
+    @torch.inference_mode()
+    def _capture(self, max_rows: int) -> DecodeGraphs | None:
+        if not self.model.can_be_captured:
+            return None
+        return DecodeGraphs(
+            self.model.forward,
+            self.kv_cache,
+            max_rows=max_rows,
+            max_model_len=self.max_model_len,
+            capture=GraphCapture(),
+        )
+
+
+def _eos_token_ids(model: str, hf_config: PreTrainedConfig) -> frozenset[int]:
+    """From the model's generation configuration; nothing else of that is applied to requests."""
+    try:
+        ids = GenerationConfig.from_pretrained(model).eos_token_id
+    except OSError:  # it has none
+        ids = hf_config.get_text_config().eos_token_id
+    return frozenset(() if ids is None else [ids] if isinstance(ids, int) else ids)
+
+
+def max_model_len_of(text_config: PreTrainedConfig, config: EngineConfig) -> int:
+    own: int | None = getattr(text_config, "max_position_embeddings", None)
+    rope = getattr(text_config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        # Beyond this length it turns every position of the batch otherwise, short and cached ones too.
+        own = int(rope["original_max_position_embeddings"])
+    max_model_len = config.max_model_len or own
+    if max_model_len is None:
+        raise ValueError("The model does not tell how long a text it can take: set max_model_len.")
+    if own is not None and max_model_len > own:
+        raise ValueError(f"max_model_len is {max_model_len}, but the model was made for {own} tokens.")
+    return max_model_len

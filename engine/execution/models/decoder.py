@@ -1,0 +1,163 @@
+"""A decoder of our own for the common family: Llama, Mistral, Qwen2, Qwen3 and their like.
+
+They differ by configuration only: grouped heads, biases, norms on queries and keys, sliding windows. Its
+weights come straight from a checkpoint; queries, keys and values are one matrix, and so are gate and up. What
+is not a matrix multiplication is done by the device's `Kernels`.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from engine.config import Quantization
+from engine.execution.batch import Batch
+from engine.execution.kernels import Kernels
+from engine.execution.kernels.torch_kernels import TorchKernels
+from engine.execution.kv_cache import KVCache, LayerShape
+from engine.execution.models.checkpoint import Checkpoint
+from engine.execution.models.linear import Linear, make_linear
+
+FAMILY = {"llama", "mistral", "qwen2", "qwen3"}
+"""`model_type`s, in transformers' configurations."""
+ROPE_TYPES = {"default", "linear", "llama3", "yarn"}
+"""Those whose frequencies do not depend on the text's length."""
+DERIVED = ("rotary_emb.inv_freq",)
+"""Tensors of old checkpoints that the configuration tells as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderConfig:
+    """What of a transformers configuration makes a difference."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    windows: tuple[int | None, ...]
+    """Each layer's sliding window; None: it sees all."""
+    tie_word_embeddings: bool
+
+    @classmethod
+    def of(cls, config: PreTrainedConfig) -> "DecoderConfig | None":
+        """None if the model is not one of the family."""
+        rope = getattr(config, "rope_parameters", None) or {}
+        if (
+            config.model_type not in FAMILY
+            or config.hidden_act != "silu"
+            or rope.get("rope_type", "default") not in ROPE_TYPES
+            or rope.get("partial_rotary_factor", 1.0) != 1.0
+            or getattr(config, "quantization_config", None) is not None
+        ):
+            return None
+        return cls(
+            num_heads=config.num_attention_heads,
+            num_kv_heads=config.num_key_value_heads or config.num_attention_heads,
+            head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+            rms_norm_eps=config.rms_norm_eps,
+            windows=_windows(config),
+            tie_word_embeddings=config.tie_word_embeddings,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    index: int
+    window: int | None
+    input_norm: Tensor
+    qkv: Linear
+    """To queries, keys and values, in this order, `[tokens, (heads + 2 kv_heads) * head_dim]`."""
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    o: Linear
+    post_attention_norm: Tensor
+    gate_up: Linear
+    """To gate and up, in this order, `[tokens, 2 intermediate]`."""
+    down: Linear
+
+
+class Decoder:
+    """Implements `models.Model`."""
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        checkpoint: Checkpoint,
+        kernels: Kernels,
+        quantization: Quantization | None = None,
+    ) -> None:
+        """Raises `KeyError` for a tensor that is not there, `ValueError` for any that is left over."""
+        self._kernels = kernels
+        self._quantization = quantization
+        self._embedding = checkpoint.take("model.embed_tokens.weight")
+        self._layers = [self._layer(checkpoint, i, window) for i, window in enumerate(config.windows)]
+        self._norm = checkpoint.take("model.norm.weight")
+        head = self._embedding if config.tie_word_embeddings else checkpoint.take("lm_head.weight")
+        self._lm_head = make_linear(head, None, quantization, kernels.library)
+        if left := [n for n in checkpoint.untaken if not n.endswith(DERIVED) and n != "lm_head.weight"]:
+            raise ValueError(f"it has tensors that this decoder does not know: {', '.join(sorted(left)[:3])}")
+        self.device = self._embedding.device
+        self.dtype = self._embedding.dtype
+        # Torch's kernels could be, but gather all that the widest table has room for.
+        self.can_be_captured = self.device.type == "cuda" and not isinstance(kernels, TorchKernels)
+        shape = LayerShape(config.num_kv_heads, config.head_dim, config.head_dim)
+        self.layers = dict.fromkeys(range(len(self._layers)), shape)
+
+    def forward(self, batch: Batch, kv_cache: KVCache) -> Tensor:
+        step = self._kernels.step(batch, kv_cache)
+        x = self._embedding[batch.token_ids]
+        for layer in self._layers:
+            attended = step.attend(layer, layer.qkv(step.rms_norm(x, layer.input_norm)))
+            if layer is self._layers[-1]:
+                # What nobody asks the logits of has left its keys and values, and is done.
+                x, attended = x[batch.logit_rows], attended[batch.logit_rows]
+            x = layer.o(attended, residual=x)
+            gate_up = layer.gate_up(step.rms_norm(x, layer.post_attention_norm))
+            x = layer.down(step.silu_and_mul(gate_up), residual=x)
+        return self._lm_head(step.rms_norm(x, self._norm))
+
+    def _layer(self, checkpoint: Checkpoint, index: int, window: int | None) -> Layer:
+        name = f"model.layers.{index}."
+
+        def linear(*parts: str) -> Linear:
+            weights = [checkpoint.take(f"{name}{part}.weight") for part in parts]
+            biases = [checkpoint.take_any(f"{name}{part}.bias") for part in parts]
+            bias = torch.cat([b for b in biases if b is not None]) if biases[0] is not None else None
+            return make_linear(torch.cat(weights), bias, self._quantization, self._kernels.library)
+
+        return Layer(
+            index=index,
+            window=window,
+            input_norm=checkpoint.take(f"{name}input_layernorm.weight"),
+            qkv=linear("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+            q_norm=checkpoint.take_any(f"{name}self_attn.q_norm.weight"),
+            k_norm=checkpoint.take_any(f"{name}self_attn.k_norm.weight"),
+            o=linear("self_attn.o_proj"),
+            post_attention_norm=checkpoint.take(f"{name}post_attention_layernorm.weight"),
+            gate_up=linear("mlp.gate_proj", "mlp.up_proj"),
+            down=linear("mlp.down_proj"),
+        )
+
+
+def rope_table(config: PreTrainedConfig, head_dim: int, max_len: int, device: torch.device) -> Tensor:
+    """Cosines, then sines, of each position's angles, `[max_len, head_dim]`, float32."""
+    rope = config.rope_parameters
+    rope_type = rope.get("rope_type", "default")
+    if rope_type == "default":
+        inv_freq = 1.0 / rope["rope_theta"] ** (torch.arange(0, head_dim, 2, dtype=torch.float) / head_dim)
+        scaling = 1.0
+    else:
+        inv_freq, scaling = ROPE_INIT_FUNCTIONS[rope_type](config, torch.device("cpu"))
+    angles = torch.arange(max_len, dtype=torch.float)[:, None] * inv_freq
+    return (torch.cat([angles.cos(), angles.sin()], dim=1) * scaling).to(device)
+
+
+def _windows(config: PreTrainedConfig) -> tuple[int | None, ...]:
+    layers: int = config.num_hidden_layers
+    if config.model_type == "llama":
+        return (None,) * layers
+    window: int | None = config.sliding_window
+    kinds: list[str] = getattr(config, "layer_types", None) or ["sliding_attention"] * layers
+    return tuple(window if kind == "sliding_attention" else None for kind in kinds)

@@ -1,0 +1,151 @@
+"""Any decoder-only architecture that transformers runs, by its own code and over our paged cache.
+
+transformers lets a model's attention layers call a function of ours by name (`AttentionInterface`), with
+queries, keys and values after rotary embedding. The extra keyword argument `attend` reaches that function
+through the model's `**kwargs`: an `Attention` in a step, a probe at load.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+
+from engine.execution.attention import AttentionBackend, PagedAttention, Scoring
+from engine.execution.batch import Batch
+from engine.execution.kv_cache import KVCache, LayerShape
+
+IMPLEMENTATION = "weir_paged"
+"""The name models are loaded with, as `attn_implementation`. It has no mask function, so none is made."""
+NO_INTERFACE = "its attention does not go through transformers' AttentionInterface"
+SERVED_LAYERS = {"full_attention", "sliding_attention"}
+HONOURED = ("scaling", "sliding_window", "softcap", "s_aux")
+REFUSED = ("position_bias", "head_mask", "block_mask")
+"""What would change the result, were it passed; any other argument is information."""
+
+
+class TransformersModel:
+    """Implements `models.Model`. Raises `ValueError` for a model that cannot be served, with the reason."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        self.device: torch.device = model.device
+        self.dtype: torch.dtype = model.dtype
+        self.layers = _probe(model)
+        self.can_be_captured = False  # nobody knows what its code does
+        self.attention: AttentionBackend = PagedAttention
+
+    @classmethod
+    def load(
+        cls,
+        path: str,
+        config: PreTrainedConfig,
+        dtype: torch.dtype | str,
+        device: str,
+        trust_remote_code: bool,
+    ) -> "TransformersModel":
+        _check_architecture(config)
+        try:
+            model = AutoModelForCausalLM.from_pretrained(
+                path,
+                dtype=dtype,
+                device_map=device,
+                attn_implementation=IMPLEMENTATION,
+                trust_remote_code=trust_remote_code,
+            )
+        except KeyError as error:
+            if IMPLEMENTATION not in error.args:
+                raise
+            raise ValueError(f"This engine cannot serve {path}: {NO_INTERFACE}.") from error
+        return cls(model)
+
+    def forward(self, batch: Batch, kv_cache: KVCache) -> Tensor:
+        attention = self.attention(kv_cache, batch)
+
+        def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+            query, key, value = (t[0].transpose(0, 1) for t in (query, key, value))
+            return attention(layer_index(module), query, key, value, Scoring(**options)).unsqueeze(0)
+
+        output = self.model(
+            input_ids=batch.token_ids.unsqueeze(0),
+            position_ids=batch.positions.unsqueeze(0),
+            use_cache=False,
+            logits_to_keep=batch.logit_rows,
+            attend=attend,
+        )
+        logits: Tensor = output.logits[0]
+        return logits
+
+
+def _check_architecture(config: PreTrainedConfig) -> None:
+    text_config = config.get_text_config()
+    layer_types = set(getattr(text_config, "layer_types", None) or ()) - SERVED_LAYERS
+    reason = None
+    if config.is_encoder_decoder:
+        reason = "it is an encoder-decoder"
+    elif layer_types:
+        reason = f"it has layers of {', '.join(sorted(layer_types))}"
+    elif getattr(text_config, "num_kv_shared_layers", None):
+        reason = "its layers share keys and values"
+    if reason:
+        raise ValueError(f"This engine cannot serve {type(config).__name__}: {reason}.")
+
+
+@torch.inference_mode()
+def _probe(model: PreTrainedModel) -> dict[int, LayerShape]:
+    """Each attention layer's shape, learnt from a forward of one token rather than trusted to the config."""
+    name = type(model).__name__
+    if not model._supports_attention_backend or getattr(model, "_is_stateful", False):
+        raise ValueError(f"This engine cannot serve {name}: {NO_INTERFACE}.")
+    missing = {"position_ids", "logits_to_keep"} - set(inspect.signature(model.forward).parameters)
+    if missing:
+        raise ValueError(
+            f"This engine cannot serve {name}: its forward takes no {' and no '.join(sorted(missing))}."
+        )
+    layers: dict[int, LayerShape] = {}
+
+    def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **_: Any) -> Tensor:
+        layers[layer_index(module)] = LayerShape(key.shape[1], key.shape[3], value.shape[3])
+        return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3])
+
+    token = torch.zeros(1, 1, dtype=torch.long, device=model.device)
+    try:
+        model(input_ids=token, position_ids=token, use_cache=False, logits_to_keep=token[0], attend=attend)
+    except (TypeError, NotImplementedError) as error:
+        raise ValueError(f"This engine cannot serve {name}: {error}.") from error
+    if len(layers) != model.config.get_text_config().num_hidden_layers:
+        raise ValueError(
+            f"This engine cannot serve {name}: {len(layers)} of its layers attend by AttentionInterface."
+        )
+    return layers
+
+
+def layer_index(module: nn.Module) -> int:
+    index = getattr(module, "layer_idx", None)
+    if not isinstance(index, int):
+        raise TypeError(f"{type(module).__name__} does not tell its layer_idx")
+    return index
+
+
+def _attention_forward(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    attend: Callable[..., Tensor] | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    if attend is None:
+        raise NotImplementedError(f"{type(module).__name__} is not given the model's extra arguments")
+    if attention_mask is not None or any(kwargs.get(name) is not None for name in REFUSED):
+        raise NotImplementedError(f"{type(module).__name__} asks for more than causal attention")
+    if not kwargs.get("is_causal", getattr(module, "is_causal", True)):
+        raise NotImplementedError(f"{type(module).__name__} is not causal")
+    return attend(module, query, key, value, **{k: kwargs[k] for k in HONOURED if k in kwargs}), None
+
+
+AttentionInterface.register(IMPLEMENTATION, _attention_forward)

@@ -1,0 +1,1 @@
+"""Between token ids and text: the tokenizer, the detokenizer, stop strings."""

@@ -1,0 +1,1 @@
+"""The log of the guard `audit`: records, the thread that writes them, and the places they go to."""

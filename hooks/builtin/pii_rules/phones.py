@@ -1,0 +1,130 @@
+"""Phone numbers: what is written like one is looked up in the numbering plans of `phonenumbers`.
+
+A number in international form is one wherever it stands. One in national form must be grouped as its country
+groups them; and if nothing else shows what it is, as a leading 0 or parentheses do, it must stand behind a
+word such as "phone".
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from hooks.builtin.pii_rules.check_digits import digits_of
+from hooks.detect.rules import END, SIX_DIGITS, Rule, words
+
+try:
+    import phonenumbers
+    from phonenumbers import Leniency, PhoneNumberMatcher
+except ImportError as error:
+    raise ImportError("the guard needs phonenumbers: pip install 'weir[guards]'") from error
+
+PHONE = words(
+    *("(?:tele)?phones?", "tele?", "t[ée]l[ée](?:phone|fonn?[oi]?|foon|fax)", "fax", "ring", "sms"),
+    *("call(?:ed|ing)?", "mob(?:ile?)?", "m[óo]vil", "cell(?:ulare)?", "text me", "dial", "mobiel", "handy"),
+    *("reach (?:me|us|him|her|them)", "contact", "celular", "portable", "anrufen", "rufnummer", "puhelin"),
+    *("komórka", "telem[óo]vel", "whatsapp"),
+)
+_NUMBERED = words(
+    *("orders?", "invoice", "ref(?:erence)?", "isbn(?:-1[03])?", "version", "build", "tracking", "serial"),
+    "sku",
+)
+_NO_PHONE = rf"{_NUMBERED}[^\w]{{0,3}}(?:(?:no|nr|number|id|code)\b)?[^\w]{{0,3}}"
+_GAP = r"[ .\-/()\u00a0\u2010\u2011]{0,3}"
+_BEGIN = r"(?<![^\W_])(?<![-+./])(?<![+./]\()"
+_GROUPED = (
+    r"(?:1[ .-])?(?:\(\d{3}\)[ ]?|\d{3}[ .-])\d{3}[ .-]\d{4}",
+    r"0\d{1,4}(?:[ ]?[-/.][ ]?|[ ])\d{2,8}(?:[ .-]\d{2,6}){0,4}",
+    r"\(\d{2,5}\)[ -]?\d{3,5}(?:[ -]?\d{2,5}){1,3}",
+)
+"""National forms that other numbers do not have: North America's, with a trunk prefix, with an area code."""
+_LABELLED = rf"(?<!\d[ .\-/()]{{1,2}})(?:\(\d{{1,5}}\)|\d)(?:{_GAP}\d){{6,14}}"
+_OTHER = re.compile(
+    r"\d\d?([./-])\d\d?\1(?:19|20)\d\d(?!\d)|(?:19|20)\d\d([./-])\d\d\2\d\d(?!\d)|\d{5}-\d{4}(?!\d)"
+)
+"""A date, or an American postal code."""
+_AMERICAN = re.compile(r"\(?\d{3}[) .-]{1,2}\d{3}[.-]\d{4}(?!\d)")
+_BREAK = re.compile(r"[/(. \u00a0\u2010-\u2015]|(?<=[ \u00a0])-|-(?=[ \u00a0])")
+"""Where `PhoneNumberMatcher` breaks off what is no number as a whole, by the first of its kind."""
+_KINDS = (
+    *("premium_rate", "toll_free", "shared_cost", "voip", "personal_number", "pager", "uan", "voicemail"),
+    *("fixed_line", "mobile"),
+)
+
+
+def phone_rules(regions: Iterable[str]) -> list[Rule]:
+    """`regions`: the countries whose national form is known, as ISO 3166 has them, in upper case."""
+    plans = [_Plan(region) for region in regions]
+    abroad = rf"{_BEGIN}(?:\+{_GAP}[1-9]|00[1-9]\d)(?:{_GAP}\d){{5,14}}(?!\d)"
+    rules = [Rule("PHONE_NUMBER", abroad, length=_international, unless=_NO_PHONE, begins=SIX_DIGITS)]
+    if plans:
+        seven, nine = (partial(_national, plans, fewest=fewest) for fewest in (7, 9))
+        rules += [
+            Rule("PHONE_NUMBER", _BEGIN + form + END, length=nine, unless=_NO_PHONE, begins=SIX_DIGITS)
+            for form in _GROUPED
+        ]
+        labelled = _BEGIN + _LABELLED + END
+        rules.append(
+            Rule("PHONE_NUMBER", labelled, length=seven, near=PHONE, unless=_NO_PHONE, begins=SIX_DIGITS)
+        )
+    return rules
+
+
+def _international(text: str) -> int:
+    if text[0] == "+":
+        return _matched(text, None, Leniency.VALID)
+    end = _matched("+" + text[2:], None, Leniency.VALID)
+    return end + 1 if end else 0  # 00 is one character longer than +
+
+
+def _national(plans: list["_Plan"], text: str, fewest: int) -> int:
+    """How much of `text` is a number, of at least so many digits, in one of these plans."""
+    if _OTHER.match(text):
+        return 0
+    is_american = _AMERICAN.match(text) is not None
+    beginnings = [digits for digits in _beginnings(text) if len(digits) >= fewest]
+    for plan in plans:
+        if is_american and plan.country_code != 1:
+            continue
+        if any(map(plan.may_have, beginnings)):
+            end = _matched(text, plan.region, Leniency.STRICT_GROUPING)
+            if len(digits_of(text[:end])) >= fewest:
+                return end
+    return 0
+
+
+def _beginnings(text: str) -> set[str]:
+    """The digits of all that `_matched` may find `text` to begin with."""
+    breaks = {found[0]: found.start() for found in reversed([*_BREAK.finditer(text, 1)])}
+    return {digits_of(text), *(digits_of(text[:place]) for place in breaks.values())}
+
+
+def _matched(text: str, region: str | None, leniency: int) -> int:
+    """Where the number ends that `text` begins with; 0 if it does not begin with one."""
+    found = next(iter(PhoneNumberMatcher(text, region, leniency=leniency, max_tries=3)), None)
+    return found.end if found is not None and found.start == 0 else 0
+
+
+class _Plan:
+    """A country's numbering plan, for a first look: a closer one takes 50 to 200 µs."""
+
+    def __init__(self, region: str) -> None:
+        metadata = phonenumbers.PhoneMetadata.metadata_for_region(region)
+        if metadata is None or metadata.country_code is None:
+            raise ValueError(f"there is no country {region!r} with phone numbers")
+        self.region = region
+        self.country_code = metadata.country_code
+        kinds = "|".join(sorted(set(_patterns(metadata.country_code))))
+        self._may_have = re.compile(rf"(?:{metadata.national_prefix or ''})?(?:{kinds})").fullmatch
+
+    def may_have(self, digits: str) -> bool:
+        return self._may_have(digits) is not None
+
+
+def _patterns(country_code: int) -> Iterator[str]:
+    """What numbers with that code look like, in any of the regions that share it."""
+    for region in phonenumbers.region_codes_for_country_code(country_code):
+        metadata = phonenumbers.PhoneMetadata.metadata_for_region(region)
+        for kind in _KINDS:
+            about = getattr(metadata, kind)
+            if about is not None and about.national_number_pattern:
+                yield about.national_number_pattern

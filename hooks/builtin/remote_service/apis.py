@@ -1,0 +1,153 @@
+"""The two APIs by which services judge texts: what is sent, and what answers say.
+
+OpenAI's moderations: https://platform.openai.com/docs/api-reference/moderations. Text contents:
+https://foundation-model-stack.github.io/fms-guardrails-orchestrator (Detector API).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from hooks.builtin.remote_service.service import DetectorError, DetectorService
+from hooks.detect.detector import Match
+
+MAX_TEXTS = 16
+"""Texts in one request."""
+
+
+CONFIG = ConfigDict(strict=True, allow_inf_nan=False, hide_input_in_errors=True)
+"""Of the models of answers. Errors show nothing of an answer, which may repeat the text it is about."""
+
+
+class _Answer(BaseModel):
+    model_config = CONFIG
+
+
+class Moderation(_Answer):
+    flagged: bool
+    categories: dict[str, bool | None]
+    category_scores: dict[str, float | None] = {}
+
+
+class ModerationList(_Answer):
+    results: list[Moderation]
+
+
+class Detection(_Answer):
+    start: int
+    """In characters."""
+    end: int
+    text: str | None = None
+    detection: str
+    detection_type: str
+    score: float = 1.0
+
+
+Result = TypeVar("Result")
+
+DETECTIONS = TypeAdapter(list[list[Detection]], config=CONFIG)
+
+
+class Moderations:
+    """OpenAI's moderations, which judge a text as a whole: a match is all of it."""
+
+    def __init__(
+        self,
+        service: DetectorService,
+        labels: frozenset[str] | None,
+        threshold: float | None,
+        model: str | None,
+    ) -> None:
+        """`labels`: the categories that count; None: all. `threshold`: the least score that does; None: what
+        the service flags."""
+        self._service = service
+        self._labels = labels
+        self._threshold = threshold
+        self._model = {} if model is None else {"model": model}
+
+    async def judge(self, texts: Sequence[str]) -> list[list[Match]]:
+        """The matches in each text. Raises as `DetectorService.post` does, `DetectorError` for an answer that
+        makes no sense, and pydantic's `ValidationError` for one of another form."""
+        found: list[list[Match]] = []
+        for some in _some(texts):
+            answer = ModerationList.model_validate_json(
+                await self._service.post({"input": some, **self._model})
+            )
+            for text, result in _paired(some, answer.results):
+                label = self._label(result)
+                found.append([Match(0, len(text), label)] if label else [])
+        return found
+
+    def _label(self, result: Moderation) -> str | None:
+        """The category that the text is in, the one with the best score if there are several; None: in none
+        that counts. Raises `DetectorError` if the answer lacks what is asked for."""
+        judged = result.categories if self._threshold is None else result.category_scores
+        if missing := sorted((self._labels or frozenset()) - judged.keys()):
+            raise DetectorError(f"the service has no category {', '.join(missing)}")
+        if self._threshold is not None and not judged:
+            raise DetectorError("the service gives no scores")
+        least = 1.0 if self._threshold is None else self._threshold
+        names = [name for name, one in judged.items() if self._is_wanted(name) and (one or 0.0) >= least]
+        if not names and result.flagged and self._labels is None and self._threshold is None:
+            return "flagged"
+        return max(names, key=lambda name: (result.category_scores.get(name) or 0.0, name), default=None)
+
+    def _is_wanted(self, name: str) -> bool:
+        return self._labels is None or name in self._labels
+
+
+class Contents:
+    """The text contents API, which finds spans in a text."""
+
+    def __init__(
+        self,
+        service: DetectorService,
+        labels: frozenset[str] | None,
+        threshold: float | None,
+        detector: str,
+        params: Mapping[str, Any],
+    ) -> None:
+        """`labels`: the detections, or types of them, that count; None: all. Raises `ValueError` without a
+        detector."""
+        if not detector:
+            raise ValueError("contents needs a detector")
+        self._service = service
+        self._labels = labels
+        self._least = 0.0 if threshold is None else threshold
+        self._headers = {"detector-id": detector}
+        self._params = dict(params)
+
+    async def judge(self, texts: Sequence[str]) -> list[list[Match]]:
+        """As `Moderations.judge`."""
+        found: list[list[Match]] = []
+        for some in _some(texts):
+            body = {"contents": some, "detector_params": self._params}
+            answer = DETECTIONS.validate_json(await self._service.post(body, self._headers))
+            found += [list(self._matches(text, one)) for text, one in _paired(some, answer)]
+        return found
+
+    def _matches(self, text: str, detections: Sequence[Detection]) -> Iterator[Match]:
+        """Raises `DetectorError` for a place that is not in the text, or does not say what it should."""
+        for one in detections:
+            found = text[one.start : one.end]
+            if not 0 <= one.start < one.end <= len(text) or one.text not in (None, found):
+                raise DetectorError("the service found something that is not there")
+            # Its type comes first: `detection` may be a sentence about the text.
+            names = [name for name in (one.detection_type, one.detection) if self._is_wanted(name)]
+            if names and one.score >= self._least:
+                yield Match(one.start, one.end, names[0])
+
+    def _is_wanted(self, name: str) -> bool:
+        return self._labels is None or name in self._labels
+
+
+def _some(texts: Sequence[str]) -> Iterator[list[str]]:
+    for start in range(0, len(texts), MAX_TEXTS):
+        yield list(texts[start : start + MAX_TEXTS])
+
+
+def _paired(texts: list[str], results: list[Result]) -> Iterator[tuple[str, Result]]:
+    if len(texts) != len(results):
+        raise DetectorError("the service answered for more or fewer texts than it was asked about")
+    return zip(texts, results, strict=True)

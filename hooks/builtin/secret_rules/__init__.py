@@ -1,0 +1,1 @@
+"""The rules of the guard `secrets`: keys, tokens and passwords."""

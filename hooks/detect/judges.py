@@ -1,0 +1,124 @@
+"""A guard out of a judge that takes its time over a text, as a classifier or a service elsewhere.
+
+The judge is shown windows (see `windows`), and text is released once every window over it has been judged.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Unpack
+
+from hooks import (
+    Chunk,
+    GenerationRequest,
+    PromptText,
+    Refusal,
+    Verdict,
+    emit,
+    prompt_texts,
+    with_prompt_texts,
+)
+from hooks.detect.actor import Actor, Options
+from hooks.detect.detector import Match
+from hooks.detect.excerpt import excerpt_of
+from hooks.detect.spans import spliced
+from hooks.detect.windows import Cutter, Windows
+
+_REACH = 64
+"""Decided characters kept before the first window, to tell what of a tool call's JSON it begins in."""
+_SHAPE = {"id", "type", "function", "name", "description", "parameters"}
+"""The API's own names for the fields of a tool and of a call: they say nothing, and have to stay."""
+
+Place = tuple[int, int]
+"""Where a window begins and ends in a text."""
+Judge = Callable[[list[str]], Awaitable[list[list[Match]]]]
+"""Finds the matches in each of some texts. What it raises fails the request, closed."""
+
+
+class JudgeGuard(Actor):
+    """Acts on what a judge finds in a stream's windows, and holds what is in one that is not judged yet."""
+
+    def __init__(self, judge: Judge, windows: Windows, **options: Unpack[Options]) -> None:
+        """`options`: see `Actor`."""
+        super().__init__(_REACH, windows.longest, **options)
+        self.windows = windows
+        self._judge = judge
+
+    async def __call__(self, chunk: Chunk) -> Verdict:
+        if self._passes(chunk):
+            return emit(chunk.pending)
+        name = self._own_name(chunk)
+        matches = [match for match, _ in (await self._find(self._cut(name)))[0]] if name else []
+        if verdict := self._act_on_name(chunk, matches):
+            return verdict
+        excerpt = self._excerpt(chunk)
+        text = excerpt.text + excerpt.read(chunk.text_diff, chunk.is_final)
+        stream = chunk.state.get("judged") or chunk.state.setdefault("judged", _Stream(self.windows))
+        places, undecided = stream.cutter.cut(text, excerpt.start, chunk.is_final)
+        found = [_moved(match, excerpt.start) for match in stream.found]
+        for match, place in (await self._find((text, places)))[0]:
+            found += [match] if self._ends else excerpt.replaceable(text, match, place)
+        stream.found = [_moved(match, -undecided) for match in found if match.start >= undecided]
+        decided = [match for match in found if match.start < undecided]
+        return self._act(chunk, excerpt, text, decided, undecided)
+
+    async def _refuse_prompt(self, request: GenerationRequest) -> GenerationRequest | Refusal:
+        texts = [excerpt_of(prompt).read(prompt.text, is_final=True) for prompt in prompt_texts(request)]
+        for found in await self._find(*map(self._cut, texts)):
+            if found:
+                return self._refusal([match for match, _ in found])
+        return request
+
+    async def _redact_prompt(self, request: GenerationRequest) -> GenerationRequest:
+        known: dict[PromptText, str] = {}
+        seen: list[PromptText] = []
+
+        def rewrite(prompt: PromptText) -> str:
+            seen.append(prompt)
+            return known.get(prompt, prompt.text)
+
+        while True:  # texts that have been redacted are read together as well, and are other texts then
+            seen.clear()
+            redacted = with_prompt_texts(request, rewrite)
+            unknown = [prompt for prompt in dict.fromkeys(seen) if prompt not in known]
+            if not unknown:
+                return redacted
+            known.update(zip(unknown, await self._redacted(unknown), strict=True))
+
+    async def _redacted(self, prompts: Sequence[PromptText]) -> list[str]:
+        excerpts = [excerpt_of(prompt) for prompt in prompts]
+        texts = [one.read(prompt.text, is_final=True) for one, prompt in zip(excerpts, prompts, strict=True)]
+        redacted: list[str] = []
+        found = await self._find(*map(self._cut, texts))
+        for prompt, excerpt, text, new in zip(prompts, excerpts, texts, found, strict=True):
+            matches = [part for match, place in new for part in excerpt.replaceable(text, match, place)]
+            if prompt.is_json:
+                matches = [match for match in matches if text[match.start : match.end] not in _SHAPE]
+            spans, _ = self._decide(excerpt, text, matches, len(text), self._prompt_template)
+            redacted.append(spliced(prompt.text, spans))
+        return redacted
+
+    def _cut(self, text: str) -> tuple[str, list[Place]]:
+        """A whole text and its windows."""
+        return text, Cutter(self.windows).cut(text, 0, is_final=True)[0]
+
+    async def _find(self, *texts: tuple[str, list[Place]]) -> list[list[tuple[Match, Place]]]:
+        """What is found in each text, in the windows at its places: each match, its place counted in that
+        text, with the place of its window."""
+        windows = [(i, text, place) for i, (text, places) in enumerate(texts) for place in places]
+        judged = await self._judge([text[start:end] for _, text, (start, end) in windows]) if windows else []
+        found: list[list[tuple[Match, Place]]] = [[] for _ in texts]
+        for (i, _, place), matches in zip(windows, judged, strict=True):
+            found[i] += [(_moved(match, place[0]), place) for match in matches]
+        return found
+
+
+class _Stream:
+    __slots__ = ("cutter", "found")
+
+    def __init__(self, windows: Windows) -> None:
+        self.cutter = Cutter(windows)
+        self.found: list[Match] = []
+        """Matches beyond the place where the next window begins, counted from there."""
+
+
+def _moved(match: Match, by: int) -> Match:
+    return match._replace(start=match.start + by, end=match.end + by)

@@ -1,0 +1,213 @@
+"""Text as it reads, besides as it is written: escapes as what they stand for, and what markup leaves of it.
+
+An answer may show JSON, or a program, in which a line's end is `\\n` and an h is `\\u0068`; or HTML and
+Markdown, in which a word is `<b>t</b>his` or `t**his**`. A few characters do not tell which of these is
+meant, as in `C:\\new`: so both are looked at, and what either of them has is found.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from hooks.detect.detector import Detector, Match
+
+_ESCAPES = {
+    # As JSON has them; and JSON in a string of JSON, where a backslash is two, and a quote three and itself.
+    "pair": r"\\{1,3}u[dD][89abAB][\da-fA-F]{2}\\{1,3}u[dD][c-fC-F][\da-fA-F]{2}",
+    "unfinished_pair": (
+        r"\\{1,3}u[dD][89abAB][\da-fA-F]{2}(?:\\{1,3}(?:u(?:[dD](?:[c-fC-F][\da-fA-F]?)?)?)?)?\Z"
+    ),
+    "code": r"\\{1,3}u[\da-fA-F]{4}",
+    "unfinished_escape": r"\\{1,3}(?:u[\da-fA-F]{0,3})?\Z",
+    "letter": r"""\\{1,3}[nrt"/]""",
+    "backslash": r"(?<!\\)\\\\(?!\\)",
+}
+_BLANK = "\u115f\u1160\u180e\u2800\u3164\uffa0"
+"""They look like spaces, though Unicode counts them as letters, symbols or marks of format."""
+_TAG = r"<(?=[^<>]{1,62}>)(?:\\{0,3}/)?"
+_ATTRIBUTES = r"""(?:[^<>\\]|\\{1,3}["/])*"""
+_MARKUP = {
+    "block": rf"{_TAG}(?:br|p|li|[uo]l|t[dhr]|div|h\d)\b{_ATTRIBUTES}>",
+    "tag": rf"{_TAG}[A-Za-z]{_ATTRIBUTES}>",
+    "unfinished_tag": rf"<(?=[^<>]{{0,63}}\Z)(?:\\{{0,3}}/)?(?:[A-Za-z]{_ATTRIBUTES})?\\{{0,3}}\Z",
+    "emphasis": r"[*_~`]",
+    "blank": f"[{_BLANK}]",
+}
+_UNSEEN = "\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"
+_BETWEEN = {
+    "link": r"\]\([^\s()\\]{1,60}\)",
+    "unfinished_link": r"\](?:\([^\s()\\]{0,60})?\Z",
+    "unseen": f"[{_UNSEEN}]",  # within a word, it is nothing: so it is as it is written
+    "value": r'(?<="):[ ]?(?:-?\d[\d.]{0,15}|true|false|null)(?=[,}\s])',
+    "unfinished_value": r'(?<="):[ ]?(?:-?\d[\d.]{0,15}|-|t(?:ru?e?)?|f(?:al?s?e?)?|n(?:ul?l?)?)?\Z',
+}
+_LETTERS = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "/": "/"}
+_NOTHING = "\u2060"
+_READ = {
+    # Each token is one character.
+    "backslash": "\\",
+    "value": ":",
+    "link": "]",
+    "block": " ",
+    "tag": _NOTHING,
+    "emphasis": _NOTHING,
+    "blank": " ",
+    "unseen": " ",
+}
+
+
+class Reading:
+    def __init__(self, first: str, kinds: Mapping[str, str], longest: int) -> None:
+        """`first`: what tokens begin with, of a character class. `kinds`: patterns of tokens by their names;
+        those named `unfinished_` are what one may begin with at the end. `longest`: characters of one."""
+        self.longest = longest
+        self._firsts = re.compile(f"[{first}]")
+        self._match = re.compile("|".join(f"(?P<{kind}>{one})" for kind, one in kinds.items())).match
+
+    def tokens(self, text: str, place: int) -> Iterator[re.Match[str]]:
+        for found in self._firsts.finditer(text, place):
+            if found.start() >= place and (token := self._match(text, found.start())):
+                place = token.end()
+                yield token
+
+    def may_be_in(self, text: str, place: int) -> bool:
+        """Whether there is a token in `text[place:]`, or may be one: at little cost where there is none."""
+        return self._firsts.search(text, place) is not None
+
+    def read(self, text: str) -> str:
+        return _View(self, text, 0, is_final=True).text
+
+
+ESCAPES = Reading(r"\\", _ESCAPES, longest=16)
+MARKUP = Reading(rf"\\<*_~`{_BLANK}", {**_MARKUP, **_ESCAPES}, longest=64)
+"""And without tags and emphasis."""
+LOOSE = Reading(rf"\\<*_~`{_BLANK}:\]{_UNSEEN}", {**_BETWEEN, **_MARKUP, **_ESCAPES}, longest=64)
+"""And without what else may stand between words: where links lead, values that are no strings, and what
+cannot be seen."""
+
+
+class Reader:
+    """Finds what a detector finds in a text as it is written, and what it finds in what that reads as."""
+
+    def __init__(self, detector: Detector, reading: Reading) -> None:
+        self.longest = reading.longest * (detector.longest + 1) if detector.longest else 0
+        self.reach = reading.longest * (detector.reach + reading.longest + 1)
+        self._detector = detector
+        self._reading = reading
+        self._span = detector.reach + 2 * reading.longest
+        """Characters before a place that are read with it, if there are no tokens among them."""
+
+    def scan(
+        self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
+    ) -> tuple[list[Match], int]:
+        """Of each rule of the detector's this makes two."""
+        in_written = [match._replace(rule=match.rule // 2) for match in taken if match.rule % 2 == 0]
+        in_read = [match._replace(rule=match.rule // 2) for match in taken if match.rule % 2 == 1]
+        matches, undecided = self._detector.scan(text, start, is_final, in_written)
+        if undecided == start and not is_final:
+            return [], start
+        found = [match._replace(rule=2 * match.rule) for match in matches]
+        is_same = in_written == in_read
+        if not is_same or self._reading.may_be_in(text, max(0, start - self._span)):
+            view = self._view(text, start, is_final)
+            is_same = is_same and view.is_as_written
+        if is_same:
+            return [*found, *(match._replace(rule=match.rule + 1) for match in found)], undecided
+        known = [match._replace(start=view.read(match.start), end=view.read(match.end)) for match in in_read]
+        matches, open_from = self._detector.scan(view.text, view.read(start), is_final, known)
+        if not is_final:  # a token that has only begun may do so before `start`
+            undecided = max(start, min(undecided, view.written(open_from)))
+        for begin, end, entity, rule in matches:
+            found.append(Match(view.written(begin), view.written(end), entity, 2 * rule + 1))
+        found, within = _behind_escapes(found, view)
+        if not is_final:
+            undecided = min([undecided, *(match.start for match, end in within if end >= undecided)])
+        if undecided == start and not is_final:
+            return [], start
+        return [match for match in found if match.start < undecided], undecided
+
+    def _view(self, text: str, start: int, is_final: bool) -> "_View":
+        """With all before `start` that the detector may look at, and no token there that is cut in two."""
+        needed = self._span - self._reading.longest
+        span = self._span
+        while True:
+            view = _View(self._reading, text, max(0, start - span), is_final)
+            num_read = view.read(start)
+            if span >= start or num_read >= needed:
+                return view
+            span = max(2 * span, span * needed // max(1, num_read))
+
+
+class _View:
+    """What `text[left:]` reads as, but for a token that has only begun, and what stands where in it."""
+
+    def __init__(self, reading: Reading, text: str, left: int, is_final: bool) -> None:
+        self._written = text
+        self._places: list[int] = []
+        """Where there is one character for several."""
+        self._begins: list[int] = []
+        """Where those begin in the text as it is written."""
+        self._ahead = [left]
+        """How much further on a place is there, behind none of them, the first, ..."""
+        pieces: list[str] = []
+        done, length, end = left, 0, len(text)
+        for token in reading.tokens(text, left):
+            kind = token.lastgroup or ""
+            if kind.startswith("unfinished"):
+                if not is_final:
+                    end = token.start()
+                continue
+            pieces += (text[done : token.start()], _read(kind, token[0]))
+            length += token.start() - done
+            if len(token[0]) > 1:
+                self._places.append(length)
+                self._begins.append(token.start())
+                self._ahead.append(self._ahead[-1] + len(token[0]) - 1)
+            length += 1
+            done = token.end()
+        self.is_as_written = not pieces and end == len(text)
+        self.text = "".join([*pieces, text[done:end]])
+
+    def written(self, place: int) -> int:
+        """Where in the written text the character before `place` ends, and that at `place` begins."""
+        return place + self._ahead[bisect_left(self._places, place)]
+
+    def end_of_escape(self, place: int) -> int | None:
+        """Where the escape ends that `place` is within, if it is in one."""
+        i = bisect_left(self._begins, place) - 1
+        if i < 0:
+            return None
+        begin, end = self._begins[i], self._begins[i] + self._ahead[i + 1] - self._ahead[i] + 1
+        return end if place < end and self._written[begin] == "\\" else None
+
+    def read(self, place: int) -> int:
+        """Where what stands at `place`, or the first that begins behind it, is in what is read."""
+        num_before = bisect_left(self._begins, place)
+        least = self._places[num_before - 1] + 1 if num_before else 0
+        return max(least, place - self._ahead[num_before])
+
+
+@lru_cache(4096)
+def _read(kind: str, token: str) -> str:
+    if kind == "letter":
+        return _LETTERS[token[-1]]
+    if kind == "code":
+        code = int(token[-4:], 16)
+        return chr(code) if not 0xD800 <= code <= 0xDFFF else "\ufffd"
+    if kind == "pair":
+        codes = "".join(re.findall("u(.{4})", token))
+        return bytes.fromhex(codes).decode("utf-16-be")
+    return _READ[kind]
+
+
+def _behind_escapes(found: list[Match], view: _View) -> tuple[list[Match], list[tuple[Match, int]]]:
+    """What begins within an escape, as nann@example.org in \\nann@example.org, and is also found behind it,
+    begins there instead: so the escape is left whole. And all that begins so, each with where the escape
+    ends."""
+    within = {match: end for match in found if (end := view.end_of_escape(match.start)) is not None}
+    if not within:
+        return found, []
+    ends = {(match.start, match.entity): match.end for match in found}
+    moved = {match: end for match, end in within.items() if ends.get((end, match.entity), 0) >= match.end}
+    return [match._replace(start=moved.get(match, match.start)) for match in found], [*within.items()]

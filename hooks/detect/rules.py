@@ -1,0 +1,218 @@
+"""Rules: regular expressions, with what else must be true of a match. And the detector that goes by them."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import regex
+
+from hooks.detect.detector import Match
+from hooks.detect.regexes import UNLIMITED, analyse, finder
+
+NEAR = 64
+"""How far to the left of a match, in characters, the words may stand that it needs."""
+BEGIN = r"(?<![^\W_])(?<!\d[-./])"
+END = r"(?![^\W_])(?![-./]\d)"
+"""Around what is no part of a longer word or number."""
+SIX_DIGITS = r"(?:\+|\()?[ .\-/()\u00a0\u2010\u2011]{0,3}\d(?:[ .\-/()\u00a0\u2010\u2011]{0,3}\d){5}"
+LETTERED = r"(?<![^\W_])[A-Za-z]{1,6}[ -]?\d"
+"""What the numbers of persons, accounts and phones begin with: see `Rule.begins`."""
+
+
+def words(*alternatives: str) -> str:
+    """A pattern for `Rule.near`: any of these, as words of their own."""
+    return rf"(?<![^\W_])(?:{'|'.join(alternatives)})(?![^\W_])"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A detector made of it raises `ValueError` if its matches have neither a bound nor `max_length`."""
+
+    entity: str
+    pattern: str
+    check: Callable[[str], bool] | None = None
+    """Whether the matched text is what it looks like."""
+    length: Callable[[str], int] | None = None
+    """How much of the matched text it is, in characters from the first; 0: it is not."""
+    near: str | None = None
+    """A pattern that must be found in the `NEAR` characters before the match, in lower case."""
+    behind: str | None = None
+    """One that must stand right before the match."""
+    unless: str | None = None
+    """One that must not."""
+    max_length: int | None = None
+    """Characters that a match may have; needed where the pattern does not say."""
+    until: str | None = None
+    """A pattern up to which a match goes on, however far that is; without one, up to the text's end."""
+    begins: str = ""
+    """A pattern that all its matches begin with. Rules that share one are looked for only from there on."""
+
+
+def chosen(rules: list[Rule], entities: Iterable[str] | None) -> list[Rule]:
+    """Those of `entities`; None: all. Raises `ValueError` for an entity that no rule has."""
+    if entities is None:
+        return rules
+    known = dict.fromkeys(rule.entity for rule in rules)
+    wanted = set(entities)
+    if unknown := wanted - known.keys():
+        raise ValueError(f"entities are some of {', '.join(known)}, not {', '.join(sorted(unknown))}")
+    return [rule for rule in rules if rule.entity in wanted]
+
+
+class RuleDetector:
+    """Finds what rules say: for each, its leftmost matches that do not overlap, as `finditer` would."""
+
+    def __init__(self, rules: Iterable[Rule], timeout: float | None = None) -> None:
+        """`timeout`: seconds that one search may take before it raises `TimeoutError`."""
+        searchers = [_Searcher(rule, i, timeout) for i, rule in enumerate(rules)]
+        if not searchers:
+            raise ValueError("there is nothing to look for")
+        self.longest = max(searcher.longest for searcher in searchers)
+        self.reach = max(searcher.reach for searcher in searchers)
+        self._searchers = searchers
+        groups: dict[str, list[_Searcher]] = {}
+        for searcher in searchers:
+            groups.setdefault(searcher.rule.begins, []).append(searcher)
+        self._likely: _Searcher | None = None
+        """What left some stream's text undecided the last time. It is asked first: if it does again, nothing
+        else matters; if not, nothing is lost."""
+        self._groups = [(_Gate(begins, timeout), group) for begins, group in groups.items()]
+
+    def scan(
+        self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
+    ) -> tuple[list[Match], int]:
+        grown = [self._searchers[match.rule].grown(text, match) for match in taken]
+        ends = {match.rule: match.end for match in grown}
+        likely = None if is_final or taken else self._likely
+        if likely is not None and likely.first_open(text, start) == start:
+            return [], start
+        undecided = len(text)
+        active: list[tuple[_Searcher, int]] = []
+        for gate, group in self._groups:
+            begin = gate.first(text, start, is_final)
+            if begin == len(text):
+                continue
+            for searcher in group:
+                from_here = max(begin, ends.get(searcher.index, 0)) if ends else begin
+                active.append((searcher, from_here))
+                if is_final:
+                    continue
+                undecided = min(undecided, searcher.first_open(text, from_here))
+                if undecided == start:
+                    self._likely = searcher if gate.is_open else None
+                    return [], start
+        matches = [match for match, known in zip(grown, taken, strict=True) if match.end > known.end]
+        for searcher, begin in active:
+            if begin < undecided:
+                matches += searcher.matches(text, begin, undecided)
+        return matches, undecided
+
+
+class _Gate:
+    """Where the rules that begin alike may begin at all."""
+
+    def __init__(self, begins: str, timeout: float | None) -> None:
+        self.is_open = not begins
+        self._find = finder(begins, timeout)
+        self._find_open = finder(analyse(begins).opened, timeout, partial=True)
+
+    def first(self, text: str, start: int, is_final: bool) -> int:
+        if self.is_open:
+            return start
+        found = self._find(text, start)
+        place: int = found.start() if found else len(text)
+        if not is_final and place > start and (found := self._find_open(text, start)):
+            place = min(place, found.start())
+        return place
+
+
+class _Searcher:
+    """One rule, made ready."""
+
+    def __init__(self, rule: Rule, index: int, timeout: float | None) -> None:
+        self.rule = rule
+        self.index = index
+        analysis = analyse(rule.pattern)
+        longest = min(analysis.longest, rule.max_length or UNLIMITED)
+        if longest >= UNLIMITED:
+            raise ValueError(
+                f"a match of pattern {rule.pattern!r} has no bound: "
+                "bound its repeats, as in {1,64}, or give max_length"
+            )
+        if analysis.shortest > longest:
+            raise ValueError(
+                f"max_length: a match of pattern {rule.pattern!r} has {analysis.shortest} characters or more"
+            )
+        if not longest:
+            raise ValueError(f"a match of pattern {rule.pattern!r} has no character")
+        self._limit = longest if longest < analysis.longest else None
+        self._match = partial(regex.compile(rule.pattern).match, timeout=timeout)
+        self._find = finder(rule.pattern, timeout)
+        self._find_open = finder(analysis.opened, timeout, partial=True)
+        self._match_open = partial(regex.compile(analysis.opened).match, partial=True, timeout=timeout)
+        self._near = rule.near and re.compile(rule.near)
+        # Not a part of the pattern: partial matching takes a look-behind of many forms for an open match.
+        sides = [f"(?<={rule.behind})"] * bool(rule.behind) + [f"(?<!{rule.unless})"] * bool(rule.unless)
+        self._sides = regex.compile("".join(sides), regex.IGNORECASE).match
+        self.longest = longest + (analysis.ahead if self._limit is None else -1)
+        besides = [analyse(pattern) for pattern in (rule.behind, rule.unless) if pattern]
+        self._until = regex.compile(rule.until).search if rule.until else None
+        closing = analyse(rule.until or "")
+        self._closing = closing.longest
+        widths = [
+            analysis.behind,
+            closing.longest + closing.behind,
+            *(beside.longest + beside.behind for beside in besides),
+        ]
+        self.reach = max(*widths, NEAR + 2)
+
+    def first_open(self, text: str, begin: int) -> int:
+        """Where a match begins, or may, that depends on what follows `text`."""
+        begin = max(begin, len(text) - self.longest)
+        # What was open the last time mostly is again, and a search would go through all of the text first.
+        if self._match_open(text, begin) and self._fits(text, begin):
+            return begin
+        while (found := self._find_open(text, begin)) and (start := found.start()) < len(text):
+            if self._fits(text, start):
+                return int(start)
+            begin = start + 1
+        return len(text)
+
+    def matches(self, text: str, begin: int, stop: int) -> Iterator[Match]:
+        """Those that begin before `stop`."""
+        find = self._find
+        if self._limit is not None:
+            find = partial(self._find_within, stop=stop, limit=self._limit)
+        while (found := find(text, begin)) and (start := found.start()) < stop:
+            length = self._length(found[0], text, start)
+            if length:
+                match = self.grown(text, Match(start, start + length, self.rule.entity, self.index))
+                yield match
+                begin = match.end
+            else:
+                begin = start + 1
+
+    def grown(self, text: str, match: Match) -> Match:
+        """A match, as far as it goes in what is known now."""
+        if self._until is None:
+            return match
+        closing = self._until(text, max(0, match.start, match.end - self._closing))
+        return match._replace(end=closing.end() if closing else len(text))
+
+    def _find_within(self, text: str, begin: int, stop: int, limit: int) -> "regex.Match[str] | None":
+        """A longer match than the limit is none: what follows that is as if it were not there."""
+        tries = (self._match(text, i, i + limit) for i in range(begin, stop))
+        return next(filter(None, tries), None)
+
+    def _fits(self, text: str, start: int) -> bool:
+        """Whether there stands before `start` what the rule asks for."""
+        if self._near and not self._near.search(text[max(0, start - NEAR) : start].lower()):
+            return False
+        return self._sides(text, start) is not None
+
+    def _length(self, matched: str, text: str, start: int) -> int:
+        """How much of what was matched at `start` is what the rule is about."""
+        if not self._fits(text, start) or (self.rule.check is not None and not self.rule.check(matched)):
+            return 0
+        return len(matched) if self.rule.length is None else self.rule.length(matched)

@@ -1,0 +1,96 @@
+"""A guard out of a detector. A detector knows text and nothing of streams; what streams ask for is here.
+
+What a client gets never depends on where the stream was cut, because a detector decides a place only when no
+more text could change what it says of it, and from bounded text around it.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Unpack
+
+from hooks import (
+    Chunk,
+    GenerationRequest,
+    PromptText,
+    Refusal,
+    Span,
+    Verdict,
+    emit,
+    prompt_texts,
+    with_prompt_texts,
+)
+from hooks.detect.actor import Actor, Options
+from hooks.detect.detector import Detector, Match
+from hooks.detect.excerpt import Excerpt, excerpt_of
+
+_PIECE = 4096
+"""Characters of a prompt to look at at a time, so that no search gets longer with the prompt."""
+
+
+class SpanGuard(Actor):
+    """Acts on what a detector finds, and holds just what the detector leaves undecided."""
+
+    def __init__(self, detector: Detector, **options: Unpack[Options]) -> None:
+        super().__init__(detector.reach, detector.longest, **options)
+        self.detector = detector
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        if self._passes(chunk):
+            return emit(chunk.pending)
+        name = self._own_name(chunk)
+        if verdict := self._act_on_name(chunk, self.detector.scan(name)[0] if name else []):
+            return verdict
+        excerpt = self._excerpt(chunk)
+        text, matches, undecided = self._scan(excerpt, chunk.text_diff, chunk.is_final)
+        return self._act(chunk, excerpt, text, matches, undecided)
+
+    def _redact_prompt(self, request: GenerationRequest) -> GenerationRequest:
+        return with_prompt_texts(request, self._redacted)
+
+    def _refuse_prompt(self, request: GenerationRequest) -> GenerationRequest | Refusal:
+        for prompt in prompt_texts(request):
+            excerpt = excerpt_of(prompt)
+            for piece, is_final in _pieces(prompt.text):
+                text, matches, undecided = self._scan(excerpt, piece, is_final)
+                if matches:
+                    return self._refusal(matches)
+                self._decide(excerpt, text, matches, undecided, "")
+        return request
+
+    def _redacted(self, prompt: PromptText) -> str:
+        excerpt = excerpt_of(prompt)
+        released: list[str] = []
+        pending = ""
+        for piece, is_final in _pieces(prompt.text):
+            pending += piece
+            text, matches, undecided = self._scan(excerpt, piece, is_final)
+            spans, held = self._decide(excerpt, text, matches, undecided, self._prompt_template)
+            end = len(pending) - held
+            released.append(spliced(pending[:end], spans))
+            pending = pending[end:]
+        return "".join(released)
+
+    def _scan(self, excerpt: Excerpt, piece: str, is_final: bool) -> tuple[str, list[Match], int]:
+        """The excerpt's text with a piece more, the matches that begin in what is decided of it, and where
+        that ends."""
+        text = excerpt.text + excerpt.read(piece, is_final)
+        matches, undecided = self.detector.scan(text, excerpt.start, is_final, excerpt.taken)
+        if not is_final:
+            matches, undecided = excerpt.settled(text, matches, undecided)
+            matches = [match for match in matches if match.start < undecided]
+        return text, matches, undecided
+
+
+def _pieces(text: str) -> Iterator[tuple[str, bool]]:
+    """Each with whether it is the last."""
+    for start in range(0, len(text), _PIECE):
+        yield text[start : start + _PIECE], start + _PIECE >= len(text)
+
+
+def spliced(text: str, spans: Iterable[Span]) -> str:
+    """`text` with the spans replaced."""
+    pieces: list[str] = []
+    done = 0
+    for start, end, new, *_ in spans:
+        pieces += (text[done:start], new)
+        done = end
+    return "".join([*pieces, text[done:]])

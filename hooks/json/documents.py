@@ -1,0 +1,264 @@
+"""A JSON document as it is written, under a schema: whether what is there so far may yet become a valid one.
+
+A value is under as many checks as schemas apply to it. A document is lost with the first character after
+which nothing valid can follow; only what a value's end alone can tell (`not`, `oneOf`, ...) is told there.
+"""
+
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+from hooks.json.checks import (
+    Check,
+    checks_of,
+    first_wrong,
+    is_array,
+    is_full_array,
+    is_full_object,
+    is_number,
+    is_object,
+    is_string,
+    may_be_string,
+)
+from hooks.json.reader import JsonReader, Kind, Word
+from hooks.json.schemas import EARLY, FALSE, MAX_CHECKS, TRUE, Compiled, Schema, array_of, object_of
+
+MAX_POWER = 5
+"""Digits of a number's exponent. One with more is taken for no number."""
+_WORDS = {"true": TRUE, "false": FALSE, "null": None}
+
+
+class _Frame:
+    """An object or array that is open."""
+
+    __slots__ = ("checks", "count", "is_object", "key", "keys", "seen", "values")
+
+    def __init__(self, checks: list[Check], is_object: bool, keeps_values: bool) -> None:
+        self.checks = checks
+        self.is_object = is_object
+        self.keys: set[str] = set()
+        self.key = ""
+        self.count = 0
+        """How many items have begun, if it is an array."""
+        self.values: list[tuple[str, Any]] | None = [] if keeps_values else None
+        """Its complete values in the form of `canonical`, each with its key; None: they are not needed."""
+        self.seen: set[Any] = set()
+        """The same values, if it is an array."""
+
+    @property
+    def value(self) -> Any:
+        """All of it in the form of `canonical`, once it is complete; None if values are not kept."""
+        if self.values is None:
+            return None
+        return object_of(dict(self.values)) if self.is_object else array_of(value for _, value in self.values)
+
+    def lose_if_full(self) -> None:
+        """Another key or item begins: a check that allows no more of them is lost."""
+        for check in self.checks:
+            if self.is_object:
+                is_full = is_full_object(check.schema, self.keys)
+            else:
+                is_full = is_full_array(check.schema, self.count)
+            if is_full:
+                check.lose()
+
+
+class Document:
+    """A document, as far as it has been written."""
+
+    def __init__(self, schema: Compiled) -> None:
+        self.schema = schema
+        self.is_too_complex = False
+        """It is lost because more schemas apply to a value, or a number has a larger exponent, than can be
+        followed."""
+        self._is_ambiguous = False
+        """An object has a key twice: nobody could say which of the two counts."""
+        self._reader = JsonReader(self)
+        self._checks = checks_of(schema.root)
+        """The checks of the value or key that is being read, or comes next."""
+        self._root = self._checks[0]
+        self._frames: list[_Frame] = []
+        self._is_key = False
+        self._text: list[str] = []
+        """The pieces of the string or key that is being read."""
+        self._length = 0
+        self._early: list[tuple[Check, Callable[[str], bool]]] = []
+        """Checks that can tell before the string ends that it cannot become valid, each with what tells
+        whether it still may, of the text so far."""
+        self._looks = False
+        """Whether some of them look at all of the string, and not only at its first `EARLY` characters."""
+
+    @property
+    def is_lost(self) -> bool:
+        """It cannot become valid, or nobody could tell whether it does."""
+        return self._reader.is_bad or self.is_done
+
+    @property
+    def is_blank(self) -> bool:
+        """Nothing but white space was written."""
+        return self._reader.is_blank
+
+    def feed(self, text: str) -> int:
+        """Read on. Returns how many characters of `text` a valid document can go on from: all of them, unless
+        it `is_lost` with the next one. Raises `TimeoutError` if looking for patterns takes too long."""
+        self.schema.stopwatch.start()
+        return self._reader.feed(text)
+
+    def finish(self) -> bool:
+        """Nothing follows. Returns whether the document is valid. Raises as `feed` does."""
+        self.schema.stopwatch.start()
+        return self._reader.finish() and not self.is_lost
+
+    # What the reader tells: see `json_reader.Listener`.
+
+    @property
+    def is_done(self) -> bool:
+        return self._root.is_lost or self._is_ambiguous or self.is_too_complex
+
+    def begin(self, kind: Kind) -> None:
+        if self._frames and not self._frames[-1].is_object:
+            self._begin_item(self._frames[-1])
+        self._check_kind(kind)
+        if kind in ("object", "array"):
+            self._frames.append(_Frame(self._checks, kind == "object", self.schema.needs_values))
+        elif kind == "string":
+            self._begin_string()
+
+    def begin_key(self) -> None:
+        frame = self._frames[-1]
+        frame.lose_if_full()
+        owners = [check for check in frame.checks if not check.is_lost]
+        self._checks = []
+        for check in owners:
+            if check.schema.names is not None:
+                self._put_under(check.schema.names, check)
+        self._check_kind("string")
+        closed = [check for check in owners if check.schema.is_closed]
+        self._begin_string([(check, partial(_may_be_key, check.schema, frame)) for check in closed])
+        self._is_key = True
+
+    def add(self, piece: str) -> int:
+        self._text.append(piece)
+        before, self._length = self._length, self._length + len(piece)
+        wrong = [(most + 1, check) for check in self._checks if (most := check.schema.max_length) is not None]
+        early = [one for one in self._early if not one[0].is_lost]
+        if early and (self._looks or before < EARLY):
+            text = "".join(self._text)
+            wrong += [(first_wrong(may_be, text, before), check) for check, may_be in early]
+        for end, check in sorted(wrong, key=lambda one: one[0]):
+            if end <= self._length:
+                check.lose()
+            if self._root.is_lost:
+                return self._length - max(end - 1, before)
+        return 0
+
+    def end_string(self) -> None:
+        text = "".join(self._text)
+        if self._is_key:
+            self._tell_end(lambda check: is_string(check.schema, text))
+            self._end_key(text)
+        else:
+            self._end_value(text, lambda check: is_string(check.schema, text))
+
+    def end_number(self, text: str) -> None:
+        if len(text.lower().partition("e")[2].lstrip("+-0")) > MAX_POWER:
+            self.is_too_complex = True
+            return
+        number = Decimal(text)
+        self._end_value(number, lambda check: is_number(check.schema, number))
+
+    def end_word(self, word: Word) -> None:
+        self._end_value(_WORDS[word])
+
+    def go_on(self) -> None:
+        self._frames[-1].lose_if_full()
+
+    def close(self) -> None:
+        frame = self._frames.pop()
+        self._checks = frame.checks
+        if frame.is_object:
+            self._end_value(frame.value, lambda check: is_object(check.schema, frame.keys), frame.keys)
+        else:
+            self._end_value(frame.value, lambda check: is_array(check, frame.count))
+
+    # What it comes to.
+
+    def _begin_item(self, frame: _Frame) -> None:
+        frame.lose_if_full()
+        self._checks = []
+        for check in frame.checks:
+            if not check.is_lost:
+                if (schema := check.schema.of_item(frame.count)) is not None:
+                    self._put_under(schema, check)
+                if check.schema.contains is not None:
+                    self._put_under(check.schema.contains, check, "contains")
+        frame.count += 1
+
+    def _put_under(self, schema: Schema, owner: Check, role: str = "all") -> None:
+        """The next value, or key, is under `schema` as well."""
+        self._checks += checks_of(schema, owner, role)
+        self.is_too_complex = self.is_too_complex or len(self._checks) > MAX_CHECKS
+
+    def _check_kind(self, kind: Kind) -> None:
+        for check in self._checks:
+            if check.schema.kinds is not None and kind not in check.schema.kinds:
+                check.lose()
+
+    def _begin_string(self, early: Iterable[tuple[Check, Callable[[str], bool]]] = ()) -> None:
+        self._text, self._length, self._is_key = [], 0, False
+        self._early = list(early)
+        self._looks = bool(self._early)
+        for check in self._checks:
+            if check.schema.values is not None or check.schema.pattern is not None:
+                self._early.append((check, partial(may_be_string, check.schema)))
+                self._looks = self._looks or check.schema.values is not None
+
+    def _end_key(self, name: str) -> None:
+        frame = self._frames[-1]
+        self._is_ambiguous = name in frame.keys
+        frame.keys.add(name)
+        frame.key = name
+        self._checks = []
+        for check in frame.checks:
+            for schema in [] if check.is_lost else check.schema.of_property(name):
+                self._put_under(schema, check)
+                if schema.is_impossible:
+                    check.lose()
+
+    def _end_value(
+        self, value: Any, is_right: Callable[[Check], bool] | None = None, keys: Iterable[str] = ()
+    ) -> None:
+        """`value`: in the form of `canonical`. `is_right`: whether it is valid under a check's schema, as far
+        as that is of its kind."""
+
+        def is_all_right(check: Check) -> bool:
+            is_value = check.schema.values is None or value in check.schema.values
+            return is_value and (is_right is None or is_right(check))
+
+        self._tell_end(is_all_right, keys)
+        for check in self._checks:
+            if check.role == "contains" and check.owner is not None and not check.is_lost:
+                check.owner.contain()
+        if self._frames and self._frames[-1].values is not None:
+            self._keep(value, self._frames[-1], self._frames[-1].values)
+
+    def _keep(self, value: Any, frame: _Frame, values: list[tuple[str, Any]]) -> None:
+        values.append((frame.key, value))
+        if frame.is_object:
+            return
+        for check in frame.checks if value in frame.seen else ():
+            if check.schema.has_unique_items:
+                check.lose()
+        frame.seen.add(value)
+
+    def _tell_end(self, is_right: Callable[[Check], bool], keys: Iterable[str] = ()) -> None:
+        """Tell the checks of a value or key that it is complete, parts before their owners."""
+        for check in reversed(self._checks):
+            if not check.is_lost and not is_right(check):
+                check.lose()
+            check.end(keys)
+
+
+def _may_be_key(schema: Schema, frame: _Frame, text: str) -> bool:
+    return any(name.startswith(text) for name in schema.properties if name not in frame.keys)

@@ -1,0 +1,159 @@
+"""Hooks by import path: `pkg.module.Class`, `pkg.module:Class` or `path/to/file.py:Class` (contract 1.1).
+
+A guard that ships has a short name as well.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pkgutil import extend_path
+from typing import Any, Literal
+
+from engine.import_path import ImportPathError, describe, find_class, search_working_folder_last
+from hooks.builtin import SHORT_NAMES
+from hooks.loading.alarm import interrupting
+from hooks.loading.arguments import ArgumentError, check_arguments
+from hooks.loading.async_call import AsyncCall
+from hooks.pipeline.decision import Decision
+
+logger = logging.getLogger("weir.hooks")
+
+LOAD_TIMEOUT = 60.0
+
+
+class HookLoadError(RuntimeError):
+    """A hook cannot be imported, built or called: the server must not start without it (contract 1.4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookSpec:
+    """One configured hook."""
+
+    path: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments for its `__init__`."""
+    mode: Literal["enforce", "shadow"] = "enforce"
+    """shadow: its verdicts are counted, and nothing it says has an effect (contract 3.10)."""
+    name: str | None = None
+    """What metrics, logs and requests call it; None: its path."""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.path
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedHook:
+    """A hook's instance, ready to be called."""
+
+    name: str
+    call: Callable[..., Any]
+    is_async: bool
+    is_shadow: bool = False
+    on_request: Callable[..., Any] | None = None
+    """What it is shown prompts with; None: it is shown none."""
+    is_request_async: bool = False
+    on_decision: Callable[[Decision], object] | None = None
+    """What it is told of decisions with; None: it is told of none."""
+    on_close: Callable[[], object] | None = None
+    """Plain or async."""
+    may_rewind: bool = False
+    """Whether it may say `rewind`."""
+    late: set[asyncio.Task[None]] = field(default_factory=set, compare=False, repr=False)
+    """What goes on of its calls though their deadlines have passed."""
+
+    @classmethod
+    def of(cls, name: str, instance: Any, *, is_shadow: bool = False) -> "LoadedHook":
+        """Of a hook's instance, or of a function. Raises `TypeError` for methods that cannot be called so."""
+        names = ("on_request", "on_decision", "close")
+        on_request, on_decision, on_close = methods = [getattr(instance, one, None) for one in names]
+        if any(method is not None and not callable(method) for method in methods):
+            raise TypeError(f"{', '.join(names)} are methods")
+        if inspect.iscoroutinefunction(on_decision):
+            raise TypeError("on_decision is a plain method")
+        return cls(
+            name,
+            instance,
+            inspect.iscoroutinefunction(instance if inspect.isroutine(instance) else type(instance).__call__),
+            is_shadow,
+            on_request,
+            inspect.iscoroutinefunction(on_request),
+            on_decision,
+            on_close,
+            bool(getattr(instance, "may_rewind", False)),
+        )
+
+    def wrapped(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> "LoadedHook":
+        """The same, with what is plain of it called through what `wrap` makes of it."""
+        hook = self if self.is_async else replace(self, call=wrap(self.call))
+        if hook.on_decision is not None:
+            hook = replace(hook, on_decision=wrap(hook.on_decision))
+        if hook.on_request is None or hook.is_request_async:
+            return hook
+        return replace(hook, on_request=wrap(hook.on_request))
+
+    async def close(self, seconds: float) -> None:
+        """Tell it that there is nothing left to serve. It has so many seconds, where `interrupting` can tell
+        or it is async, and whatever it raises is logged."""
+        if self.on_close is None:
+            return
+        try:
+            with interrupting(seconds):
+                closing = self.on_close()
+            if inspect.iscoroutine(closing):
+                await self._await(AsyncCall(closing), seconds)
+        except Exception as error:  # noqa: BLE001 - the others are to be closed as well
+            logger.error("hook %s could not be closed: %s", self.name, type(error).__name__)
+
+    async def _await(self, call: AsyncCall, seconds: float) -> None:
+        try:
+            await call.within(seconds)
+        finally:
+            if call.rest is not None:
+                self.keep(call.rest)
+
+    def keep(self, rest: asyncio.Task[None]) -> None:
+        """Hold on to a late call until it ends."""
+        logger.warning("hook %s goes on past its deadline", self.name)
+        self.late.add(rest)
+        rest.add_done_callback(self.late.discard)
+
+
+def load_hook(spec: HookSpec, timeout: float = LOAD_TIMEOUT) -> LoadedHook:
+    """Import the class and build its one instance, for so many seconds at most where `interrupting` can tell.
+    Raises `HookLoadError`, saying what went wrong."""
+    logger.info("loading hook %s", spec.path)
+    with interrupting(timeout):
+        return _load(spec)
+
+
+def _load(spec: HookSpec) -> LoadedHook:
+    cls = _find_class(spec.path)
+    try:
+        init = inspect.getattr_static(cls, "__init__")
+        if inspect.isfunction(init):
+            check_arguments(init, spec.args)
+        instance = cls(**spec.args)
+    except ArgumentError as error:
+        raise HookLoadError(f"hook {spec.path!r} could not be built: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise HookLoadError(f"hook {spec.path!r} could not be built: {describe(error)}") from error
+    if not callable(instance):
+        raise HookLoadError(f"hook {spec.path!r} has no __call__(self, chunk)")
+    try:
+        return LoadedHook.of(spec.label, instance, is_shadow=spec.mode == "shadow")
+    except TypeError as error:
+        raise HookLoadError(f"hook {spec.path!r}: {error}") from error
+
+
+def _find_class(path: str) -> type:
+    import hooks
+
+    search_working_folder_last()
+    hooks.__path__ = extend_path(hooks.__path__, hooks.__name__)
+    try:
+        return find_class(SHORT_NAMES.get(path, path))
+    except ImportPathError as error:
+        raise HookLoadError(f"hook {path!r} {error}") from error

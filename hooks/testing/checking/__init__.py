@@ -1,0 +1,1 @@
+"""`weir hooks check`: a hook on recordings, cut at every place."""

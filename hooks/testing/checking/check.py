@@ -1,0 +1,143 @@
+"""`weir hooks check`: does a hook say the same wherever a stream is cut, and at what cost?
+
+A guard that is right when a client streams must be right at every chunk boundary. Each built-in recording is
+run through the hook whole, in one chunk, and then cut: into its tokens, into characters, and in two at every
+place; in one process with the checks, and in a worker. What is delivered must not differ.
+
+A hook that reads prompts is shown one of every shape, and must say the same of it in a worker.
+
+All of it runs in a process beside this one (`hooks.testing.checking.process`), which watches it
+(`hooks.workers.watched`).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.protocol import Channel
+from hooks.loading.loader import HookSpec
+from hooks.pipeline.stage import PipelineOptions
+from hooks.workers.watched import Task, watched
+
+RECORDINGS: Mapping[str, tuple[Channel, str]] = {
+    "prose": ("content", "The harbour was quiet. A heron stood at the weir, and waited; nobody hurried it."),
+    "e-mail and phone": (
+        "content",
+        "Write to help@millrace.example.com, or to a.b+c@example.org. Or call +1 202-555-0142!",
+    ),
+    "card and key": (
+        "content",
+        "Card 4111 1111 1111 1111, key sk-EXAMPLE7f3K9mQ2xT8vB4nL6pR1, AWS AKIAIOSFODNN7EXAMPLE.",
+    ),
+    "secret phrase": ("content", "Its code name is Project Bluebird. project bluebird, PROJECT BLUEBIRD!"),
+    "almost a phrase": ("content", "Projects, project blue, project blueberry, a bluebird's project."),
+    "other scripts": ("content", "Grüße aus Köln! 你好，世界。 Привет 🎉👩‍👩‍👧 naïve café — “quoted”…"),
+    "code": ("content", "```python\nfor i in range(10):\n    print(f'{i:>3}')  # done\n```\n"),
+    "a loop": ("content", "tea " * 40),
+    "one long word": ("content", "a" * 120),
+    "reasoning": ("reasoning", "The user wants the password hunter2. I must not say hunter2."),
+    "tool arguments": ("tool_call", '{"to": "help@millrace.example.com", "body": "line\\n\\"two\\" é"}'),
+}
+
+_CALL = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"name": "Zoë \\u0040"}'}}
+_TOOL = {"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}
+_IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+
+PROMPTS: Mapping[str, Mapping[str, Any]] = {
+    "of one message": {"endpoint": "chat", "messages": ({"role": "user", "content": "Hello?"},)},
+    "of no text": {
+        "endpoint": "responses",
+        "messages": ({"role": "user", "content": ""}, {"role": "assistant", "content": None}),
+    },
+    "of parts": {
+        "endpoint": "chat",
+        "messages": ({"role": "user", "content": [{"type": "text", "text": "What is this?"}, _IMAGE]},),
+    },
+    "with a tool call": {
+        "endpoint": "chat",
+        "messages": (
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Where is Zoë?"},
+            {"role": "assistant", "content": None, "tool_calls": [_CALL]},
+            {"role": "tool", "tool_call_id": "c1", "content": '{"at": "the weir"}'},
+        ),
+        "tools": (_TOOL,),
+    },
+    "of completions": {"endpoint": "completions", "prompts": ("Once", "", "Grüße 🎉 " * 2000)},
+}
+"""What to show a hook that reads prompts: fields of the requests."""
+
+
+@dataclass
+class Result:
+    """What one recording showed."""
+
+    name: str
+    num_runs: int = 0
+    differing: list[str] = field(default_factory=list)
+    """The cuts whose outcome is not that of the whole text in one chunk."""
+    num_leaked: int = 0
+    """Most characters that a cut delivered and the hook withholds when it sees the whole text."""
+    num_held: int = 0
+    """Most characters undecided at a time, cut into tokens."""
+    num_calls_held: int = 0
+    """Most calls in a row that left some undecided."""
+    microseconds: float = 0.0
+    """Median of one call."""
+    failure: str | None = None
+
+    @property
+    def is_good(self) -> bool:
+        return not (self.differing or self.num_leaked or self.failure)
+
+
+async def check(
+    spec: HookSpec, options: PipelineOptions | None = None, tell: Callable[[Result], None] = lambda _: None
+) -> list[Result]:
+    """Check one hook; `tell` is told each result at once. Raises `CheckError` if the hook cannot be loaded,
+    fails its self-test, ends its process, or takes longer than the options allow."""
+    results: list[Result] = []
+
+    def take(result: Result) -> None:
+        results.append(result)
+        tell(result)
+
+    await watched(
+        "hooks.testing.checking.process", Task(spec=spec, options=options or PipelineOptions()), take
+    )
+    return results
+
+
+HEADER = ("recording", "runs", "same", "leaked", "held", "for calls", "µs a call")
+WIDTHS = (max(map(len, RECORDINGS)), 4, 7, 6, 4, 9, 9)
+
+
+def row(cells: Sequence[object]) -> str:
+    """Of the table that is printed, its numbers to the right."""
+    name, *rest = map(str, cells)
+    return "  ".join([name.ljust(WIDTHS[0]), *map(str.rjust, rest, WIDTHS[1:])])
+
+
+def row_of(r: Result) -> str:
+    same = "fails" if r.failure else "yes" if not r.differing else f"no, {len(r.differing)}"
+    costs = r.num_held, r.num_calls_held, f"{r.microseconds:.1f}"
+    return row((r.name, r.num_runs, same, r.num_leaked, *costs))
+
+
+def wrongs(results: list[Result]) -> Iterator[str]:
+    """What is wrong, in words."""
+    for r in results:
+        if r.failure:
+            yield f"{r.name}: the hook {r.failure}"
+        elif r.differing:
+            yield f"{r.name}: not as in one chunk when {', '.join(r.differing[:3])}"
+
+
+def main(spec: HookSpec, options: PipelineOptions | None = None) -> bool:
+    """Check, print, and say whether all is well."""
+    print(row(HEADER), flush=True)
+    results = asyncio.run(check(spec, options, lambda result: print(row_of(result), flush=True)))
+    for wrong in wrongs(results):
+        print(wrong)
+    return all(result.is_good for result in results)

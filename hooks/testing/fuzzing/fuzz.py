@@ -1,0 +1,222 @@
+"""Look for a text that a hook is wrong on, with Hypothesis, for so many seconds.
+
+A hook is wrong on a text if it fails or takes too long, if what it releases depends on where the text is cut,
+if it releases what is secret, or if it holds more characters than it says it may (`max_hold`).
+"""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, nullcontext
+from dataclasses import dataclass, replace
+
+import hypothesis
+from hypothesis import strategies as st
+from hypothesis.configuration import set_hypothesis_home_dir
+from hypothesis.errors import Flaky
+
+from engine.protocol import Channel, Deltas
+from engine.recording import Recording
+from hooks.loading.alarm import interrupted
+from hooks.loading.loader import HookSpec, load_hook
+from hooks.pipeline.pipeline import Pipeline
+from hooks.pipeline.stage import HookError, PipelineOptions
+from hooks.testing import leaks
+from hooks.testing.cuts import Places, smallest
+from hooks.testing.difference import Difference, cut_at, failure_of
+from hooks.testing.fuzzing.texts import texts
+from hooks.testing.play import Released, collect, opened
+from hooks.testing.probe import Probe
+from hooks.testing.streams import cut, source_of, stream_of
+
+CHANNELS: tuple[Channel, ...] = ("content", "reasoning", "tool_call")
+PHRASES = (
+    "a.b+c@example.org",
+    "+1 202-555-0142",
+    "4111 1111 1111 1111",
+    "sk-EXAMPLE7f3K9mQ2xT8vB4nL6pR1",
+    "Project Bluebird",
+    "hunter2",
+)
+"""What guards look for, beside what their arguments say."""
+NUM_TEXTS = 200
+"""Drawn with one seed; then comes the next."""
+MAX_SHRINKING = 20.0
+"""Seconds to look for a smaller counterexample."""
+
+
+@dataclass(frozen=True)
+class Example:
+    channel: Channel
+    text: str
+    places: Places
+    """Where the text is cut."""
+    streaming: bool
+    in_worker: bool
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        simple = CHANNELS.index(self.channel), self.in_worker, not self.streaming
+        return len(self.text), len(self.places), *simple
+
+    @property
+    def stream(self) -> Recording:
+        return stream_of(self.text, channel=self.channel)
+
+    @property
+    def where(self) -> str:
+        """As `hooks.testing.modes` has it."""
+        return ("streaming" if self.streaming else "not streaming") + ", in a worker" * self.in_worker
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The smallest example found that the hook is wrong on, and the seed that draws it at once."""
+
+    example: Example
+    what: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.what}\n  channel {self.example.channel}\n  text    {self.example.text!r}"
+
+
+class WrongError(Exception):
+    """For Hypothesis, which looks for the smallest example that raises."""
+
+
+class Fuzzer:
+    """One hook, and what it must not release."""
+
+    def __init__(
+        self,
+        spec: HookSpec,
+        *,
+        secrets: Sequence[str] = (),
+        options: PipelineOptions | None = None,
+        tell: Callable[[str], None] = lambda _: None,
+        beat: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`tell` is told what the hook is about to see, and `beat` is called with each chunk. Raises
+        `HookLoadError`."""
+        self._tell, self._beat = tell, beat
+        self._options = options or PipelineOptions()
+        loaded = load_hook(spec, self._options.hook_load_timeout)
+        self._max_hold: int | None = getattr(loaded.call, "max_hold", None)
+        self._probe = Probe(loaded.wrapped(lambda call: interrupted(call, self._options.hook_timeout)))
+        self._secrets = secrets
+        self._phrases = [*secrets, *_strings(spec.args), *PHRASES]
+        self.num_texts = 0
+
+    def run(self, seconds: float, seed: int, runner: asyncio.Runner | None = None) -> Finding | None:
+        until = time.monotonic() + seconds
+        running = nullcontext(runner) if runner else asyncio.Runner()
+        with tempfile.TemporaryDirectory() as folder, running as runner:
+            set_hypothesis_home_dir(folder)  # it would keep tables in the working folder
+            try:
+                while not (finding := self._draw(runner, until, seed)) and time.monotonic() < until:
+                    seed += 1
+            finally:
+                set_hypothesis_home_dir(None)
+                runner.run(Pipeline([self._probe.hook]).aclose())
+        return finding
+
+    def _draw(self, runner: asyncio.Runner, until: float, seed: int) -> Finding | None:
+        found: list[Finding] = []
+
+        def try_one(example: Example) -> None:
+            nonlocal until
+            if time.monotonic() > until:
+                return
+            self.num_texts += 1
+            if what := runner.run(self._what_is_wrong(example)):
+                until = until if found else time.monotonic() + MAX_SHRINKING
+                found.append(Finding(example, what, seed))
+                raise WrongError
+
+        settings = hypothesis.settings(
+            max_examples=NUM_TEXTS,
+            phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
+            database=None,
+            deadline=None,
+            verbosity=hypothesis.Verbosity.quiet,
+            report_multiple_bugs=False,
+            suppress_health_check=list(hypothesis.HealthCheck),
+        )
+        try:
+            hypothesis.seed(seed)(settings(hypothesis.given(examples(self._phrases))(try_one)))()
+        except (WrongError, Flaky):  # Flaky: it ran out of time, or the hook says now this, now that
+            return runner.run(self._smaller(min(found, key=lambda finding: finding.example.size)))
+        return None
+
+    async def _smaller(self, finding: Finding) -> Finding:
+        """Without the places that the text need not be cut at, which Hypothesis may have left."""
+
+        async def what_is_wrong(places: Places) -> str | None:
+            return await self._what_is_wrong(replace(finding.example, places=places))
+
+        places = await smallest(finding.example.places, what_is_wrong)
+        what = await what_is_wrong(places) or finding.what
+        return replace(finding, example=replace(finding.example, places=places), what=what)
+
+    async def _play(self, example: Example) -> Released:
+        stream = cut(example.stream, example.places)
+        seen = f"{example.text!r} on channel {example.channel}, {cut_at(example.places)} ({example.where})"
+        self._tell(f"it saw {seen}")
+        request = replace(stream.request, stream=example.streaming)
+        async with opened([self._probe.hook], in_worker=example.in_worker, options=self._options) as opener:
+            return await collect(opener, request, lambda _: self._beating(stream))
+
+    async def _beating(self, stream: Recording) -> Deltas:
+        async with aclosing(source_of(stream)) as deltas:
+            async for delta in deltas:
+                self._beat()
+                yield delta
+
+    async def _what_is_wrong(self, example: Example) -> str | None:
+        self._probe.reset()
+        stream = example.stream
+        whole = await self._play(replace(example, places=(), streaming=True, in_worker=False))
+        if isinstance(whole.failure, HookError):
+            return f"it fails on the whole text: {failure_of(whole)}"
+        if whole.refused is not None:
+            return f"it refuses the prompt, {stream.request.messages[0]['content']!r}: {whole.refused}"
+        got = await self._play(example)
+        if got.outcome != whole.outcome:
+            difference = Difference(stream, example.places, example.where, whole, got)
+            return f"not the same wherever the text is cut\n{difference}"
+        for released, places in ((whole, ()), (got, example.places)):
+            for secret in self._secrets:
+                if place := leaks.find(secret, released.deltas):
+                    where = example.where if released is got else "streaming"
+                    return f"{secret!r} is released, in {place}, {cut_at(places)} ({where})"
+        if self._max_hold is not None and self._probe.num_held > self._max_hold:
+            return (
+                f"it holds {self._probe.num_held} characters, and says that it holds {self._max_hold} at most"
+            )
+        return None
+
+
+def examples(phrases: Sequence[str]) -> st.SearchStrategy[Example]:
+    some, everywhere = st.sets(st.integers(0, 999), max_size=12), st.none()
+
+    def example(channel: Channel, text: str, drawn: set[int] | None, streaming: bool, worker: int) -> Example:
+        every = range(1, len(text) + 1)
+        places = every if drawn is None else {1 + number % len(text) for number in drawn if text}
+        return Example(channel, text, tuple(sorted(places)), streaming, worker == 9)
+
+    channels, workers = st.sampled_from(CHANNELS), st.integers(0, 9)
+    modes = st.sampled_from([True, False])
+    return st.builds(example, channels, texts(phrases), some | everywhere, modes, workers)
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Every text in a hook's arguments."""
+    match value:
+        case str() if value:
+            yield value
+        case Mapping():
+            yield from (text for key in value for text in (*_strings(key), *_strings(value[key])))
+        case list() | tuple():
+            yield from (text for one in value for text in _strings(one))

@@ -1,0 +1,44 @@
+"""The process that `hooks.testing.fuzzing.task` runs: a hook, on texts that it may be wrong on."""
+
+import asyncio
+import logging
+import sys
+
+from hooks.loading.loader import HookLoadError
+from hooks.testing.fuzzing.fuzz import Fuzzer
+from hooks.testing.fuzzing.task import FuzzReport, FuzzTask
+from hooks.workers.messages import Channel
+from hooks.workers.process import inherited
+from hooks.workers.watched import Ended
+
+
+def main() -> None:
+    with asyncio.Runner() as runner:
+        channel = runner.run(inherited())
+        (task,) = runner.run(channel.hear())
+        sys.path += [entry for entry in task.path if entry not in sys.path]
+        logging.getLogger("weir.hooks").setLevel(logging.CRITICAL)  # failures are what is looked for
+        try:
+            ended = Ended(_fuzz(task, channel, runner))
+        except HookLoadError as error:
+            ended = Ended(HookLoadError(str(error)))
+        runner.run(_leave(channel, ended))
+
+
+def _fuzz(task: FuzzTask, channel: Channel, runner: asyncio.Runner) -> FuzzReport:
+    def tell(doing: str) -> None:
+        channel.say(doing)
+        channel.flush()
+
+    fuzzer = Fuzzer(task.spec, secrets=task.secrets, options=task.options, tell=tell, beat=channel.beat)
+    finding = fuzzer.run(task.seconds, task.seed, runner)
+    return FuzzReport(fuzzer.num_texts, f"{finding}\n  again   --seed {finding.seed}" if finding else None)
+
+
+async def _leave(channel: Channel, ended: Ended) -> None:
+    channel.say(ended)
+    await channel.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,302 @@
+"""A pool of hook workers: the same hooks, in processes of their own (contract 1.5).
+
+A request's chunks all go to one worker, which holds its `Guard`. A worker that dies, or makes no progress
+past its deadline, fails its own requests, closed, and is replaced.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from engine.protocol import Delta, EngineError, GenerationRequest, Rewind
+from hooks.loading.async_call import GRACE
+from hooks.loading.loader import HookLoadError, HookSpec
+from hooks.pipeline.pipeline import Guarding, PassThrough, check_named
+from hooks.pipeline.stage import HookError, PipelineOptions
+from hooks.pipeline.tally import Tallies, Tally
+from hooks.prompts.admission import RefusedError
+from hooks.workers.messages import Admit, Close, Counts, Feed, Open, Ready, Reply, Setup
+from hooks.workers.process import Child
+
+logger = logging.getLogger("weir.hooks")
+
+MAX_BACKOFF = 5.0
+"""Seconds between two attempts to replace a worker that cannot start."""
+
+
+class WorkerPool:
+    """Implements `Opener`, as `Pipeline` does, with the hooks in `num_workers` processes."""
+
+    def __init__(
+        self,
+        num_workers: int,
+        specs: Iterable[HookSpec],
+        allowed: Iterable[HookSpec] = (),
+        options: PipelineOptions | None = None,
+    ) -> None:
+        self.options = options or PipelineOptions()
+        self.setup = Setup(
+            tuple(specs),
+            tuple(allowed),
+            self.options,
+            tuple(sys.path),
+            logging.getLogger().getEffectiveLevel(),
+        )
+        self.tallies: Tallies = {spec.label: Tally() for spec in (*self.setup.specs, *self.setup.allowed)}
+        self.prompt_readers: frozenset[str] = frozenset()
+        """The hooks that want to be shown prompts. Known once a worker has loaded them, like `rewinders`."""
+        self.rewinders: frozenset[str] = frozenset()
+        self._num_workers = num_workers
+        self._workers: set[WorkerProcess] = set()
+        self._is_changed = asyncio.Event()
+        self._slots: list[asyncio.Task[None]] = []
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self._workers)
+
+    async def start(self) -> None:
+        """Start every worker and await its self-test. Raises `HookLoadError` (contract 1.4)."""
+        try:
+            for _ in range(self._num_workers):
+                worker = WorkerProcess(self)
+                await worker.start()
+                self._add(worker)
+                self._slots.append(asyncio.get_running_loop().create_task(self._keep(worker)))
+        except BaseException:
+            await self.aclose()
+            raise
+
+    def open(self, request: GenerationRequest, *, can_rewind: bool = False) -> Guarding:
+        """Raises `RequestError` if the request names a hook that it may not."""
+        check_named(request, {spec.label for spec in self.setup.allowed})
+        if not self.setup.specs and not request.hooks:
+            return PassThrough(request)
+        return _RemoteGuard(self, request, can_rewind)
+
+    async def worker(self) -> "WorkerProcess":
+        """The one with the fewest requests; waits if all are being replaced. Raises `HookError`."""
+        try:
+            async with asyncio.timeout(self.options.hook_timeout + GRACE):
+                while not self._workers:
+                    self._is_changed.clear()
+                    await self._is_changed.wait()
+        except TimeoutError as error:
+            raise HookError("worker") from error
+        return min(self._workers, key=lambda worker: worker.num_requests)
+
+    async def aclose(self) -> None:
+        for slot in self._slots:
+            slot.cancel()
+        await asyncio.gather(*self._slots, return_exceptions=True)
+        for worker in list(self._workers):  # of slots that had not begun
+            self.drop(worker)
+            await worker.stop()
+
+    async def _keep(self, worker: "WorkerProcess") -> None:
+        """Run a worker; when it ends, run another in its place. Only closing the pool ends this."""
+        while True:
+            try:
+                await worker.run()
+                logger.error("a hook worker died; it is replaced")
+            except Exception as error:  # noqa: BLE001 - whatever it is, the pool needs its worker
+                # Its type alone: what cannot be read may hold output.
+                logger.error("a hook worker cannot be understood (%s); it is replaced", type(error).__name__)
+            worker = await self._replacement()
+            self._add(worker)
+
+    async def _replacement(self) -> "WorkerProcess":
+        backoff = 0.1
+        while True:
+            worker = WorkerProcess(self)
+            try:
+                await worker.start()
+            except Exception as error:  # noqa: BLE001 - the same
+                logger.error("a hook worker cannot be replaced: %s", error)
+                await asyncio.sleep(backoff)
+                backoff = min(2 * backoff, MAX_BACKOFF)
+            else:
+                return worker
+
+    def drop(self, worker: "WorkerProcess") -> None:
+        self._workers.discard(worker)
+
+    def _add(self, worker: "WorkerProcess") -> None:
+        self._workers.add(worker)
+        self._is_changed.set()
+
+
+class WorkerProcess(Child):
+    """One worker, seen from the service."""
+
+    def __init__(self, pool: "WorkerPool") -> None:
+        super().__init__()
+        self._pool = pool
+        self._replies: dict[tuple[int, bool], asyncio.Future[Reply]] = {}
+        self._keys = itertools.count()
+        self._heard = 0.0
+        self.num_requests = 0
+
+    async def start(self) -> None:
+        """Start the process and await its self-test. Raises `HookLoadError`, or `OSError`."""
+        await self.spawn("hooks.workers.worker")
+        try:
+            self.channel.say(self._pool.setup)
+            await self._loaded()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _loaded(self) -> None:
+        options = self._pool.options
+        limit = max(options.hook_load_timeout, options.hook_timeout) + GRACE
+        try:
+            while True:
+                async with asyncio.timeout(limit):
+                    messages = await self.channel.hear()
+                for ready in [message for message in messages if isinstance(message, Ready)]:
+                    if ready.error is not None:
+                        raise HookLoadError(ready.error)
+                    self._pool.prompt_readers = ready.prompt_readers
+                    self._pool.rewinders = ready.rewinders
+                    return
+        except EOFError as error:
+            raise HookLoadError("a hook worker died while it loaded the hooks") from error
+        except TimeoutError as error:
+            self.kill()
+            raise HookLoadError("a hook worker was stuck while it loaded the hooks") from error
+
+    async def run(self) -> None:
+        """Until it dies, or is killed because it is stuck; what it still owed has then failed. Raises what
+        keeps it from being understood, and then it is gone as well."""
+        self._watch()
+        try:
+            while True:
+                for message in await self.channel.hear():
+                    self._take(message)
+                self._heard = time.monotonic()
+        except EOFError:
+            pass
+        finally:
+            self._pool.drop(self)  # before anybody hears of it, so that no new request comes here
+            self._timer.cancel()
+            await self.stop()
+
+    async def stop(self) -> None:
+        for reply in self._replies.values():
+            if not reply.done():
+                reply.set_exception(HookError("worker"))
+        self._replies.clear()
+        await super().stop()
+
+    def open(self, request: GenerationRequest, can_rewind: bool) -> int:
+        """A key for the request, which the worker's replies are found by."""
+        key = next(self._keys)
+        self.num_requests += 1
+        self.channel.say(Open(key, request, can_rewind))
+        return key
+
+    async def ask(self, key: int, message: Admit | Feed | Close) -> Reply:
+        """Raises `HookError` if the worker dies before it answers."""
+        if self.channel.is_closing:
+            raise HookError("worker")
+        if not self._replies:
+            self._heard = time.monotonic()
+        expected = (key, isinstance(message, Close))
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._replies[expected] = reply
+        self.channel.say(message)
+        try:
+            return await reply
+        finally:
+            self._replies.pop(expected, None)
+
+    def _take(self, message: object) -> None:
+        if isinstance(message, Counts):
+            for name, tally in message.tallies.items():
+                self._pool.tallies[name].add(tally)
+        elif isinstance(message, Reply):
+            reply = self._replies.get((message.key, message.is_closed))
+            if reply is not None and not reply.done():
+                reply.set_result(message)
+
+    def _watch(self) -> None:
+        """A worker that is at work says so between two calls, so that its silence is one call's."""
+        limit = self._pool.options.hook_timeout + GRACE
+        if self._replies and time.monotonic() - self._heard > limit:
+            logger.error("a hook worker is stuck; it is killed")
+            self.kill()
+        self._timer = asyncio.get_running_loop().call_later(limit / 8, self._watch)
+
+
+class _RemoteGuard:
+    """A request's guard, in a worker. One thing is under way at a time, so that nothing piles up."""
+
+    def __init__(self, pool: WorkerPool, request: GenerationRequest, can_rewind: bool) -> None:
+        self._pool = pool
+        self.request = request
+        self._can_rewind = can_rewind
+        self._worker: WorkerProcess | None = None
+        self._key = 0
+        self.cut_short = False
+        self.rewind: Rewind | None = None
+
+    @property
+    def reads_prompts(self) -> bool:
+        return bool(self._prompt_readers)
+
+    @property
+    def decides_prompts(self) -> bool:
+        return any(spec.mode != "shadow" for spec in self._prompt_readers)
+
+    @property
+    def may_rewind(self) -> bool:
+        rewinders = [spec for spec in self._specs if spec.label in self._pool.rewinders]
+        return self._can_rewind and any(spec.mode != "shadow" for spec in rewinders)
+
+    @property
+    def _prompt_readers(self) -> list[HookSpec]:
+        return [spec for spec in self._specs if spec.label in self._pool.prompt_readers]
+
+    @property
+    def _specs(self) -> list[HookSpec]:
+        named = [spec for spec in self._pool.setup.allowed if spec.label in self.request.hooks]
+        return [*self._pool.setup.specs, *named]
+
+    async def admit(self, shown: GenerationRequest) -> list[Delta] | None:
+        reply = await self._ask(Admit, shown)
+        if reply.refused is not None:
+            raise RefusedError(reply.refused, self.request)
+        if reply.admitted is None:
+            return reply.released
+        self.request = reply.admitted
+        return None
+
+    async def feed(self, delta: Delta) -> list[Delta]:
+        reply = await self._ask(Feed, delta)
+        self.cut_short, self.rewind = reply.cut_short, reply.rewind
+        return reply.released
+
+    async def _ask(self, message: type[Admit] | type[Feed], about: Any) -> Reply:
+        if self._worker is None:
+            self._worker = await self._pool.worker()
+            self._key = self._worker.open(self.request, self._can_rewind)
+        reply = await self._worker.ask(self._key, message(self._key, about))
+        if reply.failed is not None:
+            raise HookError(reply.failed)
+        if reply.engine_error is not None:
+            text, status = reply.engine_error
+            raise EngineError(text, status=status)
+        return reply
+
+    async def close(self) -> None:
+        if self._worker is None:
+            return
+        self._worker.num_requests -= 1
+        with contextlib.suppress(HookError):  # the worker is gone, and the guard with it
+            await self._worker.ask(self._key, Close(self._key))

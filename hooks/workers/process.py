@@ -1,0 +1,94 @@
+"""A process beside the service, and the channel between the two: how each end begins, and that both end.
+
+`Child` is such a process seen from the service. In the process itself, `python -m MODULE FD PARENT`,
+`inherited` is its end of the channel.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import sys
+
+from hooks.loading.async_call import GRACE
+from hooks.workers.messages import Channel
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+class Child:
+    """One process."""
+
+    def __init__(self) -> None:
+        self.process: asyncio.subprocess.Process | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    async def spawn(self, module: str) -> None:
+        """A process and a channel to it, or neither: whoever awaits it may be cancelled at any moment."""
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                command = [sys.executable, "-m", module, str(theirs.fileno()), str(os.getpid())]
+                self.process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()])
+            self.attach(Channel(*await asyncio.open_connection(sock=ours)))
+            self._ending = asyncio.get_running_loop().create_task(self._hang_up(self.process))
+        except BaseException:
+            ours.close()
+            await self._end()
+            raise
+
+    def attach(self, channel: Channel) -> None:
+        self.channel = channel
+
+    async def stop(self) -> None:
+        """Close the channel. A process that has not ended `GRACE` seconds later, or when this is cancelled,
+        is killed."""
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GRACE):
+                    await self.channel.close()
+                    if self.process is not None:
+                        await self.process.wait()
+        finally:
+            self.channel.abort()
+            await self._end()
+            if self._ending is not None:
+                self._ending.cancel()
+                await asyncio.gather(self._ending, return_exceptions=True)
+
+    def kill(self) -> None:
+        if self.process is not None and self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+
+    async def _end(self) -> None:
+        self.kill()
+        if self.process is not None:
+            await self.process.wait()
+
+    async def _hang_up(self, process: asyncio.subprocess.Process) -> None:
+        """When it has ended: a process that it left behind may hold its end of the channel open."""
+        await process.wait()
+        await asyncio.sleep(GRACE)  # in which what it said is heard
+        self.channel.abort()
+
+
+async def inherited() -> Channel:
+    """The channel to the service, in a process that `Child` started.
+
+    The process ends when the channel does, and only then: a signal that is sent to the whole group, as by a
+    terminal or a supervisor, is the service's to answer. A hook may keep the process from noticing that the
+    service is gone; so, on Linux, it is killed when the service dies.
+    """
+    descriptor, parent = map(int, sys.argv[1:])
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Not SIG_IGN, which a hook's own processes would inherit.
+        signal.signal(number, lambda *_: None)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it was gone already
+        os._exit(1)
+    os.set_inheritable(descriptor, False)
+    return Channel(*await asyncio.open_connection(sock=socket.socket(fileno=descriptor)))

@@ -1,0 +1,62 @@
+"""`weir hooks fuzz`: look for a text that a hook is wrong on."""
+
+import argparse
+import asyncio
+import random
+import sys
+from importlib.util import find_spec
+from typing import NoReturn
+
+from hooks.loading.loader import HookLoadError, HookSpec
+from hooks.pipeline.stage import PipelineOptions
+from hooks.testing.fuzzing.task import FuzzReport, FuzzTask, fuzz
+from hooks.workers.watched import CheckError
+from proxy.commands.argument_types import number, some_text
+
+
+def add_fuzz_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seconds", type=number, default=60.0, help="how long to look (%(default)g)")
+    parser.add_argument("--seed", type=int, help="draws the same texts again (default: a fresh one)")
+    parser.add_argument(
+        "--secret",
+        type=some_text,
+        action="append",
+        default=[],
+        help="a text that must never be released; repeat",
+    )
+
+
+def fuzz_hook(options: argparse.Namespace) -> None:
+    """Exits with 1 if something was found, and with 2 if the hook cannot be fuzzed."""
+    if find_spec("hypothesis") is None:  # a dependency of this command alone
+        _leave("there is no Hypothesis. It needs: pip install 'weir[testing]'")
+    seed = random.getrandbits(32) if options.seed is None else options.seed
+    task = FuzzTask(
+        spec=HookSpec(options.path, options.args),
+        options=PipelineOptions(
+            hook_timeout=options.hook_timeout, hook_load_timeout=options.hook_load_timeout
+        ),
+        secrets=tuple(options.secret),
+        seconds=options.seconds,
+        seed=seed,
+    )
+    try:
+        report = asyncio.run(_fuzz(task))
+    except HookLoadError as error:
+        _leave(str(error))
+    except CheckError as error:
+        print(error)
+        raise SystemExit(1) from error
+    print(f"{report.num_texts:,} texts")
+    print(report.finding or "nothing found")
+    raise SystemExit(1 if report.finding else 0)
+
+
+async def _fuzz(task: FuzzTask) -> FuzzReport:
+    print(f"fuzzing {task.spec.path} for {task.seconds:g} s, seed {task.seed}", flush=True)
+    return await fuzz(task)
+
+
+def _leave(reason: str) -> NoReturn:
+    print(f"weir hooks fuzz: {reason}", file=sys.stderr)
+    raise SystemExit(2)

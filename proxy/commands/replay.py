@@ -1,0 +1,234 @@
+"""`weir replay`: what a client would have got of recorded answers, and whether that has changed."""
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from engine.backends.replay import ReplayEngine
+from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS, Parsers, parsed
+from engine.protocol import Deltas, GenerationRequest
+from engine.recording import Recording
+from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
+from hooks.pipeline.pipeline import Pipeline
+from hooks.testing import Judgement, Released
+from hooks.testing.play import collect
+from hooks.testing.probe import Probe
+from proxy.commands.argument_types import number_or_zero
+from proxy.commands.snapshot import (
+    VERSION,
+    JSONObject,
+    changes,
+    failure_of,
+    outputs_of,
+    report,
+    snapshot,
+    verdict_of,
+)
+from proxy.config import ServeSettings, load_settings
+
+MAX_QUESTION = 80
+"""Characters of it to show."""
+
+
+def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="a recording (weir serve --record)"
+    )
+    parser.add_argument(
+        "--hook",
+        action="append",
+        default=[],
+        help="pkg.module.Class or path/to/file.py:Class; repeat in order",
+    )
+    parser.add_argument("--config", help="the YAML file of weir serve, for its hooks and parsers")
+    parser.add_argument("--reasoning-parser", choices=REASONING_PARSERS, help="as weir serve has it")
+    parser.add_argument("--tool-call-parser", choices=TOOL_CALL_PARSERS, help="as weir serve has it")
+    parser.add_argument(
+        "--speed",
+        type=number_or_zero,
+        default=0.0,
+        help="1: as fast as recorded; 0: without waiting (%(default)g)",
+    )
+    parser.add_argument(
+        "--accept", action="store_true", help="keep the result as the one to compare with: FILE.accepted.json"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One recording, played."""
+
+    path: Path
+    recording: Recording
+    said: Released
+    """What a client would have got without hooks."""
+    released: Released
+    """What it would have got with them."""
+
+    @property
+    def accepted_path(self) -> Path:
+        return self.path.with_suffix(".accepted.json")
+
+    @cached_property
+    def changes(self) -> list[str] | None:
+        """Lines that differ from the accepted result, as it is when this is first asked for; None if there is
+        none. Raises `ValueError` if it cannot be read."""
+        try:
+            text = self.accepted_path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        try:
+            accepted = json.loads(text)
+            if accepted["version"] != VERSION:
+                raise ValueError("it is of another version")
+            return changes(accepted, snapshot(self.released))
+        except (ValueError, TypeError, LookupError) as error:
+            raise ValueError(
+                f"{self.accepted_path} is no result of version {VERSION}; --accept makes a new one"
+            ) from error
+
+    def lines(self, *, is_accepting: bool) -> Iterator[str]:
+        """The report, for people. `is_accepting`: the result has just been accepted."""
+        yield f"{self.path}  {_question(self.recording.request)}"
+        if self.released.request not in (None, self.recording.request):
+            yield f"  the model would be asked: {_question(self.released.request)}"
+        yield from (f"  {line}" for line in report(self.said, self.released))
+        if is_accepting:
+            yield f"  accepted: {self.accepted_path}"
+        elif self.changes is None:
+            yield "  nothing was accepted yet (--accept)"
+        elif self.changes:
+            yield f"  changed since {self.accepted_path}:"
+            yield from (f"  {line}" for line in self.changes)
+        else:
+            yield "  as accepted"
+
+    def as_json(self) -> JSONObject:
+        return {
+            "file": str(self.path),
+            "said": outputs_of(self.said),
+            "released": outputs_of(self.released),
+            "verdicts": [verdict_of(judgement) for judgement in self.released.judgements],
+            "failure": failure_of(self.released),
+            "changes": self.changes,
+        }
+
+    def accept(self) -> None:
+        text = json.dumps(snapshot(self.released), indent=1, ensure_ascii=False) + "\n"
+        # It says what the recording says, so it is for the same readers, and until that is so for nobody.
+        self.accepted_path.touch(mode=0o600)
+        self.accepted_path.write_text(text, encoding="utf-8")
+        shutil.copymode(self.path, self.accepted_path)
+
+
+class _Player:
+    """The hooks and parsers of a server."""
+
+    def __init__(self, settings: ServeSettings) -> None:
+        """Raises `HookLoadError`."""
+        self._judgements: list[Judgement] = []
+        hooks = map(self._probed, _named(settings.hook_specs))
+        allowed = [self._probed(load_hook(hook.spec)) for hook in settings.allowed_hooks]
+        self._pipeline = Pipeline(hooks, allowed, settings.pipeline_options)
+        self._parsers = Parsers(settings.reasoning_parser, settings.tool_call_parser)
+
+    async def play(self, path: Path, speed: float) -> Replayed:
+        """Raises `ValueError` for a file that is no recording, or whose request names a hook that it may
+        not."""
+        recording = Recording.load(path)
+        unguarded = replace(recording.request, hooks=())
+        said = await collect(Pipeline(), unguarded, lambda _: self._deltas(recording, speed=0))
+        self._judgements.clear()
+        released = await collect(self._pipeline, recording.request, lambda _: self._deltas(recording, speed))
+        return Replayed(path, recording, said, replace(released, judgements=tuple(self._judgements)))
+
+    async def aclose(self) -> None:
+        await self._pipeline.aclose()
+
+    def _probed(self, hook: LoadedHook) -> LoadedHook:
+        return Probe(hook, self._judgements).hook
+
+    def _deltas(self, recording: Recording, speed: float) -> Deltas:
+        deltas = ReplayEngine([recording], speed=speed).generate(recording.request)
+        return parsed(self._parsers, recording.request, deltas) if recording.request.is_chat else deltas
+
+
+def replay(options: argparse.Namespace) -> None:
+    """Exits with 1 if a result is not what was accepted, and with 2 if something cannot be played."""
+    try:
+        has_changed = asyncio.run(_replay(options))
+    except (OSError, ValueError, HookLoadError) as error:
+        print(f"weir replay: {error}", file=sys.stderr)
+        raise SystemExit(2) from error
+    raise SystemExit(1 if has_changed else 0)
+
+
+async def _replay(options: argparse.Namespace) -> bool:
+    player = _Player(_settings(options))
+    try:
+        return await _play_all(player, options)
+    finally:
+        await player.aclose()
+
+
+async def _play_all(player: _Player, options: argparse.Namespace) -> bool:
+    has_changed = False
+    results = []
+    for path in options.files:
+        one = await player.play(path, options.speed)
+        if options.accept:
+            one.accept()
+        has_changed = has_changed or bool(one.changes)
+        if options.json:
+            results.append(one.as_json())
+        else:
+            print("\n".join(_painted(one.lines(is_accepting=options.accept))), end="\n\n")
+    if options.json:
+        print(json.dumps(results, indent=1, ensure_ascii=False))
+    return has_changed
+
+
+def _settings(options: argparse.Namespace) -> ServeSettings:
+    """Raises `ValueError` if a server would not start with them."""
+    arguments = ["--engine", "echo"]
+    for name in ("config", "reasoning_parser", "tool_call_parser"):
+        if (value := getattr(options, name)) is not None:
+            arguments += [f"--{name.replace('_', '-')}", value]
+    try:
+        return load_settings([*arguments, *(part for hook in options.hook for part in ("--hook", hook))])
+    except SystemExit as error:  # with 1, which here says that a result has changed
+        raise ValueError(str(error).removeprefix("weir serve: ")) from None
+
+
+def _named(specs: Iterable[HookSpec]) -> Iterator[LoadedHook]:
+    """By their own names or their classes', and of one name the second as `Name 2`: how the path is spelled,
+    which depends on the folder, is no change. Raises `HookLoadError`."""
+    names: Counter[str] = Counter()
+    for spec in specs:
+        hook = load_hook(spec)
+        name = spec.name or type(hook.call).__name__
+        names[name] += 1
+        yield replace(hook, name=name if names[name] == 1 else f"{name} {names[name]}")
+
+
+def _painted(lines: Iterable[str]) -> Iterator[str]:
+    """On a terminal, what is gone red and what is new green."""
+    is_plain = not sys.stdout.isatty() or "NO_COLOR" in os.environ
+    colours = {} if is_plain else {"-": "31", "+": "32"}
+    for line in lines:
+        colour = colours.get(line.lstrip()[:1])
+        yield f"\x1b[{colour}m{line}\x1b[0m" if colour else line
+
+
+def _question(request: GenerationRequest) -> str:
+    asked = request.messages[-1].get("content") if request.messages else request.prompts[0]
+    return repr(asked) if len(repr(asked)) <= MAX_QUESTION else repr(asked)[: MAX_QUESTION - 1] + "…"

@@ -1,0 +1,320 @@
+"""The upstream backend over a real socket: what it says, what it makes of failures, and that it hangs up."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+
+from engine.backends.openai.engine import OpenAIEngine
+from engine.protocol import (
+    Delta,
+    EngineError,
+    GenerationRequest,
+    QueueFullError,
+    RequestError,
+    SamplingParams,
+    Usage,
+)
+
+CHAT = GenerationRequest(
+    request_id="r", model="m", endpoint="chat", messages=({"role": "user", "content": "Hi"},)
+)
+DONE = b"data: [DONE]\n\n"
+USAGE = {"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2}}
+
+
+def chunk(text: str, finish: str | None = None) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]}
+
+
+@asynccontextmanager
+async def started(url: str, **settings: Any) -> AsyncIterator[OpenAIEngine]:
+    engine = OpenAIEngine(url, **settings)
+    try:
+        await engine.start()
+        yield engine
+    finally:
+        await engine.aclose()
+
+
+async def collect(engine: OpenAIEngine, request: GenerationRequest = CHAT) -> list[Delta]:
+    async with aclosing(engine.generate(request)) as stream:
+        return [delta async for delta in stream]
+
+
+async def ask(upstream: Any, *frames: Any, request: GenerationRequest = CHAT, **settings: Any) -> list[Delta]:
+    upstream.script = lambda body: frames
+    async with started(upstream.url, **settings) as engine:
+        return await collect(engine, request)
+
+
+async def test_asks_for_a_stream_with_usage(upstream: Any) -> None:
+    async with started(upstream.url, api_key="sesame", model="theirs") as engine:
+        await collect(engine)
+    assert upstream.bodies == [
+        {
+            "model": "theirs",
+            "messages": [{"role": "user", "content": "Hi"}],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+    ]
+    assert upstream.headers[0]["Authorization"] == "Bearer sesame"
+
+
+async def test_the_responses_endpoint_asks_for_a_chat(upstream: Any) -> None:
+    upstream.script = lambda body: [chunk("a", "stop"), DONE]
+    chat, responses = (GenerationRequest(**{**_fields(CHAT), "endpoint": e}) for e in ("chat", "responses"))
+    async with started(upstream.url) as engine:
+        assert await collect(engine, chat) == await collect(engine, responses)
+    assert upstream.bodies[0] == upstream.bodies[1]
+
+
+async def test_a_base_url_with_a_path_is_taken_as_it_is(upstream: Any) -> None:
+    for url in (upstream.url, upstream.url + "/", upstream.url + "/v1/"):
+        async with started(url) as engine:
+            assert await collect(engine)
+    async with started(upstream.url + "/other") as engine:
+        with pytest.raises(RequestError):
+            await collect(engine)
+    with pytest.raises(ValueError, match="no http"):
+        OpenAIEngine("localhost:8000")
+
+
+async def test_learns_the_longest_context(upstream: Any) -> None:
+    upstream.models = [{"id": "a", "max_model_len": 10}, {"id": "b", "max_model_len": 20}]
+    for model, length in ((None, 10), ("b", 20), ("c", None)):
+        async with started(upstream.url, model=model) as engine:
+            assert engine.info.max_model_len == length
+
+
+async def test_usage_comes_with_the_end(upstream: Any) -> None:
+    deltas = await ask(upstream, chunk("a"), chunk("b"), chunk("", "stop"), USAGE, DONE)
+    assert [(d.text, d.finish_reason) for d in deltas] == [("a", None), ("b", None), ("", "stop")]
+    assert deltas[-1].usage == Usage(1, 2)
+
+
+async def test_done_and_usage_may_lack(upstream: Any) -> None:
+    deltas = await ask(upstream, chunk("a"), chunk("b", "stop"))
+    assert (deltas[-1].finish_reason, deltas[-1].usage) == ("stop", Usage(0, 2))
+
+
+async def test_deltas_come_as_they_are_sent(upstream: Any) -> None:
+    upstream.script = lambda body: [chunk("a"), "hang"]
+    async with started(upstream.url) as engine, aclosing(engine.generate(CHAT)) as stream:
+        async with asyncio.timeout(2):
+            assert (await anext(stream)).text == "a"
+
+
+async def test_minus_infinity_is_read(upstream: Any) -> None:
+    data = b"""data: {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop",
+data: "logprobs": {"content": [{"token": "a", "logprob": -Infinity}]}}]}\n\n"""
+    request = GenerationRequest(**{**_fields(CHAT), "sampling": SamplingParams(logprobs=0)})
+    deltas = await ask(upstream, data, DONE, request=request)
+    assert deltas[0].tokens[0].logprob == -9999.0
+
+
+def _fields(request: GenerationRequest) -> dict[str, Any]:
+    return {name: getattr(request, name) for name in ("request_id", "model", "endpoint", "messages")}
+
+
+async def test_closing_hangs_up_at_once(upstream: Any) -> None:
+    upstream.script = lambda body: [chunk("a"), "hang"]
+    async with started(upstream.url) as engine:
+        async with aclosing(engine.generate(CHAT)) as stream:
+            await anext(stream)
+            assert not upstream.has_lost_client.is_set()
+        async with asyncio.timeout(1):
+            await upstream.has_lost_client.wait()
+        assert engine.stats().aborted_total == 1
+
+
+async def test_cancelling_before_the_first_byte_hangs_up(upstream: Any) -> None:
+    upstream.script = lambda body: ["hang"]
+    async with started(upstream.url) as engine:
+        async with asyncio.TaskGroup() as group:
+            reader = group.create_task(collect(engine))
+            while not upstream.bodies:
+                await asyncio.sleep(0.01)
+            reader.cancel()
+        async with asyncio.timeout(1):
+            await upstream.has_lost_client.wait()
+
+
+async def test_connections_are_used_again(upstream: Any) -> None:
+    async with started(upstream.url) as engine:
+        for _ in range(5):
+            await collect(engine)
+    assert len(upstream.connections) == 1
+
+
+@pytest.mark.parametrize("status", [400, 404, 413, 422])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": {"message": "over the maximum context length", "param": "messages", "code": "too_long"}},
+        {
+            "object": "error",
+            "message": "over the maximum context length",
+            "param": "messages",
+            "code": "too_long",
+        },
+    ],
+)
+async def test_the_callers_fault_keeps_the_upstreams_words(
+    upstream: Any, status: int, body: dict[str, Any]
+) -> None:
+    upstream.script = lambda _: web.json_response(body, status=status)
+    async with started(upstream.url) as engine:
+        with pytest.raises(RequestError, match="maximum context length") as error:
+            await collect(engine)
+    assert (error.value.status, error.value.param, error.value.code) == (status, "messages", "too_long")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "word"),
+    [
+        (401, 502, "credentials"),
+        (403, 502, "credentials"),
+        (500, 502, "failed"),
+        (503, 503, "available"),
+        (302, 502, "failed"),
+    ],
+)
+async def test_the_upstreams_fault_gets_general_words(
+    upstream: Any, caplog: pytest.LogCaptureFixture, theirs: int, ours: int, word: str
+) -> None:
+    error = {"message": "inner secret", "type": "secret_type"}
+    upstream.script = lambda body: web.json_response({"error": error}, status=theirs)
+    with caplog.at_level(logging.WARNING, "weir.engine"):
+        async with started(upstream.url, api_key="sesame") as engine:
+            with pytest.raises(EngineError, match=word) as caught:
+                await collect(engine)
+    assert caught.value.status == ours
+    assert "secret" not in str(caught.value)
+    assert f"upstream answered {theirs}" in caplog.text
+    assert "secret" not in caplog.text
+    assert "sesame" not in caplog.text
+
+
+async def test_a_refusal_can_be_told_without_the_upstreams_words(upstream: Any) -> None:
+    for param, known in (("messages[0].hunter2", "messages"), ("hunter2", None)):
+        error = {"message": "cannot parse hunter2", "param": param, "code": "hunter2"}
+        upstream.script = lambda _, error=error: web.json_response({"error": error}, status=422)
+        async with started(upstream.url) as engine:
+            with pytest.raises(RequestError, match="hunter2") as caught:
+                await collect(engine)
+        unquoted = caught.value.unquoted
+        assert unquoted is not None
+        assert "hunter2" not in str(unquoted)
+        assert (unquoted.status, unquoted.param, unquoted.code) == (422, known, None)
+
+
+async def test_a_full_queue_is_passed_on(upstream: Any) -> None:
+    upstream.script = lambda body: web.json_response({"error": {"message": "slow down"}}, status=429)
+    async with started(upstream.url) as engine:
+        with pytest.raises(QueueFullError, match="slow down"):
+            await collect(engine)
+
+
+async def test_an_error_that_is_no_json(upstream: Any) -> None:
+    upstream.script = lambda body: web.Response(status=400, text="<html>")
+    async with started(upstream.url) as engine:
+        with pytest.raises(RequestError, match="refused the request"):
+            await collect(engine)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [{"error": {"message": "secret"}}],
+        [chunk("a"), {"error": {"message": "secret", "code": 400}}],
+        [chunk("a"), b'event: error\ndata: {"message": "secret"}\n\n'],
+        [chunk("a"), "cut"],
+        [chunk("a")],
+        [chunk("a"), b"data: {\n\n"],
+        [chunk("a"), b"data: []\n\n"],
+        [chunk("a"), b'data: {"choices": [{"index": 0, "delta": {"content": "\\ud83d"}}]}\n\n'],
+        [b'data: {"choices": [{"index": 0, "delta": 5}]}\n\n'],
+        [b'data: {"choices": 5}\n\n'],
+        [],
+        [DONE],
+    ],
+    ids=repr,
+)
+async def test_what_breaks_inside_a_stream_is_the_upstreams_fault(upstream: Any, frames: list[Any]) -> None:
+    with pytest.raises(EngineError) as error:
+        await ask(upstream, *frames)
+    assert error.value.status == 502
+    assert "secret" not in str(error.value)
+
+
+async def test_the_callers_fault_may_come_inside_the_stream(upstream: Any) -> None:
+    """In general words: inside a stream, an upstream's own may quote what its model said."""
+    with pytest.raises(RequestError) as caught:
+        await ask(upstream, {"error": {"message": "cannot parse hunter2", "param": "messages", "code": 400}})
+    assert (caught.value.status, caught.value.param) == (400, "messages")
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_silence_is_not_waited_for_forever(upstream: Any) -> None:
+    for frames in (["hang"], [chunk("a"), "hang"]):
+        with pytest.raises(EngineError) as error:
+            await ask(upstream, *frames, timeout=0.1)
+        assert error.value.status == 504
+
+
+async def test_an_upstream_that_is_down(unused_tcp_port: int, caplog: pytest.LogCaptureFixture) -> None:
+    async with started(f"http://127.0.0.1:{unused_tcp_port}") as engine:
+        assert "cannot be reached" in caplog.text
+        with pytest.raises(EngineError) as error:
+            await collect(engine)
+        assert error.value.status == 503
+        with pytest.raises(EngineError) as error:
+            engine.check_health()
+        assert error.value.status == 503
+
+
+async def test_health_comes_back_with_an_answer(upstream: Any) -> None:
+    async with started(upstream.url) as engine:
+        engine._failed_at = float("inf")
+        with pytest.raises(EngineError):
+            engine.check_health()
+        await collect(engine)
+        engine.check_health()
+
+
+async def test_before_start_nothing_is_asked(upstream: Any) -> None:
+    with pytest.raises(EngineError) as error:
+        await collect(OpenAIEngine(upstream.url))
+    assert error.value.status == 503
+
+
+async def test_any_cut_of_the_bytes_reads_the_same(upstream: Any) -> None:
+    whole: list[Any] = [*map(_event, (chunk("é"), chunk("b"), chunk("", "stop"), USAGE)), DONE]
+    data = b"".join(whole)
+    expected = await ask(upstream, *whole)
+
+    def pieces(size: int) -> list[Any]:
+        return [frame for i in range(0, len(data), size) for frame in (data[i : i + size], 0.0)]
+
+    for size in (1, 7, 100):
+        assert await ask(upstream, *pieces(size)) == expected
+
+
+def _event(value: dict[str, Any]) -> bytes:
+    return b"data: " + orjson.dumps(value) + b"\r\n\r\n"
+
+
+async def test_what_the_caller_gave_is_said_even_if_it_is_our_default(upstream: Any) -> None:
+    request = replace(CHAT, given=frozenset({"model", "messages", "temperature", "stop"}))
+    await ask(upstream, chunk("a", "stop"), DONE, request=request)
+    assert upstream.bodies[-1]["temperature"] == 1.0
+    assert upstream.bodies[-1]["stop"] == []
+    assert "top_p" not in upstream.bodies[-1]

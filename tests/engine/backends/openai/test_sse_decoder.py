@@ -1,0 +1,60 @@
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.backends.openai.sse import Event, SSEDecoder
+
+STREAM = (
+    b": a comment\n\n"
+    b'data: {"a": 1}\n\n'
+    b"event: error\r\ndata: bad\r\n\r\n"
+    b"data: two\ndata:lines\nid: 7\nretry: 3\n\n"
+    b"data\n\n"
+    b"event: nothing\n\n"
+    b"data: \xc3\xa9: colons\r\r"
+    b"data: [DONE]\n\n"
+)
+EVENTS = [
+    Event(b'{"a": 1}'),
+    Event(b"bad", "error"),
+    Event(b"two\nlines"),
+    Event(b""),
+    Event(b"\xc3\xa9: colons"),
+    Event(b"[DONE]"),
+]
+
+
+def decode(*pieces: bytes) -> list[Event]:
+    decoder = SSEDecoder()
+    return [event for piece in pieces for event in decoder.feed(piece)] + decoder.flush()
+
+
+def test_reads_events() -> None:
+    assert decode(STREAM) == EVENTS
+
+
+@given(st.lists(st.integers(0, len(STREAM))))
+def test_cutting_changes_nothing(cuts: list[int]) -> None:
+    cuts = [0, *sorted(cuts), len(STREAM)]
+    assert decode(*(STREAM[a:b] for a, b in itertools.pairwise(cuts))) == EVENTS
+
+
+def test_an_event_comes_with_its_last_byte() -> None:
+    decoder = SSEDecoder()
+    assert decoder.feed(b"data: x\n") == []
+    assert decoder.feed(b"\n") == [Event(b"x")]
+
+
+def test_flush_gives_an_event_without_its_empty_line() -> None:
+    assert decode(b"data: [DONE]") == [Event(b"[DONE]")]
+    assert decode(b"data: [DONE]\r") == [Event(b"[DONE]")]
+
+
+@pytest.mark.parametrize("piece", [b"x" * 20, b"data: 12345\n"])
+def test_refuses_what_never_ends(piece: bytes) -> None:
+    decoder = SSEDecoder(max_line=50)
+    with pytest.raises(ValueError, match="50 bytes"):
+        for _ in range(20):
+            decoder.feed(piece)

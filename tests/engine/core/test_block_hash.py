@@ -1,0 +1,40 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.core.block_hash import extend_hashes, root_hash, unique_root
+
+BLOCK_SIZE = 2
+
+
+def hashes_of(token_ids: list[int], root: bytes) -> list[bytes]:
+    hashes: list[bytes] = []
+    extend_hashes(hashes, root, token_ids, BLOCK_SIZE, len(token_ids) // BLOCK_SIZE)
+    return hashes
+
+
+@given(st.lists(st.integers(0, 2), max_size=9), st.lists(st.integers(0, 2), max_size=9))
+def test_blocks_have_one_hash_if_and_only_if_all_up_to_their_ends_is_equal(
+    a: list[int], b: list[int]
+) -> None:
+    root = root_hash(None)
+    for i, (of_a, of_b) in enumerate(zip(hashes_of(a, root), hashes_of(b, root), strict=False), start=1):
+        assert (of_a == of_b) == (a[: i * BLOCK_SIZE] == b[: i * BLOCK_SIZE])
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), max_size=9), st.integers(0, 9))
+def test_hashes_made_bit_by_bit_are_those_made_at_once(token_ids: list[int], length: int) -> None:
+    root = root_hash("salt")
+    hashes = hashes_of(token_ids[:length], root)
+    extend_hashes(hashes, root, token_ids, BLOCK_SIZE, len(token_ids) // BLOCK_SIZE)
+    assert hashes == hashes_of(token_ids, root)
+
+
+@given(st.lists(st.one_of(st.none(), st.text()), unique=True))
+def test_every_salt_is_a_root_of_its_own(salts: list[str | None]) -> None:
+    roots = [root_hash(salt) for salt in salts]
+    assert len({*roots, unique_root(), unique_root()}) == len(salts) + 2
+    assert roots == [root_hash(salt) for salt in salts]
+
+
+def test_a_salt_no_encoding_takes_is_a_salt() -> None:
+    assert root_hash("\ud800") != root_hash("?")

@@ -1,0 +1,379 @@
+"""An output that is taken back to an earlier token, and goes on otherwise."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.backends.recorder import RecordingEngine
+from engine.config import LogitsProcessorConfig
+from engine.protocol import Delta, EngineError, GenerationRequest, LogitsProcessorError, Rewind, Token
+from engine.recording import Recording
+from engine.rewindable import answered, rewindable
+from tests.engine.logits_processors.processors import ALL, named
+
+Complete = Callable[..., GenerationRequest]
+Start = Callable[..., Awaitable[Any]]
+NO_REPEAT = LogitsProcessorConfig("no_repeat_ngram", "no_repeat_ngram")
+Plan = Callable[[Delta, list[Token]], Rewind | None]
+"""What to send in answer to a delta, given the tokens of its output that stand."""
+
+PROMPT = (20, 30, 40, 50, 60, 70)
+
+
+async def play(engine: Any, request: GenerationRequest, plan: Plan) -> tuple[dict[int, list[Token]], Delta]:
+    """Each output's tokens as they stand in the end, and the last delta of all."""
+    outputs: dict[int, list[Token]] = {}
+    rewind: Rewind | None = None
+    async with aclosing(engine.generate(request)) as stream:
+        while (delta := await answered(stream, rewind)) is not None:
+            last = delta
+            tokens = outputs.setdefault(delta.index, [])
+            tokens += delta.tokens
+            if (rewind := plan(delta, tokens)) is not None:
+                del tokens[rewind.num_tokens :]
+    return outputs, last
+
+
+def once(index: int, at_least: int, rewind: Rewind) -> Plan:
+    """Send it when the output has so many tokens, and never again."""
+    sent: list[Rewind] = []
+
+    def plan(delta: Delta, tokens: list[Token]) -> Rewind | None:
+        if sent or delta.index != index or len(tokens) < at_least:
+            return None
+        sent.append(rewind)
+        return rewind
+
+    return plan
+
+
+def ids_of(tokens: list[Token]) -> list[int | None]:
+    return [token.id for token in tokens]
+
+
+async def expected(engine: Any, length: int, keep: int, banned: tuple[int, ...] | None = None) -> list[int]:
+    """What a greedy output of `PROMPT` comes to that was rewound to `keep` tokens, found by other means."""
+    (whole,) = await engine.complete(PROMPT, max_tokens=length, ignore_eos=True)
+    kept = whole.ids[:keep]
+    bias = dict.fromkeys(banned if banned is not None else whole.ids[keep : keep + 1], -1000.0)
+    (other,) = await engine.complete(PROMPT + tuple(kept), max_tokens=1, logit_bias=bias, ignore_eos=True)
+    start = [*kept, *other.ids]
+    if len(start) == length:
+        return start
+    (rest,) = await engine.complete(PROMPT + tuple(start), max_tokens=length - len(start), ignore_eos=True)
+    return start + rest.ids
+
+
+@pytest.mark.parametrize("speculative", [0, 3])
+@pytest.mark.parametrize("keep", [0, 1, 9, 10, 11, 25, 26, 27, 39])
+async def test_what_follows_is_what_follows_the_tokens_that_stand(
+    start_engine: Start, completion_request: Complete, keep: int, speculative: int
+) -> None:
+    """In the middle of a block, at its end, and one behind; the prompt has 6 tokens, a block 16."""
+    engine = await start_engine(num_speculative_tokens=speculative)
+    request = completion_request(PROMPT, max_tokens=40, ignore_eos=True)
+    outputs, last = await play(engine, request, once(0, min(keep + 3, 40), Rewind(0, keep)))
+    assert ids_of(outputs[0]) == await expected(engine, 40, keep)
+    assert (last.finish_reason, last.usage and last.usage.completion_tokens >= 40) == ("length", True)
+    assert engine.stats().kv_blocks_used == 0
+
+
+async def test_given_ids_are_banned_in_place_of_the_token_that_stood_there(
+    engine: Any, completion_request: Complete
+) -> None:
+    (whole,) = await engine.complete(PROMPT, max_tokens=12, ignore_eos=True)
+    plan = once(0, 8, Rewind(0, 5, banned=(3, 4, 10**6, -1)))
+    outputs, _ = await play(engine, completion_request(PROMPT, max_tokens=12, ignore_eos=True), plan)
+    assert ids_of(outputs[0]) == await expected(engine, 12, 5, banned=(3, 4)) == whole.ids
+
+
+async def test_bans_at_one_place_add_up_and_later_places_are_free_again(
+    engine: Any, completion_request: Complete
+) -> None:
+    came: list[int | None] = []
+
+    def plan(delta: Delta, tokens: list[Token]) -> Rewind | None:
+        if len(tokens) > 4 and len(came) < 6:
+            came.append(tokens[4].id)
+            return Rewind(0, 4)
+        return None
+
+    outputs, _ = await play(engine, completion_request(PROMPT, max_tokens=10, ignore_eos=True), plan)
+    assert len(set(came)) == 6
+    assert outputs[0][4].id not in came
+    assert len(outputs[0]) == 10
+
+    # Rewound further, the ban lies behind: the same way leads to the same token again.
+    rewinds = [Rewind(0, 4), Rewind(0, 2, banned=())]
+    outputs, _ = await play(
+        engine,
+        completion_request(PROMPT, max_tokens=10, ignore_eos=True),
+        lambda _, tokens: rewinds.pop(0) if rewinds and len(tokens) > 5 else None,
+    )
+    (whole,) = await engine.complete(PROMPT, max_tokens=10, ignore_eos=True)
+    assert ids_of(outputs[0]) == whole.ids
+
+
+async def test_an_output_that_had_ended_goes_on(engine: Any, completion_request: Complete) -> None:
+    (whole,) = await engine.complete(PROMPT, max_tokens=8, ignore_eos=True)
+    eos = (whole.ids[5],)
+    request = completion_request(PROMPT, max_tokens=8, stop_token_ids=eos, ignore_eos=True)
+    num_kept: list[int] = []
+
+    def plan(delta: Delta, tokens: list[Token]) -> Rewind | None:
+        if delta.finish_reason == "stop" and not num_kept:
+            num_kept.append(len(tokens))
+            return Rewind(0, len(tokens), banned=eos)
+        return None
+
+    outputs, last = await play(engine, request, plan)
+    assert last.finish_reason is not None
+    assert ids_of(outputs[0])[: num_kept[0]] == whole.ids[: num_kept[0]]
+    assert len(outputs[0]) > num_kept[0]
+
+
+async def test_an_output_rewound_to_all_that_it_may_have_ends_again(
+    engine: Any, completion_request: Complete
+) -> None:
+    request = completion_request(PROMPT, max_tokens=8, ignore_eos=True)
+    outputs, last = await play(engine, request, once(0, 8, Rewind(0, 8)))
+    (whole,) = await engine.complete(PROMPT, max_tokens=8, ignore_eos=True)
+    assert (ids_of(outputs[0]), last.finish_reason) == (whole.ids, "length")
+
+
+async def test_siblings_and_neighbours_go_on_as_by_themselves(
+    engine: Any, completion_request: Complete
+) -> None:
+    settings: dict[str, Any] = {"max_tokens": 30, "temperature": 1.0, "seed": 3, "ignore_eos": True}
+    alone = await engine.complete(PROMPT, n=3, **settings)
+    neighbour = asyncio.get_running_loop().create_task(engine.complete((9, 8, 7), **settings))
+    outputs, last = await play(
+        engine, completion_request(PROMPT, n=3, **settings), once(1, 12, Rewind(1, 10))
+    )
+    assert [ids_of(outputs[i]) for i in (0, 2)] == [alone[i].ids for i in (0, 2)]
+    assert ids_of(outputs[1])[:10] == alone[1].ids[:10]
+    assert outputs[1][10].id != alone[1].ids[10]
+    assert last.usage is not None
+    assert last.usage.completion_tokens >= 92, "what was withdrawn was generated"
+    assert (await neighbour)[0].ids == (await engine.complete((9, 8, 7), **settings))[0].ids
+
+
+@pytest.mark.parametrize("num_ahead", [1, 5, 20])
+async def test_a_seeded_output_does_not_depend_on_how_far_the_engine_was_ahead(
+    engine: Any, completion_request: Complete, num_ahead: int
+) -> None:
+    request = completion_request(PROMPT, max_tokens=30, temperature=1.0, seed=11, ignore_eos=True)
+    first, _ = await play(engine, request, once(0, 6, Rewind(0, 5)))
+    later, _ = await play(engine, request, once(0, 5 + num_ahead, Rewind(0, 5)))
+    assert ids_of(first[0]) == ids_of(later[0])
+
+
+async def test_penalties_count_what_stands(engine: Any, completion_request: Complete) -> None:
+    settings: dict[str, Any] = {"max_tokens": 20, "frequency_penalty": 1.5, "ignore_eos": True}
+    request = completion_request(PROMPT, repetition_penalty=1.4, **settings)
+    (whole,) = await engine.complete(PROMPT, repetition_penalty=1.4, **settings)
+    outputs, _ = await play(engine, request, once(0, 15, Rewind(0, 4, banned=())))
+    assert ids_of(outputs[0]) == whole.ids
+
+
+@pytest.mark.parametrize("mode", ["raw_logprobs", "processed_logprobs"])
+async def test_no_logprob_tells_of_what_was_taken_back(
+    start_engine: Start, completion_request: Complete, mode: str
+) -> None:
+    """Contract 6.2: it was the most likely token there."""
+    engine = await start_engine(logprobs_mode=mode)
+    request = completion_request(PROMPT, max_tokens=12, logprobs=5, ignore_eos=True)
+    came: list[int | None] = []
+
+    def plan(delta: Delta, tokens: list[Token]) -> Rewind | None:
+        if len(tokens) > 4 and len(came) < 3:
+            came.append(tokens[4].id)
+            return Rewind(0, 4)
+        return None
+
+    outputs, _ = await play(engine, request, plan)
+    boundary = outputs[0][4]
+    assert len(boundary.top) == 5
+    assert not {top.id for top in boundary.top} & set(came)
+    assert boundary.top[0].id == boundary.id
+    assert boundary.logprob == boundary.top[0].logprob
+
+
+async def test_processors_see_what_stands(start_engine: Start, completion_request: Complete) -> None:
+    """Contract 7.1: committed tokens only. What one keeps of what it read goes back as well."""
+    engine = await start_engine(logits_processors=(*ALL, NO_REPEAT), num_speculative_tokens=3)
+    settings: dict[str, Any] = {"max_tokens": 30, "ignore_eos": True}
+    settings["logits_processors"] = named(
+        no_repeat_ngram={"ngram_size": 2, "window_size": 100}, likes={"back": 2, "by": 3.0}
+    )
+    (whole,) = await engine.complete(PROMPT, **settings)
+    for keep in (0, 7, 22):
+        request = completion_request(PROMPT, **settings)
+        outputs, _ = await play(engine, request, once(0, keep + 1, Rewind(0, keep, banned=())))
+        assert ids_of(outputs[0]) == whole.ids
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2, 5])
+async def test_a_guided_output_stays_in_its_grammar(
+    engine: Any, completion_request: Complete, keep: int
+) -> None:
+    """Its guide goes back with it (contract 7.5)."""
+    extra = {"guided_regex": "[a-f]{6,9}( [a-f]{2}){2}"}
+    settings: dict[str, Any] = {"max_tokens": 40, "extra": extra}
+    (whole,) = await engine.complete(PROMPT, **settings)
+    same, _ = await play(
+        engine, completion_request(PROMPT, **settings), once(0, keep + 1, Rewind(0, keep, banned=()))
+    )
+    assert ids_of(same[0]) == whole.ids
+    other, last = await play(
+        engine, completion_request(PROMPT, **settings), once(0, len(whole.ids), Rewind(0, keep))
+    )
+    assert other[0][keep].id != whole.ids[keep]
+    assert re.fullmatch(extra["guided_regex"], "".join(token.text for token in other[0]))
+    assert last.finish_reason == "stop"
+
+
+async def test_a_guided_output_that_could_only_go_on_as_it_did_fails(
+    engine: Any, completion_request: Complete
+) -> None:
+    """Contract 7.5: no token remains. No processor is to blame."""
+    request = completion_request(PROMPT, max_tokens=20, extra={"guided_choice": ["hello world"]})
+    everything = Rewind(0, 2, banned=tuple(range(engine.info.vocab_size)))
+    with pytest.raises(EngineError) as raised:
+        await play(engine, request, once(0, 3, everything))
+    assert not isinstance(raised.value, LogitsProcessorError)
+
+
+@pytest.mark.parametrize("keep", range(9))
+async def test_stop_strings_are_found_across_the_place(
+    engine: Any, completion_request: Complete, keep: int
+) -> None:
+    """Contract 2.7: no part of one is given, wherever the output goes on."""
+    (whole,) = await engine.complete(PROMPT, max_tokens=24, ignore_eos=True)
+    stop = whole.text[len(whole.text) // 2 :][:4]
+    settings: dict[str, Any] = {"max_tokens": 24, "ignore_eos": True, "stop": (stop,)}
+    (expected,) = await engine.complete(PROMPT, **settings)
+    assert expected.stop_reason == stop
+    keep = min(keep, len(expected.ids) - 1)
+    request = completion_request(PROMPT, **settings)
+    outputs, last = await play(engine, request, once(0, keep + 1, Rewind(0, keep, banned=())))
+    assert "".join(token.text for token in outputs[0]) == expected.text
+    assert (last.finish_reason, last.stop_reason) == ("stop", stop)
+
+
+async def test_what_was_withdrawn_is_in_nobody_elses_prefix(
+    start_engine: Start, completion_request: Complete
+) -> None:
+    """Blocks that held it are written anew; who asks with either text is answered as by a fresh engine."""
+    engine, fresh = await start_engine(block_size=4), await start_engine(block_size=4)
+    request = completion_request(PROMPT, max_tokens=40, ignore_eos=True)
+    withdrawn: list[int | None] = []
+
+    def plan(delta: Delta, tokens: list[Token]) -> Rewind | None:
+        if len(tokens) < 30 or withdrawn:
+            return None
+        withdrawn.extend(ids_of(tokens))
+        return Rewind(0, 9)
+
+    outputs, _ = await play(engine, request, plan)
+    for ids in (withdrawn, ids_of(outputs[0])):
+        prompt = (*PROMPT, *ids[:24])
+        (found,) = await engine.complete(prompt, max_tokens=10, ignore_eos=True)
+        (expected,) = await fresh.complete(prompt, max_tokens=10, ignore_eos=True)
+        assert found.ids == expected.ids
+        assert found.usage.cached_tokens > 0
+
+
+async def test_a_request_of_which_every_token_is_banned_fails(
+    engine: Any, completion_request: Complete
+) -> None:
+    request = completion_request(PROMPT, max_tokens=20, ignore_eos=True)
+    everything = Rewind(0, 3, banned=tuple(range(engine.info.vocab_size)))
+    with pytest.raises(EngineError):
+        await play(engine, request, once(0, 5, everything))
+    assert len((await engine.complete(PROMPT, max_tokens=5, ignore_eos=True))[0].ids) == 5
+
+
+def test_blocks_are_kept_as_far_as_they_hold_what_stands(
+    tiny_core: Callable[..., Any], completion_request: Complete
+) -> None:
+    core = tiny_core(block_size=4, num_speculative_tokens=2)
+    for keep in range(31):
+        group = core.add(completion_request(PROMPT, max_tokens=32, n=2, ignore_eos=True))
+        seq = group.sequences[1]
+        while seq.num_output_tokens < 31:
+            core.step()
+        ids = list(seq.output_token_ids)
+        core.core.rewind(group, Rewind(1, keep))
+        core.check_blocks()
+        assert seq.num_computed_tokens >= len(PROMPT) + keep - 4, "of a shared block at most is lost"
+        core.run()
+        assert seq.output_token_ids[:keep] == ids[:keep]
+        assert seq.output_token_ids[keep] != ids[keep]
+        assert core.core.block_manager.num_used == 0
+
+
+def test_a_request_that_was_aborted_stays_so(
+    tiny_core: Callable[..., Any], completion_request: Complete
+) -> None:
+    core = tiny_core()
+    group = core.add(completion_request(PROMPT, max_tokens=33, ignore_eos=True))
+    for _ in range(5):
+        core.step()
+    core.core.abort(group)
+    core.core.rewind(group, Rewind(0, 2))
+    assert not core.core.has_work
+
+
+async def test_rewindable_gives_what_stands_once_more(engine: Any, completion_request: Complete) -> None:
+    """So that whoever keeps state of an output begins it anew."""
+    request = completion_request(PROMPT, max_tokens=20, n=2, echo=True, logprobs=1, ignore_eos=True)
+    seen: dict[int, list[Delta]] = {0: [], 1: []}
+    rewind: Rewind | None = None
+    num_rewinds = 0
+    async with aclosing(rewindable(engine.generate(request))) as stream:
+        while (delta := await answered(stream, rewind)) is not None:
+            seen[delta.index].append(delta)
+            rewind = None
+            num_tokens = sum(len(d.tokens) for d in seen[delta.index] if d.channel == "content")
+            if delta.index == 1 and num_tokens > 6 and num_rewinds < 2:
+                num_rewinds += 1
+                rewind = Rewind(1, 5)
+                before, seen[1] = seen[1], []
+    again = [d for d in seen[1] if d.channel == "content"]
+    assert seen[1][0].channel == "echo"
+    assert (seen[1][0].tokens, seen[1][0].prompt_token_ids) == (before[0].tokens, PROMPT)
+    assert [t for d in again for t in d.tokens][:5] == [
+        t for d in before if d.channel == "content" for t in d.tokens
+    ][:5]
+    for index in (0, 1):
+        content = [d for d in seen[index] if d.channel == "content"]
+        assert [t.position for d in content for t in d.tokens] == list(range(20))
+        assert [d.finish_reason for d in content if d.finish_reason] == ["length"]
+        assert all("".join(t.text for t in d.tokens) == d.text for d in content)
+
+
+def kept(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.jsonl"))
+
+
+async def test_a_recording_of_it_holds_what_stood_in_the_end(
+    engine: Any, completion_request: Complete, tmp_path: Path
+) -> None:
+    recorder = RecordingEngine(engine, tmp_path, max_bytes=10**6)
+    request = completion_request(PROMPT, max_tokens=20, n=2, ignore_eos=True)
+    outputs, last = await play(recorder, request, once(1, 12, Rewind(1, 7, banned=(3,))))
+    await recorder._folder.aclose()
+    (path,) = kept(tmp_path)
+    assert b'"rewind":{"index":1,"num_tokens":7,"banned":[3]}' in path.read_bytes()
+    deltas = [timed.delta for timed in Recording.load(path).deltas]
+    for index in (0, 1):
+        own = [delta for delta in deltas if delta.index == index]
+        assert [token for delta in own for token in delta.tokens] == outputs[index]
+        assert [delta.finish_reason for delta in own if delta.finish_reason] == ["length"]
+    assert deltas[-1] == last

@@ -1,0 +1,415 @@
+"""Scripts: sequences in, plans out. No model runs; a sequence's next token appears by decree."""
+
+from itertools import count
+from typing import Any
+
+import pytest
+
+from engine.core.block_hash import root_hash, unique_root
+from engine.core.block_manager import BlockManager
+from engine.core.scheduler import MAX_PARTIAL_PREFILLS, PROMPT_LOGPROBS_CHUNK, ScheduledSequence, Scheduler
+from engine.core.sequence import Sequence, SequenceGroup
+from engine.core.step_budget import StepBudget
+from engine.protocol import GenerationRequest, SamplingParams
+
+ids = count(1000)
+"""Token ids that no prompt has had before."""
+
+
+def outputs(
+    n: int, prompt: int | list[int], *, priority: int = 0, root: bytes | None = None, **fields: Any
+) -> list[Sequence]:
+    """The outputs of one request; a prompt given by its length is like no other."""
+    request = GenerationRequest(
+        request_id="r",
+        model="m",
+        endpoint="completions",
+        sampling=SamplingParams(n=n, logprobs=0),
+        priority=priority,
+    )
+    group = SequenceGroup(request, root_hash=root or root_hash(None))
+    prompt = [next(ids) for _ in range(prompt)] if isinstance(prompt, int) else prompt
+    group.sequences = [
+        Sequence(
+            group=group,
+            index=index,
+            token_ids=list(prompt),
+            num_prompt_tokens=len(prompt),
+            seed=None,
+            eos_token_ids=frozenset(),
+            detokenizer=None,  # type: ignore[arg-type]
+            **{"max_tokens": 100} | fields,
+        )
+        for index in range(n)
+    ]
+    return group.sequences
+
+
+def sequence(prompt: int | list[int], **fields: Any) -> Sequence:
+    return outputs(1, prompt, **fields)[0]
+
+
+def scheduler(
+    num_blocks: int = 100, max_num_seqs: int = 8, max_num_batched_tokens: int = 100, **fields: Any
+) -> Scheduler:
+    return Scheduler(
+        BlockManager(num_blocks, block_size=4),
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        **fields,
+    )
+
+
+def step(scheduler: Scheduler) -> dict[Sequence, tuple[int, int]]:
+    """Plan a step and pretend that it was run."""
+    plan = scheduler.schedule()
+    for s in plan:
+        is_sampled = s.is_sampled
+        scheduler.update(s)
+        if is_sampled:
+            s.sequence.token_ids.append(7)
+    scheduler.block_manager.check(q.block_table for q in [*scheduler.running, *scheduler.waiting])
+    return {s.sequence: (s.start, s.end) for s in plan}
+
+
+def test_a_long_prompt_is_prefilled_in_chunks_beside_those_that_decode() -> None:
+    s, a, b = scheduler(max_num_batched_tokens=10), sequence(4), sequence(25)
+    s.add(a)
+    s.add(b)
+    assert step(s) == {a: (0, 4), b: (0, 6)}
+    assert step(s) == {a: (4, 5), b: (6, 15)}
+    assert step(s) == {a: (5, 6), b: (15, 24)}
+    assert step(s) == {a: (6, 7), b: (24, 25)}
+    assert step(s) == {a: (7, 8), b: (25, 26)}
+
+
+def test_sequences_of_a_single_token_come_first() -> None:
+    s, a, b = scheduler(max_num_batched_tokens=10), sequence(15), sequence(1)
+    s.add(a)
+    step(s)
+    s.add(b)
+    assert list(step(s)) == [b, a]
+
+
+def test_no_more_than_max_num_seqs_run() -> None:
+    s, sequences = scheduler(max_num_seqs=2), [sequence(4) for _ in range(3)]
+    for seq in sequences:
+        s.add(seq)
+    assert list(step(s)) == sequences[:2]
+    s.remove(sequences[0])
+    assert list(step(s)) == [sequences[1], sequences[2]] or list(step(s)) == [sequences[2], sequences[1]]
+
+
+def test_the_last_to_arrive_is_preempted_and_goes_to_the_front_with_its_tokens() -> None:
+    s, a, b, c = scheduler(num_blocks=4), sequence(7), sequence(7), sequence(1)
+    for seq in (a, b, c):
+        s.add(seq)
+    assert step(s) == {a: (0, 7), b: (0, 7)}, "no block is left for the third"
+    assert step(s) == {a: (7, 8), b: (7, 8)}
+    assert step(s) == {a: (8, 9)}, "the first needs a block; the second gives up its own"
+    assert list(s.waiting) == [b, c]
+    assert (b.num_computed_tokens, b.block_table, b.num_output_tokens) == (0, [], 2)
+    s.remove(a)
+    assert step(s) == {b: (4, 9), c: (0, 1)}, "recomputed, with what it had generated, but for a block kept"
+    assert b.group.num_cached_tokens == 0, "which is no hit of its prompt"
+
+
+def test_a_sequence_that_preempts_itself_waits() -> None:
+    s, a, b = scheduler(num_blocks=3), sequence(8), sequence(4)
+    s.add(a)
+    s.add(b)
+    assert step(s) == {a: (0, 8), b: (0, 4)}
+    assert step(s) == {a: (8, 9)}
+    assert list(s.waiting) == [b]
+
+
+def test_remove_forgets_those_that_wait_as_well() -> None:
+    s, a = scheduler(), sequence(4)
+    s.add(a)
+    s.remove(a)
+    s.remove(a)
+    assert step(s) == {}
+
+
+def test_without_tokens_to_generate_nothing_is_sampled() -> None:
+    assert not ScheduledSequence(sequence(4, max_tokens=0), 0, 4).is_sampled
+    assert ScheduledSequence(sequence(4), 0, 4).is_sampled
+    assert not ScheduledSequence(sequence(4), 0, 3).is_sampled
+
+
+@pytest.mark.parametrize(("known", "positions"), [(0, range(2, 6)), (4, range(4, 6)), (9, range(0))])
+def test_prompt_logprobs_that_are_known_are_not_computed_again(known: int, positions: range) -> None:
+    seq = sequence(10, echo_texts=("x",) * 10, prompt_logprobs=[None] * known)
+    assert ScheduledSequence(seq, 2, 6).prompt_logprob_positions == positions
+
+
+def test_the_last_prompt_token_foretells_no_prompt_token() -> None:
+    assert ScheduledSequence(sequence(4, echo_texts=("x",) * 4), 0, 4).prompt_logprob_positions == range(3)
+
+
+def test_prompt_logprobs_are_computed_in_smaller_chunks() -> None:
+    s, a = scheduler(1000, max_num_batched_tokens=2000), sequence(1000, echo_texts=("x",) * 1000)
+    s.add(a)
+    assert step(s) == {a: (0, PROMPT_LOGPROBS_CHUNK)}
+
+
+# What is computed once.
+
+
+def test_a_prompt_begins_with_the_blocks_of_one_that_began_alike() -> None:
+    s, a, b = scheduler(), sequence([1, 2, 3, 4, 5, 6, 7, 8, 9]), sequence([1, 2, 3, 4, 5, 6, 7, 0, 0])
+    s.add(a)
+    step(s)
+    s.add(b)
+    assert step(s)[b] == (4, 9)
+    assert b.block_table[0] == a.block_table[0]
+    assert b.block_table[1] != a.block_table[1]
+    assert (b.group.num_cached_tokens, s.num_cache_queries, s.num_cache_hits) == (4, 18, 4)
+
+
+def test_blocks_are_found_when_nobody_has_them_any_more() -> None:
+    s, a, b = scheduler(), sequence([1, 2, 3, 4, 5]), sequence([1, 2, 3, 4, 6])
+    s.add(a)
+    step(s)
+    s.remove(a)
+    s.add(b)
+    assert step(s) == {b: (4, 5)}
+
+
+def test_at_least_one_token_of_a_known_prompt_is_computed() -> None:
+    s, a, b = scheduler(), sequence([1] * 8), sequence([1] * 8)
+    s.add(a)
+    step(s)
+    s.add(b)
+    assert step(s)[b] == (4, 8)
+
+
+def test_what_was_generated_is_found_by_the_prompt_that_goes_on_from_it() -> None:
+    s, a = scheduler(), sequence([1, 2, 3])
+    s.add(a)
+    for _ in range(7):
+        step(s)
+    s.remove(a)
+    assert a.token_ids == [1, 2, 3, 7, 7, 7, 7, 7, 7, 7]
+    b = sequence([*a.token_ids, 5])
+    s.add(b)
+    assert step(s) == {b: (8, 11)}
+
+
+def test_an_output_with_a_secret_is_found_by_nobody_but_itself() -> None:
+    """Or a guess at what a hook withheld could be seen to be right (contract 6.2)."""
+    s, a = scheduler(), sequence([1, 2, 3, 4, 5])
+    a.group.output_secret = b"s" * 32
+    s.add(a)
+    for _ in range(7):
+        step(s)
+    s._give_up(a)  # as if preempted
+    s._reuse_blocks(a)
+    assert a.num_computed_tokens == 8
+    s.remove(a)
+    b = sequence([*a.token_ids, 5])
+    s.add(b)
+    assert step(s) == {b: (4, 13)}
+
+
+def test_salts_never_share() -> None:
+    s = scheduler()
+    for salt, start in ((None, 0), ("a", 0), ("b", 0), ("a", 4), (None, 4), ("None", 0)):
+        seq = sequence([1, 2, 3, 4, 5], root=root_hash(salt))
+        s.add(seq)
+        assert step(s) == {seq: (start, 5)}
+        s.remove(seq)
+
+
+def test_prompt_tokens_with_logprobs_asked_for_are_computed() -> None:
+    s = scheduler()
+    for _ in range(2):
+        seq = sequence([1] * 9, echo_texts=("x",) * 9)
+        s.add(seq)
+        assert step(s) == {seq: (0, 9)}
+        s.remove(seq)
+
+
+@pytest.mark.parametrize("root", [root_hash(None), unique_root()], ids=["caching", "not caching"])
+def test_the_outputs_of_a_prompt_wait_for_its_first_and_share_its_blocks(root: bytes) -> None:
+    s, (a, b, c) = scheduler(max_num_batched_tokens=6), outputs(3, 10, root=root)
+    for seq in (a, b, c):
+        s.add(seq)
+    assert step(s) == {a: (0, 6)}
+    assert step(s) == {a: (6, 10)}
+    assert step(s) == {a: (10, 11), b: (8, 10), c: (8, 10)}
+    assert a.block_table[:2] == b.block_table[:2] == c.block_table[:2]
+    assert len({a.block_table[2], b.block_table[2], c.block_table[2]}) == 3
+    assert s.block_manager.num_used == 5
+    assert (a.group.num_cached_tokens, s.num_cache_queries) == (0, 10)
+
+
+def test_the_outputs_of_a_prompt_share_its_logprobs() -> None:
+    s, (a, b) = scheduler(), outputs(2, 9, echo_texts=("x",) * 9)
+    s.add(a)
+    s.add(b)
+    (planned,) = s.schedule()
+    a.prompt_logprobs += [None] * len(planned.prompt_logprob_positions)
+    s.update(planned)
+    a.token_ids.append(7)
+    assert step(s) == {a: (9, 10), b: (8, 9)}
+    assert len(b.prompt_logprobs) == 8
+
+
+def test_the_outputs_of_a_prompt_come_once() -> None:
+    s, (a, b) = scheduler(max_num_batched_tokens=9), outputs(2, 9)
+    s.add(a)
+    s.add(b)
+    step(s)
+    step(s)
+    s.remove(b)
+    s._preempt_last()
+    s.block_manager = BlockManager(100, 4)
+    assert step(s) == {a: (0, 9)}, "its prompt again, and nothing of what came after"
+    assert (s.running, s.waiting) == ([a], [])
+
+
+def test_where_no_block_could_be_shared_no_output_waits() -> None:
+    s, (a, b) = scheduler(), outputs(2, 4)
+    s.add(a)
+    s.add(b)
+    assert step(s) == {a: (0, 4), b: (0, 4)}
+
+
+def test_outputs_that_never_came_are_forgotten_with_their_request() -> None:
+    s, group = scheduler(), outputs(3, 10)
+    for seq in group:
+        s.add(seq)
+    for seq in group:
+        s.remove(seq)
+    assert step(s) == {}
+
+
+# Whose turn it is.
+
+
+def test_a_lower_priority_number_goes_first_and_within_one_who_came_first() -> None:
+    s = scheduler(max_num_seqs=1)
+    seqs = [sequence(2, priority=p) for p in (1, 0, 0, -5)]
+    for seq in seqs:
+        s.add(seq)
+    order = []
+    for _ in seqs:
+        (seq,) = step(s)
+        order.append(seqs.index(seq))
+        s.remove(seq)
+    assert order == [3, 1, 2, 0]
+
+
+def test_the_lowest_priority_is_preempted_whenever_it_came() -> None:
+    s, low, high = scheduler(num_blocks=4), sequence(7, priority=1), sequence(7)
+    s.add(low)
+    s.add(high)
+    step(s)
+    step(s)
+    assert list(step(s)) == [high]
+    assert s.waiting == [low]
+
+
+def test_a_request_of_many_outputs_leaves_every_other_place_to_those_who_came_later() -> None:
+    s, many = scheduler(max_num_seqs=2), outputs(20, 2)
+    others = [sequence(2) for _ in range(4)]
+    for seq in [*many, *others]:
+        s.add(seq)
+    order = []
+    while len(order) < 10:
+        for seq in step(s):
+            order.append("many" if seq in many else "other")
+            s.remove(seq)
+    assert order == ["many"] + ["many", "other"] * 4 + ["many"]
+
+
+def test_no_output_is_overtaken_for_ever() -> None:
+    s, (first, second) = scheduler(max_num_seqs=1), outputs(2, 2)
+    s.add(first)
+    s.add(second)
+    served = []
+    for _ in range(4):
+        s.add(sequence(2))
+        (seq,) = step(s)
+        served.append(seq)
+        s.remove(seq)
+    assert served.index(second) == 1
+
+
+# Who gets the step.
+
+
+class Budget(StepBudget):
+    """As large as it is told."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.asked: list[tuple[int, int]] = []
+
+    def plan(self, num_decodes: int, num_prompts: int) -> int:
+        self.asked.append((num_decodes, num_prompts))
+        return self.size
+
+
+def test_beside_those_that_decode_prompts_have_what_the_budget_says() -> None:
+    budget = Budget(5)
+    s, a, b = scheduler(step_budget=budget), sequence(4), sequence(50)
+    s.add(a)
+    assert step(s) == {a: (0, 4)}
+    s.add(b)
+    s.add(sequence(50))
+    assert step(s)[a] == (4, 5)
+    assert budget.asked == [(1, 2)]
+    assert b.num_computed_tokens + s.running[-1].num_computed_tokens == 5
+    budget.size = 0
+    assert step(s) == {a: (5, 6)}
+    s.remove(a)
+    assert step(s)[b][1] == 50, "nobody decodes: nobody is kept waiting"
+
+
+def test_those_that_decode_come_first_also_if_they_came_last() -> None:
+    s, long, short = scheduler(max_num_batched_tokens=8), sequence(100), sequence(2)
+    s.add(long)
+    s.add(short)
+    step(s)
+    assert short.num_output_tokens == 1
+    for _ in range(5):
+        assert step(s)[short] == (short.num_tokens - 2, short.num_tokens - 1)
+
+
+def test_a_long_prompt_leaves_half_of_the_step_to_short_ones_behind_it() -> None:
+    s, long = scheduler(max_num_batched_tokens=40), sequence(1000)
+    shorts = [sequence(30) for _ in range(3)]
+    for seq in (long, *shorts):
+        s.add(seq)
+    chunks = []
+    while not all(seq.num_output_tokens for seq in shorts):
+        start, end = step(s)[long]
+        chunks.append(end - start)
+    assert len(chunks) <= 6
+    assert min(chunks) >= 18
+
+
+def test_few_long_prompts_are_begun_at_a_time() -> None:
+    s = scheduler(1000, max_num_seqs=20, max_num_batched_tokens=64)
+    for _ in range(10):
+        s.add(sequence(200))
+    for _ in range(2):
+        step(s)
+        assert len(s.running) == MAX_PARTIAL_PREFILLS
+
+
+def test_who_gives_up_its_own_blocks_may_leave_nobody_to_run_and_room_for_the_next_step() -> None:
+    budget = Budget(100)
+    s, a, b = scheduler(num_blocks=5, step_budget=budget), sequence(16), sequence(3)
+    s.add(b)
+    step(s)
+    b.rank = (1, 0, 0)
+    s.add(a)
+    step(s)
+    budget.size = 0
+    a.token_ids += [1, 2]
+    assert (step(s), s.waiting) == ({}, [b])
+    assert step(s) == {a: (16, 19)}

@@ -1,0 +1,201 @@
+"""Any comings and goings: a sequence always reads back the keys and values of its own text, and all finish.
+
+No model runs. In place of keys and values a block remembers what they would have been computed from: all of
+the text up to their token, and who may share it. So whatever mixes two streams, or two salts, is read back.
+"""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from engine.core.block_hash import root_hash, unique_root
+from engine.core.block_manager import BlockManager
+from engine.core.scheduler import ScheduledSequence, Scheduler
+from engine.core.sequence import Logprobs, Sequence, SequenceGroup
+from engine.core.step_budget import StepBudget
+from engine.protocol import GenerationRequest, SamplingParams
+from engine.sampling.speculation import Speculation
+
+BLOCK_SIZE = 4
+NUM_BLOCKS = 10
+MAX_NUM_SEQS = 4
+MAX_TOKENS = 12
+
+TOKENS = st.integers(0, 1)
+# Few openings, so that many texts have much in common.
+PROMPTS = st.tuples(
+    st.sampled_from([[], [0] * 8, [0] * 13, [0, 1] * 10]), st.lists(TOKENS, min_size=1, max_size=8)
+).map(lambda parts: parts[0] + parts[1])
+
+Content = tuple[bytes, tuple[int, ...]]
+
+
+class NoText:
+    """Stands for a detokenizer."""
+
+    def rewound(self, token_ids: list[int], num_output_tokens: int) -> "NoText":
+        return self
+
+
+class Machine(RuleBasedStateMachine):
+    @initialize(
+        max_num_batched_tokens=st.integers(1, 40),
+        is_caching=st.booleans(),
+        num_speculative_tokens=st.sampled_from([0, 3]),
+    )
+    def start(self, max_num_batched_tokens: int, is_caching: bool, num_speculative_tokens: int) -> None:
+        self.step_budget = StepBudget()
+        self.max_num_batched_tokens = max_num_batched_tokens
+        self.scheduler = Scheduler(
+            BlockManager(NUM_BLOCKS, BLOCK_SIZE),
+            max_num_seqs=MAX_NUM_SEQS,
+            max_num_batched_tokens=max_num_batched_tokens,
+            step_budget=self.step_budget,
+            speculation=Speculation(num_speculative_tokens),
+        )
+        self.is_caching = is_caching
+        self.memory: dict[int, Content] = {}
+        self.groups: list[SequenceGroup] = []
+
+    @rule(
+        prompts=st.lists(PROMPTS, min_size=1, max_size=2),
+        n=st.integers(1, 3),
+        max_tokens=st.integers(0, MAX_TOKENS),
+        priority=st.integers(-1, 1),
+        salt=st.sampled_from([None, "a"]),
+        has_prompt_logprobs=st.booleans(),
+    )
+    def come(
+        self,
+        prompts: list[list[int]],
+        n: int,
+        max_tokens: int,
+        priority: int,
+        salt: str | None,
+        has_prompt_logprobs: bool,
+    ) -> None:
+        request = GenerationRequest(
+            request_id="r",
+            model="m",
+            endpoint="completions",
+            sampling=SamplingParams(n=n, logprobs=0),
+            priority=priority,
+        )
+        group = SequenceGroup(request, root_hash=root_hash(salt) if self.is_caching else unique_root())
+        for prompt in prompts:
+            for _ in range(n):
+                seq = Sequence(
+                    group=group,
+                    index=len(group.sequences),
+                    token_ids=list(prompt),
+                    num_prompt_tokens=len(prompt),
+                    max_tokens=max_tokens,
+                    seed=None,
+                    eos_token_ids=frozenset(),
+                    detokenizer=NoText(),  # type: ignore[arg-type]
+                    echo_texts=("x",) * len(prompt) if has_prompt_logprobs else None,
+                )
+                group.sequences.append(seq)
+        for seq in group.sequences:
+            self.scheduler.add(seq)
+        self.groups.append(group)
+
+    @precondition(lambda self: self.groups)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        group = self.groups.pop(data.draw(st.integers(0, len(self.groups) - 1)))
+        for seq in group.sequences:
+            self.scheduler.remove(seq)
+
+    @precondition(lambda self: any(s.has_begun for g in self.groups for s in g.sequences))
+    @rule(data=st.data())
+    def go_back(self, data: st.DataObject) -> None:
+        begun = [s for group in self.groups for s in group.sequences if s.has_begun]
+        seq = data.draw(st.sampled_from(begun))
+        seq.rewind(data.draw(st.integers(0, seq.num_output_tokens)))
+        self.scheduler.rewind(seq)
+
+    @rule(token=TOKENS, seconds=st.floats(0, 1), times=st.integers(1, 5))
+    def go_on(self, token: int, seconds: float, times: int) -> None:
+        for _ in range(times):
+            self.step(token, seconds)
+
+    def step(self, token: int, seconds: float) -> None:
+        scheduled = self.scheduler.schedule()
+        lengths = [s.end - s.start for s in scheduled]
+        assert sum(s.num_tokens for s in scheduled) <= self.max_num_batched_tokens
+        assert sorted(lengths, key=lambda n: n > 1) == lengths
+        assert len({s.sequence for s in scheduled}) == len(scheduled)
+        for s in scheduled:
+            self.write(s)
+        for s in scheduled:
+            self.read(s.sequence, s.end)
+        num_decodes = sum(s.is_decode for s in scheduled)
+        self.step_budget.observe(num_decodes, sum(lengths) - num_decodes, seconds)
+        for s in scheduled:
+            self.settle(s, token)
+        self.groups = [g for g in self.groups if not g.is_finished]
+
+    def write(self, s: ScheduledSequence) -> None:
+        seq = s.sequence
+        assert s.start == seq.num_computed_tokens < s.end <= seq.num_tokens
+        others = [q.block_table for q in self.scheduler.running if q is not seq]
+        text = seq.token_ids[: s.end] + list(s.draft)
+        for position in range(s.start, len(text)):
+            block = seq.block_table[position // BLOCK_SIZE]
+            assert not any(block in table for table in others), "what is shared is not written"
+            slot = block * BLOCK_SIZE + position % BLOCK_SIZE
+            self.memory[slot] = seq.group.root_hash, tuple(text[: position + 1])
+
+    def read(self, seq: Sequence, end: int) -> None:
+        for position in range(end):
+            slot = seq.block_table[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE
+            assert self.memory[slot] == (seq.group.root_hash, tuple(seq.token_ids[: position + 1]))
+
+    def settle(self, s: ScheduledSequence, token: int) -> None:
+        seq = s.sequence
+        is_sampled = s.is_sampled
+        for position in s.prompt_logprob_positions:
+            assert position == len(seq.prompt_logprobs)
+            seq.prompt_logprobs.append(Logprobs(0.0, []))
+        self.scheduler.update(s)
+        if seq.num_uncomputed_tokens:
+            return
+        assert not seq.needs_prompt_logprobs
+        seq.has_begun = True
+        if is_sampled:
+            seq.token_ids.append(token)
+        if seq.num_output_tokens == seq.max_tokens:
+            seq.finish_reason = "length"
+            self.scheduler.remove(seq)
+        elif s.draft[:1] == (token,):
+            self.settle(ScheduledSequence(seq, s.end, s.end + 1, s.draft[1:]), token)
+
+    @invariant()
+    def all_blocks_are_accounted_for(self) -> None:
+        if not hasattr(self, "scheduler"):
+            return
+        scheduler = self.scheduler
+        scheduler.block_manager.check(s.block_table for s in scheduler.running)
+        assert len(scheduler.running) <= MAX_NUM_SEQS
+        for queue in (scheduler.running, scheduler.waiting):
+            assert [s.rank for s in queue] == sorted({s.rank for s in queue})
+        assert not any(s.block_table or s.num_computed_tokens for s in scheduler.waiting)
+        for seq in scheduler.running:
+            self.read(seq, seq.num_computed_tokens)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "scheduler"):
+            return
+        steps = 0
+        while self.groups:
+            assert self.scheduler.running or self.scheduler.waiting, "someone was forgotten"
+            self.step(0, 0.1)
+            steps += 1
+            assert steps < 10_000, "nobody comes to an end"
+        assert self.scheduler.running == self.scheduler.waiting == []
+        assert self.scheduler.block_manager.num_used == 0
+
+
+TestSchedulerProperties = Machine.TestCase
+TestSchedulerProperties.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

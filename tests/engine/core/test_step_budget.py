@@ -1,0 +1,161 @@
+"""The budget against machines whose steps take known times."""
+
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from engine.core.step_budget import FIRST_SHARE, MAX_MIXED_IN_A_ROW, StepBudget
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Seconds of a step: so much each, and for each sequence that decodes, for prompts at all, for each of
+    their tokens, and for each of the tokens before those."""
+
+    step: float
+    decode: float
+    prefill: float
+    token: float
+    context: float = 0.0
+
+    def seconds(self, num_decodes: int, num_tokens: int, num_context: int = 0) -> float:
+        prefill = self.prefill + num_tokens * (self.token + self.context * num_context)
+        return self.step + num_decodes * self.decode + (prefill if num_tokens else 0)
+
+
+MACHINES = {
+    "a tiny model on a CPU": Machine(4e-3, 1e-4, 2e-4, 1.2e-4, 2e-8),
+    "a small model on a CPU": Machine(60e-3, 5e-3, 2e-3, 2.5e-3, 1e-7),
+    "a CPU that long texts slow": Machine(3e-3, 4e-4, 3e-4, 3.6e-4, 2.5e-7),
+    "a GPU": Machine(6e-3, 3e-5, 3e-4, 1.5e-5, 1e-10),
+    "a small model on a GPU": Machine(2e-3, 1e-5, 1e-3, 3e-6, 1e-10),
+}
+
+
+class Run:
+    """Steps of one machine, eight sequences decoding."""
+
+    def __init__(self, machine: Machine, num_decodes: int = 8) -> None:
+        self.machine = machine
+        self.budget = StepBudget()
+        self.num_decodes = num_decodes
+        self.rng = random.Random(0)
+
+    def step(self, num_left: int, num_done: int = 0, num_prompts: int = 1) -> tuple[int, float]:
+        """Compute what may be of a prompt: how many tokens that was, and how much longer it took."""
+        num_tokens = min(num_left, self.budget.plan(self.num_decodes, num_prompts))
+        seconds = self.machine.seconds(self.num_decodes, num_tokens, num_done)
+        # A step may be late for any reason; what it was asked to do is what counts here.
+        noise = 8.0 if self.rng.random() < 0.03 else self.rng.uniform(1.0, 1.1)
+        self.budget.observe(self.num_decodes, num_tokens, seconds * noise)
+        return num_tokens, seconds / self.machine.seconds(self.num_decodes, 0)
+
+    def prefill(self, num_tokens: int, **crowd: int) -> list[float]:
+        """How much longer each step took until a prompt was computed."""
+        done, slowdowns = 0, []
+        while done < num_tokens:
+            step, slowdown = self.step(num_tokens - done, done, **crowd)
+            done += step
+            slowdowns.append(slowdown)
+        return slowdowns
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[int(share * (len(values) - 1))]
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+def test_a_long_prompt_slows_running_streams_by_at_most_two(machine: Machine) -> None:
+    run = Run(machine)
+    for _ in range(20):
+        run.step(0)
+    for _ in range(3):
+        slowdowns = run.prefill(4000)
+        assert percentile(slowdowns, 0.99) <= 2
+    assert sum(slowdowns) / len(slowdowns) > 1.35, "and the room that there is gets used"
+
+
+def test_how_long_decoding_takes_is_measured_before_anything_is_given_and_now_and_then() -> None:
+    run = Run(MACHINES["a tiny model on a CPU"])
+    given = [run.step(10**6)[0] for _ in range(2 * MAX_MIXED_IN_A_ROW + 3)]
+    assert [i for i, n in enumerate(given) if not n] == [
+        0,
+        MAX_MIXED_IN_A_ROW + 1,
+        2 * MAX_MIXED_IN_A_ROW + 2,
+    ]
+    assert given[1] == FIRST_SHARE
+
+
+def test_prompts_go_on_however_long_a_token_of_them_takes() -> None:
+    run = Run(Machine(step=1e-3, decode=0, prefill=0, token=1.0))
+    given = [run.step(10**6)[0] for _ in range(100)]
+    assert set(given[20:]) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_where_prompts_are_slow_to_begin_with_they_are_not_cut_small(seed: int) -> None:
+    """As where steps that only decode are one captured graph, and others are not."""
+    run = Run(Machine(step=3e-3, decode=1e-5, prefill=6e-3, token=1.5e-5))
+    run.rng.seed(seed)
+    run.prefill(4000)
+    slowdowns = run.prefill(4000)
+    assert len(slowdowns) < 50
+    assert percentile(slowdowns, 0.99) < 6, "as much again as it takes to begin"
+
+
+def test_it_follows_what_changes() -> None:
+    def learnt(machine: str) -> int:
+        run.machine = MACHINES[machine]
+        run.prefill(4000)
+        run.step(0)
+        return run.budget.plan(8, 1)
+
+    run = Run(MACHINES["a GPU"])
+    fast = learnt("a GPU")
+    assert learnt("a small model on a CPU") < fast / 4
+    assert learnt("a GPU") > fast / 2
+
+
+def test_many_that_wait_for_their_prompts_weigh_more_than_few_that_decode() -> None:
+    machine = MACHINES["a tiny model on a CPU"]
+    run = Run(machine, num_decodes=1)
+    run.step(0)
+    slowdowns = run.prefill(31 * 62, num_prompts=31)
+    assert len(slowdowns) < 20
+    assert max(slowdowns) > 10
+
+
+def test_a_step_that_only_prefills_teaches_nothing() -> None:
+    budget = StepBudget()
+    for num_decodes, num_tokens, seconds in ((8, 0, 0.01), (0, 2000, 2.0)):
+        budget.plan(8, 1)
+        budget.observe(num_decodes, num_tokens, seconds)
+    assert budget.plan(8, 1) == FIRST_SHARE
+
+
+def test_a_step_that_was_not_planned_teaches_nothing() -> None:
+    budget = StepBudget()
+    budget.observe(8, 100, 2.0)
+    budget.observe(8, 0, 1.0)
+    assert budget.plan(8, 1) == 0
+    budget.observe(8, 1, 1.0)
+    assert budget.plan(8, 1) == 0
+
+
+def test_how_long_decoding_takes_is_measured_anew_when_many_more_decode() -> None:
+    run = Run(MACHINES["a small model on a CPU"])
+    run.prefill(500)
+    run.num_decodes = 9
+    run.step(0)
+    assert run.step(10**6)[0]
+    run.num_decodes = 16
+    assert not run.step(10**6)[0]
+    assert run.step(10**6)[0]
+
+
+def test_a_fixed_share_is_kept() -> None:
+    budget = StepBudget(100)
+    for _ in range(50):
+        assert budget.plan(8, 3) == 100
+        budget.observe(8, 100, 10.0)

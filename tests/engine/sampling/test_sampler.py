@@ -1,0 +1,241 @@
+"""Parity with transformers' logits processors, warpers and draws."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    LogitsProcessorList,
+    MinLengthLogitsProcessor,
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+    set_seed,
+)
+
+from engine.core.sequence import Sequence, SequenceGroup
+from engine.logits_processors.run import ProcessorRun
+from engine.protocol import GenerationRequest, SamplingParams
+from engine.sampling.sampler import LOGPROB_FLOOR, Sampler
+
+VOCAB_SIZE = 200
+
+
+def sequence(
+    output: list[int] | None = None, prompt: tuple[int, ...] = (1, 2, 3), **sampling: Any
+) -> Sequence:
+    params = SamplingParams(**sampling)
+    request = GenerationRequest(request_id="r", model="m", endpoint="completions", sampling=params)
+    return Sequence(
+        group=SequenceGroup(request),
+        index=0,
+        token_ids=[*prompt, *(output or [])],
+        num_prompt_tokens=len(prompt),
+        max_tokens=100,
+        seed=params.seed,
+        eos_token_ids=frozenset() if params.ignore_eos else frozenset({9}),
+        detokenizer=None,  # type: ignore[arg-type]
+    )
+
+
+def logits_of(rows: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(rows, VOCAB_SIZE, generator=torch.Generator().manual_seed(seed)) * 3
+
+
+def process(sampler: Sampler, logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
+    return sampler._process(logits, sequences, ProcessorRun(logits, sequences))
+
+
+@pytest.fixture
+def sampler() -> Sampler:
+    return Sampler(torch.device("cpu"), seed=0)
+
+
+def test_the_whole_grid_of_settings_has_transformers_distribution(sampler: Sampler) -> None:
+    """All rows in one batch, each with settings of its own."""
+    grid = itertools.product(
+        (0.3, 1.0, 1.7), (0, 1, 7, 500), (0.0, 0.5, 0.95, 1.0), (0.0, 0.1, 1.0), (1.0, 1.3, 0.8)
+    )
+    sequences, expected = [], []
+    settings = list(grid)
+    logits = logits_of(len(settings))
+    for row, (temperature, top_k, top_p, min_p, repetition_penalty) in enumerate(settings):
+        seq = sequence(
+            [5, 6, 5],
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+        )
+        sequences.append(seq)
+        theirs = LogitsProcessorList([RepetitionPenaltyLogitsProcessor(repetition_penalty)])
+        theirs.append(TemperatureLogitsWarper(temperature))
+        if top_k:
+            theirs.append(TopKLogitsWarper(top_k))
+        if top_p < 1:
+            theirs.append(TopPLogitsWarper(top_p))
+        if min_p:
+            theirs.append(MinPLogitsWarper(min_p))
+        expected.append(theirs(torch.tensor([seq.token_ids]), logits[row : row + 1].clone())[0])
+    before = logits.clone()
+    processed = process(sampler, logits, sequences)
+    assert torch.equal(logits, before), "the logits are left as they are"
+    assert torch.equal(processed.isinf(), torch.stack(expected).isinf())
+    torch.testing.assert_close(processed.softmax(-1), torch.stack(expected).softmax(-1), atol=1e-5, rtol=0)
+
+
+def test_penalties_follow_openai_s_formula(sampler: Sampler) -> None:
+    logits = logits_of(2)
+    seq = sequence([5, 6, 5], presence_penalty=0.5, frequency_penalty=0.25, logit_bias={5: 2.0, 7: -100.0})
+    expected = logits.clone()
+    expected[0, 5] += 2.0 - 0.5 - 2 * 0.25
+    expected[0, 6] -= 0.5 + 0.25
+    expected[0, 7] -= 100
+    torch.testing.assert_close(process(sampler, logits, [seq, sequence([5, 6])]), expected)
+
+
+def test_a_logit_bias_is_made_ready_once_for_its_request(sampler: Sampler) -> None:
+    logits, seq = logits_of(2), sequence([5], logit_bias=dict.fromkeys(range(30), 1.5))
+    other = sequence([5], logit_bias={7: 2.0, 3: -1.0})
+    expected = logits.clone()
+    expected[0, :30] += 1.5
+    expected[1, 7] += 2.0
+    expected[1, 3] -= 1.0
+    made = []
+    for _ in range(2):
+        assert torch.equal(process(sampler, logits, [seq, other]), expected)
+        made.append(seq.group.bias)
+    assert made[0] is made[1] is not None
+
+
+def test_min_tokens_masks_eos_and_stop_ids_until_reached(sampler: Sampler) -> None:
+    logits = logits_of(4)
+    logits[:, 9] = 50
+    sequences = [
+        sequence([5], min_tokens=2, temperature=0.0),
+        sequence([5, 6], min_tokens=2, temperature=0.0),
+        sequence([5], min_tokens=2, temperature=0.0, ignore_eos=True),
+        sequence([5], min_tokens=2, temperature=0.0, ignore_eos=True, stop_token_ids=(9,)),
+    ]
+    ids = [token.id for token in sampler.sample(logits, sequences) if token]
+    theirs = MinLengthLogitsProcessor(5, 9)(torch.ones(1, 4), logits[:1].clone()).argmax()
+    assert ids == [theirs, 9, 9, logits[3].topk(2).indices[1]]
+
+
+def test_a_shaper_never_revives_a_masked_token(sampler: Sampler) -> None:
+    logits = logits_of(1)
+    logits[0, 9] = 50
+    seq = sequence([9], min_tokens=5, logit_bias={9: 100.0}, repetition_penalty=0.1, presence_penalty=-2.0)
+    assert process(sampler, logits, [seq])[0, 9] == float("-inf")
+
+
+def test_a_row_without_a_token_to_draw_gets_none_and_its_neighbours_theirs(sampler: Sampler) -> None:
+    logits = logits_of(4)
+    logits[1] = float("nan")
+    logits[2, 17] = float("nan")
+    everything = tuple(range(VOCAB_SIZE))
+    sequences = [
+        sequence(),
+        sequence(),
+        sequence(temperature=0.0),
+        sequence(min_tokens=3, stop_token_ids=everything),
+    ]
+    first, *others = sampler.sample(logits, sequences)
+    assert first is not None
+    assert others == [None, None, None]
+
+
+def test_greedy_takes_the_most_likely_after_shaping(sampler: Sampler) -> None:
+    logits = logits_of(3)
+    best, second = logits[1].topk(2).indices.tolist()
+    sequences = [sequence(temperature=0.0), sequence(temperature=0.0, logit_bias={best: -100.0}), sequence()]
+    sampled = sampler.sample(logits, sequences)
+    assert [token.id for token in sampled[:2] if token] == [logits[0].argmax(), second]
+
+
+def test_seeded_draws_do_not_depend_on_the_batch(sampler: Sampler) -> None:
+    logits = logits_of(3)
+    alone, among = sequence(seed=5), [sequence(), sequence(seed=5), sequence(seed=6, top_k=3)]
+    for _ in range(20):
+        one, three = sampler.sample(logits[1:2], [alone]), sampler.sample(logits, among)
+        assert one[0] == three[1]
+
+
+def test_the_engine_s_seed_makes_unseeded_draws_repeatable() -> None:
+    logits, sequences = logits_of(8), [sequence() for _ in range(8)]
+    draws = [Sampler(torch.device("cpu"), seed=s).sample(logits, sequences) for s in (1, 1, 2)]
+    assert draws[0] == draws[1] != draws[2]
+
+
+def test_draws_have_the_distribution_s_frequencies(sampler: Sampler) -> None:
+    """Of 20000 draws from 4 tokens, each count lies within 5 standard deviations: wrong once in a million."""
+    probs = torch.tensor([0.5, 0.3, 0.15, 0.05])
+    logits = torch.full((20000, VOCAB_SIZE), float("-inf"))
+    logits[:, :4] = probs.log()
+    sampled = sampler.sample(logits, [sequence()] * 20000)
+    counts = torch.bincount(torch.tensor([token.id for token in sampled if token]), minlength=4)
+    assert ((counts - 20000 * probs).abs() < 5 * (20000 * probs * (1 - probs)).sqrt()).all()
+
+
+def test_logprobs_are_of_the_raw_distribution_unless_configured(sampler: Sampler) -> None:
+    logits = logits_of(3)
+    sequences = [
+        sequence(logprobs=3, top_k=1, seed=1),
+        sequence(logprobs=0, temperature=0.0),
+        sequence(seed=2),
+    ]
+    raw = logits.log_softmax(-1)
+    first, second, third = (token for token in sampler.sample(logits, sequences) if token)
+    top = raw[0].topk(3)
+    assert first.logprobs is not None
+    assert first.logprobs.logprob == pytest.approx(top.values[0].item())
+    assert [i for i, _ in first.logprobs.top] == top.indices.tolist()
+    assert [logprob for _, logprob in first.logprobs.top] == pytest.approx(top.values.tolist())
+    assert second.logprobs is not None
+    assert second.logprobs.logprob == pytest.approx(raw[1].max().item())
+    assert second.logprobs.top == []
+    assert third.logprobs is None
+
+    processed = Sampler(torch.device("cpu"), logprobs_mode="processed_logprobs")
+    (token,) = processed.sample(logits[:1], [sequence(logprobs=3, top_k=1)])
+    assert token is not None
+    assert token.logprobs is not None
+    assert token.logprobs.logprob == 0
+    assert [logprob for _, logprob in token.logprobs.top] == [0, LOGPROB_FLOOR, LOGPROB_FLOOR]
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_p", "top_k"), [(1.0, 1.0, None), (0.7, 1.0, 50), (1.0, 0.9, None)]
+)
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_a_seeded_draw_is_the_one_of_generate(
+    family: str,
+    temperature: float,
+    top_p: float,
+    top_k: int | None,
+    tiny_core: Callable[..., Any],
+    tiny_model: Callable[[str], Any],
+    completion_request: Callable[..., GenerationRequest],
+) -> None:
+    core, model = tiny_core(family), tiny_model(family).model
+    for prompt in ([5], [20, 30, 40, 50], list(range(60, 90))):
+        set_seed(1234)
+        theirs = model.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            do_sample=True,
+            max_new_tokens=1,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k or 0,
+            pad_token_id=0,
+        )[0, -1]
+        sampling = {"temperature": temperature, "top_p": top_p, "top_k": top_k or 0}
+        group = core.add(completion_request(tuple(prompt), max_tokens=1, seed=1234, **sampling))
+        core.run()
+        assert core.answers(group)[0].ids == [theirs]

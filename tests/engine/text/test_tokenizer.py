@@ -1,0 +1,145 @@
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, decoders, models
+from transformers import PreTrainedTokenizerFast
+
+from engine.protocol import RequestError
+from engine.text.tokenizer import LocalTokenizer
+
+
+@pytest.fixture(scope="module")
+def local(tokenizer: PreTrainedTokenizerFast) -> LocalTokenizer:
+    return LocalTokenizer(tokenizer)
+
+
+def with_template(tokenizer: PreTrainedTokenizerFast, template: str | None) -> LocalTokenizer:
+    fast = tokenizer.backend_tokenizer
+    return LocalTokenizer(PreTrainedTokenizerFast(tokenizer_object=fast, chat_template=template))
+
+
+def test_encode_and_decode_are_inverse(local: LocalTokenizer) -> None:
+    for text in ("hello world", "Grüße, 你好 🎉", "<|im_start|>user\n", ""):
+        assert local.decode(local.encode(text)) == text
+
+
+def test_the_bytes_of_all_tokens_are_the_text_s(local: LocalTokenizer) -> None:
+    text = "Grüße, 你好 🎉\t\0 hello<|im_end|>"
+    assert b"".join(map(local.raw, local.encode(text))) == text.encode()
+    assert local.raw(2) == b"<|im_start|>"
+    assert local.raw(123456) == b""
+
+
+def test_bytes_of_metaspace_and_byte_tokens() -> None:
+    vocab = {"▁hello": 0, "<0xE4>": 1, "world": 2, "<0x>": 3}
+    fast = Tokenizer(models.WordLevel(vocab, "world"))
+    fast.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    local = LocalTokenizer(PreTrainedTokenizerFast(tokenizer_object=fast))
+    assert [local.raw(i) for i in range(4)] == [b" hello", b"\xe4", b"world", b"<0x>"]
+
+
+def test_a_lone_surrogate_is_refused(local: LocalTokenizer) -> None:
+    with pytest.raises(RequestError, match="Unicode"):
+        local.encode("a\ud800b")
+
+
+def test_the_chat_template_asks_for_the_assistant(local: LocalTokenizer) -> None:
+    ids = local.apply_chat_template([{"role": "user", "content": "hello"}])
+    assert local.decode(ids) == "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
+    assert ids[0] == ids.count(2) == 2, "the template's special tokens are tokens"
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        ([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}], None),
+        ([{"type": "image_url", "image_url": {"url": "data:"}}], "Only text"),
+        ([{"type": "text"}], "Only text"),
+        (["one"], "Only text"),
+        (None, "refuses"),
+        (5, "refuses"),
+    ],
+)
+def test_content_in_parts_is_joined_where_the_template_takes_none(
+    local: LocalTokenizer, content: Any, error: str | None
+) -> None:
+    messages = [{"role": "user", "content": content}]
+    if error is None:
+        assert "user\none\ntwo<|im_end|>" in local.decode(local.apply_chat_template(messages))
+    else:
+        with pytest.raises(RequestError, match=error) as caught:
+            local.apply_chat_template(messages)
+        assert caught.value.param == "messages"
+
+
+def test_a_template_that_takes_parts_gets_them(tokenizer: PreTrainedTokenizerFast) -> None:
+    template = (
+        "{% for m in messages %}{% if m.content is string %}{{ m.content }}"
+        "{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}{% endfor %}"
+    )
+    local = with_template(tokenizer, template)
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    assert local.decode(local.apply_chat_template([{"role": "user", "content": parts}])) == "onetwo"
+
+
+def test_what_the_template_refuses_is_the_caller_s_fault(local: LocalTokenizer) -> None:
+    with pytest.raises(RequestError, match="no tools here") as caught:
+        local.apply_chat_template([{"role": "tool", "content": "x"}])
+    assert (caught.value.param, caught.value.status) == ("messages", 400)
+
+
+def test_a_model_without_a_template_refuses_chats(tokenizer: PreTrainedTokenizerFast) -> None:
+    with pytest.raises(RequestError, match="no chat template"):
+        with_template(tokenizer, None).apply_chat_template([{"role": "user", "content": "x"}])
+
+
+def test_template_arguments_are_variables_and_nothing_else(tokenizer: PreTrainedTokenizerFast) -> None:
+    local = with_template(tokenizer, "{{ 'thinking' if enable_thinking else 'not' }}")
+    messages = [{"role": "user", "content": "x"}]
+    assert local.decode(local.apply_chat_template(messages, {"enable_thinking": True})) == "thinking"
+    for name in ("chat_template", "tokenize"):
+        with pytest.raises(RequestError, match=name):
+            local.apply_chat_template(messages, {name: "{{ 1 }}"})
+
+
+TOOL_TEMPLATE = (
+    "{% if tools %}tools:{% for t in tools %} {{ t.function.name }}{% endfor %}. {% endif %}"
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ c.function.name }}("
+    "{% for key, value in c.function.arguments.items() %}{{ key }}={{ value }}{% endfor %}){% endfor %}. "
+    "{% endfor %}{% if enable_thinking %}thinking{% endif %}"
+)
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": {}}}
+
+
+def test_the_template_is_shown_the_tools(tokenizer: PreTrainedTokenizerFast) -> None:
+    local = with_template(tokenizer, TOOL_TEMPLATE)
+    messages = [{"role": "user", "content": "Hi"}]
+    assert local.decode(local.apply_chat_template(messages, None, [TOOL])) == "tools: weather. user: Hi. "
+    both = local.apply_chat_template(messages, {"enable_thinking": True}, [TOOL])
+    assert local.decode(both) == "tools: weather. user: Hi. thinking"
+    assert local.decode(local.apply_chat_template(messages)) == "user: Hi. "
+
+
+def test_the_template_is_shown_calls_and_their_answers(tokenizer: PreTrainedTokenizerFast) -> None:
+    local = with_template(tokenizer, TOOL_TEMPLATE)
+    call = {"id": "call-1", "type": "function", "function": {"name": "f", "arguments": '{"a": "b"}'}}
+    messages = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call-1", "content": "sunny"},
+    ]
+    assert local.decode(local.apply_chat_template(messages)) == "assistant: f(a=b). tool: sunny. "
+    for arguments in ("{a: b}", "[" * 100_000, '{"a": ' + "9" * 5000 + "}"):
+        call["function"] = {"name": "f", "arguments": arguments}
+        with pytest.raises(RequestError, match="not valid JSON") as caught:
+            local.apply_chat_template(messages)
+        assert caught.value.param == "messages"
+    call["function"] = {"name": "f", "arguments": '{"a": ' + "[" * 900 + "]" * 900 + "}"}
+    with pytest.raises(RequestError, match="refuses these messages"):
+        local.apply_chat_template(messages)
+
+
+def test_a_template_that_would_pass_over_tools_is_given_none(local: LocalTokenizer) -> None:
+    with pytest.raises(RequestError, match="takes no tools") as caught:
+        local.apply_chat_template([{"role": "user", "content": "Hi"}], None, [TOOL])
+    assert caught.value.param == "tools"

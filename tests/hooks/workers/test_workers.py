@@ -1,0 +1,453 @@
+"""Hooks in processes of their own (contract 1.4, 1.5, 4.1)."""
+
+import asyncio
+import gc
+import os
+import signal
+import warnings
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from engine.protocol import Delta, RequestError
+from hooks.loading.loader import HookLoadError, HookSpec
+from hooks.pipeline.pipeline import PassThrough, guarded
+from hooks.pipeline.stage import HookError, PipelineOptions
+from hooks.prompts.admission import RefusedError
+from hooks.workers.pool import WorkerPool, WorkerProcess
+from tests.helpers import Source, finish_of, ids_of, make_deltas, make_request, text_of, verdicts_of
+
+HOOKS = """
+import asyncio, enum, os, time
+from hooks import emit, refuse, suppress, terminate, with_prompt_texts
+
+class Upper:
+    def __init__(self, mark=""):
+        self.mark = mark
+    def __call__(self, chunk):
+        return emit(chunk.pending.upper() + (self.mark if chunk.text_diff else ""))
+
+class Pid:
+    def __call__(self, chunk):
+        return emit(f"{os.getpid()} " if chunk.text_diff else "")
+
+class Does:
+    '''What the text says.'''
+    def __call__(self, chunk):
+        if chunk.aborted:
+            with open(os.environ["ABORTED"], "a") as file:
+                file.write(chunk.request_id + chr(10))
+        elif "die" in chunk.text_diff:
+            os._exit(3)
+        elif "hang" in chunk.text_diff:
+            time.sleep(60)
+        elif "stuck" in chunk.text_diff:
+            while True:
+                try:
+                    time.sleep(60)
+                except TimeoutError:
+                    pass
+        return emit(chunk.pending)
+
+class Reason(enum.StrEnum):
+    PII = "pii"
+
+class Terminates:
+    def __call__(self, chunk):
+        return terminate(Reason.PII) if "pii" in chunk.text else emit(chunk.pending)
+
+class SlowToEnd:
+    '''Its last calls take their time, but none is late.'''
+    def __call__(self, chunk):
+        if chunk.aborted:
+            time.sleep(0.3)
+        return terminate("end") if "end" in chunk.text else emit(chunk.pending)
+
+class SlowToEndAsync:
+    async def __call__(self, chunk):
+        if chunk.aborted:
+            await asyncio.sleep(0.3)
+        return terminate("end") if "end" in chunk.text else emit(chunk.pending)
+
+class Hangs:
+    '''Cannot be built while there is such a file; interrupted or not.'''
+    def __init__(self, gate, stubborn=False):
+        while os.path.exists(gate):
+            try:
+                time.sleep(0.01)
+            except TimeoutError:
+                if not stubborn:
+                    raise
+    def __call__(self, chunk):
+        if "die" in chunk.text_diff:
+            os._exit(3)
+        return emit(chunk.pending)
+
+class Forks:
+    def __call__(self, chunk):
+        if "die" in chunk.text_diff and os.fork():
+            os._exit(3)
+        elif "die" in chunk.text_diff:
+            time.sleep(5)
+            os._exit(0)
+        return emit(chunk.pending)
+
+class Reads:
+    '''Does what the prompt says; its answers tell which instance read it.'''
+    def __init__(self):
+        self.mine = {}
+    def on_request(self, request):
+        text = request.messages[0]["content"] if request.messages else request.prompts[0]
+        self.mine[request.request_id] = text
+        if "die" in text:
+            os._exit(3)
+        if "hang" in text:
+            time.sleep(60)
+        if "refuse" in text:
+            return refuse("why", "no" if "politely" in text else None)
+        return with_prompt_texts(request, lambda text: text.text.upper())
+    def __call__(self, chunk):
+        text = f"{self.mine[chunk.request_id]} {os.getpid()} " if chunk.text_diff else ""
+        return emit(text if chunk.request_id != "weir-self-test" else chunk.pending)
+
+class ReadsAsync(Reads):
+    async def on_request(self, request):
+        if "hang" in str(request.messages):
+            await asyncio.sleep(60)
+        return super().on_request(request)
+
+class Broken:
+    def __init__(self):
+        raise RuntimeError("no model here")
+
+class Mute:
+    def __call__(self, chunk):
+        return None
+"""
+
+
+@pytest.fixture(autouse=True)
+def mode() -> str:
+    """Real processes here, once."""
+    return "processes"
+
+
+@pytest.fixture
+async def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., object]]:
+    (tmp_path / "guards.py").write_text(HOOKS)
+    monkeypatch.setenv("ABORTED", str(tmp_path / "aborted"))
+    pools: list[WorkerPool] = []
+
+    async def make(
+        *specs: HookSpec | str, workers: int = 1, allowed: str = "", **options: object
+    ) -> WorkerPool:
+        def spec(one: HookSpec | str) -> HookSpec:
+            one = HookSpec(one) if isinstance(one, str) else one
+            return HookSpec(f"{tmp_path}/guards.py:{one.path}", one.args, name=one.path)
+
+        named = [spec(allowed)] if allowed else []
+        pools.append(WorkerPool(workers, map(spec, specs), named, PipelineOptions(**options)))
+        await pools[-1].start()
+        return pools[-1]
+
+    yield make
+    for one in pools:
+        await one.aclose()
+
+
+async def run(pool: WorkerPool, *words: str, **fields: object) -> list[Delta]:
+    async with aclosing(guarded(pool.open(make_request(**fields)), Source(make_deltas(words)))) as released:
+        return [delta async for delta in released]
+
+
+async def alive(pool: WorkerPool) -> bool:
+    """Whether the pool serves again, as it must soon."""
+    async with asyncio.timeout(40):
+        while True:
+            try:
+                return text_of(await run(pool, "fine")) == "fine"
+            except HookError:
+                await asyncio.sleep(0.05)
+
+
+async def test_hooks_work_as_they_do_in_process(pool) -> None:
+    workers = await pool(HookSpec("Upper", {"mark": "!"}))
+    released = await run(workers, "ab", "C")
+    assert (text_of(released), ids_of(released)) == ("AB!C!", [])
+    assert verdicts_of(workers)["Upper"] == {"rewrite": 2, "emit": 1}
+
+
+async def test_a_requests_chunks_all_go_to_one_worker_and_requests_to_several(pool) -> None:
+    workers = await pool("Pid", workers=2)
+    texts = await asyncio.gather(*(run(workers, *"abcdef") for _ in range(8)))
+    pids = [set(text_of(released).split()) for released in texts]
+    assert [len(own) for own in pids] == [1] * 8
+    assert len(set.union(*pids)) == 2
+    assert str(os.getpid()) not in set.union(*pids)
+
+
+async def test_a_worker_that_dies_fails_its_requests_and_is_replaced(pool) -> None:
+    workers = await pool("Does")
+    source = Source(make_deltas(["a", "die", "b"]))
+    with pytest.raises(HookError):
+        async with aclosing(guarded(workers.open(make_request()), source)) as released:
+            assert [delta.text async for delta in released] == ["a"]
+    assert source.closed_early
+    assert await alive(workers)
+
+
+async def test_requests_on_other_workers_go_on_when_one_dies(pool) -> None:
+    workers = await pool("Does", workers=2)
+    guards = [workers.open(make_request()) for _ in range(2)]
+    for guard in guards:
+        assert text_of(await guard.feed(make_deltas(["a"])[0])) == "a"
+    with pytest.raises(HookError):
+        await guards[0].feed(make_deltas(["die"])[0])
+    assert text_of(await guards[1].feed(make_deltas(["b"])[0])) == "b"
+    for guard in guards:
+        await guard.close()
+
+
+async def test_a_hook_that_hangs_fails_its_own_request_alone(pool) -> None:
+    workers = await pool("Does", hook_timeout=1.0)  # of which the other request's calls take nothing
+    guards = [workers.open(make_request()) for _ in range(2)]
+    assert text_of(await guards[1].feed(make_deltas(["a"])[0])) == "a"
+    (process,) = workers._workers
+    with pytest.raises(HookError) as caught:
+        await guards[0].feed(make_deltas(["hang"])[0])
+    assert caught.value.hook == "Does"
+    assert text_of(await guards[1].feed(make_deltas(["b"])[0])) == "b"
+    assert workers._workers == {process}
+    for guard in guards:
+        await guard.close()
+
+
+async def test_a_worker_that_is_stuck_is_killed_and_replaced(pool) -> None:
+    workers = await pool("Does", hook_timeout=0.5)
+    with pytest.raises(HookError):
+        await run(workers, "stuck")
+    assert await alive(workers)
+
+
+async def test_a_worker_that_leaves_a_process_behind_is_replaced_all_the_same(pool) -> None:
+    workers = await pool("Forks", hook_timeout=30.0)
+    with pytest.raises(HookError):
+        await run(workers, "die")
+    assert await alive(workers)
+
+
+async def test_a_killed_worker_is_replaced_though_nothing_ran(pool) -> None:
+    workers = await pool("Does")
+    (process,) = workers._workers
+    os.kill(process.process.pid, signal.SIGKILL)
+    assert await alive(workers)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5])
+async def test_a_pool_closed_as_it_begins_leaves_no_process(pool, turns: int) -> None:
+    workers = await pool("Does")
+    (process,) = workers._workers
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await workers.aclose()
+    assert process.process.returncode is not None
+    assert process.channel.is_closing
+
+
+async def test_a_worker_whose_end_nobody_awaits_is_killed(pool) -> None:
+    workers = await pool("Does")
+    (process,) = workers._workers
+    guard = workers.open(make_request())
+    hanging = asyncio.get_running_loop().create_task(guard.feed(make_deltas(["stuck"])[0]))
+    await asyncio.sleep(0)
+    closing = asyncio.get_running_loop().create_task(workers.aclose())
+    for _ in range(10):
+        await asyncio.sleep(0)
+        closing.cancel()
+    await asyncio.gather(closing, hanging, *workers._slots, return_exceptions=True)
+    async with asyncio.timeout(30):
+        await process.process.wait()
+
+
+async def test_a_stuck_worker_that_does_not_read_does_not_keep_the_pool_open(pool) -> None:
+    workers = await pool("Does")
+    stuck, more = (workers.open(make_request()) for _ in range(2))
+    loop = asyncio.get_running_loop()
+    feeding = [
+        loop.create_task(guard.feed(Delta(text=text)))
+        for guard, text in ((stuck, "stuck"), (more, "a" * 10_000_000))
+    ]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        await workers.aclose()
+    assert all(
+        isinstance(error, HookError) for error in await asyncio.gather(*feeding, return_exceptions=True)
+    )
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 13, 40])
+async def test_a_pool_closed_while_a_worker_starts_leaves_nothing_open(turns: int) -> None:
+    """Neither socket nor process: an open one is told by a warning, and warnings are errors."""
+    worker = WorkerProcess(WorkerPool(1, []))
+    starting = asyncio.get_running_loop().create_task(worker.start())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    assert starting.cancelled()
+    assert worker.process is None or worker.process.returncode is not None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del starting, worker
+        gc.collect()
+    assert [str(one.message) for one in caught] == []
+
+
+async def test_a_worker_that_cannot_be_understood_fails_its_requests_and_is_replaced(pool) -> None:
+    workers = await pool("Does")
+    (process,) = workers._workers
+    guard = workers.open(make_request())
+    assert text_of(await guard.feed(make_deltas(["a"])[0])) == "a"
+    process.channel._reader.feed_data(b"\0\0\0\x06no one")
+    with pytest.raises(HookError):
+        while True:
+            await guard.feed(make_deltas(["b"])[0])
+    await guard.close()
+    assert await alive(workers)
+    assert process.process.returncode is not None
+
+
+async def test_a_reason_of_a_hooks_own_class_reaches_the_service(pool) -> None:
+    workers = await pool("Terminates")
+    (process,) = workers._workers
+    assert finish_of(await run(workers, "pii")) == ("content_filter", "pii")
+    assert workers._workers == {process}
+
+
+@pytest.mark.parametrize("hook", ["SlowToEnd", "SlowToEndAsync"])
+async def test_a_worker_busy_with_many_last_calls_is_not_stuck(
+    pool, monkeypatch: pytest.MonkeyPatch, hook: str
+) -> None:
+    """Its silence would be eight calls long, and the deadline is one's."""
+    monkeypatch.setattr("hooks.workers.pool.GRACE", 0.0)
+    workers = await pool(hook, hook_timeout=1.5)
+    (process,) = workers._workers
+    deltas = [Delta(text="a", index=i) for i in range(8)]
+    source = Source([*deltas, Delta(text="end", index=7)])
+    async with aclosing(guarded(workers.open(make_request(n=8)), source)) as released:
+        finishes = [delta.finish_reason async for delta in released if delta.finish_reason]
+    assert finishes == ["content_filter"] * 8
+    assert workers._workers == {process}
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+async def test_a_hook_that_cannot_be_built_in_time_keeps_the_pool_from_starting(
+    pool, tmp_path: Path, stubborn: bool
+) -> None:  # contract 1.4
+    (tmp_path / "gate").touch()
+    spec = HookSpec("Hangs", {"gate": f"{tmp_path}/gate", "stubborn": stubborn})
+    reason = "was stuck while it loaded the hooks" if stubborn else "could not be built: TimeoutError"
+    with pytest.raises(HookLoadError, match=reason):
+        await pool(spec, hook_load_timeout=0.2, hook_timeout=1.0 if stubborn else 30.0)
+
+
+async def test_a_replacement_whose_hook_cannot_be_built_in_time_is_tried_again(pool, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    workers = await pool(HookSpec("Hangs", {"gate": str(gate)}), hook_load_timeout=1.0)
+    assert workers.is_ready
+    gate.touch()
+    with pytest.raises(HookError):
+        await run(workers, "die")
+    assert not workers.is_ready
+    gate.unlink()
+    assert await alive(workers)
+
+
+async def test_a_client_that_leaves_gives_the_worker_its_last_calls(pool, tmp_path: Path) -> None:
+    workers = await pool("Does")
+    async with aclosing(guarded(workers.open(make_request()), Source(make_deltas("abc")))) as released:
+        async for _ in released:
+            break
+    assert (tmp_path / "aborted").read_text() == "r1\n"
+
+
+async def test_requests_still_open_at_the_end_get_their_last_calls(pool, tmp_path: Path) -> None:
+    workers = await pool("Does")
+    await workers.open(make_request()).feed(make_deltas("a")[0])
+    await workers.aclose()
+    assert (tmp_path / "aborted").read_text() == "r1\n"
+
+
+@pytest.mark.parametrize(
+    ("hook", "reason"), [("Broken", "no model here"), ("Mute", "self-test"), ("No", "no class")]
+)
+async def test_a_hook_that_cannot_work_keeps_the_pool_from_starting(pool, hook: str, reason: str) -> None:
+    with pytest.raises(HookLoadError, match=reason):
+        await pool(hook)
+
+
+async def test_a_request_may_name_what_the_pool_allows_and_nothing_else(pool) -> None:
+    workers = await pool(allowed="Upper")
+    assert isinstance(workers.open(make_request()), PassThrough)
+    assert text_of(await run(workers, "a", hooks=("Upper",))) == "A"
+    with pytest.raises(RequestError):
+        workers.open(make_request(hooks=("Pid",)))
+
+
+def saying(text: str) -> dict[str, object]:
+    return {"messages": ({"role": "user", "content": text},)}
+
+
+@pytest.mark.parametrize("hook", ["Reads", "ReadsAsync"])
+async def test_a_prompt_is_read_by_the_instance_that_sees_the_answer(pool, hook: str) -> None:  # contract 1.5
+    workers = await pool(hook, workers=2)
+    source = Source(make_deltas(["a", "b"]))
+    async with aclosing(guarded(workers.open(make_request(**saying("hi"))), source)) as released:
+        text = text_of([delta async for delta in released])
+    said = text.split()
+    assert (said[::2], len(set(said[1::2]))) == (["hi", "hi"], 1)
+    assert source.requests == [make_request(**saying("HI"))]
+    assert verdicts_of(workers)[hook] == {"rewrite_prompt": 1, "rewrite": 2, "emit": 1}
+
+
+async def test_a_worker_refuses_prompts_as_the_service_would(pool) -> None:
+    workers = await pool("Reads")
+    with pytest.raises(RefusedError, match="The prompt was refused: why"):
+        await run(workers, "a", **saying("refuse"))
+    released = await run(workers, "a", **saying("refuse politely"))
+    assert (text_of(released), finish_of(released)) == ("no", ("content_filter", "why"))
+    assert verdicts_of(workers)["Reads"] == {"refuse": 2}
+
+
+@pytest.mark.parametrize("hook", ["Reads", "ReadsAsync"])
+async def test_a_hook_that_hangs_on_a_prompt_fails_its_own_request_alone(pool, hook: str) -> None:
+    workers = await pool(hook, hook_timeout=1.0)
+    (process,) = workers._workers
+    with pytest.raises(HookError) as caught:
+        await run(workers, "a", **saying("hang"))
+    assert caught.value.hook == hook
+    assert "hi" in text_of(await run(workers, "a", **saying("hi")))
+    assert workers._workers == {process}
+
+
+async def test_a_worker_that_dies_of_a_prompt_fails_its_request_and_is_replaced(pool) -> None:
+    workers = await pool("Reads")
+    with pytest.raises(HookError):
+        await run(workers, "a", **saying("die"))
+    async with asyncio.timeout(40):
+        while not workers.is_ready:
+            await asyncio.sleep(0.05)
+    assert "hi" in text_of(await run(workers, "a", **saying("hi")))
+
+
+async def test_a_pool_knows_which_of_its_hooks_read_prompts(pool) -> None:
+    workers = await pool("Upper", allowed="Reads")
+    assert not workers.open(make_request()).reads_prompts
+    assert workers.open(make_request(hooks=("Reads",))).reads_prompts
+    source = Source(make_deltas(["a"]))
+    released = [delta async for delta in guarded(workers.open(make_request(**saying("refuse"))), source)]
+    assert text_of(released) == "A"
+    with pytest.raises(RefusedError):
+        await run(workers, "a", hooks=("Reads",), **saying("refuse"))

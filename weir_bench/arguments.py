@@ -1,0 +1,191 @@
+"""The options of `weir bench`."""
+
+import argparse
+import os
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from proxy.commands.argument_types import count, json_object, list_of, natural, number, rate
+from weir_bench.measure import METRICS
+from weir_bench.plan import Target
+
+EXAMPLES = """\
+  weir bench --concurrency 1,8,32                       a closed loop: so many streams are kept open
+  weir bench --request-rate 4 --duration 60             an open loop: Poisson arrivals, for a minute
+  weir bench --target weir=http://127.0.0.1:8000 --target vllm=http://127.0.0.1:8001,Qwen/Qwen3-8B \\
+             --repetitions 5 --html report.html         two servers side by side, in turns
+
+Options that `vllm bench serve` has too mean the same. Exits with 1 if requests failed, with 130 at Ctrl-C.
+"""
+
+
+def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
+    _add_servers(parser.add_argument_group("servers"))
+    _add_load(parser.add_argument_group("load"))
+    _add_requests(parser.add_argument_group("requests"))
+    _add_reports(parser.add_argument_group("figures and reports"))
+
+
+def _add_servers(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--url",
+        "--base-url",
+        type=_url,
+        default="http://127.0.0.1:8000/v1",
+        help="base URL of the server; without a path, /v1 is meant (%(default)s)",
+    )
+    group.add_argument("--model", help="the model's name (default: the first that the server has)")
+    group.add_argument(
+        "--target",
+        type=_target,
+        action="append",
+        metavar="NAME=URL[,MODEL]",
+        help="a server by a name of its own; repeat to compare several with the first, in turns",
+    )
+    group.add_argument(
+        "--api-key",
+        default=os.environ.get("OPENAI_API_KEY"),
+        help="the servers' key (default: OPENAI_API_KEY)",
+    )
+    group.add_argument(
+        "--endpoint", choices=("chat", "completions"), default="chat", help="what is asked (%(default)s)"
+    )
+    group.add_argument(
+        "--timeout", type=number, default=600.0, metavar="S", help="seconds for a request (%(default)g)"
+    )
+
+
+def _add_load(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--concurrency",
+        type=list_of(count),
+        metavar="C,...",
+        help="closed loop: this many streams are kept open; several are measured one after the other (1)",
+    )
+    group.add_argument(
+        "--request-rate",
+        "--rate",
+        type=list_of(rate),
+        metavar="R,...",
+        help="open loop: this many requests a second, at random times; inf sends all at once",
+    )
+    group.add_argument(
+        "--burstiness",
+        type=number,
+        default=1.0,
+        help="of an open loop's arrivals: 1 is a Poisson process, less comes in bursts (%(default)g)",
+    )
+    group.add_argument(
+        "--max-concurrency",
+        type=count,
+        metavar="C",
+        help="requests of an open loop that may run; others wait",
+    )
+    group.add_argument(
+        "--num-prompts",
+        "--num-requests",
+        type=count,
+        metavar="N",
+        help="requests of a run (default, in a closed loop: 4 a stream and at least 8)",
+    )
+    group.add_argument(
+        "--duration", type=number, metavar="S", help="seconds after which a run sends no more requests"
+    )
+    group.add_argument(
+        "--repetitions",
+        type=count,
+        default=1,
+        metavar="N",
+        help="runs of each target and load (%(default)s)",
+    )
+    group.add_argument(
+        "--num-warmups",
+        type=natural,
+        default=2,
+        metavar="N",
+        help="requests to each server, all at once, before any that count (%(default)s)",
+    )
+    group.add_argument(
+        "--seed", type=int, help="of prompts and arrivals; each run has its own (default: a fresh one, told)"
+    )
+
+
+def _add_requests(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--prompt-words", type=count, default=18, metavar="N", help="words of a prompt (%(default)s)"
+    )
+    group.add_argument(
+        "--shared-prefix-words",
+        type=natural,
+        default=0,
+        metavar="N",
+        help="words before those, the same in every prompt (%(default)s)",
+    )
+    group.add_argument("--same-prompt", action="store_true", help="the same prompt every time")
+    group.add_argument(
+        "--dataset-path",
+        type=Path,
+        metavar="FILE",
+        help="JSON lines, each with prompt or messages, and any other field of a request's body",
+    )
+    group.add_argument(
+        "--max-tokens", type=count, default=128, metavar="N", help="tokens of an answer (%(default)s)"
+    )
+    group.add_argument(
+        "--temperature", type=float, default=0.0, metavar="T", help="0 is greedy (%(default)g)"
+    )
+    group.add_argument(
+        "--ignore-eos", action="store_true", help="have every answer as long as --max-tokens, where known"
+    )
+    group.add_argument(
+        "--extra-body",
+        "--extra",
+        type=json_object,
+        default={},
+        metavar="JSON",
+        help="object with more fields of every request's body",
+    )
+
+
+def _add_reports(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--goodput",
+        "--slo",
+        type=_slo,
+        action="extend",
+        nargs="+",
+        metavar="METRIC:MS",
+        help=f"count requests within this many milliseconds; METRIC: {', '.join(METRICS)} (of a request's "
+        "several values, the largest)",
+    )
+    group.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    group.add_argument(
+        "--save-detailed", action="store_true", help="with every request's own times in --json"
+    )
+    group.add_argument("--html", type=Path, metavar="FILE", help="write a report with plots there")
+    group.add_argument("--disable-tqdm", action="store_true", help="no progress bar")
+
+
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise argparse.ArgumentTypeError(f"{text!r} is no http or https URL")
+    return text.rstrip("/") + ("" if parts.path.strip("/") else "/v1")
+
+
+def _target(text: str) -> Target:
+    found = re.fullmatch(r"([^=]+)=([^,]+)(?:,(.+))?", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=URL or NAME=URL,MODEL")
+    name, url, model = found.groups()
+    return Target(name, _url(url), model)
+
+
+def _slo(text: str) -> tuple[str, float]:
+    metric, _, limit = text.partition(":")
+    if metric not in METRICS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not METRIC:MS with one of {', '.join(METRICS)}")
+    return metric, number(limit)
