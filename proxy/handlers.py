@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from importlib.metadata import version as distribution_version
 from typing import Any, TypeVar
 
 import orjson
@@ -12,6 +11,7 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from engine.protocol import Delta, GenerationRequest, Tokenizer
+from proxy import __version__
 from proxy.auth import caller
 from proxy.errors import APIError, to_api_error
 from proxy.openai.answer import Answer, new_id
@@ -204,7 +204,7 @@ async def ready(http: web.Request) -> web.Response:
 
 
 async def version(_: web.Request) -> web.Response:
-    return _json({"version": distribution_version("weir")})
+    return _json({"version": __version__})
 
 
 async def metrics(http: web.Request) -> web.Response:

@@ -1,10 +1,11 @@
 """`/openapi.json`, made from the request models."""
 
-from importlib.metadata import version
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
+
+from proxy import __version__
 
 _REF = "#/components/schemas/{model}"
 
@@ -28,7 +29,7 @@ def openapi(endpoints: list[tuple[str, str, str, type[BaseModel] | None]]) -> di
         paths.setdefault(path, {})[method.lower()] = operation
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Weir", "version": version("weir")},
+        "info": {"title": "Weir", "version": __version__},
         "paths": paths,
         "components": {"schemas": definitions.get("$defs", {})},
     }

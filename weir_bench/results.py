@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cached_property
-from importlib.metadata import version
 from typing import Any
 
 import orjson
 
+from proxy import __version__
 from weir_bench.client import RequestRecord
 from weir_bench.measure import ErrorCount, Figures, count_errors, figures, median_figures, ratio_figures
 from weir_bench.plan import Level, Plan, Run, Target
@@ -85,7 +85,7 @@ class Results:
     def to_json(self, *, detailed: bool = False) -> bytes:
         """`detailed`: with each request's own times, in seconds since its run began."""
         found = {
-            "weir": version("weir"),
+            "weir": __version__,
             "created": self.created.isoformat(timespec="seconds"),
             "interrupted": self.interrupted,
             "settings": self.settings,

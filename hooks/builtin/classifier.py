@@ -18,7 +18,9 @@ from hooks.detect.windows import Unit, make_windows
 try:
     from hooks.builtin.classifier_models import load_classifier
 except ImportError as error:
-    raise ImportError("the guard needs torch and transformers: pip install 'weir[engine]'") from error
+    raise ImportError(
+        "the guard needs torch and transformers: install the extra 'engine' of weir-proxy"
+    ) from error
 
 
 class Classifier(JudgeGuard):

@@ -20,7 +20,7 @@ from hooks.detect.spans import SpanGuard
 try:
     import ahocorasick
 except ImportError as error:
-    raise ImportError("the guard needs pyahocorasick: pip install 'weir[guards]'") from error
+    raise ImportError("the guard needs pyahocorasick: install the extra 'guards' of weir-proxy") from error
 
 ENTITY = "phrase"
 _REACH = 16

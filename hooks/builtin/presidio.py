@@ -17,7 +17,9 @@ from hooks.detect.windows import Sentences
 try:
     from presidio_analyzer import AnalyzerEngineProvider
 except ImportError as error:
-    raise ImportError("the guard needs presidio-analyzer: pip install 'weir[presidio]'") from error
+    raise ImportError(
+        "the guard needs presidio-analyzer: install the extra 'presidio' of weir-proxy"
+    ) from error
 
 
 class Presidio(SpanGuard):

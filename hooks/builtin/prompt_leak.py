@@ -26,7 +26,7 @@ from hooks.detect.spans import SpanGuard
 try:
     import regex
 except ImportError as error:
-    raise ImportError("the guard needs regex: pip install 'weir[guards]'") from error
+    raise ImportError("the guard needs regex: install the extra 'guards' of weir-proxy") from error
 
 ENTITY = "prompt_leak"
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]

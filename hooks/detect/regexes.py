@@ -13,7 +13,7 @@ from dataclasses import dataclass
 try:
     import regex
 except ImportError as error:
-    raise ImportError("the guard needs regex: pip install 'weir[guards]'") from error
+    raise ImportError("the guard needs regex: install the extra 'guards' of weir-proxy") from error
 
 if not regex.compile("ab").search("a", 0, None, None, True, None):
     raise ImportError(f"the guard does not know regex {regex.__version__}: its search takes other arguments")

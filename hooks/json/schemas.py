@@ -16,7 +16,7 @@ from hooks.json.reader import Kind
 try:
     import regex
 except ImportError as error:
-    raise ImportError("the guard needs regex: pip install 'weir[guards]'") from error
+    raise ImportError("the guard needs regex: install the extra 'guards' of weir-proxy") from error
 
 MAX_CHECKS = 500
 """Schemas that may apply to one value."""

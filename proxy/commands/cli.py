@@ -6,7 +6,6 @@ import gc
 import logging
 import os
 import sys
-from importlib.metadata import version
 
 from engine.protocol import EngineError
 from hooks.loading.loader import HookLoadError, HookSpec
@@ -15,6 +14,7 @@ from hooks.pipeline.stage import HookError, PipelineOptions
 from hooks.testing.checking import check
 from hooks.workers.pool import WorkerPool
 from hooks.workers.watched import CheckError
+from proxy import __version__
 from proxy.app import Server
 from proxy.commands.argument_types import json_object, number
 from proxy.commands.chat import add_chat_arguments, chat
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="weir", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--version", action="version", version=version("weir"))
+    parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(
         title="commands", required=True, metavar="{serve,chat,hooks,replay,bench,watermark}"
     )
@@ -130,7 +130,7 @@ def serve(settings: ServeSettings) -> None:
         raise SystemExit(f"weir serve: hook {error.hook!r} failed its self-test") from error
     except ImportError as error:
         raise SystemExit(
-            f"weir serve: {error}. The in-process engine needs: pip install 'weir[engine]'"
+            f"weir serve: {error}. The in-process engine needs the extra 'engine' of weir-proxy"
         ) from error
     except (EngineError, ValueError, OSError) as error:
         raise SystemExit(f"weir serve: {error}") from error

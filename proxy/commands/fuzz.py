@@ -29,7 +29,7 @@ def add_fuzz_arguments(parser: argparse.ArgumentParser) -> None:
 def fuzz_hook(options: argparse.Namespace) -> None:
     """Exits with 1 if something was found, and with 2 if the hook cannot be fuzzed."""
     if find_spec("hypothesis") is None:  # a dependency of this command alone
-        _leave("there is no Hypothesis. It needs: pip install 'weir[testing]'")
+        _leave("Hypothesis is missing: install the extra 'testing' of weir-proxy")
     seed = random.getrandbits(32) if options.seed is None else options.seed
     task = FuzzTask(
         spec=HookSpec(options.path, options.args),

@@ -16,7 +16,7 @@ try:
     import phonenumbers
     from phonenumbers import Leniency, PhoneNumberMatcher
 except ImportError as error:
-    raise ImportError("the guard needs phonenumbers: pip install 'weir[guards]'") from error
+    raise ImportError("the guard needs phonenumbers: install the extra 'guards' of weir-proxy") from error
 
 PHONE = words(
     *("(?:tele)?phones?", "tele?", "t[ée]l[ée](?:phone|fonn?[oi]?|foon|fax)", "fax", "ring", "sms"),

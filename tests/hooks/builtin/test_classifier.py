@@ -267,7 +267,7 @@ def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delitem(sys.modules, "hooks.builtin.classifier")
     monkeypatch.delitem(sys.modules, "hooks.builtin.classifier_models")
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(HookLoadError, match=re.escape("pip install 'weir[engine]'")):
+    with pytest.raises(HookLoadError, match=re.escape("install the extra 'engine' of weir-proxy")):
         load_hook(HookSpec("classifier", {"model": "x"}))
 
 

@@ -215,4 +215,4 @@ def test_without_its_library_it_says_what_to_install() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert "pip install 'weir[guards]'" in ended.stderr.splitlines()[-1]
+    assert "install the extra 'guards' of weir-proxy" in ended.stderr.splitlines()[-1]

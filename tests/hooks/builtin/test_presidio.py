@@ -104,5 +104,5 @@ def test_presidio_itself_finds_what_it_is_asked_for(tmp_path: Path) -> None:
 
 def test_without_presidio_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "presidio_analyzer", None)
-    with pytest.raises(HookLoadError, match=re.escape("pip install 'weir[presidio]'")):
+    with pytest.raises(HookLoadError, match=re.escape("install the extra 'presidio' of weir-proxy")):
         load_hook(HookSpec("presidio"))

@@ -242,7 +242,7 @@ def test_the_command_says_what_it_needs() -> None:
     code = "import sys; sys.modules['hypothesis'] = None; from proxy.commands.cli import main; main()"
     ended = fuzz(BANNED, code=code)
     assert ended.returncode == 2
-    assert "pip install 'weir[testing]'" in ended.stderr
+    assert "install the extra 'testing' of weir-proxy" in ended.stderr
 
 
 def test_the_command_says_which_hook_it_cannot_load() -> None:
