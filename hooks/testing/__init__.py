@@ -1,4 +1,4 @@
-"""What a guard's author tests it with. The pytest plugin (`hooks.pytest_plugin`) has the same as fixtures.
+"""What a guard's author tests it with. The pytest plugin (`pytest_weir`) has the same as fixtures.
 
     from hooks.testing import assert_chunk_invariant, assert_never_released, play
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[1]
 README, GUIDE = (ROOT / "README.md").read_text(), (ROOT / "docs" / "testing.md").read_text()
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -28,10 +28,14 @@ def run(tmp_path: Path) -> Run:
     folder = tmp_path / "project"
     folder.mkdir()
 
-    def run(*options: str, **files: str) -> "subprocess.CompletedProcess[str]":
+    def run(
+        *options: str, header: bool = False, safe: bool = False, **files: str
+    ) -> "subprocess.CompletedProcess[str]":
+        """`safe`: the folder is not on the path, as with the command `pytest`."""
         for name, content in files.items():
             (folder / f"{name}.py").write_text(content)
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--no-header", *options]
+        start = [sys.executable, *["-P"][:safe], "-m", "pytest", "-p", "no:cacheprovider"]
+        command = [*start, *["--no-header"][header:], *options]
         path = {"PYTHONPATH": f"{tmp_path / 'site'}:{ROOT}", "PATH": "/usr/bin:/bin", "COLUMNS": "200"}
         return subprocess.run(command, cwd=folder, env=path, capture_output=True, text=True, check=False)
 
@@ -107,7 +111,7 @@ def test_a_failing_hook(weir_play):
 
 def test_pytest_lists_the_fixtures_with_what_they_do(run: Run) -> None:
     shown = run("--fixtures", test_none="").stdout
-    assert re.search(r"^weir_play -- .*pytest_plugin.py:\d+\n +`hooks.testing.play`:", shown, re.MULTILINE)
+    assert re.search(r"^weir_play -- .*pytest_weir.py:\d+\n +`hooks.testing.play`:", shown, re.MULTILINE)
     assert re.search(r"^weir_stream -- ", shown, re.MULTILINE)
 
 
@@ -116,10 +120,64 @@ def test_nothing_is_loaded_that_is_not_used(run: Run) -> None:
 import sys
 
 def test_what_is_loaded():
-    assert "hooks.pytest_plugin" in sys.modules
-    heavy = {"hooks.testing", "hooks.pipeline.pipeline", "engine.recording", "pydantic", "orjson", "torch"}
-    heavy |= {"aiohttp"}
+    assert "pytest_weir" in sys.modules
+    heavy = {"hooks", "engine", "proxy", "weir_bench", "pydantic", "orjson", "aiohttp", "torch"}
     assert heavy & set(sys.modules) == set()
 """
     ended = run(test_light=test)
     assert "1 passed" in ended.stdout, ended.stdout
+
+
+USES_BOTH = """
+import hooks
+
+def test_of_the_projects_own_package():
+    assert hooks.NAME == "the project's own"
+
+def test_of_a_guard(weir_play):
+    weir_play("some.Guard", "a")
+"""
+
+
+@pytest.fixture
+def strangers(tmp_path: Path) -> Path:
+    """A project with packages of its own by the names of Weir's."""
+    for name in ("hooks", "proxy", "engine"):
+        package = tmp_path / "project" / name
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text('NAME = "the project\'s own"\n')
+    return tmp_path / "project"
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("-W", "error", "-p", "no:asyncio")], ids=["", "warnings are errors"]
+)
+def test_beside_another_package_called_hooks_it_says_so_and_stands_aside(
+    run: Run, strangers: Path, options: tuple[str, ...]
+) -> None:
+    ended = run(*options, test_own=USES_BOTH, header=True)
+    assert "1 passed, 1 error" in ended.stdout, ended.stdout + ended.stderr
+    where = f"the package 'hooks' is not Weir's here, but {strangers}/hooks/__init__.py"
+    header, _, error = ended.stdout.partition("collected")
+    assert f"weir: the fixtures weir_play and weir_stream are off: {where}" in header
+    assert f"weir_stream and weir_play cannot work here: {where}" in error
+
+
+def test_another_package_called_engine_keeps_hooks_from_loading_as_well(run: Run, strangers: Path) -> None:
+    (strangers / "hooks" / "__init__.py").unlink()
+    (strangers / "hooks").rmdir()
+    ended = run(test_guard="def test_of_a_guard(weir_play): ...", header=True)
+    assert "1 error" in ended.stdout
+    assert f"the package 'engine' is not Weir's here, but {strangers}/engine/__init__.py" in ended.stdout
+
+
+def test_in_a_folder_of_their_own_the_fixtures_work_beside_such_packages(run: Run, strangers: Path) -> None:
+    guards = strangers / "guards"
+    guards.mkdir()
+    (guards / "test_guard.py").write_text(
+        "from hooks import emit\n\ndef test_it(weir_play):\n"
+        "    assert weir_play(lambda chunk: emit(chunk.pending.upper()), 'a').content == 'A'\n"
+    )
+    ended = run("guards", "--import-mode=prepend", header=True, safe=True)
+    assert "1 passed" in ended.stdout, ended.stdout
+    assert "weir:" not in ended.stdout
