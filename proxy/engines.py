@@ -64,7 +64,7 @@ def _backend(settings: ServeSettings) -> tuple[Engine, list[str]]:
                 scheduling_policy=settings.scheduling_policy,
                 block_size=settings.block_size,
                 enable_prefix_caching=settings.enable_prefix_caching,
-                share_outputs=not (settings.hooks or settings.allowed_hooks),
+                share_outputs=not (settings.hook_specs or settings.allowed_hooks),
                 kv_cache_memory=settings.kv_cache_memory,
                 num_speculative_tokens=settings.num_speculative_tokens,
                 prompt_lookup_min=settings.prompt_lookup_min,
