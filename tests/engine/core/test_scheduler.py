@@ -196,7 +196,7 @@ def test_what_was_generated_is_found_by_the_prompt_that_goes_on_from_it() -> Non
     assert step(s) == {b: (8, 11)}
 
 
-def test_an_output_with_a_secret_is_found_by_nobody_but_itself() -> None:
+def test_an_output_with_a_secret_is_found_by_nobody_but_itself() -> None:  # contract 6.4
     """Or a guess at what a hook withheld could be seen to be right (contract 6.2)."""
     s, a = scheduler(), sequence([1, 2, 3, 4, 5])
     a.group.output_secret = b"s" * 32

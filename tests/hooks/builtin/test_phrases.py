@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.protocol import Delta, FinishReason
 from hooks.builtin.phrases import PhraseDetector, Phrases
 from hooks.detect.detector import Match
 from hooks.detect.folding import FOLDS, Fold, Folding
-from tests.helpers import finish_of, text_of
+from tests.helpers import finish_of, guard_all, make_deltas, pipeline_of, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, assert_untouched, cut, replaced, run, said
 
 ROOT = Path(__file__).parents[3]
@@ -216,3 +217,13 @@ def test_without_its_library_it_says_what_to_install() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert "install the extra 'guards' of weir-proxy" in ended.stderr.splitlines()[-1]
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="contract 3.12 is not built yet")
+@pytest.mark.parametrize(("finish", "stop"), [("length", None), ("stop", "bird")])
+async def test_what_may_become_a_phrase_is_withheld_at_a_cut_that_the_client_chose(
+    finish: FinishReason, stop: str | None
+) -> None:
+    deltas = make_deltas(["It is ", "project ", "blue"], finish=False)
+    end = Delta(finish_reason=finish, stop_reason=stop)
+    assert text_of(await guard_all(pipeline_of(Phrases(SECRET)), [*deltas, end])) == "It is "

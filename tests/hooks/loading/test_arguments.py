@@ -135,7 +135,7 @@ def test_what_is_as_annotated_passes(arguments: dict[str, Any]) -> None:
     ],
     ids=",".join,
 )
-def test_what_is_not_is_named(arguments: dict[str, Any], says: str) -> None:
+def test_what_is_not_is_named(arguments: dict[str, Any], says: str) -> None:  # contract 1.8
     found = problem(Guard.__init__, **arguments)
     assert found is not None
     assert re.match(says if ".*" in says else re.escape(says), found)

@@ -58,7 +58,7 @@ class Closes:
         self.log.append("closed")
 
 
-async def test_it_is_closed_with_its_pipeline_whoever_names_it() -> None:
+async def test_it_is_closed_with_its_pipeline_whoever_names_it() -> None:  # contract 1.7
     hooks = [Closes(), Closes()]
     pipeline = Pipeline([LoadedHook.of("first", hooks[0])], [LoadedHook.of("second", hooks[1])])
     await guard_all(pipeline, make_deltas("ab"), make_request(hooks=("second",)))
@@ -68,7 +68,7 @@ async def test_it_is_closed_with_its_pipeline_whoever_names_it() -> None:
 
 async def test_one_that_fails_to_close_or_does_not_end_keeps_no_other_from_it(
     caplog: pytest.LogCaptureFixture,
-) -> None:
+) -> None:  # contract 1.7
     class Fails(Closes):
         async def close(self) -> None:
             raise RuntimeError("said hunter2")
@@ -94,7 +94,7 @@ async def test_one_that_fails_to_close_or_does_not_end_keeps_no_other_from_it(
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_worker_closes_its_hooks_when_it_ends(tmp_path: Path, fails: bool) -> None:
+async def test_a_worker_closes_its_hooks_when_it_ends(tmp_path: Path, fails: bool) -> None:  # contract 1.7
     (tmp_path / "closes.py").write_text(CLOSES)
     spec = HookSpec(f"{tmp_path}/closes.py:Closes", {"file": str(tmp_path / "log"), "fails": fails})
     pool = WorkerPool(1, [spec])

@@ -94,7 +94,7 @@ def test_what_cannot_be_loaded_is_refused_with_its_reason(folder: Path, spec: Ho
 
 def test_a_hook_that_hangs_is_named_before_it_is_loaded_and_interrupted(
     folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:  # contract 1.4
+) -> None:  # contract 1.4, 1.8
     with caplog.at_level(logging.INFO):
         with pytest.raises(HookLoadError, match="could not be built: TimeoutError"):
             load_hook(HookSpec("acme_guards.Hangs"), timeout=0.1)

@@ -67,7 +67,7 @@ async def told(hook: Any, pieces: Iterable[str]) -> list[tuple[Any, ...]]:
     return clerk.short
 
 
-async def test_every_verdict_that_lets_not_all_through_is_told() -> None:
+async def test_every_verdict_that_lets_not_all_through_is_told() -> None:  # contract 3.13, 8.2
     pieces = ["well, ", "the secret", " is out"]
     assert await told(sees("secret", lambda c: suppress()), pieces) == [("suppress", None, 6, "the secret")]
     assert await told(sees("secret", lambda c: suppress("hush")), pieces) == [
@@ -87,7 +87,7 @@ async def test_every_verdict_that_lets_not_all_through_is_told() -> None:
     assert await told(Script(lambda c: emit(c.pending, alternatives=False)), pieces) == []
 
 
-async def test_who_where_and_for_whom_is_told() -> None:
+async def test_who_where_and_for_whom_is_told() -> None:  # contract 8.2
     clerk = Clerk()
     call = ToolCall(0, "send")
     deltas = [*make_deltas(["a", "b"], finish=False, index=1, channel="tool_call", tool_call=call)]
@@ -116,7 +116,14 @@ async def test_who_where_and_for_whom_is_told() -> None:
     assert "b" not in repr(decision).replace("it says b", "").partition("offset")[2]
 
 
-async def test_how_long_it_had_been_held_is_told() -> None:
+@pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="contract 8.2 is not built yet: no setting keeps the text out"
+)
+async def test_withheld_text_is_told_only_where_a_setting_says_so() -> None:
+    assert await told(sees("secret", lambda c: suppress()), ["a secret"]) == [("suppress", None, 0, "")]
+
+
+async def test_how_long_it_had_been_held_is_told() -> None:  # contract 8.2
     now = [0.0]
     clerk = Clerk()
     at = {"a": hold(), "b": hold(1), "c": redact([(0, 1, "x")], hold=1), "": emit("d")}
@@ -137,7 +144,7 @@ async def test_how_long_it_had_been_held_is_told() -> None:
     ]
 
 
-async def test_what_a_shadow_hook_would_have_done_is_told_as_that() -> None:
+async def test_what_a_shadow_hook_would_have_done_is_told_as_that() -> None:  # contract 3.15, 8.10
     clerk = Clerk()
     hook = sees("b", lambda c: terminate("b"))
     pipeline = Pipeline([LoadedHook("shadow", hook, False, is_shadow=True), LoadedHook.of("clerk", clerk)])
@@ -180,7 +187,7 @@ async def test_what_was_held_when_the_client_left_is_told() -> None:
     assert clerk.short == [("hold", None, 0, ""), ("hold", None, 1, ""), ("hold", "aborted", 2, "cd")][1:]
 
 
-async def test_it_is_told_before_anything_of_it_gets_out_and_can_keep_it_in() -> None:
+async def test_it_is_told_before_anything_of_it_gets_out_and_can_keep_it_in() -> None:  # contract 8.2, 8.10
     def refuse(decision: Decision) -> None:
         raise OSError("the disk is full")
 
@@ -203,7 +210,7 @@ async def test_it_is_told_before_anything_of_it_gets_out_and_can_keep_it_in() ->
     assert verdicts_of(pipeline)["hook1"]["error"] == 1
 
 
-async def test_a_shadow_hook_that_fails_at_it_harms_nothing() -> None:
+async def test_a_shadow_hook_that_fails_at_it_harms_nothing() -> None:  # contract 3.15
     clerk = Clerk(lambda decision: 1 / 0)
     pipeline = Pipeline(
         [
@@ -216,7 +223,7 @@ async def test_a_shadow_hook_that_fails_at_it_harms_nothing() -> None:
     assert verdicts_of(pipeline)["clerk"]["error"] == 1
 
 
-async def test_taking_too_long_over_it_is_a_failure() -> None:
+async def test_taking_too_long_over_it_is_a_failure() -> None:  # contract 8.10
     clerk = Clerk(lambda decision: time.sleep(0.05))
     with pytest.raises(HookError):
         await guard_all(
@@ -322,6 +329,7 @@ async def test_closing_a_hook_that_hangs_comes_to_an_end() -> None:
 
 
 def test_a_hook_whose_method_cannot_be_called_so_keeps_the_server_from_starting(tmp_path: Any) -> None:
+    """Contract 8.10."""
     (tmp_path / "bad.py").write_text(
         "class Bad:\n    def __call__(self, chunk): ...\n    async def on_decision(self, decision): ...\n"
     )
@@ -329,7 +337,7 @@ def test_a_hook_whose_method_cannot_be_called_so_keeps_the_server_from_starting(
         load_hook(HookSpec(f"{tmp_path}/bad.py:Bad"))
 
 
-async def test_a_rewind_is_told_once_and_so_is_what_was_decided_of_what_stands() -> None:
+async def test_a_rewind_is_told_once_and_so_is_what_was_decided_of_what_stands() -> None:  # contract 8.10
     class Rewinds(Script):
         may_rewind = True
 

@@ -65,7 +65,7 @@ async def test_failures_and_verdicts_are_counted_by_hook() -> None:
     assert verdicts_of(pipeline) == {"hook0": {"emit": 3}, "hook1": {"hold": 2, "error": 1}}
 
 
-async def test_the_self_test_finds_a_hook_that_cannot_finish_a_stream() -> None:  # contract 1.4
+async def test_the_self_test_finds_a_hook_that_cannot_finish_a_stream() -> None:  # contract 1.4, 1.6
     good, bad = Script(lambda c: emit(c.pending)), Script(lambda c: hold())
     pipeline = pipeline_of(good, bad)
     with pytest.raises(HookError) as caught:

@@ -42,14 +42,20 @@ async def test_a_shadow_hook_has_no_effect_and_is_counted(verdict: Verdict) -> N
     assert sum(verdicts_of(pipeline)["shadow"].values()) - verdicts_of(pipeline)["shadow"]["emit"] >= 1
 
 
-async def test_a_shadow_hook_sees_what_it_would_hold() -> None:  # contract 3.10
+async def test_a_shadow_hook_sees_what_it_would_hold() -> None:  # contract 3.10, 3.15
     hook = Script(lambda c: emit(c.pending) if c.is_final else hold())
     deltas = make_deltas(["ab", "cd"])
     assert await guard_all(shadowed(hook, Script(lambda c: emit(c.pending))), deltas) == deltas
     assert [c.pending for c in hook.chunks] == ["ab", "abcd", "abcd"]
 
 
-async def test_a_shadow_hook_that_fails_fails_nothing_but_its_self_test() -> None:
+async def test_a_running_server_does_not_enforce_what_a_hook_says_that_it_holds() -> None:  # contract 3.14
+    hook = Script(lambda c: emit(c.pending) if c.is_final else hold())
+    hook.max_hold = 0  # type: ignore[attr-defined]
+    assert text_of(await guard_all(pipeline_of(hook), make_deltas(["ab", "cd"]))) == "abcd"
+
+
+async def test_a_shadow_hook_that_fails_fails_nothing_but_its_self_test() -> None:  # contract 1.6, 3.15
     pipeline = shadowed(Script(lambda c: 1 / 0))
     deltas = make_deltas(["a"])
     assert await guard_all(pipeline, deltas) == deltas

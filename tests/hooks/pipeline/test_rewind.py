@@ -81,7 +81,7 @@ BIRDS = follow(
 
 
 @pytest.mark.parametrize("sizes", [[], [2] * 9, [20] * 4, [4, 1, 1, 9]])
-def test_the_client_sees_one_unbroken_stream(sizes: list[int]) -> None:
+def test_the_client_sees_one_unbroken_stream(sizes: list[int]) -> None:  # contract 8.3
     teller = Teller(BIRDS, sizes)
     hook = Forbid("project bluebird")
     released = run(teller, hook)
@@ -95,6 +95,7 @@ def test_the_client_sees_one_unbroken_stream(sizes: list[int]) -> None:
 
 @pytest.mark.parametrize("sizes", [[], [30]])
 def test_hooks_begin_anew_with_what_stands_and_the_old_stream_has_its_last_call(sizes: list[int]) -> None:
+    """Contract 8.11."""
     hook = Forbid("project bluebird")
     run(Teller(BIRDS, sizes), hook)
     old, final = hook.finals
@@ -114,21 +115,21 @@ def test_an_observer_beside_it_is_told_too() -> None:
     assert [c.aborted for c in observer.finals] == [True, True, False, False]
 
 
-def test_given_ids_are_banned_in_place_of_the_token() -> None:
+def test_given_ids_are_banned_in_place_of_the_token() -> None:  # contract 8.3
     teller = Teller(follow("a| b", "c"))
     secret = teller.id_of("a"), teller.id_of(" b")
     assert text_of(run(teller, Forbid("a b", ban=secret))) == "c"
     assert teller.rewinds[0].banned == secret
 
 
-def test_a_token_that_a_place_is_inside_of_goes_back_whole() -> None:
+def test_a_token_that_a_place_is_inside_of_goes_back_whole() -> None:  # contract 8.3
     teller = Teller(follow("well| then", "well| now"))
     hook = Rewinder(lambda c: at(c, "hen", lambda i: rewind("x", after=i)))
     assert text_of(run(teller, hook)) == "well now"
     assert teller.rewinds[0].num_tokens == 1
 
 
-def test_text_leaves_in_whole_tokens() -> None:
+def test_text_leaves_in_whole_tokens() -> None:  # contract 8.11
     hook = Rewinder(lambda c: emit(c.pending) if c.is_final else hold(min(1, len(c.pending))))
     released = run(Teller(follow("abc|def|ghi")), hook)
     assert [d.text for d in released if d.text] == ["abc", "def", "ghi"]
@@ -149,7 +150,7 @@ def test_what_another_hook_replaced_goes_back_with_what_it_replaced() -> None:
     assert [r.num_tokens for r in teller.rewinds] == [1]
 
 
-def test_after_so_many_times_it_terminates() -> None:
+def test_after_so_many_times_it_terminates() -> None:  # contract 8.3
     ways = [f"good |bad{i}" for i in range(9)]
     teller = Teller(follow(*ways, "good |end"))
     assert text_of(run(teller, Forbid("bad"), max_rewinds=9)) == "good end"
@@ -167,7 +168,7 @@ def test_the_times_are_counted_over_all_outputs_of_a_request() -> None:
     assert len(teller.rewinds) == 4
 
 
-def test_an_engine_that_cannot_go_back_makes_it_a_terminate() -> None:
+def test_an_engine_that_cannot_go_back_makes_it_a_terminate() -> None:  # contract 8.3
     teller = Teller(BIRDS)
     released = run(teller, Forbid("project bluebird"), can_rewind=False)
     assert (text_of(released), finish_of(released)) == ("Our project is ", ("content_filter", "phrase"))
@@ -182,7 +183,7 @@ def test_outputs_that_are_chosen_among_candidates_are_never_taken_back() -> None
     assert finish_of(released) == ("content_filter", "phrase")
 
 
-def test_what_may_not_rewind_fails_its_request() -> None:
+def test_what_may_not_rewind_fails_its_request() -> None:  # contract 8.11
     with pytest.raises(HookError):
         run(Teller(BIRDS), Script(lambda c: rewind("x")))
 
@@ -193,7 +194,7 @@ def test_a_rewind_that_makes_no_sense_fails_its_request(bad: Verdict) -> None:
         run(Teller(BIRDS), Rewinder(lambda c: bad))
 
 
-def test_in_shadow_it_is_counted_and_has_no_effect() -> None:
+def test_in_shadow_it_is_counted_and_has_no_effect() -> None:  # contract 3.15
     pipeline = Pipeline([LoadedHook.of("guard", Forbid("project bluebird"), is_shadow=True)])
     released = asyncio.run(guard_all(pipeline, Teller(BIRDS), can_rewind=True))
     assert text_of(released) == "Our project is project bluebird."
@@ -228,7 +229,7 @@ def test_where_there_is_nothing_to_take_back_it_terminates() -> None:
     assert teller.rewinds == []
 
 
-def test_siblings_go_on() -> None:
+def test_siblings_go_on() -> None:  # contract 8.3
     teller = Teller(follow("a| bad| b", "a| good| b"), [1, 1, 1, 3, 1])
     second = Rewinder(
         lambda c: at(c, " bad", lambda i: rewind("x", after=i)) if c.output_index else emit(c.pending)
@@ -245,7 +246,7 @@ def test_a_terminate_outweighs_it() -> None:
         assert (text_of(released), finish_of(released)) == ("good", ("content_filter", "over"))
 
 
-def test_a_hook_that_says_something_else_of_what_stands_ends_the_request_closed() -> None:
+def test_a_hook_that_says_something_else_of_what_stands_ends_the_request_closed() -> None:  # contract 8.11
     calls = [0]
 
     def whimsical(chunk: Chunk) -> Verdict:
@@ -271,7 +272,7 @@ def test_a_hook_that_stops_at_what_stands_ends_the_request_closed(verdict: Verdi
     assert finish_of(released)[0] == "content_filter"
 
 
-def test_usage_counts_what_was_withdrawn_unless_told_otherwise() -> None:
+def test_usage_counts_what_was_withdrawn_unless_told_otherwise() -> None:  # contract 8.3
     teller = Teller(BIRDS)
     released = run(teller, Forbid("project bluebird"))
     assert released[-1].usage is not None

@@ -65,6 +65,7 @@ async def test_emit_without_alternatives_keeps_the_token_alone() -> None:  # con
     ],
 )
 async def test_every_verdict_can_withhold_alternatives(verdict: Any, ids: list[int], is_split: bool) -> None:
+    """Contract 3.13."""
     deltas = make_deltas(["a", "b", "c"])
     if is_split:  # a token without text of its own comes first
         deltas.insert(0, Delta(text="", tokens=(make_token("", 9),)))
@@ -485,7 +486,7 @@ async def test_a_text_of_a_hooks_own_kind_is_taken_in_as_plain_text(given: str) 
 )
 async def test_a_stop_reason_that_stands_for_text_is_not_told(
     stop_reason: str | int | None, tokens: tuple[Token, ...], told: int | None
-) -> None:  # contract 2.7, 6.2
+) -> None:  # contract 2.7, 6.2, 6.3
     text = "".join(token.text for token in tokens)
     end = Delta(text=text, tokens=tokens, finish_reason="stop", stop_reason=stop_reason)
     deltas = [Delta(text="a"), end]

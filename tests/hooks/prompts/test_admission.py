@@ -69,6 +69,7 @@ def contents(request: GenerationRequest) -> list[str]:
 
 @pytest.mark.parametrize("reads", [Reads, ReadsLater])
 async def test_the_engine_is_asked_what_the_hooks_made_of_the_request_in_order(reads: type[Reads]) -> None:
+    """Contract 8.1, 8.7."""
     first, second, plain = reads(louder), Reads(louder), Script(lambda c: emit(c.pending))
     source = Source(make_deltas(["a"]))
     pipeline = pipeline_of(first, plain, second)
@@ -80,7 +81,7 @@ async def test_the_engine_is_asked_what_the_hooks_made_of_the_request_in_order(r
 
 
 @pytest.mark.parametrize("in_shadow", [False, True])
-async def test_an_upstream_gets_nothing_that_no_hook_is_shown(in_shadow: bool) -> None:
+async def test_an_upstream_gets_nothing_that_no_hook_is_shown(in_shadow: bool) -> None:  # contract 8.1, 8.6
     pipeline = shadowed(reader := Reads()) if in_shadow else pipeline_of(reader := Reads())
     asked = replace(make_request(user="ann"), cache_salt="sesame", metadata={"to": "bob"})
     source, other = Source(make_deltas(["a"])), Source(make_deltas(["a"]))
@@ -97,7 +98,7 @@ async def test_an_upstream_gets_nothing_that_no_hook_is_shown(in_shadow: bool) -
     assert reader.requests[0].user == "ann"
 
 
-async def test_every_chunks_request_is_the_one_that_went_on() -> None:
+async def test_every_chunks_request_is_the_one_that_went_on() -> None:  # contract 8.7
     hooks = [Script(lambda c: emit(c.pending)), Reads(louder)]
     await guard_all(pipeline_of(*hooks), make_deltas(["a"]), make_request(messages=saying("Hi")))
     assert {contents(chunk.request)[0] for hook in hooks for chunk in hook.chunks} == {"Hi!"}
@@ -122,7 +123,7 @@ async def test_a_request_let_go_on_is_the_very_same() -> None:
 )
 async def test_a_refusal_is_the_callers_to_hear_and_the_engine_is_not_asked(
     reads: type[Reads], fields: dict[str, Any], param: str
-) -> None:
+) -> None:  # contract 8.8
     later = Reads()
     pipeline = pipeline_of(reads(lambda request: refuse("no_secrets")), later)
     source = Source(make_deltas(["a"]))
@@ -135,7 +136,7 @@ async def test_a_refusal_is_the_callers_to_hear_and_the_engine_is_not_asked(
     assert verdicts_of(pipeline)["hook0"] == {"refuse": 1}
 
 
-async def test_a_refusal_with_a_text_is_every_outputs_answer() -> None:
+async def test_a_refusal_with_a_text_is_every_outputs_answer() -> None:  # contract 8.8
     source = Source(make_deltas(["a"]))
     request = make_request(n=2)
     released = await guard_all(pipeline_of(Reads(lambda r: refuse("why", "I cannot."))), source, request)
@@ -152,7 +153,7 @@ async def test_an_empty_text_is_an_answer_too() -> None:
     assert (text_of(released), finish_of(released)) == ("", ("content_filter", "why"))
 
 
-async def test_later_hooks_see_a_refusals_text_as_the_streams_only_chunk() -> None:
+async def test_later_hooks_see_a_refusals_text_as_the_streams_only_chunk() -> None:  # contract 8.8
     earlier, later = Script(lambda c: emit(c.pending)), Script(lambda c: emit(c.pending.upper()))
     pipeline = pipeline_of(earlier, Reads(lambda r: refuse("why", "no")), later)
     released = await guard_all(pipeline, Source([]), make_request(n=2))
@@ -179,7 +180,7 @@ async def test_a_later_hook_that_fails_on_a_refusals_text_fails_the_request() ->
     assert len(failing.chunks) == 1
 
 
-async def test_a_refused_answer_finishes_as_the_server_was_told_to() -> None:
+async def test_a_refused_answer_finishes_as_the_server_was_told_to() -> None:  # contract 8.8
     pipeline = pipeline_of(Reads(lambda r: refuse("why", "no")), finish_reason="stop")
     assert finish_of(await guard_all(pipeline, Source([]))) == ("stop", "why")
 
@@ -222,7 +223,7 @@ WRONG: dict[str, Callable[[GenerationRequest], Any]] = {
 
 @pytest.mark.parametrize("reads", [Reads, ReadsLater])
 @pytest.mark.parametrize("what", WRONG)
-async def test_anything_else_fails_the_request_closed(reads: type[Reads], what: str) -> None:
+async def test_anything_else_fails_the_request_closed(reads: type[Reads], what: str) -> None:  # contract 8.7
     pipeline = pipeline_of(reads(WRONG[what]))
     source = Source(make_deltas(["a"]))
     with pytest.raises(HookError) as caught:
@@ -253,7 +254,7 @@ async def test_values_of_a_hooks_own_classes_go_on_as_plain_ones() -> None:
 
 
 @pytest.mark.parametrize("reads", [Reads, ReadsLater])
-async def test_a_deadline_fails_the_request_closed(reads: type[Reads]) -> None:
+async def test_a_deadline_fails_the_request_closed(reads: type[Reads]) -> None:  # contract 8.1
     pipeline = pipeline_of(reads(lambda request: time.sleep(0.03) or request), hook_timeout=0.02)
     source = Source([])
     with pytest.raises(HookError):
@@ -261,7 +262,7 @@ async def test_a_deadline_fails_the_request_closed(reads: type[Reads]) -> None:
     assert source.requests == []
 
 
-async def test_an_async_hook_that_waits_too_long_is_not_awaited() -> None:
+async def test_an_async_hook_that_waits_too_long_is_not_awaited() -> None:  # contract 8.1
     class Waits(Script):
         async def on_request(self, request: GenerationRequest) -> GenerationRequest:
             await asyncio.Event().wait()
@@ -317,7 +318,7 @@ def scribble(request: GenerationRequest) -> None:
         (scribble, "error"),
     ],
 )
-async def test_a_shadow_hook_is_counted_and_has_no_effect(read: Any, counted: str) -> None:
+async def test_a_shadow_hook_is_counted_and_has_no_effect(read: Any, counted: str) -> None:  # contract 3.15
     pipeline = shadowed(Reads(read))
     source, request = Source(make_deltas(["a"])), make_request(messages=saying("Hi"))
     assert text_of(await guard_all(pipeline, source, request)) == "a"
@@ -335,7 +336,7 @@ async def test_a_hook_that_a_request_names_reads_its_prompt() -> None:
         await guard_all(pipeline, source, make_request(hooks=("strict",)))
 
 
-async def test_the_self_test_shows_each_hook_a_prompt() -> None:  # contract 1.4
+async def test_the_self_test_shows_each_hook_a_prompt() -> None:  # contract 1.4, 1.6
     reader = Reads(lambda request: refuse("why") if request.messages else refuse("why", "no"))
     await pipeline_of(reader).start()
     assert [request.endpoint for request in reader.requests] == ["chat", "completions"]
@@ -344,7 +345,7 @@ async def test_the_self_test_shows_each_hook_a_prompt() -> None:  # contract 1.4
     assert caught.value.hook == "hook1"
 
 
-async def test_a_shadow_hook_that_fails_on_a_prompt_fails_its_self_test() -> None:
+async def test_a_shadow_hook_that_fails_on_a_prompt_fails_its_self_test() -> None:  # contract 1.6
     with pytest.raises(HookError):
         await shadowed(Reads(lambda request: None)).start()
 

@@ -56,7 +56,7 @@ async def ask(
     return source.requests[0].prompts
 
 
-async def test_hooks_read_them_as_text_and_what_they_leave_goes_on_with_its_own_ids() -> None:
+async def test_hooks_read_them_as_text_and_what_they_leave_goes_on_with_its_own_ids() -> None:  # contract 8.9
     reader = Reader()
     prompts = await ask(pipeline_of(reader), ids("ab"), "cd", (0, 97))
     assert reader.shown == [["ab", "cd", "\0a"]]
@@ -64,7 +64,7 @@ async def test_hooks_read_them_as_text_and_what_they_leave_goes_on_with_its_own_
     assert {chunk.request.prompts for chunk in reader.chunks} == {("ab", "cd", "\0a")}
 
 
-async def test_what_was_rewritten_goes_on_as_the_ids_of_its_text() -> None:
+async def test_what_was_rewritten_goes_on_as_the_ids_of_its_text() -> None:  # contract 8.9
     prompts = await ask(pipeline_of(Reader()), ids("a secret"), "a secret", ids("b"))
     assert prompts == (ids("a [x]"), "a [x]", ids("b"))
 
@@ -74,14 +74,14 @@ async def test_they_can_be_refused() -> None:
         await ask(pipeline_of(Reader()), ids("refuse"))
 
 
-async def test_without_a_tokenizer_nobody_could_read_them_so_they_are_refused() -> None:
+async def test_without_a_tokenizer_nobody_could_read_them_so_they_are_refused() -> None:  # contract 8.9
     assert await ask(pipeline_of(Reader()), "ab", tokenizer=None) == ("ab",)
     with pytest.raises(RequestError) as caught:
         await ask(pipeline_of(Reader()), "ab", ids("cd"), tokenizer=None)
     assert (caught.value.param, caught.value.status) == ("prompt", 400)
 
 
-async def test_hooks_that_read_no_prompts_leave_them_alone() -> None:
+async def test_hooks_that_read_no_prompts_leave_them_alone() -> None:  # contract 8.9
     hook = Script(lambda chunk: emit(chunk.pending))
     assert await ask(pipeline_of(hook), ids("ab"), tokenizer=None) == (ids("ab"),)
     assert {chunk.request.prompts for chunk in hook.chunks} == {(ids("ab"),)}
@@ -96,7 +96,7 @@ async def test_a_shadow_hook_has_no_effect_on_what_it_cannot_read() -> None:  # 
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-async def test_a_prompt_in_a_form_that_nobody_could_read_is_refused(name: str) -> None:
+async def test_a_prompt_in_a_form_that_nobody_could_read_is_refused(name: str) -> None:  # contract 8.9
     request = make_request(extra={name: [1, 2]})
     async with opened(pipeline_of(Reader()), request) as guard:
         with pytest.raises(RequestError) as caught:

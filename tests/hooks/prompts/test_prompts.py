@@ -81,7 +81,7 @@ EVERYWHERE = {
 
 
 @pytest.mark.parametrize("place", EVERYWHERE)
-def test_a_text_is_found_and_rewritten_wherever_it_stands(place: str) -> None:
+def test_a_text_is_found_and_rewritten_wherever_it_stands(place: str) -> None:  # contract 8.6
     request = EVERYWHERE[place]
     assert any("secret" in text.text for text in prompt_texts(request))
     rewritten = with_prompt_texts(request, upper)
@@ -153,7 +153,7 @@ def test_texts_around_an_image_read_as_one_too() -> None:
     assert message["content"] == [{"type": "text", "text": "SECRET"}, image]
 
 
-def test_bytes_are_no_text() -> None:
+def test_bytes_are_no_text() -> None:  # contract 8.6
     content = [
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,secret", "detail": "low"}},
         {"type": "input_audio", "input_audio": {"data": "secret", "format": "wav"}},

@@ -152,7 +152,7 @@ def test_an_async_hook_that_takes_too_long_is_found(guards: str, monkeypatch: py
     assert finding.what == "it fails on the whole text: TimeoutError: its deadline passed"
 
 
-def test_a_hook_is_held_to_what_it_says_that_it_holds(guards: str) -> None:
+def test_a_hook_is_held_to_what_it_says_that_it_holds(guards: str) -> None:  # contract 3.14
     finding = look(f"{guards}:Hoards")
     assert finding is not None
     assert finding.what == "it holds 4 characters, and says that it holds 3 at most"

@@ -1,0 +1,66 @@
+"""`docs/contract.md` and those who cite it agree: no clause is made up, and a test shows every clause."""
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "contract.md").read_text()
+CLAUSES = dict(re.findall(r"^\*\*(\d+\.\d+)\*\*\s+(.+?)(?=^\*\*\d|^## |\Z)", PAGE, re.M | re.S))
+SECTIONS = re.findall(r"^## (\d+)\. ", PAGE, re.M)
+NOT_BUILT = {number for number, text in CLAUSES.items() if "**Not built yet" in " ".join(text.split())}
+
+_NUMBER = r"\d+(?:\.\d+)?"
+_CITATION = re.compile(rf"\bcontract[\s#]+({_NUMBER}(?:,\s+{_NUMBER})*)", re.IGNORECASE)
+_EXPECTED_TO_FAIL = re.compile(rf"xfail\([^)]*\bcontract ({_NUMBER})")
+
+
+def written(suffix: str) -> Iterator[Path]:
+    """The repository's files with this suffix; not what tools make in hidden folders."""
+    for top in ROOT.iterdir():
+        if top.suffix == suffix:
+            yield top
+        elif top.is_dir() and not top.name.startswith("."):
+            yield from top.rglob(f"*{suffix}")
+
+
+def cited_in(files: Iterable[Path], citation: re.Pattern[str] = _CITATION) -> dict[str, set[str]]:
+    """By number, the files that cite it."""
+    found: dict[str, set[str]] = {}
+    for file in files:
+        for numbers in citation.findall(file.read_text()):
+            for number in re.findall(_NUMBER, numbers):
+                found.setdefault(number, set()).add(str(file.relative_to(ROOT)))
+    return found
+
+
+def files_of_tests() -> Iterator[Path]:
+    return (file for file in written(".py") if file.name.startswith("test_") and file != Path(__file__))
+
+
+cited_by_tests = cache(lambda: cited_in(files_of_tests()))
+
+
+def test_clauses_are_numbered_without_a_gap() -> None:
+    for section in SECTIONS:
+        numbers = [number for number in CLAUSES if number.startswith(f"{section}.")]
+        assert numbers == [f"{section}.{i}" for i in range(1, len(numbers) + 1)]
+    assert {number.partition(".")[0] for number in CLAUSES} == set(SECTIONS)
+
+
+def test_every_clause_that_is_cited_exists() -> None:
+    cited = cited_in([*written(".py"), *written(".md")])
+    assert {number: files for number, files in cited.items() if number not in {*CLAUSES, *SECTIONS}} == {}
+
+
+@pytest.mark.parametrize("number", CLAUSES)
+def test_every_clause_is_cited_by_a_test(number: str) -> None:
+    assert number in cited_by_tests()
+
+
+def test_a_clause_is_marked_as_not_built_if_and_only_if_its_test_is_expected_to_fail() -> None:
+    """Such a test is strict: it fails once the clause is built, and then the mark must go as well."""
+    assert set(cited_in(files_of_tests(), _EXPECTED_TO_FAIL)) == NOT_BUILT
