@@ -28,6 +28,8 @@ _MAX_NAME = 256
 
 
 class Audit:
+    """Records every decision that hooks make, and lets all text through."""
+
     @checked
     def __init__(
         self,

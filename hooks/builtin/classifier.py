@@ -24,6 +24,8 @@ except ImportError as error:
 
 
 class Classifier(JudgeGuard):
+    """Finds the labels that a transformers model gives to windows of text, or to their tokens."""
+
     @checked
     def __init__(
         self,

@@ -26,7 +26,9 @@ _NO_PARAMETERS = {"type": "object"}
 
 
 class JsonSchema:
-    """Ends what breaks a schema with the reason `json_schema`; what ends too soon, with `json_incomplete`; a
+    """Finds answers and tool calls that are not JSON of a given schema.
+
+    Ends what breaks a schema with the reason `json_schema`; what ends too soon, with `json_incomplete`; a
     call of a tool that the request has not, with `unknown_tool`; and what cannot be checked, because the
     request's own schema is none, is too large or asks for what no stream can be held to, with
     `unusable_schema`."""

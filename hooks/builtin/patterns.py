@@ -15,6 +15,8 @@ from hooks.detect.spans import SpanGuard
 
 
 class Patterns(SpanGuard):
+    """Finds matches of regular expressions."""
+
     @checked
     def __init__(
         self,

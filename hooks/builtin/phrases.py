@@ -29,6 +29,8 @@ _WITHOUT_SPACES = re.compile(f"[{WITHOUT_SPACES}]")
 
 
 class Phrases(SpanGuard):
+    """Finds phrases of a list, whatever their case, markup and look-alike letters."""
+
     @checked
     def __init__(
         self,

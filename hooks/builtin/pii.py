@@ -22,6 +22,8 @@ LOCALES = tuple(NATIONAL_IDS)
 
 
 class Pii(SpanGuard):
+    """Finds personal data: addresses, phone numbers, cards, accounts and national ids."""
+
     @checked
     def __init__(
         self,

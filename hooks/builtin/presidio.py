@@ -23,6 +23,8 @@ except ImportError as error:
 
 
 class Presidio(SpanGuard):
+    """Finds names, places and other entities that Presidio's recognisers find in whole sentences."""
+
     @checked
     def __init__(
         self,

@@ -41,6 +41,8 @@ _FOLDING = Folding()
 
 
 class PromptLeak:
+    """Finds passages of the request's own system prompt."""
+
     @checked
     def __init__(
         self,

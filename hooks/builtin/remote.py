@@ -17,6 +17,8 @@ from hooks.detect.windows import Unit, make_windows
 
 
 class Remote(JudgeGuard):
+    """Finds what a detector service reports. The guard asks the service over HTTP."""
+
     @checked
     def __init__(
         self,

@@ -24,6 +24,8 @@ ENTITY = "repetition"
 
 
 class Repetition(SpanGuard):
+    """Finds outputs that repeat themselves in a loop."""
+
     default_scope = "output"
 
     @checked

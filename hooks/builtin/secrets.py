@@ -19,6 +19,8 @@ from hooks.detect.spans import SpanGuard
 
 
 class Secrets(SpanGuard):
+    """Finds keys and tokens of known formats, and passwords."""
+
     @checked
     def __init__(self, *, entities: Names | None = None, **options: Unpack[Options]) -> None:
         """`entities`: which to find (None: all). Raises `ValueError` for one that is not known."""

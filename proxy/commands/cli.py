@@ -8,17 +8,14 @@ import os
 import sys
 
 from engine.protocol import EngineError
-from hooks.loading.loader import HookLoadError, HookSpec
+from hooks.loading.loader import HookLoadError
 from hooks.pipeline.pipeline import Opener, Pipeline
-from hooks.pipeline.stage import HookError, PipelineOptions
-from hooks.testing.checking import check
+from hooks.pipeline.stage import HookError
 from hooks.workers.pool import WorkerPool
-from hooks.workers.watched import CheckError
 from proxy import __version__
 from proxy.app import Server
-from proxy.commands.argument_types import json_object, number
 from proxy.commands.chat import add_chat_arguments, chat
-from proxy.commands.fuzz import add_fuzz_arguments, fuzz_hook
+from proxy.commands.hooks import add_hooks_arguments
 from proxy.commands.replay import add_replay_arguments, replay
 from proxy.commands.watermark import add_watermark_arguments
 from proxy.config import ServeSettings, load_settings
@@ -54,8 +51,10 @@ def main(arguments: list[str] | None = None) -> None:
         title="commands", required=True, metavar="{serve,chat,hooks,replay,bench,watermark}"
     )
     commands.add_parser("serve", help="serve a model (see weir serve --help)")
-    hooks = commands.add_parser("hooks", help="check or fuzz a hook: weir hooks check path/to/file.py:Class")
-    _add_hook_commands(hooks)
+    hooks = commands.add_parser(
+        "hooks", help="check, fuzz or list hooks: weir hooks check path/to/file.py:Class"
+    )
+    add_hooks_arguments(hooks)
     replays = commands.add_parser("replay", help="show what hooks let through of recorded answers")
     add_replay_arguments(replays)
     replays.set_defaults(run=replay)
@@ -75,45 +74,10 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(130) from None
 
 
-def _add_hook_commands(parser: argparse.ArgumentParser) -> None:
-    commands = parser.add_subparsers(required=True, metavar="{check,fuzz}")
-    checks = commands.add_parser(
-        "check", help="run a hook over built-in recordings, cut at every place, and tell what differs"
-    )
-    fuzzes = commands.add_parser(
-        "fuzz", help="run a hook on adversarial texts, and tell of the smallest that it is wrong on"
-    )
-    for command in (checks, fuzzes):
-        command.add_argument("path", help="pkg.module.Class, pkg.module:Class or path/to/file.py:Class")
-        command.add_argument(
-            "--args", type=json_object, default={}, help="JSON object with arguments for its __init__"
-        )
-        for name, seconds, what in (("timeout", 10.0, "one call"), ("load-timeout", 60.0, "its loading")):
-            help_text = f"seconds that {what} may take ({seconds:g})"
-            command.add_argument(f"--hook-{name}", type=number, default=seconds, help=help_text)
-    checks.set_defaults(run=_check)
-    add_fuzz_arguments(fuzzes)
-    fuzzes.set_defaults(run=fuzz_hook)
-
-
-def _check(options: argparse.Namespace) -> None:
-    limits = PipelineOptions(hook_timeout=options.hook_timeout, hook_load_timeout=options.hook_load_timeout)
-    check_hook(HookSpec(options.path, options.args), limits)
-
-
 def _bench(options: argparse.Namespace) -> None:
     from weir_bench.cli import bench  # with what only it needs: serving starts sooner without
 
     bench(options)
-
-
-def check_hook(spec: HookSpec, options: PipelineOptions) -> None:
-    """Exits with 1 if the hook cannot be checked, or does not say the same wherever a stream is cut."""
-    try:
-        is_good = check.main(spec, options)
-    except CheckError as error:
-        raise SystemExit(f"weir hooks check: {error}") from error
-    raise SystemExit(0 if is_good else 1)
 
 
 def serve(settings: ServeSettings) -> None:

@@ -72,7 +72,7 @@ def failure_of(released: Released) -> str | None:
 def changes(before: JSONObject, after: JSONObject) -> list[str]:
     """The lines that differ, the old with `- ` and the new with `+ ` before them."""
     diff = list(difflib.unified_diff(list(_lines(before)), list(_lines(after)), n=0, lineterm=""))
-    return [f"{line[0]} {line[1:]}" for line in diff[2:] if not line.startswith("")]
+    return [f"{line[0]} {line[1:]}" for line in diff[2:] if not line.startswith("@@")]
 
 
 def _lines(snapshot: JSONObject) -> Iterator[str]:

@@ -10,8 +10,7 @@ All of it runs in a process beside this one (`hooks.testing.checking.process`), 
 (`hooks.workers.watched`).
 """
 
-import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,37 +106,3 @@ async def check(
         "hooks.testing.checking.process", Task(spec=spec, options=options or PipelineOptions()), take
     )
     return results
-
-
-HEADER = ("recording", "runs", "same", "leaked", "held", "for calls", "µs a call")
-WIDTHS = (max(map(len, RECORDINGS)), 4, 7, 6, 4, 9, 9)
-
-
-def row(cells: Sequence[object]) -> str:
-    """Of the table that is printed, its numbers to the right."""
-    name, *rest = map(str, cells)
-    return "  ".join([name.ljust(WIDTHS[0]), *map(str.rjust, rest, WIDTHS[1:])])
-
-
-def row_of(r: Result) -> str:
-    same = "fails" if r.failure else "yes" if not r.differing else f"no, {len(r.differing)}"
-    costs = r.num_held, r.num_calls_held, f"{r.microseconds:.1f}"
-    return row((r.name, r.num_runs, same, r.num_leaked, *costs))
-
-
-def wrongs(results: list[Result]) -> Iterator[str]:
-    """What is wrong, in words."""
-    for r in results:
-        if r.failure:
-            yield f"{r.name}: the hook {r.failure}"
-        elif r.differing:
-            yield f"{r.name}: not as in one chunk when {', '.join(r.differing[:3])}"
-
-
-def main(spec: HookSpec, options: PipelineOptions | None = None) -> bool:
-    """Check, print, and say whether all is well."""
-    print(row(HEADER), flush=True)
-    results = asyncio.run(check(spec, options, lambda result: print(row_of(result), flush=True)))
-    for wrong in wrongs(results):
-        print(wrong)
-    return all(result.is_good for result in results)

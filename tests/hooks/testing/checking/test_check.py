@@ -1,8 +1,6 @@
 """`weir hooks check` tells a hook that is right at every boundary from one that is not."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -173,28 +171,3 @@ async def test_an_async_hook_that_holds_to_the_end_is_right(tmp_path: Path) -> N
     results = await check(HookSpec(f"{tmp_path}/guards.py:Slow"))
     assert all(result.is_good for result in results)
     assert results[0].num_held == len(RECORDINGS["prose"][1])
-
-
-def test_the_command_prints_a_table_and_says_by_its_exit(tmp_path: Path) -> None:
-    (tmp_path / "guards.py").write_text(HOOKS)
-
-    def run(path: str, *options: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "proxy", "hooks", "check", path, *options]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-    bad = run(f"{tmp_path}/guards.py:Leaks")
-    assert bad.returncode == 1
-    assert "reasoning: not as in one chunk when cut into tokens" in bad.stdout
-    assert bad.stdout.splitlines()[0].split()[:4] == ["recording", "runs", "same", "leaked"]
-    raises = run(f"{tmp_path}/guards.py:RaisesOften")
-    assert raises.stdout.count("the hook fails on the whole text") > 1
-    assert [line.split(" at ")[0] for line in raises.stderr.splitlines()] == [
-        f"ERROR: hook {tmp_path}/guards.py:RaisesOften failed: ZeroDivisionError"
-    ]
-    leaves = run(f"{tmp_path}/guards.py:Leaves", "--args", '{"at": "later"}')
-    assert leaves.returncode == 1
-    assert [line.split()[0] for line in leaves.stdout.splitlines()] == ["recording", "prose", "e-mail"]
-    assert "ended its process" in leaves.stderr
-    missing = run("no.such.Hook")
-    assert missing.returncode == 1
-    assert missing.stderr.startswith("weir hooks check: hook 'no.such.Hook' could not be imported")

@@ -7,11 +7,11 @@ import sys
 from importlib.util import find_spec
 from typing import NoReturn
 
-from hooks.loading.loader import HookLoadError, HookSpec
-from hooks.pipeline.stage import PipelineOptions
+from hooks.loading.loader import HookLoadError
 from hooks.testing.fuzzing.task import FuzzReport, FuzzTask, fuzz
 from hooks.workers.watched import CheckError
 from proxy.commands.argument_types import number, some_text
+from proxy.commands.hook_arguments import options_of, spec_of
 
 
 def add_fuzz_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,10 +32,8 @@ def fuzz_hook(options: argparse.Namespace) -> None:
         _leave("Hypothesis is missing: install the extra 'testing' of weir-proxy")
     seed = random.getrandbits(32) if options.seed is None else options.seed
     task = FuzzTask(
-        spec=HookSpec(options.path, options.args),
-        options=PipelineOptions(
-            hook_timeout=options.hook_timeout, hook_load_timeout=options.hook_load_timeout
-        ),
+        spec=spec_of(options),
+        options=options_of(options),
         secrets=tuple(options.secret),
         seconds=options.seconds,
         seed=seed,
