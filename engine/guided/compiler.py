@@ -168,7 +168,7 @@ class Checker:
 
     def _start(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, check.__file__, str(self._vocab_size)],
+            [sys.executable, "-P", check.__file__, str(self._vocab_size)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -30,8 +30,6 @@ class Setup:
     specs: tuple[HookSpec, ...]
     allowed: tuple[HookSpec, ...]
     options: PipelineOptions
-    path: tuple[str, ...]
-    """The service's `sys.path`."""
     log_level: int
 
 

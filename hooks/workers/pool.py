@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import sys
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -44,7 +43,6 @@ class WorkerPool:
             tuple(specs),
             tuple(allowed),
             self.options,
-            tuple(sys.path),
             logging.getLogger().getEffectiveLevel(),
         )
         self.tallies: Tallies = {spec.label: Tally() for spec in (*self.setup.specs, *self.setup.allowed)}

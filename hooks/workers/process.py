@@ -1,12 +1,13 @@
 """A process beside the service, and the channel between the two: how each end begins, and that both end.
 
-`Child` is such a process seen from the service. In the process itself, `python -m MODULE FD PARENT`,
-`inherited` is its end of the channel.
+`Child` is such a process seen from the service. In the process itself, which runs a module with the arguments
+`FD PARENT`, `inherited` is its end of the channel.
 """
 
 import asyncio
 import contextlib
 import ctypes
+import json
 import os
 import signal
 import socket
@@ -16,6 +17,13 @@ from hooks.loading.async_call import GRACE
 from hooks.workers.messages import Channel
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
+
+_START = (
+    "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+)
+"""Runs a module with the service's own `sys.path`. `python -m` would search the working folder first, which
+may have a package called `hooks` or `engine`."""
 
 
 class Child:
@@ -30,8 +38,9 @@ class Child:
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                command = [sys.executable, "-m", module, str(theirs.fileno()), str(os.getpid())]
-                self.process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()])
+                start = [sys.executable, "-P", "-c", _START, json.dumps(sys.path, default=str), module]
+                ends = [str(theirs.fileno()), str(os.getpid())]
+                self.process = await asyncio.create_subprocess_exec(*start, *ends, pass_fds=[theirs.fileno()])
             self.attach(Channel(*await asyncio.open_connection(sock=ours)))
             self._ending = asyncio.get_running_loop().create_task(self._hang_up(self.process))
         except BaseException:

@@ -4,9 +4,8 @@ The process says, in words, what the hook is about to do, each time, and at the 
 """
 
 import asyncio
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from hooks.loading.async_call import GRACE
@@ -26,8 +25,6 @@ class Task:
 
     spec: HookSpec
     options: PipelineOptions
-    path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
-    """This process's `sys.path`."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +37,9 @@ class Ended:
 
 
 async def watched(module: str, task: Task, tell: Callable[[Any], None] = lambda _: None) -> Any:
-    """The result of `python -m module`; what else it says on the way goes to `tell`. Raises `CheckError` if
-    it says why it has none, and if the hook ends the process or takes longer than the options allow."""
+    """The result of `module`, which runs in a process of its own and tells `tell` of each step. Raises
+    `CheckError` if the process says why it has no result, if the hook ends the process, and if it takes
+    longer than the options allow."""
     child = Child()
     await child.spawn(module)
     try:

@@ -1,13 +1,11 @@
 """A hook worker: a process with hooks of its own, which runs the guards of the requests it is given.
 
-`python -m hooks.workers.worker FD PARENT` serves the channel that it inherited, until the other end closes
-it.
+It serves the channel that it inherited, until the other end closes it.
 """
 
 import asyncio
 import logging
 import signal
-import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -146,7 +144,6 @@ def load_alarmed(spec: HookSpec, options: PipelineOptions, ended: Callable[[], N
 
 
 def _load(setup: Setup, channel: Channel) -> Pipeline:
-    sys.path += [entry for entry in setup.path if entry not in sys.path]
     logging.basicConfig(level=setup.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGALRM, interrupt)
     hooks, allowed = (

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import signal
-import sys
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -151,7 +150,6 @@ class _Checker:
 async def main() -> None:
     channel = await inherited()
     (task,) = await channel.hear()
-    sys.path += [entry for entry in task.path if entry not in sys.path]
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.CRITICAL)  # the worker's as well
     logging.getLogger("weir.hooks").setLevel(logging.WARNING)
     signal.signal(signal.SIGALRM, interrupt)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import sys
 
 from hooks.loading.loader import HookLoadError
 from hooks.testing.fuzzing.fuzz import Fuzzer
@@ -16,7 +15,6 @@ def main() -> None:
     with asyncio.Runner() as runner:
         channel = runner.run(inherited())
         (task,) = runner.run(channel.hear())
-        sys.path += [entry for entry in task.path if entry not in sys.path]
         logging.getLogger("weir.hooks").setLevel(logging.CRITICAL)  # failures are what is looked for
         try:
             ended = Ended(_fuzz(task, channel, runner))
