@@ -5,11 +5,14 @@ The suite tries the same examples at every run, so that it says the same of the 
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import hypothesis
 import pytest
+
+from tests.serving import serving
 
 # Where there is no GPU, Triton's interpreter runs its kernels. It is asked for before anybody imports Triton.
 if not Path("/dev/nvidiactl").exists():
@@ -49,3 +52,17 @@ def token_classifier(one_thread: None, tmp_path_factory: pytest.TempPathFactory)
     folder = tmp_path_factory.mktemp("tokens")
     train_token_classifier(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def weir_serve() -> Iterator[Callable[..., str]]:
+    """`weir_serve("--hook", ...)`: the base URL of a server with these options, started once."""
+    running: dict[tuple[str, ...], str] = {}
+    with ExitStack() as stack:
+
+        def start(*options: str) -> str:
+            if options not in running:
+                running[options] = stack.enter_context(serving(*options))
+            return running[options]
+
+        yield start

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-README, GUIDE = (ROOT / "README.md").read_text(), (ROOT / "docs" / "testing.md").read_text()
+GUIDE = (ROOT / "docs" / "testing.md").read_text()
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -40,33 +40,6 @@ def run(tmp_path: Path) -> Run:
         return subprocess.run(command, cwd=folder, env=path, capture_output=True, text=True, check=False)
 
     return run
-
-
-def blocks() -> list[tuple[str, str]]:
-    """The README's files: name and content, in order."""
-    found = re.findall(r"```python\n# (\w+)\.py\n(.*?)```", README, re.DOTALL)
-    assert [name for name, _ in found] == ["test_no_name", "no_name", "no_name"]
-    return found
-
-
-def test_the_readme_writes_a_guard_test_first(run: Run) -> None:
-    (test_name, test), (name, naive), (_, right) = blocks()
-    assert len((test + right).splitlines()) < 40
-    first = run(**{test_name: test, name: naive})
-    (shown,) = re.findall(r"```\nAssertionError: (.*?)```", README, re.DOTALL)
-    assert "1 failed, 1 passed" in first.stdout
-    told = [line.removeprefix("E").strip() for line in first.stdout.splitlines() if line.startswith("E")]
-    assert "\n".join(told).removeprefix("AssertionError: ") == "\n".join(map(str.strip, shown.splitlines()))
-    second = run(**{test_name: test, name: right})
-    assert "2 passed" in second.stdout, second.stdout
-
-
-def test_the_readmes_guard_stands_the_fuzzer(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "no_name.py").write_text(blocks()[2][1])
-    path = f"{tmp_path}/no_name.py:NoName"
-    command = [sys.executable, "-m", "proxy", "hooks", "fuzz", path, "--secret", "Bluebird", "--seconds", "2"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout
 
 
 def test_the_guide_tests_what_becomes_of_a_prompt(run: Run) -> None:

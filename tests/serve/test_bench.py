@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 
-from tests.serve.conftest import ROOT
+from tests.serving import ROOT
 
 
 def test_bench_measures_weir_serve(weir_serve: Callable[..., str], tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from openai import OpenAI
 
-from tests.serve.conftest import ROOT
+from tests.serving import ROOT
 
 ASK = [{"role": "user", "content": "Where is my order 48213?"}]
 SCHEMA = {

@@ -10,7 +10,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.serve.conftest import ROOT, serving
+from tests.serving import ROOT, serving
 
 ASK = [{"role": "user", "content": "Where is my order 48213?"}]
 CONFIG = """

@@ -8,7 +8,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from tests.serve.conftest import ROOT
+from tests.serving import ROOT
 
 ASK = [{"role": "user", "content": "Where is my order 48213?"}]
 

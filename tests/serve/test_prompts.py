@@ -11,7 +11,7 @@ from openai import BadRequestError, OpenAI
 
 from engine.recording import Recording
 from hooks import prompt_texts
-from tests.serve.conftest import serving
+from tests.serving import serving
 
 ADDRESS = "zoe@millrace.example.com"
 EXAMPLE = ("--hook", "examples/private_prompt.py:PrivatePrompt")

@@ -13,7 +13,7 @@ import pytest
 from openai import OpenAI
 
 from engine.recording import Recording
-from tests.serve.conftest import ROOT, serving
+from tests.serving import ROOT, serving
 
 QUESTION = "What is your e-mail address?"
 

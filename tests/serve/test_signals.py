@@ -17,7 +17,7 @@ from engine.protocol import Delta, Usage
 from engine.recording import Recording, TimedDelta
 from tests.helpers import make_request
 from tests.proxy.conftest import read_events
-from tests.serve.conftest import ROOT
+from tests.serving import ROOT
 
 HOOKS = """
 import os, time

@@ -2,13 +2,11 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 
 @contextmanager
@@ -29,17 +27,3 @@ def serving(*options: str) -> Iterator[str]:
         process.terminate()
         process.communicate()
     assert process.returncode == 0
-
-
-@pytest.fixture(scope="session")
-def weir_serve() -> Iterator[Callable[..., str]]:
-    """`weir_serve("--hook", ...)`: the base URL of a server with these options, started once."""
-    running: dict[tuple[str, ...], str] = {}
-    with ExitStack() as stack:
-
-        def start(*options: str) -> str:
-            if options not in running:
-                running[options] = stack.enter_context(serving(*options))
-            return running[options]
-
-        yield start
