@@ -37,7 +37,7 @@ NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 BLOCK = re.compile(r"^(?:<!-- not run: (.+) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_CODE = ("", "text", "json")
 ADDRESS = "127.0.0.1:8000"
-COMING = {"contract", "security", "glossary", "testing-guards", "architecture", "options", "CONTRIBUTING"} | {
+COMING = {"security", "glossary", "testing-guards", "architecture", "options", "CONTRIBUTING"} | {
     f"coming-from-{name}" for name in ("tensorrt-llm", "litellm", "nemo")
 }
 """Pages that others are writing."""
