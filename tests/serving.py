@@ -2,18 +2,24 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
 
+WEIR = (sys.executable, "-m", "proxy")
+
+
 @contextmanager
-def serving(*options: str) -> Iterator[str]:
+def serving(
+    *options: str, weir: Sequence[str] = WEIR, cwd: Path = ROOT, env: dict[str, str] | None = None
+) -> Iterator[str]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "proxy", "serve", "--port", "0", *options],
-        cwd=ROOT,
+        [*weir, "serve", "--port", "0", *options],
+        cwd=cwd,
+        env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
