@@ -4,7 +4,8 @@
 #   make test     the tests
 #   make test-wheel    the wheel of the last commit, installed outside the checkout
 #   make check    lint, format and types
-#   make bench-...    measurements: see README.md
+#   make docs     the site of README.md and docs/, in build/site
+#   make bench-...    measurements: see docs/benchmarks.md
 #   make gpu-check PYTHON=...    on a machine with a GPU, by a Python that has torch for CUDA and transformers
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test test-wheel check gpu-check bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind
+.PHONY: serve test test-wheel check docs gpu-check bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -28,6 +29,10 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(VENV)/.docs
+	$(BIN)/python -m tools.docs.generate
+	$(BIN)/mkdocs build --strict --quiet
+
 gpu-check:
 	$(PYTHON) -m benchmarks.gpu_first
 	$(PYTHON) -m benchmarks.gpu_floor
@@ -39,6 +44,11 @@ $(VENV)/.engine: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.engine
 	$(PIP) --editable '.[engine,guards,dev]'
+	touch $@
+
+$(VENV)/.docs: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --editable '.[docs]'
 	touch $@
 
 bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind: bench-%: $(VENV)/.dev

@@ -31,13 +31,14 @@ from hooks.loading.arguments import check_arguments
 from hooks.testing import play
 from proxy.config import ServeSettings, load_settings
 from tests.serving import ROOT
+from tools.docs.generate import updated
 
 PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {ROOT / "docs" / "testing.md"})]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 BLOCK = re.compile(r"^(?:<!-- not run: (.+) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_CODE = ("", "text", "json")
 ADDRESS = "127.0.0.1:8000"
-COMING = {"security", "glossary", "testing-guards", "architecture", "options", "CONTRIBUTING"} | {
+COMING = {"glossary", "testing-guards", "architecture", "CONTRIBUTING"} | {
     f"coming-from-{name}" for name in ("tensorrt-llm", "litellm", "nemo")
 }
 """Pages that others are writing."""
@@ -181,6 +182,12 @@ def test_every_block_runs(
     for block in blocks(page):
         if block.reason is None and block.language not in NOT_CODE:
             reader.run(block)
+
+
+@each_page
+def test_the_generated_tables_are_those_of_the_code(page: Path) -> None:
+    written = page.read_text()
+    assert updated(written) == written, "run python -m tools.docs.generate"
 
 
 @each_page

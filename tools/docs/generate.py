@@ -1,0 +1,125 @@
+"""Writes the tables of options and of guards' arguments into the pages: `python -m tools.docs.generate`.
+
+A table stands between `<!-- generated: NAME -->` and `<!-- end generated -->`. `tests/test_docs.py` fails if
+this module would write a page differently.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from hooks.loading.describe import Argument, GuardDescription, common_arguments, guards
+from proxy.config import ServeSettings
+
+ROOT = Path(__file__).parents[2]
+_REGION = re.compile(r"(<!-- generated: ([^\n]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
+_SHORTCUTS = ServeSettings.model_config.get("cli_shortcuts") or {}
+_TYPES = {"str": "text", "SecretStr": "secret text", "bool": "true or false", "Path": "path"}
+_LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+
+
+def main() -> None:
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        written = page.read_text(encoding="utf-8")
+        if (generated := updated(written)) != written:
+            page.write_text(generated, encoding="utf-8")
+            print(f"updated {page.relative_to(ROOT)}")
+
+
+def updated(page: str) -> str:
+    """The page, with its tables as the code has them now. Raises `KeyError` for an unknown table."""
+    return _REGION.sub(lambda found: f"{found[1]}\n{_content(found[2])}\n\n{found[3]}", page)
+
+
+def _content(name: str) -> str:
+    if name == "options":
+        return _of_options()
+    if name == "guard-arguments common":
+        return _of_arguments(common_arguments())
+    return {f"guard-arguments {guard.name}": _of_guard(guard) for guard in guards()}[name]
+
+
+def _of_guard(guard: GuardDescription) -> str:
+    details = re.sub(r"\s*Raises [^\n]*(\n[^\n]+)*", "", guard.details)
+    return f"{_of_arguments(guard.arguments)}\n\n{details}"
+
+
+def _of_arguments(arguments: Iterable[Argument]) -> str:
+    return _table(("argument", "type", "default"), map(_argument, arguments))
+
+
+def _argument(one: Argument) -> tuple[str, ...]:
+    default = "needed" if one.is_required else _default(one.default)
+    return _code(one.name), _code(one.type.replace(" | ", " or ")), default
+
+
+def _of_options() -> str:
+    rows = [
+        (_code(_flag(name)), _limited(field), _default(field.get_default()), str(field.description))
+        for name, field in ServeSettings.model_fields.items()
+    ]
+    return _table(("option", "value", "default", "meaning"), rows)
+
+
+def _flag(name: str) -> str:
+    """The option's name on the command line."""
+    dashed = name.replace("_", "-")
+    return f"--{_SHORTCUTS.get(dashed, dashed)}"
+
+
+def _limited(field: FieldInfo) -> str:
+    """The option's type, with its limits."""
+    limits = [
+        f"{sign} {getattr(note, limit)}"
+        for note in field.metadata
+        for limit, sign in _LIMITS.items()
+        if hasattr(note, limit)
+    ]
+    return ", ".join((_type(field.annotation), *limits))
+
+
+def _type(annotation: Any) -> str:
+    inner = get_args(annotation)
+    match get_origin(annotation):
+        case None:
+            name = str(annotation.__name__)
+            return _TYPES.get(name) or re.sub("(?!^)([A-Z])", r" \1", name.removesuffix("Setting")).lower()
+        case origin if origin is Annotated:
+            return _type(inner[0])
+        case origin if origin is Literal:
+            return ", ".join(map(_code, inner))
+        case origin if origin in (Union, UnionType):
+            return " or ".join(_type(one) for one in inner if one is not type(None))
+        case origin:
+            return f"{origin.__name__} of {_type(inner[0])}"
+
+
+def _default(value: Any) -> str:
+    if value is None or value is PydanticUndefined:
+        return ""
+    if isinstance(value, list):
+        return ", ".join(map(_default, value)) or "none"
+    if isinstance(value, bool):
+        return _code(str(value).lower())
+    return _code(str(value).replace(f"{ROOT}/", "") or '""')
+
+
+def _code(text: str) -> str:
+    return f"`{text}`"
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    return "\n".join(map(_row, (head, ("---",) * len(head), *rows)))
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()
