@@ -14,5 +14,5 @@ class BannedPhrase:
             return terminate("banned_phrase", after=found.start())
         if chunk.is_final:
             return emit(text)
-        # What could still become the phrase waits: the longest end of the text that the phrase begins with.
+        # The longest end of the text that could still become the phrase waits.
         return hold(max(n for n in range(len(PHRASE)) if text[len(text) - n :].lower() == PHRASE[:n]))

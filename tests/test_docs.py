@@ -38,7 +38,7 @@ NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 BLOCK = re.compile(r"^(?:<!-- not run: (.+) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_CODE = ("", "text", "json")
 ADDRESS = "127.0.0.1:8000"
-COMING = {"glossary", "testing-guards", "architecture", "CONTRIBUTING"} | {
+COMING = {"installation", "glossary", "testing-guards", "architecture", "CONTRIBUTING"} | {
     f"coming-from-{name}" for name in ("tensorrt-llm", "litellm", "nemo")
 }
 """Pages that others are writing."""

@@ -18,6 +18,7 @@ from proxy.config import ServeSettings
 
 ROOT = Path(__file__).parents[2]
 _REGION = re.compile(r"(<!-- generated: ([^\n]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
+_HEAD = ("option", "value", "default", "meaning")
 _SHORTCUTS = ServeSettings.model_config.get("cli_shortcuts") or {}
 _TYPES = {"str": "text", "SecretStr": "secret text", "bool": "true or false", "Path": "path"}
 _LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
@@ -59,11 +60,23 @@ def _argument(one: Argument) -> tuple[str, ...]:
 
 
 def _of_options() -> str:
-    rows = [
-        (_code(_flag(name)), _limited(field), _default(field.get_default()), str(field.description))
-        for name, field in ServeSettings.model_fields.items()
-    ]
-    return _table(("option", "value", "default", "meaning"), rows)
+    """A table for each class that defines options, under the first sentence of its docstring."""
+    groups: dict[type, list[tuple[str, ...]]] = {}
+    for name, field in ServeSettings.model_fields.items():
+        definer = next(
+            cls for cls in reversed(ServeSettings.__mro__) if name in vars(cls).get("__annotations__", ())
+        )
+        groups.setdefault(definer, []).append(_option(name, field))
+    return "\n\n".join(f"## {_title(cls)}\n\n{_table(_HEAD, rows)}" for cls, rows in groups.items())
+
+
+def _title(cls: type) -> str:
+    return "The service" if cls is ServeSettings else re.split(r"[.:]\s", cls.__doc__ or cls.__name__)[0]
+
+
+def _option(name: str, field: FieldInfo) -> tuple[str, ...]:
+    help_text = " ".join(str(field.description).split())
+    return _code(_flag(name)), _limited(field), _default(field.get_default()), help_text
 
 
 def _flag(name: str) -> str:
@@ -88,7 +101,14 @@ def _type(annotation: Any) -> str:
     match get_origin(annotation):
         case None:
             name = str(annotation.__name__)
-            return _TYPES.get(name) or re.sub("(?!^)([A-Z])", r" \1", name.removesuffix("Setting")).lower()
+            return (
+                _TYPES.get(name)
+                or re.sub(
+                    "(?!^)([A-Z])",
+                    r" \1",
+                    name.removesuffix("Setting").removesuffix("Spec").removesuffix("Config"),
+                ).lower()
+            )
         case origin if origin is Annotated:
             return _type(inner[0])
         case origin if origin is Literal:
