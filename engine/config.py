@@ -1,8 +1,16 @@
-"""What the in-process engine is told at start: plain values, wherever they come from."""
+"""The options of the in-process engine: the name, type, limits, default and meaning of each, in one place.
+
+A model server offers these options to its users as they stand here: the docstring of a field is its help.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic.dataclasses import dataclass
+
+from engine.demo import MODEL_DIR
+from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -13,109 +21,134 @@ AttentionBackendName = Literal["auto", "triton", "varlen", "sdpa"]
 SchedulingPolicy = Literal["fcfs", "priority"]
 LogprobsMode = Literal["raw_logprobs", "processed_logprobs"]
 
+AtLeastOne = Annotated[int, Field(ge=1)]
+NotNegative = Annotated[int, Field(ge=0)]
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
 class LogitsProcessorConfig:
     """A logits processor that the server registers."""
 
     name: str
-    """What requests call it."""
+    """The name that requests use."""
     path: str
-    """Its class (`engine.import_path`), or the short name of one that ships."""
-    args: Mapping[str, Any] = field(default_factory=dict)
+    """The import path of its class (`engine.import_path`), or the short name of a processor that ships."""
+    args: Mapping[str, Any] = Field(default_factory=dict)
     """Keyword arguments for its `__init__`."""
     mandatory: bool = False
-    """It runs for every request, and none may name it."""
-    params: Mapping[str, Any] = field(default_factory=dict)
-    """What a mandatory one has for its parameters."""
+    """Whether it runs for every request. A request may then not name it."""
+    params: Mapping[str, Any] = Field(default_factory=dict)
+    """The parameters of a mandatory processor."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
-    """Names and meanings are vLLM's, where it has them."""
+class EngineOptions(BaseModel):
+    """What a deployment can set. Names and meanings are vLLM's where vLLM has the option.
 
-    model: str
-    """A transformers directory, or a name on the hub."""
-    dtype: Dtype = "auto"
-    """auto: as the checkpoint was saved."""
-    device: Device = "auto"
-    """auto: CUDA where there is a device, else the CPU."""
-    model_impl: ModelImpl = "auto"
-    """auto: Weir's own decoder for the families that it knows, transformers' code for all others."""
-    quantization: Quantization | None = None
-    """int8: weights of 8 bits, made while loading. Half the memory to read for each token, for few streams at
-    once; Weir's own decoder only."""
-    cpu_kernels: CpuKernels = "auto"
-    """native: in C, compiled at start; torch: torch's own operators. auto: native where a compiler is."""
-    attention_backend: AttentionBackendName = "auto"
-    """triton: kernels of Weir's own; varlen: torch's `varlen_attn`, which needs FlashAttention 3; sdpa: over
-    gathered pages, by torch's operators. auto, on CUDA: the first of varlen, triton and sdpa that passes a
-    trial at start; on the CPU, what `cpu_kernels` says."""
-    enforce_eager: bool = False
-    """Whether on CUDA steps in which all sequences decode run operator by operator, as others do, rather than
-    as graphs captured at start."""
-    max_model_len: int | None = None
-    """Longest prompt and output together, in tokens. None: the model's own; never more than that."""
-    max_num_seqs: int = 64
-    """Sequences that run at once."""
-    max_num_batched_tokens: int = 2048
-    """Tokens computed in one step; a longer prompt is prefilled in chunks of at most this."""
-    max_num_prefill_tokens: int | None = None
-    """Prompt tokens computed in one step beside sequences that decode. None: as many as let it take up to
-    twice as long as without them, which the engine learns (`engine.core.step_budget`)."""
-    scheduling_policy: SchedulingPolicy = "fcfs"
-    """Who is next: by arrival (a request with a priority is refused), or by priority and then by arrival."""
-    block_size: int = 16
-    """Tokens whose keys and values share one block of the cache."""
-    enable_prefix_caching: bool = True
-    """Whether a prompt that begins as an earlier text did takes that text's blocks."""
-    share_outputs: bool = True
-    """Whether it may also take an earlier output's blocks. Not where some of that may have been withheld: who
-    guesses it would see it found (`usage`, and the time to the first token)."""
-    kv_cache_memory: int | None = None
-    """Bytes for keys and values. None: enough for `max_num_seqs` sequences of `max_model_len`, but at most a
-    quarter of the device's free memory (on the CPU, of what a container's limit leaves)."""
-    max_queue_len: int = 1024
-    """Outputs that may wait for their turn; a request that finds this many waiting gets `QueueFullError`."""
-    num_speculative_tokens: int = 0
-    """Tokens to guess from a sequence's own text and compute with its last one
-    (`engine.sampling.speculation`), for
-    fewer steps; outputs stay what they are. 0: none."""
-    prompt_lookup_min: int = 2
-    """Tokens at the text's end that must have stood before, for a guess at what follows."""
-    prompt_lookup_max: int = 4
-    """Tokens that are looked for first."""
-    logprobs_mode: LogprobsMode = "raw_logprobs"
-    """Whether logprobs are of the model's own distribution, or of the one that tokens were drawn from."""
-    reasoning_parser: str | None = None
-    """What the service takes for reasoning: what guides an output waits for its end."""
-    tool_call_parser: str | None = None
-    """What the service takes for tool calls: how a model writes those that it must make."""
-    seed: int | None = None
-    """Of the draws of requests without a seed of their own. None: a fresh one at each start."""
-    num_threads: int | None = None
-    """Of torch on the CPU. None: by what a step has to compute (`engine.execution.threads`)."""
+    Raises `ValueError` for a value out of range.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=()
+    )
+
+    model: str = str(MODEL_DIR)
+    """Model folder or hub name (local; default: the small model that ships)"""
     trust_remote_code: bool = False
+    """Let the model's folder bring its own Python code"""
+    device: Device = "auto"
+    """Where the model runs (auto: on CUDA if there is a device, else on the CPU)"""
+    dtype: Dtype = "auto"
+    """Number format of weights, keys and values (auto: as the checkpoint was saved)"""
+    quantization: Quantization | None = None
+    """int8: round weights to 8 bits while loading. Each token then reads half the memory, which helps with
+    few streams at once. Only for models that run on Weir's own code"""
+    model_impl: ModelImpl = "auto"
+    """Whose code runs the model (auto: Weir's own for the families that it knows, else transformers')"""
+    cpu_kernels: CpuKernels = "auto"
+    """Kernels for the operations between matrix products on a CPU: native ones in C, compiled at start, or
+    torch's (auto: native if there is a compiler)"""
+    attention_backend: AttentionBackendName = "auto"
+    """Attention on CUDA. triton: Weir's own kernels; varlen: torch's varlen_attn, which needs
+    FlashAttention 3; sdpa: torch's operators on gathered pages (auto: the first of varlen, triton and sdpa
+    that passes a trial at start)"""
+    enforce_eager: bool = False
+    """Capture no CUDA graphs. Steps in which all sequences decode then run operator by operator, as other
+    steps do"""
+    max_model_len: AtLeastOne | None = None
+    """Longest prompt and output together, in tokens; never more than the model's own limit (default: that
+    limit)"""
+    max_num_seqs: AtLeastOne = 64
+    """Sequences that run at the same time"""
+    max_num_batched_tokens: AtLeastOne = 2048
+    """Tokens in one step of the engine. A longer prompt is computed in several steps"""
+    max_num_prefill_tokens: AtLeastOne | None = None
+    """Prompt tokens in a step in which other sequences decode (default: as many as let the step take up to
+    twice as long as without them, which the engine learns)"""
+    scheduling_policy: SchedulingPolicy = "fcfs"
+    """Order of waiting requests. fcfs: by arrival, and a request with a priority is refused; priority: by
+    priority, then by arrival"""
+    max_queue_len: NotNegative = 1024
+    """Outputs that may wait for their turn. A request that finds as many waiting gets status 429"""
+    block_size: AtLeastOne = 16
+    """Tokens in a block of the key-value cache"""
+    enable_prefix_caching: bool = True
+    """Compute a beginning that several prompts share only once"""
+    kv_cache_memory: AtLeastOne | None = None
+    """Bytes for keys and values (default: enough for max_num_seqs sequences of max_model_len, but at most a
+    quarter of the device's free memory, or of the memory that a container may still use)"""
+    num_speculative_tokens: NotNegative = 0
+    """Tokens to guess from the text so far and to compute in the same step; outputs stay the same. 0: none"""
+    prompt_lookup_min: AtLeastOne = 2
+    """Fewest tokens at the end of the text that must occur earlier in it, for a guess at the next ones"""
+    prompt_lookup_max: AtLeastOne = 4
+    """Tokens at the end of the text that are looked for first, for a guess at the next ones"""
+    logprobs_mode: LogprobsMode = "raw_logprobs"
+    """Logprobs before (raw) or after (processed) penalties, temperature and filters"""
     logits_processors: tuple[LogitsProcessorConfig, ...] = ()
-    """In the order in which they run, masks before shapers. Installed packages may register more (the entry
-    points `weir.logits_processors`)."""
+    """Logits processor that requests may name: NAME=pkg.module.Class, or the name of one that ships; repeat.
+    Processors run in this order, masks before shapers"""
     enable_test_logits_processor: bool = False
-    """Every answer is "Hello world!", to see that processors work."""
+    """Answer every request with 'Hello world!', to see that logits processors work"""
+    seed: int | None = None
+    """Seed of requests that give none (default: a fresh one at each start)"""
+    num_threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """CPU threads of a step (default: all cores; one less for short steps)"""
+    reasoning_parser: Annotated[
+        str | None,
+        Field(description=f"How the model marks its reasoning: {', '.join(REASONING_PARSERS)}"),
+    ] = None
+    tool_call_parser: Annotated[
+        str | None,
+        Field(description=f"How the model writes tool calls: {', '.join(TOOL_CALL_PARSERS)}"),
+    ] = None
 
-    def __post_init__(self) -> None:
-        for name in (
-            "max_model_len",
-            "max_num_seqs",
-            "max_num_batched_tokens",
-            "max_num_prefill_tokens",
-            "block_size",
-            "num_threads",
-        ):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}.")
-        for name in ("max_queue_len", "num_speculative_tokens"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}.")
-        if not 1 <= self.prompt_lookup_min <= self.prompt_lookup_max:
-            raise ValueError("prompt_lookup_min must be at least 1, and at most prompt_lookup_max.")
+    @field_validator("reasoning_parser")
+    @classmethod
+    def _reasoning_parser_exists(cls, name: str | None) -> str | None:
+        return _one_of(REASONING_PARSERS, name)
+
+    @field_validator("tool_call_parser")
+    @classmethod
+    def _tool_call_parser_exists(cls, name: str | None) -> str | None:
+        return _one_of(TOOL_CALL_PARSERS, name)
+
+    @model_validator(mode="after")
+    def _lookup_is_a_range(self) -> Self:
+        if self.prompt_lookup_min > self.prompt_lookup_max:
+            raise ValueError("prompt_lookup_min must be at most prompt_lookup_max")
+        return self
+
+
+class EngineConfig(EngineOptions):
+    """What the in-process engine is built with."""
+
+    share_outputs: bool = True
+    """Whether a prompt may also use the cached blocks of an earlier output. It must be False if hooks may
+    have withheld a part of that output: a cache hit could confirm a guess at withheld text (`usage` and the
+    time to the first token show the hit)."""
+
+
+def _one_of(names: list[str], name: str | None) -> str | None:
+    if name is not None and name not in names:
+        raise ValueError(f"there is no '{name}'; there are {', '.join(names)}")
+    return name

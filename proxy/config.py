@@ -1,15 +1,19 @@
-"""What a deployment can set: one definition for the command line, a YAML file and the environment.
+"""The settings of `weir serve`: one definition for the command line, a YAML file and the environment.
 
-`--max-model-len 4096`, `max_model_len: 4096` in the file that `--config` names, and
-`WEIR_MAX_MODEL_LEN=4096` say the same; the command line wins over the environment, and both over the file.
-Where vLLM has an option of that name, it means the same.
+`--max-model-len 4096`, `max_model_len: 4096` in the file that `--config` names, and `WEIR_MAX_MODEL_LEN=4096`
+mean the same. The command line wins over the environment, and the environment over the file. An option that
+vLLM has too means the same as there.
+
+A group of options is defined where it is used: the in-process engine's in `engine.config`, those of all hooks
+in `hooks.pipeline`. The docstring of a field is its help.
 """
 
 import argparse
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import (
@@ -26,57 +30,36 @@ from pydantic_settings import (
     BaseSettings,
     CliApp,
     CliSettingsSource,
-    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     SettingsError,
     YamlConfigSettingsSource,
 )
 
-from engine.config import LogitsProcessorConfig
-from engine.demo import MODEL_DIR
-from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS
+from engine.config import EngineOptions
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.stage import PipelineOptions
 
-
-class HookSetting(BaseModel):
-    """A hook: its import path, or in YAML `{path: ..., args: {...}}`."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    path: str
-    args: dict[str, Any] = {}
-    mode: Literal["enforce", "shadow"] = "enforce"
-    name: str | None = None
-
-    @property
-    def spec(self) -> HookSpec:
-        return HookSpec(self.path, self.args, self.mode, self.name)
+Options = TypeVar("Options", bound=BaseModel)
 
 
-def _hook_setting(value: Any) -> Any:
+def _parts(value: Any, read: Callable[[Any], Any] = lambda part: part) -> Any:
+    """The parts of a list, each passed through `read`. The command line and the environment give a list as
+    one text with commas."""
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    elif isinstance(value, dict):
+        value = [value]
+    return list(map(read, value)) if isinstance(value, list | tuple) else value
+
+
+def _hook(value: Any) -> Any:
+    """A hook may be given by its import path alone."""
     return {"path": value} if isinstance(value, str) else value
 
 
-class LogitsProcessorSetting(BaseModel):
-    """A logits processor: `name=pkg.module.Class`, or in YAML `{name: ..., path: ..., args: {...}}`."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: str
-    path: str
-    args: dict[str, Any] = {}
-    mandatory: bool = False
-    params: dict[str, Any] = {}
-
-    @property
-    def config(self) -> LogitsProcessorConfig:
-        return LogitsProcessorConfig(self.name, self.path, self.args, self.mandatory, self.params)
-
-
-def _logits_processor_setting(value: Any) -> Any:
-    """What ships, or is installed, has a name of its own."""
+def _logits_processor(value: Any) -> Any:
+    """A processor may be given as `name=path`. One that ships, or is installed, may be given by its name."""
     if isinstance(value, str):
         name, _, path = value.partition("=")
         return {"name": name, "path": path or name}
@@ -85,28 +68,45 @@ def _logits_processor_setting(value: Any) -> Any:
     return value
 
 
-def _one_or_many(value: Any) -> Any:
-    # The command line and the environment give lists as one text, with commas.
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",") if part.strip()]
-    return [value] if isinstance(value, dict) else value
-
-
 def _keys(value: Any) -> Any:
-    # Unlike other lists, this one keeps what is empty: an unset variable is refused, not taken for none.
+    # Unlike other lists, this one keeps empty parts: an unset variable is refused, not read as no key.
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
-Key = Annotated[SecretStr, Field(min_length=1)]
+Names = Annotated[list[str], BeforeValidator(_parts)]
+Hooks = Annotated[list[HookSpec], BeforeValidator(lambda value: _parts(value, _hook))]
+Keys = Annotated[list[Annotated[SecretStr, Field(min_length=1)]], BeforeValidator(_keys)]
 
 
-def _one_of(name: str | None, names: list[str]) -> str | None:
-    if name is not None and name not in names:
-        raise ValueError(f"there is no '{name}'; there are {', '.join(names)}")
-    return name
+class EngineChoice(BaseModel):
+    """Which engine runs, and the options of the engines that are not in this process."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    config: Path | None = None
+    """YAML file with any of these options"""
+    engine: Literal["local", "openai", "replay", "echo"] = "local"
+    """local: a model in this process. openai: an upstream server. replay: recorded streams. echo: the prompt
+    back"""
+    served_model_name: Names = []
+    """Names that requests may use for the model (default: the model's)"""
+    upstream: str | None = None
+    """Base URL of an OpenAI-compatible server (openai)"""
+    upstream_model: str | None = None
+    """Model name to ask the upstream for (openai)"""
+    upstream_api_key: SecretStr | None = None
+    """Key for the upstream; better set as WEIR_UPSTREAM_API_KEY"""
+    recordings: Path | None = None
+    """Folder of recorded streams (replay)"""
+    replay_speed: Annotated[float, Field(ge=0)] = 0.0
+    """1: as fast as recorded; 0: without waiting (replay)"""
+    record: Path | None = None
+    """Folder to keep every request and the model's answer in, before any hook changes it"""
+    record_max_bytes: Annotated[int, Field(ge=1)] = 1024**3
+    """Bytes of recordings to keep; the oldest are removed (record)"""
 
 
-class ServeSettings(BaseSettings):
+class ServeSettings(EngineOptions, EngineChoice, BaseSettings):
     """Serve a model behind guardrail hooks, on an OpenAI-compatible API.
 
     Every option can stand in the YAML file named by --config (underscores for dashes) and in the
@@ -117,6 +117,7 @@ class ServeSettings(BaseSettings):
     model_config = SettingsConfigDict(
         cli_prog_name="weir serve",
         env_prefix="WEIR_",
+        enable_decoding=False,  # the environment and the command line give lists with commas, not as JSON
         cli_kebab_case=True,
         cli_implicit_flags=True,
         cli_avoid_json=True,
@@ -127,130 +128,16 @@ class ServeSettings(BaseSettings):
             "logits-processors": "logits-processor",
         },
         extra="forbid",
-        protected_namespaces=(),
     )
 
-    config: Path | None = Field(None, description="YAML file with any of these options")
-
-    # What runs
-    engine: Literal["local", "openai", "replay", "echo"] = Field(
-        "local",
-        description="local: a model in this process. openai: an upstream server. replay: recorded streams. "
-        "echo: the prompt back",
-    )
-    model: str = Field(
-        str(MODEL_DIR), description="Model folder or hub name (local; default: the small one that ships)"
-    )
-    served_model_name: Annotated[list[str], NoDecode, BeforeValidator(_one_or_many)] = Field(
-        [], description="Names the API knows the model by (default: the model's)"
-    )
-    trust_remote_code: bool = Field(False, description="Let the model's folder bring its own Python code")
-
-    # The in-process engine
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where the model runs")
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="Number format of weights and keys and values (auto: as the model says)"
-    )
-    quantization: Literal["int8"] | None = Field(
-        None, description="int8: round weights to 8 bits while loading, for few streams at once"
-    )
-    model_impl: Literal["auto", "weir", "transformers"] = Field(
-        "auto", description="Whose code runs the model (auto: Weir's own for the families that it knows)"
-    )
-    cpu_kernels: Literal["auto", "native", "torch"] = Field(
-        "auto", description="What runs between matrices on a CPU (auto: C where there is a compiler)"
-    )
-    attention_backend: Literal["auto", "triton", "varlen", "sdpa"] = Field(
-        "auto", description="What attends on CUDA (auto: the first that passes a trial at start)"
-    )
-    enforce_eager: bool = Field(False, description="On CUDA, capture no graphs")
-    max_model_len: int | None = Field(
-        None, ge=1, description="Longest prompt and output together, in tokens (default: as the model says)"
-    )
-    max_num_seqs: int = Field(64, ge=1, description="Sequences that run at the same time")
-    max_num_batched_tokens: int = Field(2048, ge=1, description="Tokens in one step of the engine")
-    max_num_prefill_tokens: int | None = Field(
-        None, ge=1, description="Prompt tokens in a step that others decode in (default: learnt, see README)"
-    )
-    scheduling_policy: Literal["fcfs", "priority"] = Field(
-        "fcfs", description="Who is next: by arrival, or by the requests' priority and then by arrival"
-    )
-    max_queue_len: int = Field(1024, ge=0, description="Outputs that may wait; what finds more gets 429")
-    block_size: int = Field(16, ge=1, description="Tokens in a block of the key-value cache")
-    enable_prefix_caching: bool = Field(True, description="Compute once what prompts begin with in common")
-    kv_cache_memory: int | None = Field(
-        None, ge=1, description="Bytes for keys and values (default: enough, up to a quarter of free memory)"
-    )
-    num_speculative_tokens: int = Field(
-        0, ge=0, description="Tokens to guess from the text so far in one step; outputs stay the same"
-    )
-    prompt_lookup_min: int = Field(2, ge=1, description="Tokens that must have stood before, for a guess")
-    prompt_lookup_max: int = Field(4, ge=1, description="Tokens that are looked for first, for a guess")
-    logprobs_mode: Literal["raw_logprobs", "processed_logprobs"] = Field(
-        "raw_logprobs", description="Logprobs before or after penalties, temperature and filters"
-    )
-    logits_processors: Annotated[
-        list[Annotated[LogitsProcessorSetting, BeforeValidator(_logits_processor_setting)]],
-        NoDecode,
-        BeforeValidator(_one_or_many),
-    ] = Field(
-        [],
-        description="Logits processor for requests to name: NAME=pkg.module.Class, or one that ships; repeat",
-    )
-    enable_test_logits_processor: bool = Field(
-        False, description="Answer every request with 'Hello world!', to see that logits processors work"
-    )
-    seed: int | None = Field(
-        None, description="Of the draws of requests that give none (default: a fresh one)"
-    )
-    num_threads: int | None = Field(
-        None,
-        ge=1,
-        le=1024,
-        description="CPU threads of a step (default: all cores; one less for short steps)",
-    )
-
-    # Other engines
-    upstream: str | None = Field(None, description="Base URL of an OpenAI-compatible server (openai)")
-    upstream_model: str | None = Field(None, description="Model name to ask the upstream for (openai)")
-    upstream_api_key: SecretStr | None = Field(
-        None, description="Key for the upstream; better set as WEIR_UPSTREAM_API_KEY"
-    )
-    recordings: Path | None = Field(None, description="Folder of recorded streams (replay)")
-    replay_speed: float = Field(0.0, ge=0, description="1: as fast as recorded; 0: without waiting (replay)")
-    record: Path | None = Field(
-        None, description="Folder to keep every request and what the model said to it in, unguarded"
-    )
-    record_max_bytes: int = Field(
-        1024**3, ge=1, description="Bytes of recordings to keep; the oldest are removed (record)"
-    )
-
-    # Parsers
-    reasoning_parser: str | None = Field(
-        None, description=f"How the model marks its reasoning: {', '.join(REASONING_PARSERS)}"
-    )
-    tool_call_parser: str | None = Field(
-        None, description=f"How the model writes tool calls: {', '.join(TOOL_CALL_PARSERS)}"
-    )
-
-    # Guards
-    hooks: Annotated[
-        list[Annotated[HookSetting, BeforeValidator(_hook_setting)]],
-        NoDecode,
-        BeforeValidator(_one_or_many),
-    ] = Field([], description="Guardrail hook: pkg.module.Class or path/to/file.py:Class; repeat in order")
-    post_processor_hook: str | None = Field(
-        None,
-        description="A hook as TensorRT-LLM names it: the same as one more --hook, in front of the others",
-    )
-    allowed_hooks: Annotated[
-        list[Annotated[HookSetting, BeforeValidator(_hook_setting)]],
-        NoDecode,
-        BeforeValidator(_one_or_many),
-    ] = Field(
-        [], description="Hook that a request may name in its field hooks, to run beside the others; repeat"
-    )
-    hook_workers: int = Field(0, ge=0, description="Processes that hooks run in (0: in the service's own)")
+    hooks: Hooks = []
+    """Guardrail hook: pkg.module.Class or path/to/file.py:Class; repeat in order"""
+    post_processor_hook: str | None = None
+    """A hook as TensorRT-LLM names it: the same as one more --hook, in front of the others"""
+    allowed_hooks: Hooks = []
+    """Hook that a request may name in its field hooks, to run beside the others; repeat"""
+    hook_workers: Annotated[int, Field(ge=0)] = 0
+    """Processes that hooks run in (0: in the service's own)"""
     hook_timeout: float = Field(10.0, gt=0, description="Seconds that one call of a hook may take")
     hook_load_timeout: float = Field(
         60.0, gt=0, description="Seconds that it may take to import and build a hook"
@@ -265,32 +152,35 @@ class ServeSettings(BaseSettings):
     terminate_finish_reason: Literal["content_filter", "stop"] = Field(
         "content_filter", description="finish_reason of an output that a hook ended"
     )
+    skip_tokenizer_init: bool = False
+    """Refused: hooks need text, and text needs a tokenizer"""
 
-    skip_tokenizer_init: bool = Field(False, description="Refused: hooks need text, and text a tokenizer")
-
-    # The service
-    host: str = Field("127.0.0.1", description="Address to listen on")
-    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one")
-    api_key: Annotated[list[Key], NoDecode, BeforeValidator(_keys)] = Field(
-        [], description="Key that clients must send; several may be given. Better set as WEIR_API_KEY"
-    )
-    max_body_size: int = Field(16 * 1024 * 1024, ge=1, description="Longest request body, in bytes")
-    max_stored_responses: int = Field(
-        1000, ge=0, description="Responses kept in memory for previous_response_id, the latest used; 0: none"
-    )
-    keep_alive_interval: float = Field(
-        15.0, gt=0, description="Seconds of silence after which a stream gets a comment line"
-    )
-    shutdown_timeout: float = Field(
-        30.0, ge=0, description="Seconds that running streams get to finish on SIGTERM"
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged")
+    host: str = "127.0.0.1"
+    """Address to listen on"""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    """Port to listen on; 0 takes a free one"""
+    api_key: Keys = []
+    """Key that clients must send; several may be given. Better set as WEIR_API_KEY"""
+    max_body_size: Annotated[int, Field(ge=1)] = 16 * 1024 * 1024
+    """Longest request body, in bytes"""
+    max_stored_responses: Annotated[int, Field(ge=0)] = 1000
+    """Responses kept in memory for previous_response_id, the latest used; 0: none"""
+    keep_alive_interval: Annotated[float, Field(gt=0)] = 15.0
+    """Seconds of silence after which a stream gets a comment line"""
+    shutdown_timeout: Annotated[float, Field(ge=0)] = 30.0
+    """Seconds that running streams get to finish on SIGTERM"""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least severe messages that are logged"""
 
     @property
     def hook_specs(self) -> list[HookSpec]:
         """The hooks that run for every request, in order."""
         first = [HookSpec(self.post_processor_hook)] if self.post_processor_hook else []
-        return [*first, *(hook.spec for hook in self.hooks)]
+        return [*first, *self.hooks]
+
+    def options(self, group: type[Options]) -> Options:
+        """The options of one group, for the part that defines and uses it."""
+        return group(**{name: getattr(self, name) for name in group.model_fields})
 
     @property
     def pipeline_options(self) -> PipelineOptions:
@@ -303,15 +193,10 @@ class ServeSettings(BaseSettings):
             usage=self.usage,
         )
 
-    @field_validator("reasoning_parser")
+    @field_validator("logits_processors", mode="before")
     @classmethod
-    def _reasoning_parser_exists(cls, name: str | None) -> str | None:
-        return _one_of(name, REASONING_PARSERS)
-
-    @field_validator("tool_call_parser")
-    @classmethod
-    def _tool_call_parser_exists(cls, name: str | None) -> str | None:
-        return _one_of(name, TOOL_CALL_PARSERS)
+    def _read_logits_processors(cls, value: Any) -> Any:
+        return _parts(value, _logits_processor)
 
     @model_validator(mode="after")
     def _engine_has_what_it_needs(self) -> "ServeSettings":
@@ -387,6 +272,6 @@ def _add_argument(parser: argparse.ArgumentParser, *flags: str, **options: Any) 
     if not metavar.startswith("{") or "[" in metavar:
         options["metavar"] = flags[-1].removeprefix("--").replace("-", "_").upper()
     text, _, value = str(options.get("help", "")).rpartition(" (default: ")
-    if "(default:" in text or value in ("None)", "[])"):
+    if "(default:" in text or value in ("None)", "[])", "())"):
         options["help"] = text
     return parser.add_argument(*flags, **options)

@@ -43,40 +43,13 @@ def _backend(settings: ServeSettings) -> tuple[Engine, list[str]]:
             ), names
         case "local":
             from engine.backends.local import LocalEngine
-            from engine.config import EngineConfig
+            from engine.config import EngineConfig, EngineOptions
 
             if settings.model.startswith(("/", ".", "~")) and not Path(settings.model).expanduser().is_dir():
                 raise ValueError(f"there is no model folder {settings.model}")
             config = EngineConfig(
-                model=settings.model,
-                dtype=settings.dtype,
-                device=settings.device,
-                model_impl=settings.model_impl,
-                quantization=settings.quantization,
-                cpu_kernels=settings.cpu_kernels,
-                attention_backend=settings.attention_backend,
-                enforce_eager=settings.enforce_eager,
-                max_model_len=settings.max_model_len,
-                max_num_seqs=settings.max_num_seqs,
-                max_num_batched_tokens=settings.max_num_batched_tokens,
-                max_num_prefill_tokens=settings.max_num_prefill_tokens,
-                max_queue_len=settings.max_queue_len,
-                scheduling_policy=settings.scheduling_policy,
-                block_size=settings.block_size,
-                enable_prefix_caching=settings.enable_prefix_caching,
+                **dict(settings.options(EngineOptions)),
                 share_outputs=not (settings.hook_specs or settings.allowed_hooks),
-                kv_cache_memory=settings.kv_cache_memory,
-                num_speculative_tokens=settings.num_speculative_tokens,
-                prompt_lookup_min=settings.prompt_lookup_min,
-                prompt_lookup_max=settings.prompt_lookup_max,
-                logprobs_mode=settings.logprobs_mode,
-                reasoning_parser=settings.reasoning_parser,
-                tool_call_parser=settings.tool_call_parser,
-                seed=settings.seed,
-                num_threads=settings.num_threads,
-                trust_remote_code=settings.trust_remote_code,
-                logits_processors=tuple(processor.config for processor in settings.logits_processors),
-                enable_test_logits_processor=settings.enable_test_logits_processor,
             )
             return LocalEngine(config), names or [model_name(settings.model)]
 

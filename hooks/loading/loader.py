@@ -9,7 +9,9 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pkgutil import extend_path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
+
+from pydantic import ConfigDict
 
 from engine.import_path import ImportPathError, describe, find_class, search_working_folder_last
 from hooks.builtin import SHORT_NAMES
@@ -30,6 +32,8 @@ class HookLoadError(RuntimeError):
 @dataclass(frozen=True, slots=True)
 class HookSpec:
     """One configured hook."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     path: str
     args: Mapping[str, Any] = field(default_factory=dict)

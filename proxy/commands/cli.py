@@ -122,7 +122,7 @@ async def _serve(settings: ServeSettings) -> None:
 
 def _make_pipeline(settings: ServeSettings) -> Opener:
     specs = settings.hook_specs
-    allowed = [hook.spec for hook in settings.allowed_hooks]
+    allowed = settings.allowed_hooks
     if settings.hook_workers:
         return WorkerPool(settings.hook_workers, specs, allowed, settings.pipeline_options)
     return Pipeline.load(specs, allowed, settings.pipeline_options)

@@ -137,7 +137,7 @@ class _Player:
         """Raises `HookLoadError`."""
         self._judgements: list[Judgement] = []
         hooks = map(self._probed, _named(settings.hook_specs))
-        allowed = [self._probed(load_hook(hook.spec)) for hook in settings.allowed_hooks]
+        allowed = [self._probed(load_hook(spec)) for spec in settings.allowed_hooks]
         self._pipeline = Pipeline(hooks, allowed, settings.pipeline_options)
         self._parsers = Parsers(settings.reasoning_parser, settings.tool_call_parser)
 

@@ -54,7 +54,7 @@ def test_keys_are_not_shown() -> None:
     [
         ("prot: 8000", "prot: Extra inputs are not permitted"),
         ("port: many", "port: Input should be a valid integer"),
-        ("hooks: [{path: a.B, arg: {}}]", "hooks.0.arg: Extra inputs"),
+        ("hooks: [{path: a.B, arg: {}}]", "hooks.0.arg: Unexpected keyword argument"),
         ("port: [", "is not YAML"),
         ("[1]", "must hold options by name"),
         ("device: tpu", "device: Input should be"),

@@ -3,7 +3,8 @@
 import pytest
 
 from engine.backends.local import LocalEngine
-from proxy.config import HookSetting, ServeSettings
+from hooks.loading.loader import HookSpec
+from proxy.config import ServeSettings
 from proxy.engines import make_engine
 
 HOOK = "examples/upper_case.py:UpperCase"
@@ -13,8 +14,8 @@ HOOK = "examples/upper_case.py:UpperCase"
     ("settings", "shares"),
     [
         (ServeSettings(), True),
-        (ServeSettings(hooks=[HookSetting(path=HOOK)]), False),
-        (ServeSettings(allowed_hooks=[HookSetting(path=HOOK)]), False),
+        (ServeSettings(hooks=[HookSpec(HOOK)]), False),
+        (ServeSettings(allowed_hooks=[HookSpec(HOOK)]), False),
         (ServeSettings(post_processor_hook=HOOK), False),
     ],
     ids=["none", "hooks", "allowed", "post-processor"],

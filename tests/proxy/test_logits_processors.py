@@ -14,7 +14,7 @@ from engine.backends.replay import ReplayEngine
 from engine.config import EngineConfig, LogitsProcessorConfig
 from engine.demo import MODEL_DIR
 from engine.recording import Recording
-from proxy.config import LogitsProcessorSetting, ServeSettings, load_settings
+from proxy.config import ServeSettings, load_settings
 from tests.helpers import make_request
 from tests.proxy.conftest import CHAT, COMPLETION, Serve
 
@@ -101,18 +101,17 @@ def test_processors_are_configured_on_the_command_line_and_in_a_file(tmp_path: P
         "  - {name: other, path: d.E, args: {x: 1}, mandatory: true, params: {y: [2]}}\n"
         "  - {name: watermark, args: {key: hush}}\n"
     )
-    found = [one.config for one in load_settings(["--config", str(file)]).logits_processors]
-    assert found == [
+    assert load_settings(["--config", str(file)]).logits_processors == (
         LogitsProcessorConfig("bad_words", "bad_words"),
         LogitsProcessorConfig("mine", "a.b:C"),
         LogitsProcessorConfig("other", "d.E", {"x": 1}, True, {"y": [2]}),
         LogitsProcessorConfig("watermark", "watermark", {"key": "hush"}),
-    ]
+    )
     arguments = ["--logits-processor", "bad_words", "--logits-processor", "mine=path/to/file.py:C"]
-    assert load_settings(arguments).logits_processors == [
-        LogitsProcessorSetting(name="bad_words", path="bad_words"),
-        LogitsProcessorSetting(name="mine", path="path/to/file.py:C"),
-    ]
+    assert load_settings(arguments).logits_processors == (
+        LogitsProcessorConfig(name="bad_words", path="bad_words"),
+        LogitsProcessorConfig(name="mine", path="path/to/file.py:C"),
+    )
     file.write_text("logits_processors:\n  - {nome: bad_words}\n")
     with pytest.raises(SystemExit, match=r"logits_processors.0.name: Field required"):
         load_settings(["--config", str(file)])
