@@ -1,18 +1,34 @@
 """Which candidates of a request with `best_of` are its outputs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from engine.core.sequence import Sequence, SequenceGroup
 from engine.protocol import Delta
 
 
-def best_candidates(group: SequenceGroup) -> Iterator[Delta]:
-    """What a finished request gives: the `n` best of each prompt's candidates, best first, numbered as
-    outputs.
+def hold_candidates(deltas: Iterable[tuple[SequenceGroup, Delta]]) -> list[tuple[SequenceGroup, Delta]]:
+    """The deltas that can leave the engine now.
 
-    They are chosen here, before anything of them is given: whoever looks at the request's deltas (a hook,
-    say) never learns of the others, but for their tokens in the usage.
+    A candidate's deltas are kept until all candidates of its request are finished. Then the best ones leave.
+    """
+    released: list[tuple[SequenceGroup, Delta]] = []
+    finished: dict[SequenceGroup, None] = {}
+    for group, delta in deltas:
+        if group.has_choice:
+            group.sequences[delta.index].kept.append(delta)
+            if delta.finish_reason and group.is_finished:
+                finished[group] = None
+        else:
+            released.append((group, delta))
+    return released + [(group, delta) for group in finished for delta in best_candidates(group)]
+
+
+def best_candidates(group: SequenceGroup) -> Iterator[Delta]:
+    """The deltas of the `n` best candidates of each prompt, best first, numbered as outputs.
+
+    The choice is made inside the engine. Nobody who reads the request's deltas, such as a hook, learns of the
+    other candidates, except that the usage counts their tokens.
     """
     sampling, usage = group.request.sampling, group.usage
     index = 0
@@ -25,5 +41,5 @@ def best_candidates(group: SequenceGroup) -> Iterator[Delta]:
 
 
 def logprob_per_token(seq: Sequence) -> float:
-    """By which the OpenAI API says that `best_of` chooses; the end of sequence is a token like others."""
+    """The OpenAI API's measure for `best_of`. The end of sequence counts as a token."""
     return seq.cumulative_logprob / max(1, seq.num_output_tokens)

@@ -1,0 +1,105 @@
+"""What a request hears of each token drawn: echo, decided text, stops and finish reasons, as `Delta`s."""
+
+from itertools import chain, repeat
+
+from engine.core.sequence import Logprobs, Sequence
+from engine.protocol import Channel, Delta, LogitsProcessorError, Token, TopLogprob
+from engine.sampling.sampler import Sampled
+from engine.text.tokenizer import LocalTokenizer
+
+StopReason = str | int | None
+"""The stop string or the stop token's id that ended an output. None: something else did, or it goes on."""
+
+
+class OutputProcessor:
+    def __init__(self, tokenizer: LocalTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.num_generated_tokens = 0
+        """Of all requests so far."""
+
+    def advance(self, seq: Sequence, sampled: Sampled) -> list[Delta]:
+        """Append the token drawn to a sequence that is computed to its end.
+
+        Returns the sequence's echo, if it is due, and then the text that the token decides. Raises
+        `LogitsProcessorError` and `ValueError` if no token was drawn.
+        """
+        deltas: list[Delta] = []
+        if seq.echo_texts is not None:
+            deltas.append(self._delta(seq, self._echo_tokens(seq, seq.echo_texts), channel="echo"))
+            seq.echo_texts = None
+        tokens: tuple[Token, ...] = ()
+        stop_reason: StopReason = None
+        # `max_tokens` may be 0, and an output may be rewound to all of its tokens.
+        if seq.num_output_tokens == seq.max_tokens:
+            seq.finish_reason = "length"
+        else:
+            tokens, stop_reason = self._decide(seq, self._append(seq, sampled))
+        if tokens or seq.finish_reason:
+            deltas.append(self._delta(seq, tokens, stop_reason=stop_reason))
+        return deltas
+
+    def _append(self, seq: Sequence, sampled: Sampled) -> Token:
+        if isinstance(sampled, LogitsProcessorError):
+            raise sampled
+        if sampled is None:
+            raise ValueError("no token can be drawn: all are masked, or the logits are not numbers")
+        self.num_generated_tokens += 1
+        seq.group.num_output_tokens += 1
+        seq.token_ids.append(sampled.id)
+        if sampled.logprobs is not None:
+            seq.cumulative_logprob += sampled.logprobs.logprob
+        return self._token(sampled.id, None if seq.sampling.logprobs is None else sampled.logprobs)
+
+    def _decide(self, seq: Sequence, token: Token) -> tuple[tuple[Token, ...], StopReason]:
+        """The tokens whose text the new token decides, and the stop reason if the output stops."""
+        if token.id in seq.eos_token_ids or token.id in seq.sampling.stop_token_ids:
+            return self._stop(seq, token)
+        may_stop = seq.num_output_tokens > seq.sampling.min_tokens
+        tokens = seq.detokenizer.decode(token, may_stop=may_stop)
+        if seq.detokenizer.stopped is not None:
+            seq.finish_reason = "stop"
+        elif seq.num_output_tokens == seq.max_tokens:
+            seq.finish_reason = "length"
+            tokens += seq.detokenizer.flush()
+        return tokens, seq.detokenizer.stopped
+
+    def _stop(self, seq: Sequence, token: Token) -> tuple[tuple[Token, ...], StopReason]:
+        seq.finish_reason = "stop"
+        tokens = seq.detokenizer.flush()
+        stop_reason = None if token.id in seq.eos_token_ids else token.id
+        if stop_reason is None or token.id in self._tokenizer.special_ids:
+            return (*tokens, token), stop_reason
+        # A stop token with text is withheld, like a stop string: no hook was shown its text.
+        return tokens, stop_reason
+
+    def _echo_tokens(self, seq: Sequence, texts: tuple[str, ...]) -> tuple[Token, ...]:
+        # The first token has no logprob. The others have none either, unless the request asks for logprobs.
+        logprobs = chain([None], seq.prompt_logprobs, repeat(None))
+        return tuple(map(self._token, seq.token_ids, logprobs, texts))
+
+    def _token(self, token_id: int, logprobs: Logprobs | None, text: str = "") -> Token:
+        raw = self._tokenizer.raw
+        if logprobs is None:
+            return Token(token_id, text, raw(token_id))
+        top = tuple(TopLogprob(i, raw(i), logprob) for i, logprob in logprobs.top)
+        return Token(token_id, text, raw(token_id), logprobs.logprob, top)
+
+    def _delta(
+        self,
+        seq: Sequence,
+        tokens: tuple[Token, ...],
+        *,
+        channel: Channel = "content",
+        stop_reason: StopReason = None,
+    ) -> Delta:
+        is_first, seq.has_begun = not seq.has_begun, True
+        return Delta(
+            index=seq.index,
+            text="".join(token.text for token in tokens),
+            tokens=tokens,
+            channel=channel,
+            finish_reason=None if channel == "echo" else seq.finish_reason,
+            stop_reason=stop_reason,
+            prompt_token_ids=tuple(seq.prompt_token_ids) if is_first else None,
+            usage=seq.group.usage,
+        )
