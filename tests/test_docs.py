@@ -33,12 +33,12 @@ from proxy.config import ServeSettings, load_settings
 from tests.serving import ROOT
 from tools.docs.generate import updated
 
-PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {ROOT / "docs" / "testing.md"})]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 BLOCK = re.compile(r"^(?:<!-- not run: (.+) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_CODE = ("", "text", "json")
 ADDRESS = "127.0.0.1:8000"
-COMING = {"installation", "glossary", "testing-guards", "architecture", "CONTRIBUTING"} | {
+COMING = {"installation", "glossary", "architecture", "CONTRIBUTING"} | {
     f"coming-from-{name}" for name in ("tensorrt-llm", "litellm", "nemo")
 }
 """Pages that others are writing."""

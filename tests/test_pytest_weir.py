@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-GUIDE = (ROOT / "docs" / "testing.md").read_text()
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -40,14 +39,6 @@ def run(tmp_path: Path) -> Run:
         return subprocess.run(command, cwd=folder, env=path, capture_output=True, text=True, check=False)
 
     return run
-
-
-def test_the_guide_tests_what_becomes_of_a_prompt(run: Run) -> None:
-    (test,) = re.findall(r"```python\n(def test_addresses.*?)```", GUIDE, re.DOTALL)
-    imports = "from hooks import prompt_texts\nfrom private_prompt import PrivatePrompt\n"
-    example = (ROOT / "examples" / "private_prompt.py").read_text()
-    ended = run(test_private=imports + test, private_prompt=example)
-    assert "1 passed" in ended.stdout, ended.stdout
 
 
 def test_the_fixtures_take_texts_tokens_and_recordings(run: Run, tmp_path: Path) -> None:

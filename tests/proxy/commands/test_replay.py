@@ -38,7 +38,7 @@ def recording(tmp_path: Path) -> Path:
 
 
 def test_it_prints_what_the_guide_shows() -> None:
-    guide = (ROOT / "docs" / "testing.md").read_text()
+    guide = (ROOT / "docs" / "testing-guards.md").read_text()
     (shown,) = re.findall(r"\$ weir (replay .*?)\n(.*?)```", guide, re.DOTALL)
     ended = replay(*shown[0].split()[1:])
     assert ended.stdout.strip() == shown[1].strip()
