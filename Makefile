@@ -31,7 +31,7 @@ check: $(VENV)/.dev
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m tools.docs.generate
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 gpu-check:
 	$(PYTHON) -m benchmarks.gpu_first
