@@ -5,7 +5,7 @@ this module would write a page differently.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -18,6 +18,12 @@ from proxy.config import ServeSettings
 
 ROOT = Path(__file__).parents[2]
 _REGION = re.compile(r"(<!-- generated: ([^\n]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
+_TITLES = {
+    "EngineChoice": "Which engine runs",
+    "EngineOptions": "The in-process engine",
+    "ServeSettings": "Hooks and the service",
+}
+"""Headings for the classes that define options."""
 _HEAD = ("option", "value", "default", "meaning")
 _SHORTCUTS = ServeSettings.model_config.get("cli_shortcuts") or {}
 _TYPES = {"str": "text", "SecretStr": "secret text", "bool": "true or false", "Path": "path"}
@@ -60,23 +66,25 @@ def _argument(one: Argument) -> tuple[str, ...]:
 
 
 def _of_options() -> str:
-    """A table for each class that defines options, under the first sentence of its docstring."""
+    """A table for each class that defines options."""
     groups: dict[type, list[tuple[str, ...]]] = {}
     for name, field in ServeSettings.model_fields.items():
         definer = next(
             cls for cls in reversed(ServeSettings.__mro__) if name in vars(cls).get("__annotations__", ())
         )
         groups.setdefault(definer, []).append(_option(name, field))
-    return "\n\n".join(f"## {_title(cls)}\n\n{_table(_HEAD, rows)}" for cls, rows in groups.items())
-
-
-def _title(cls: type) -> str:
-    return "The service" if cls is ServeSettings else re.split(r"[.:]\s", cls.__doc__ or cls.__name__)[0]
+    tables = [(_TITLES.get(cls.__name__, cls.__name__), _table(_HEAD, rows)) for cls, rows in groups.items()]
+    return "\n\n".join(f"## {title}\n\n{table}" for title, table in tables)
 
 
 def _option(name: str, field: FieldInfo) -> tuple[str, ...]:
     help_text = " ".join(str(field.description).split())
-    return _code(_flag(name)), _limited(field), _default(field.get_default()), help_text
+    return (
+        _code(_flag(name)),
+        _type(field.annotation, field.metadata),
+        _default(field.get_default()),
+        help_text,
+    )
 
 
 def _flag(name: str) -> str:
@@ -85,44 +93,40 @@ def _flag(name: str) -> str:
     return f"--{_SHORTCUTS.get(dashed, dashed)}"
 
 
-def _limited(field: FieldInfo) -> str:
-    """The option's type, with its limits."""
-    limits = [
-        f"{sign} {getattr(note, limit)}"
-        for note in field.metadata
-        for limit, sign in _LIMITS.items()
-        if hasattr(note, limit)
-    ]
-    return ", ".join((_type(field.annotation), *limits))
-
-
-def _type(annotation: Any) -> str:
+def _type(annotation: Any, notes: Iterable[Any] = ()) -> str:
+    """The type in words, with the limits that `notes` set."""
     inner = get_args(annotation)
     match get_origin(annotation):
         case None:
-            name = str(annotation.__name__)
-            return (
-                _TYPES.get(name)
-                or re.sub(
-                    "(?!^)([A-Z])",
-                    r" \1",
-                    name.removesuffix("Setting").removesuffix("Spec").removesuffix("Config"),
-                ).lower()
-            )
+            return ", ".join((_plain(annotation), *_limits(notes)))
         case origin if origin is Annotated:
-            return _type(inner[0])
+            return _type(inner[0], inner[1:])
         case origin if origin is Literal:
             return ", ".join(map(_code, inner))
         case origin if origin in (Union, UnionType):
-            return " or ".join(_type(one) for one in inner if one is not type(None))
-        case origin:
-            return f"{origin.__name__} of {_type(inner[0])}"
+            return " or ".join(_type(one, notes) for one in inner if one is not type(None))
+        case _:
+            return f"list of {_type(inner[0])}"
+
+
+def _plain(cls: type) -> str:
+    words = re.sub("(?!^)([A-Z])", r" \1", cls.__name__).lower()
+    return _TYPES.get(cls.__name__) or re.sub(" (setting|spec|config)$", "", words)
+
+
+def _limits(notes: Iterable[Any]) -> Iterator[str]:
+    for note in notes:
+        if isinstance(note, FieldInfo):
+            yield from _limits(note.metadata)
+        yield from (
+            f"{sign} {getattr(note, limit)}" for limit, sign in _LIMITS.items() if hasattr(note, limit)
+        )
 
 
 def _default(value: Any) -> str:
     if value is None or value is PydanticUndefined:
         return ""
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return ", ".join(map(_default, value)) or "none"
     if isinstance(value, bool):
         return _code(str(value).lower())
