@@ -1,1 +1,1 @@
-"""The API's shapes: JSON in, `GenerationRequest`; released `Delta`s in, JSON out. Knows no HTTP."""
+"""The API's shapes: JSON becomes a `GenerationRequest`, and released `Delta`s become JSON. Knows no HTTP."""

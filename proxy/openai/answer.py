@@ -1,4 +1,4 @@
-"""What every endpoint's answer has in common: the whole is its chunks, folded."""
+"""The common parts of every endpoint's answer. A whole answer is its chunks, folded into one."""
 
 import time
 import uuid
@@ -15,12 +15,12 @@ from proxy.sse import event
 JSONObject = dict[str, Any]
 
 _MARK = "text"
-"""Stands for a delta's text where an event is cut in two. Nothing after an event's text could hold it."""
+"""Stands for a delta's text where an event is split in two. The rest of an event never contains it."""
 
 
 class Answer(ABC):
-    """An answer from released deltas: as events for a stream (`chunk`, then `end` or `failure`), or whole
-    (`fold`, then `whole`)."""
+    """An answer made from released deltas: events for a stream (`chunk`, then `end` or `failure`), or one
+    whole (`fold`, then `whole`)."""
 
     def __init__(self, fields: GenerationFields, request: GenerationRequest) -> None:
         self.fields = fields
@@ -29,19 +29,19 @@ class Answer(ABC):
 
     @abstractmethod
     def chunk(self, delta: Delta) -> bytes:
-        """The events for `delta`; perhaps none."""
+        """The events for `delta`; may be empty."""
 
     @abstractmethod
     def end(self) -> bytes:
-        """The events that end a stream; perhaps none."""
+        """The events that end a stream; may be empty."""
 
     def failure(self, error: JSONObject) -> bytes:
-        """The events that end a stream which failed. `error` is an error object (contract 4.2)."""
+        """The events that end a failed stream. `error` is an error object (contract 4.2)."""
         return event(orjson.dumps(error), "error")
 
     @abstractmethod
     def fold(self, delta: Delta) -> None:
-        """Take `delta` into the whole answer."""
+        """Add `delta` to the whole answer."""
 
     @abstractmethod
     def whole(self) -> bytes:
@@ -53,7 +53,7 @@ class Answer(ABC):
         return raw.decode("utf-8", "replace")
 
     def token_logprob(self, token: Token) -> JSONObject:
-        """A token with its logprob and its top alternatives."""
+        """A token with its logprob and its top alternatives, as JSON."""
         return {
             **self._named(token.id, token.raw, token.logprob),
             "top_logprobs": [
@@ -71,7 +71,7 @@ class Answer(ABC):
 
 
 class ChoicesAnswer(Answer):
-    """An answer of `choices`, one for each output: a chat's and a completion's."""
+    """An answer with `choices`, one for each output: the answer to a chat or a completion."""
 
     def __init__(self, fields: GenerationFields, request: GenerationRequest) -> None:
         super().__init__(fields, request)
@@ -79,9 +79,9 @@ class ChoicesAnswer(Answer):
         self._include_usage = options is not None and options.include_usage
         self._continuous_usage = options is not None and options.continuous_usage_stats
         self._choices = [self.empty_choice(i) for i in range(request.num_outputs)]
-        # All chunks begin alike, up to their choices: formatted once.
+        # All chunks begin with the same bytes, up to their choices. These are formatted once.
         self._head = orjson.dumps(self._identity())[:-1] + b',"choices":'
-        # Most differ from the one before in their text alone: what stands round it, by output and channel.
+        # Most chunks differ only in their text: the bytes before and after it, by output and channel.
         self._around: dict[tuple[int, str], tuple[bytes, bytes]] = {}
         self._gives_text_alone = not (
             self._continuous_usage or self.gives_ids or request.sampling.logprobs is not None
@@ -89,21 +89,21 @@ class ChoicesAnswer(Answer):
 
     @property
     def gives_ids(self) -> bool:
-        """The caller wants token ids."""
+        """Whether the answer has token ids."""
         return self.fields.return_token_ids
 
     @property
     @abstractmethod
     def object(self) -> str:
-        """The API's name for what is sent: a whole answer, or a chunk of one."""
+        """The API's name for this kind of answer, or of chunk if the answer is streamed."""
 
     @abstractmethod
     def chunk_choice(self, delta: Delta) -> JSONObject:
-        """The choice of the chunk that `delta` becomes."""
+        """The choice in the chunk that `delta` becomes."""
 
     @abstractmethod
     def empty_choice(self, index: int) -> JSONObject:
-        """A whole answer's choice before anything was released."""
+        """A whole answer's choice before any text is released."""
 
     @abstractmethod
     def fold_choice(self, whole: JSONObject, part: JSONObject) -> None:
@@ -120,7 +120,7 @@ class ChoicesAnswer(Answer):
         key = delta.index, delta.channel
         if (around := self._around.get(key)) is not None:
             return around[0] + orjson.dumps(delta.text) + around[1]
-        first = self._event(delta)  # which has more to say
+        first = self._event(delta)  # a first chunk also has a role
         like_it = Delta(index=delta.index, channel=delta.channel, text=_MARK)
         begin, _, end = self._event(like_it).rpartition(orjson.dumps(_MARK))
         self._around[key] = begin, end
@@ -135,7 +135,7 @@ class ChoicesAnswer(Answer):
         return event(body + b"}")
 
     def end(self) -> bytes:
-        """The usage, for a caller who asked for it."""
+        """The usage, if the caller asked for it."""
         if not self._include_usage:
             return b""
         return event(self._head + b'[],"usage":' + orjson.dumps(self.usage()) + b"}")
@@ -160,7 +160,7 @@ class ChoicesAnswer(Answer):
 
     @staticmethod
     def fold_end(whole: JSONObject, part: JSONObject) -> None:
-        """Add what every chunk's choice may have beside its text."""
+        """Add the reasons, the prompt's ids and the token ids of a chunk's choice to a whole answer's."""
         for field in ("finish_reason", "stop_reason", "prompt_token_ids"):
             if part.get(field) is not None:
                 whole[field] = part[field]

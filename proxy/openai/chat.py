@@ -1,5 +1,6 @@
-"""`POST /v1/chat/completions`: what a caller may ask, and the answer's two forms."""
+"""`POST /v1/chat/completions`: the request's fields, and the answer as chunks and as a whole."""
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -46,7 +47,7 @@ class NamedTool(Tool):
 
 
 class ChatRequest(GenerationFields):
-    """A chat."""
+    """The fields of a chat."""
 
     messages: list[Message] = Field(min_length=1, fail_fast=True)
     max_completion_tokens: int | None = Field(None, ge=1)
@@ -58,36 +59,27 @@ class ChatRequest(GenerationFields):
     response_format: dict[str, Any] | None = None
 
     def to_request(self, request_id: str, model: str) -> GenerationRequest:
-        """Raises `RequestError` where fields do not go together."""
+        """Raises `RequestError` for fields that contradict each other."""
         if self.top_logprobs and not self.logprobs:
             raise RequestError("top_logprobs can only be given when logprobs is true", param="top_logprobs")
         if self.max_tokens == 0:
             raise RequestError("max_tokens must be at least 1", param="max_tokens")
         self._check_tools()
-        max_tokens = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
-        return GenerationRequest(
-            request_id=request_id,
-            model=model,
-            endpoint="chat",
+        shared = self.shared_request(
+            request_id,
+            model,
+            "chat",
+            max_tokens=self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens,
+            logprobs=self.top_logprobs if self.logprobs else None,
+        )
+        response_format = {"response_format": self.response_format} if self.response_format else {}
+        choice = self.tool_choice
+        return replace(
+            shared,
             messages=tuple(message.model_dump(exclude_unset=True) for message in self.messages),
-            sampling=self.sampling(
-                max_tokens=max_tokens, logprobs=self.top_logprobs if self.logprobs else None
-            ),
-            return_token_ids=self.wants_ids,
-            given=frozenset(self.model_fields_set),
-            cache_salt=self.cache_salt,
-            priority=self.priority,
-            stream=self.stream,
-            hooks=tuple(dict.fromkeys(self.hooks)),
-            user=self.user,
-            metadata=self.metadata,
-            extra=self.extra | ({"response_format": self.response_format} if self.response_format else {}),
+            extra={**shared.extra, **response_format},
             tools=tuple(tool.model_dump(exclude_unset=True) for tool in self.tools),
-            tool_choice=(
-                self.tool_choice.model_dump(exclude_unset=True)
-                if isinstance(self.tool_choice, NamedTool)
-                else self.tool_choice
-            ),
+            tool_choice=choice.model_dump(exclude_unset=True) if isinstance(choice, NamedTool) else choice,
             parallel_tool_calls=self.parallel_tool_calls,
         )
 
@@ -100,13 +92,14 @@ class ChatRequest(GenerationFields):
 
 
 class ChatAnswer(ChoicesAnswer):
-    """A chat's answer, from released deltas."""
+    """The answer to a chat, made from released deltas."""
 
     def __init__(self, fields: ChatRequest, request: GenerationRequest) -> None:
         super().__init__(fields, request)
         self._begun: set[int] = set()
         self._calls: list[list[int]] = [[] for _ in range(request.num_outputs)]
-        """The engine's indices of each output's tool calls, in the order released; a client's are dense."""
+        """The engine's indices of each output's tool calls, in the order released. A client's indices have no
+        gaps."""
 
     @property
     def object(self) -> str:
@@ -148,7 +141,7 @@ class ChatAnswer(ChoicesAnswer):
         calls.append(call.index)
         return {
             "index": len(calls) - 1,
-            # Never an upstream's own: an id is text that no hook has seen.
+            # An upstream's own id is text that no hook has seen, so it is never used.
             "id": new_id("call"),
             "type": "function",
             "function": {"name": call.name, "arguments": delta.text},

@@ -1,4 +1,4 @@
-"""`POST /v1/completions`: what a caller may ask, and the answer's two forms."""
+"""`POST /v1/completions`: the request's fields, and the answer as chunks and as a whole."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -10,29 +10,30 @@ from proxy.openai.answer import ChoicesAnswer, JSONObject
 from proxy.openai.fields import GenerationFields, TokenId
 
 MAX_OUTPUTS = 4096
-"""Outputs of one request, those that `best_of` will not choose among them."""
+"""Outputs of one request, including candidates that `best_of` does not choose."""
 
-# `fail_fast`: every member of the union is tried, and a long list must not give an error for each element.
+# `fail_fast`: pydantic tries every member of the union, and would report an error for each element of a long
+# list.
 Texts = Annotated[list[str], Field(fail_fast=True)]
 NonEmptyIds = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
 ListOfIds = Annotated[list[NonEmptyIds], Field(fail_fast=True)]
 
 
 class CompletionRequest(GenerationFields):
-    """A completion of each of one or more prompts."""
+    """The fields of a completion of one or more prompts."""
 
     prompt: str | Texts | NonEmptyIds | ListOfIds
     max_tokens: int | None = Field(16, ge=0)
     echo: bool = False
     logprobs: int | None = Field(None, ge=0, le=20, description="Top alternatives; 0: the chosen token only")
     best_of: int | None = Field(
-        None, ge=1, le=128, description="Outputs to choose the n of highest logprob per token from"
+        None, ge=1, le=128, description="Candidates; the n with the highest logprob per token are returned"
     )
     suffix: str | None = None
-    detokenize: bool = Field(True, description="False: give token ids and no text (TensorRT-LLM)")
+    detokenize: bool = Field(True, description="False: return token ids and no text (TensorRT-LLM)")
 
     def to_request(self, request_id: str, model: str) -> GenerationRequest:
-        """Raises `RequestError` where fields do not go together."""
+        """Raises `RequestError` for fields that contradict each other."""
         if self.suffix:
             raise RequestError("suffix is not supported", param="suffix")
         num_candidates = self.n if self.best_of is None else self.best_of
@@ -45,24 +46,16 @@ class CompletionRequest(GenerationFields):
             raise RequestError(
                 f"prompts times n (or best_of) must not be more than {MAX_OUTPUTS}", param="prompt"
             )
-        sampling = self.sampling(max_tokens=self.max_tokens, logprobs=self.logprobs)
-        return GenerationRequest(
-            request_id=request_id,
-            model=model,
-            endpoint="completions",
-            prompts=prompts,
-            sampling=replace(sampling, best_of=self.best_of),
-            echo=self.echo,
-            return_token_ids=self.wants_ids or not self.detokenize,
-            given=frozenset(self.model_fields_set),
-            cache_salt=self.cache_salt,
-            priority=self.priority,
-            stream=self.stream,
-            hooks=tuple(dict.fromkeys(self.hooks)),
-            user=self.user,
-            metadata=self.metadata,
-            extra=self.extra,
+        shared = self.shared_request(
+            request_id,
+            model,
+            "completions",
+            max_tokens=self.max_tokens,
+            logprobs=self.logprobs,
+            best_of=self.best_of,
         )
+        ids = shared.return_token_ids or not self.detokenize
+        return replace(shared, prompts=prompts, echo=self.echo, return_token_ids=ids)
 
     def _prompts(self) -> tuple[Prompt, ...]:
         prompt = self.prompt
@@ -76,14 +69,14 @@ class CompletionRequest(GenerationFields):
 
 
 class CompletionAnswer(ChoicesAnswer):
-    """A completion's answer, from released deltas."""
+    """The answer to a completion, made from released deltas."""
 
     fields: CompletionRequest
 
     def __init__(self, fields: CompletionRequest, request: GenerationRequest) -> None:
         super().__init__(fields, request)
         self._offsets = [0] * request.num_outputs
-        """Characters released so far, by output."""
+        """Characters released so far, for each output."""
 
     @property
     def gives_ids(self) -> bool:
@@ -110,7 +103,8 @@ class CompletionAnswer(ChoicesAnswer):
         return choice
 
     def _logprobs(self, delta: Delta, end: int) -> JSONObject | None:
-        """`end` is where the delta's text ends, in characters released; its tokens' texts end there too."""
+        """`end`: the offset of the end of the delta's text in the released text. The last token ends there
+        too."""
         if self.request.sampling.logprobs is None:
             return None
         offset = end - sum(len(token.text) for token in delta.tokens)
@@ -131,7 +125,7 @@ class CompletionAnswer(ChoicesAnswer):
         }
 
     def _top(self, token: Token) -> dict[str, float] | None:
-        """The top alternatives by name, and always the chosen token, as OpenAI's own completions have it."""
+        """The top alternatives by name, and always the chosen token, as in OpenAI's completions."""
         if token.logprob is None:
             return None
         top = {self.token_name(t.id, t.raw): t.logprob for t in token.top[: self.request.sampling.logprobs]}

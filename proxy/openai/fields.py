@@ -1,29 +1,30 @@
-"""The request fields that chat and completions share, as OpenAI, vLLM and TensorRT-LLM name them.
+"""The request fields that all endpoints share, and the one place that makes a `GenerationRequest` of them.
 
-Unknown fields are tolerated: they go on to an upstream, and the in-process engine refuses those that it knows
-it could not honour.
+Names are those of OpenAI, vLLM and TensorRT-LLM. Unknown fields are tolerated: an upstream gets them, and the
+in-process engine refuses those that it knows and cannot honour.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from engine.processor_specs import NamedProcessorSpec
-from engine.protocol import RequestError, SamplingParams
+from engine.protocol import GenerationRequest, RequestError, SamplingParams
 
+Endpoint = Literal["chat", "completions", "responses"]
 TokenId = Annotated[int, Field(ge=0)]
 
 MAX_DIGITS = 19
-"""Of a token id. Python refuses to read a number of some thousands."""
+"""Digits of a token id. Python refuses to read a number of some thousands."""
 MAX_STOPS = 32
+"""Stop strings of a request. The engine looks for each in every piece of text."""
 StopString = Annotated[str, Field(min_length=1, max_length=1000)]
-"""Each is looked for in every piece of text, so there is a limit to how many and how long."""
 
-GIVING_STOPS = ("include_stop_str_in_output", "no_stop_trim")
-"""Fields by which vLLM and SGLang give a stop string with the text (contract 2.7)."""
-CODE = ("chat_template", "custom_logit_processor")
-"""Fields by which servers take a template to run, and pickled code (contract 7.3)."""
+STOP_OUTPUT_FIELDS = ("include_stop_str_in_output", "no_stop_trim")
+"""Fields with which vLLM and SGLang deliver a stop string as part of the text (contract 2.7)."""
+CODE_FIELDS = ("chat_template", "custom_logit_processor")
+"""Fields with which other servers take a template to run, or pickled code (contract 7.3)."""
 MAX_PROCESSORS = 32
 """Logits processors of a request."""
 
@@ -38,7 +39,7 @@ class StreamOptions(BaseModel):
 
 
 class LogitsProcessor(BaseModel):
-    """One that the server has registered."""
+    """A logits processor that the server has registered, with the request's parameters for it."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -47,11 +48,11 @@ class LogitsProcessor(BaseModel):
 
 
 class GenerationFields(BaseModel):
-    """What a caller may say of any generation. A null means the same as leaving the field out."""
+    """The fields of any generation. A null means the same as a missing field."""
 
     model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=())
 
-    model: str | None = Field(None, description="The served model, if left out")
+    model: str | None = Field(None, description="Default: the served model")
     stream: bool = False
     stream_options: StreamOptions | None = None
     n: int = Field(1, ge=1, le=128)
@@ -72,15 +73,17 @@ class GenerationFields(BaseModel):
     stop_token_ids: list[TokenId] = Field([], max_length=1024, fail_fast=True)
     ignore_eos: bool = False
     logits_processors: list[LogitsProcessor] = Field(
-        [], max_length=MAX_PROCESSORS, fail_fast=True, description="Of those that the server has registered"
+        [], max_length=MAX_PROCESSORS, fail_fast=True, description="Processors that the server has registered"
     )
-    return_token_ids: bool = Field(False, description="Give token ids with the text")
+    return_token_ids: bool = Field(False, description="Return token ids with the text")
     return_tokens_as_token_ids: bool = Field(False, description="Name tokens `token_id:N` in logprobs")
     cache_salt: str | None = Field(
         None, min_length=1, description="Share cached prompts only with requests of the same salt"
     )
     priority: int = Field(0, description="Lower is served earlier, if the server schedules by priority")
-    hooks: list[str] = Field([], description="Hooks to run beside the server's own, of those it allows")
+    hooks: list[str] = Field(
+        [], description="Hooks to run beside the server's own; the server must allow them"
+    )
     user: str | None = None
     metadata: dict[str, Any] = {}
 
@@ -101,32 +104,52 @@ class GenerationFields(BaseModel):
     @field_validator("logits_processors", mode="before")
     @classmethod
     def _processors_are_named(cls, processors: Any) -> Any:
-        # vLLM once took a function's import path here.
+        # vLLM took a function's import path here in the past.
         if isinstance(processors, list) and not all(isinstance(one, dict) for one in processors):
             raise ValueError('no code is taken from a request; name a processor: {"name": ..., "params": {}}')
         return processors
 
     @property
     def extra(self) -> dict[str, Any]:
-        """Fields that Weir has no name for."""
+        """Fields of the JSON that Weir does not know."""
         return self.model_extra or {}
 
-    @property
-    def wants_ids(self) -> bool:
-        """Whether an engine must tell token ids, to be given or to name tokens by."""
-        return self.return_token_ids or self.return_tokens_as_token_ids
+    def shared_request(
+        self,
+        request_id: str,
+        model: str,
+        endpoint: Endpoint,
+        *,
+        max_tokens: int | None,
+        logprobs: int | None,
+        best_of: int | None = None,
+    ) -> GenerationRequest:
+        """The request that the shared fields make. The endpoint adds its own fields with `replace`.
 
-    @property
-    def stop_strings(self) -> tuple[str, ...]:
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        Raises `RequestError` for fields that contradict each other or that would break a promise.
+        """
+        self._check_shared()
+        return GenerationRequest(
+            request_id=request_id,
+            model=model,
+            endpoint=endpoint,
+            sampling=self._sampling(max_tokens, logprobs, best_of),
+            given=frozenset(self.model_fields_set),
+            # Token ids are also needed to name tokens by them.
+            return_token_ids=self.return_token_ids or self.return_tokens_as_token_ids,
+            cache_salt=self.cache_salt,
+            priority=self.priority,
+            stream=self.stream,
+            hooks=tuple(dict.fromkeys(self.hooks)),
+            user=self.user,
+            metadata=self.metadata,
+            extra=self.extra,
+        )
 
-    def sampling(self, *, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
-        """Raises `RequestError` where fields do not go together."""
-        if self.stream_options is not None and not self.stream:
-            raise RequestError("stream_options can only be given when stream is true", param="stream_options")
-        self._check_extra()
+    def _sampling(self, max_tokens: int | None, logprobs: int | None, best_of: int | None) -> SamplingParams:
         return SamplingParams(
             n=self.n,
+            best_of=best_of,
             max_tokens=max_tokens,
             min_tokens=self.min_tokens,
             temperature=self.temperature,
@@ -138,19 +161,21 @@ class GenerationFields(BaseModel):
             repetition_penalty=self.repetition_penalty,
             logit_bias={int(key): value for key, value in self.logit_bias.items()},
             seed=self.seed,
-            stop=self.stop_strings,
+            stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop),
             stop_token_ids=tuple(self.stop_token_ids),
             ignore_eos=self.ignore_eos,
             logprobs=logprobs,
             logits_processors=tuple(NamedProcessorSpec(p.name, p.params) for p in self.logits_processors),
         )
 
-    def _check_extra(self) -> None:
-        """What would have another server undo a promise is refused here, whichever engine it is for."""
-        for name in GIVING_STOPS:
+    def _check_shared(self) -> None:
+        """Fields that could make another server break a promise are refused, whichever engine runs."""
+        if self.stream_options is not None and not self.stream:
+            raise RequestError("stream_options can only be given when stream is true", param="stream_options")
+        for name in STOP_OUTPUT_FIELDS:
             if self.extra.get(name):
-                raise RequestError("no part of a stop string is ever given", param=name)
-        for name in CODE:
+                raise RequestError("no part of a stop string is ever delivered", param=name)
+        for name in CODE_FIELDS:
             if self.extra.get(name):
                 raise RequestError("no code is taken from a request", param=name)
         template_kwargs = self.extra.get("chat_template_kwargs")

@@ -1,4 +1,4 @@
-"""A response, from released deltas: events for a stream; the whole is what they end with."""
+"""A response, made from released deltas. Its stream is a series of events; the last one has the whole."""
 
 import time
 from typing import Literal
@@ -12,15 +12,15 @@ from proxy.openai.responses import ResponsesRequest
 from proxy.sse import event
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
-"""Why a response is incomplete, by finish reason. After any other it is complete."""
+"""The reason why a response is incomplete, by finish reason. With other finish reasons it is complete."""
 
 
 class ResponsesAnswer(Answer):
     """A response.
 
-    One item is open at a time, and text of another kind begins the next: clients read the events as a nest
-    of pairs. So text that a hook let go only after another item had begun is an item of its own; replayed as
-    input, it joins the same message again.
+    One item is open at a time, and text of another kind begins the next item, because clients expect the
+    events of items to nest. Text that a hook released only after another item began is therefore an item of
+    its own. As input, such items form one message again.
     """
 
     fields: ResponsesRequest
@@ -32,12 +32,12 @@ class ResponsesAnswer(Answer):
         self._status: Literal["in_progress", "completed", "incomplete", "failed"] = "in_progress"
         self._error: JSONObject | None = None
         self._finish = Delta()
-        """The delta that had the finish reason."""
+        """The delta with the finish reason."""
         self._items: list[OutputItem] = []
         self._open: OutputItem | None = None
-        """The last item, until it is done."""
+        """The last item, if it is not done yet."""
         self._source: tuple[str, int] | None = None
-        """Whose text it takes: a channel's, or a tool call's."""
+        """Where the open item's text comes from: a channel, and the index of a tool call."""
         self._has_begun = False
         self._num_events = 0
 
@@ -51,8 +51,8 @@ class ResponsesAnswer(Answer):
     def failure(self, error: JSONObject) -> bytes:
         """`response.failed`, then the `error` event of contract 4.2.
 
-        The latter has the error twice: OpenAI documents its fields in the event itself, and its own servers
-        and SDKs have them under `error`.
+        The `error` event has the error twice: OpenAI documents its fields in the event itself, and OpenAI's
+        servers and SDKs have them under `error`.
         """
         events = self._begin()
         told = error["error"]
@@ -76,7 +76,7 @@ class ResponsesAnswer(Answer):
         return [item.json() for item in self._items]
 
     def response(self) -> JSONObject:
-        """The response object, as far as it is made."""
+        """The response object as it is so far."""
         fields, reason = self.fields, self._finish.finish_reason
         response: JSONObject = {
             "id": self.request.request_id,
@@ -100,8 +100,8 @@ class ResponsesAnswer(Answer):
             "tools": [tool.model_dump() for tool in fields.tools],
             "top_logprobs": fields.top_logprobs,
             "top_p": fields.top_p,
-            "truncation": "disabled",  # also for who asked for `auto`
-            "usage": None if self._status == "in_progress" else self._used(),
+            "truncation": "disabled",  # also if the caller asked for `auto`
+            "usage": None if self._status == "in_progress" else self._usage_object(),
             "user": fields.user,
             "metadata": fields.metadata,
         }
@@ -133,7 +133,7 @@ class ResponsesAnswer(Answer):
         ]
 
     def _turn_to(self, delta: Delta) -> list[Event]:
-        """Have the item open that `delta`'s text belongs in."""
+        """Open the item that `delta`'s text belongs to."""
         source = (delta.channel, delta.tool_call.index if delta.tool_call else 0)
         if self._open is not None and source == self._source:
             return []
@@ -147,7 +147,7 @@ class ResponsesAnswer(Answer):
         return [] if item is None else item.end(status)
 
     def _complete(self) -> list[Event]:
-        """The answer is over. One of nothing at all has a message of nothing."""
+        """End the answer. An answer without any item gets an empty message."""
         events = self._begin()
         if not self._items:
             events += self._turn_to(Delta())
@@ -159,7 +159,7 @@ class ResponsesAnswer(Answer):
             return []
         return [self.token_logprob(token) for token in with_logprob(delta.tokens)]
 
-    def _used(self) -> JSONObject:
+    def _usage_object(self) -> JSONObject:
         used = self._usage
         return {
             "input_tokens": used.prompt_tokens,

@@ -1,7 +1,7 @@
-"""What a response is given: items, and the chat that they are.
+"""The input of a response: items, and the chat that they stand for.
 
-The items of an answer are themselves input: a caller who keeps the conversation gives them back, with or
-without their ids, and so does the service for `previous_response_id`.
+The items of an answer can be input again: a caller who keeps the conversation sends them back, with or
+without their ids, and for `previous_response_id` the service adds them itself.
 """
 
 from collections.abc import Iterable
@@ -37,14 +37,14 @@ class InputPart(BaseModel):
         return getattr(self, self._field)
 
     @property
-    def said(self) -> str:
-        """Its text; none for an image."""
+    def visible_text(self) -> str:
+        """The text of the part; empty for an image."""
         return "" if self.type == "input_image" else str(self._value)
 
     def to_chat(self) -> JSONObject:
         if self.type == "input_image":
             return {"type": "image_url", "image_url": {"url": self.image_url}}
-        return {"type": "text", "text": self.said}
+        return {"type": "text", "text": self.visible_text}
 
 
 def _text_is_a_part(value: Any) -> Any:
@@ -62,7 +62,7 @@ class InputItem(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow")
 
     type: Literal["message", "function_call", "function_call_output", "reasoning", "item_reference"] = Field(
-        "message", description="Messages may leave it out"
+        "message", description="May be missing for a message"
     )
     id: str | None = None
     role: Literal["user", "assistant", "system", "developer"] | None = None
@@ -94,7 +94,7 @@ _NEEDED = {
 
 
 def to_messages(items: Iterable[InputItem]) -> list[JSONObject]:
-    """The items as a chat. What the assistant said, thought and called without a break is one message."""
+    """The items as a chat. Adjacent items of the assistant (text, reasoning, calls) form one message."""
     messages: list[JSONObject] = []
     for item in items:
         if not item.is_assistants:
@@ -109,26 +109,26 @@ def to_messages(items: Iterable[InputItem]) -> list[JSONObject]:
 def _message(item: InputItem) -> JSONObject:
     if item.type == "function_call_output":
         return {"role": "tool", "tool_call_id": item.call_id, "content": _content(item.output or [])}
-    # Few chat templates know a developer; all that know a system message mean the same by it.
+    # Few chat templates know the role developer. A system message means the same to them.
     role = "system" if item.role == "developer" else item.role
     return {"role": role, "content": _content(item.content or [])}
 
 
 def _content(parts: list[InputPart]) -> str | list[JSONObject]:
-    """A text where there is no more than one, as any engine takes it."""
+    """One text as a plain string, which every engine accepts; otherwise a list of parts."""
     if len(parts) <= 1 and not any(part.type == "input_image" for part in parts):
-        return "".join(part.said for part in parts)
+        return "".join(part.visible_text for part in parts)
     return [part.to_chat() for part in parts]
 
 
 def _continue(message: JSONObject, item: InputItem) -> None:
-    said = "".join(part.said for part in item.content or ())
+    text = "".join(part.visible_text for part in item.content or ())
     if item.type == "function_call":
         call = {"name": item.name, "arguments": item.arguments}
         message.setdefault("tool_calls", []).append(
             {"id": item.call_id, "type": "function", "function": call}
         )
     elif item.type == "message":
-        message["content"] += said
-    elif said:
-        message["reasoning_content"] = message.get("reasoning_content", "") + said
+        message["content"] += text
+    elif text:
+        message["reasoning_content"] = message.get("reasoning_content", "") + text

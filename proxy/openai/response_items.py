@@ -1,4 +1,4 @@
-"""The items that a response's output is made of, and the events that tell of each, in this order:
+"""The items of a response's output, and the events of each item, in this order:
 
 item added ─► [content part added] ─► deltas ─► text or arguments done ─► [content part done] ─► item done
 """
@@ -10,17 +10,17 @@ from engine.protocol import Delta
 from proxy.openai.answer import JSONObject, new_id
 
 Event = tuple[str, JSONObject]
-"""An event's type and fields, but for its number."""
+"""An event's type and its fields without the sequence number."""
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
 
 class OutputItem(ABC):
-    """One item, while it is made. Its id is ours: an upstream's own is text that no hook has seen."""
+    """One item while it grows. Weir gives it its id: an upstream's own id is text that no hook has seen."""
 
     prefix: ClassVar[str]
     kind: ClassVar[str]
-    """Its text's events are `kind` with `.delta` and `.done`."""
+    """The events of its text are `kind` with `.delta` and `.done`."""
 
     def __init__(self, output_index: int) -> None:
         self.id = new_id(self.prefix, "_")
@@ -40,18 +40,18 @@ class OutputItem(ABC):
         return [(f"{self.kind}.delta", {**self._place(), "delta": text})]
 
     def end(self, status: Status) -> list[Event]:
-        # A client may wait for a delta: an item of no text has one of none.
+        # A client may wait for a delta, so an item without text gets an empty one.
         events = [] if self._pieces else self.add("", [])
         self.status = status
         return [*events, *self._done(), ("response.output_item.done", self._whole())]
 
     @abstractmethod
     def json(self) -> JSONObject:
-        """The item as far as it is made."""
+        """The item as it is so far."""
 
     @abstractmethod
     def _done(self) -> list[Event]:
-        """The events that its text is complete."""
+        """The events that say that its text is complete."""
 
     def _place(self) -> JSONObject:
         return {"item_id": self.id, "output_index": self.output_index}
@@ -84,7 +84,7 @@ class FunctionCall(OutputItem):
 
 
 class _WithContent(OutputItem):
-    """An item whose text is the one part of its content."""
+    """An item whose content has one part: its text."""
 
     def begin(self) -> list[Event]:
         return [*super().begin(), ("response.content_part.added", {**self._place(), "part": self.part()})]
@@ -159,7 +159,7 @@ class Message(_WithContent):
 
 
 def item_for(delta: Delta, output_index: int) -> OutputItem:
-    """A new item, of the kind that `delta`'s text belongs in."""
+    """A new item of the kind that `delta`'s text belongs to."""
     if delta.tool_call is not None:
         return FunctionCall(output_index, delta.tool_call.name)
     return Reasoning(output_index) if delta.channel == "reasoning" else Message(output_index)

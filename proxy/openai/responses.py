@@ -1,6 +1,7 @@
-"""`POST /v1/responses`: what a caller may ask. To an engine it is a chat."""
+"""`POST /v1/responses`: the request's fields. An engine gets the request as a chat."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -11,11 +12,11 @@ from proxy.openai.fields import GenerationFields
 from proxy.openai.response_input import InputItem, to_messages
 
 LOGPROBS = "message.output_text.logprobs"
-"""What `include` names to have logprobs."""
+"""The entry of `include` that asks for logprobs."""
 
 
 class FunctionTool(BaseModel):
-    """A function that the model may call; no other tool is known here."""
+    """A function that the model may call. Other kinds of tools are refused."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
@@ -40,55 +41,55 @@ Items = Annotated[
 
 
 class ResponsesRequest(GenerationFields):
-    """A response to a conversation."""
+    """The fields of a response to a conversation."""
 
     input: Items
-    instructions: str | None = Field(None, description="A system message in front, of this response only")
+    instructions: str | None = Field(
+        None, description="A system message in front of the input, for this response only"
+    )
     previous_response_id: str | None = None
     store: bool = Field(True, description="Keep the response, in memory, for previous_response_id")
     max_output_tokens: int | None = Field(None, ge=1)
-    include: list[str] = Field([], description=f"{LOGPROBS}; anything else is passed over")
+    include: list[str] = Field([], description=f"{LOGPROBS}; anything else is ignored")
     top_logprobs: int = Field(0, ge=0, le=20)
     tools: list[FunctionTool] = Field([])
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] = "auto"
     parallel_tool_calls: bool = True
-    text: dict[str, Any] = Field({}, description="format: text, json_schema or json_object")
-    reasoning: dict[str, Any] = Field({}, description="effort")
-    truncation: Literal["auto", "disabled"] = Field("disabled", description="Nothing is ever truncated")
+    text: dict[str, Any] = Field({}, description="Keys: format (text, json_schema or json_object), verbosity")
+    reasoning: dict[str, Any] = Field({}, description="Key: effort")
+    truncation: Literal["auto", "disabled"] = Field(
+        "disabled", description="Accepted; nothing is ever truncated"
+    )
     background: bool = False
     conversation: Any = None
     prompt: Any = None
-    max_tool_calls: int | None = Field(None, description="Of built-in tools: there are none")
+    max_tool_calls: int | None = Field(
+        None, description="Accepted; it limits built-in tools, and there are none"
+    )
 
     def to_request(self, request_id: str, model: str, conversation: Iterable[InputItem]) -> GenerationRequest:
-        """`conversation`: all of it, to the input's last item. Raises `RequestError` where fields do not go
-        together."""
+        """`conversation`: all items, up to the last item of the input. Raises `RequestError` for fields that
+        contradict each other."""
         self._check()
         messages = to_messages(conversation)
         if not messages:
             raise RequestError("input must not be empty", param="input")
         if self.instructions:
             messages.insert(0, {"role": "system", "content": self.instructions})
-        return GenerationRequest(
-            request_id=request_id,
-            model=model,
-            endpoint="responses",
+        shared = self.shared_request(
+            request_id,
+            model,
+            "responses",
+            max_tokens=self.max_output_tokens,
+            logprobs=self.top_logprobs if LOGPROBS in self.include else None,
+        )
+        return replace(
+            shared,
             messages=tuple(messages),
-            sampling=self.sampling(
-                max_tokens=self.max_output_tokens,
-                logprobs=self.top_logprobs if LOGPROBS in self.include else None,
-            ),
-            given=frozenset(self.model_fields_set),
-            cache_salt=self.cache_salt,
-            priority=self.priority,
-            stream=self.stream,
-            hooks=tuple(dict.fromkeys(self.hooks)),
-            user=self.user,
-            metadata=self.metadata,
             tools=tuple(tool.to_chat() for tool in self.tools),
             tool_choice=self._tool_choice(),
             parallel_tool_calls=self.parallel_tool_calls,
-            extra={**self.extra, **self._text(), **self._reasoning()},
+            extra={**shared.extra, **self._text(), **self._reasoning()},
         )
 
     def _check(self) -> None:
@@ -105,7 +106,7 @@ class ResponsesRequest(GenerationFields):
             )
 
     def _tool_choice(self) -> str | JSONObject | None:
-        """In its chat form. Without tools there is none, as upstreams want it."""
+        """The chat form of `tool_choice`. It is None without tools: upstreams refuse it then."""
         names = [tool.name for tool in self.tools]
         choice = self.tool_choice
         if isinstance(choice, dict):
@@ -117,7 +118,7 @@ class ResponsesRequest(GenerationFields):
         return choice if names and "tool_choice" in self.model_fields_set else None
 
     def _text(self) -> JSONObject:
-        """`text` in its chat form."""
+        """The chat form of `text`."""
         chat: JSONObject = {}
         if self.text.get("verbosity") is not None:
             chat["verbosity"] = self.text["verbosity"]

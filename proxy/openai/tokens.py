@@ -7,7 +7,7 @@ from proxy.openai.fields import TokenId
 
 
 class TokenizeRequest(BaseModel):
-    """A text, or a chat as the model would be shown it."""
+    """A text, or a chat, which the model's chat template turns into a text."""
 
     model_config = ConfigDict(strict=True)
 
@@ -24,7 +24,7 @@ class TokenizeRequest(BaseModel):
 
 
 class DetokenizeRequest(BaseModel):
-    """Token ids, to be made text."""
+    """Token ids to turn into text."""
 
     model_config = ConfigDict(strict=True)
 
