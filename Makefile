@@ -2,6 +2,7 @@
 #
 #   make serve    Weir on 127.0.0.1:8000 with the small model that ships; ARGS="--hook ..." adds options
 #   make test     the tests
+#   make test-all    the tests that take long too, with more examples
 #   make test-wheel    the wheel of the last commit, installed outside the checkout
 #   make check    lint, format and types
 #   make docs     the site of README.md and docs/, in build/site
@@ -13,13 +14,16 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test test-wheel check docs gpu-check bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind
+.PHONY: serve test test-all test-wheel check docs gpu-check bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
+
+test-all: $(VENV)/.dev
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m '' --hypothesis-profile all $(ARGS)
 
 test-wheel: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow tests/test_wheel.py $(ARGS)

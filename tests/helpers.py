@@ -7,6 +7,8 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+from hypothesis import settings
+
 from engine.parsers import Parsers, parsed
 from engine.protocol import (
     Delta,
@@ -250,6 +252,21 @@ def recut(deltas: Sequence[Delta], sizes: Iterable[int]) -> list[Delta]:
     if tokens:
         cut.append(Delta(text="".join(t.text for t in tokens), tokens=tuple(tokens)))
     return [*cut, replace(deltas[-1], text="", tokens=())]
+
+
+def examples(count: int) -> settings:
+    """So many examples in `make test`. A profile with more than 100 examples tries as many times more."""
+    return settings(max_examples=count * settings.default.max_examples // 100)
+
+
+WEIR = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import proxy.__main__"
+"""The command `weir`, for `python -c`. It takes Ctrl-C, which a process started in the background ignores."""
+
+
+async def until(is_so: Callable[[], Any]) -> None:
+    """Wait for it, however slow the machine is. A wait without end is ended by pytest's own limit."""
+    while not is_so():
+        await asyncio.sleep(0.001)
 
 
 class ScriptedEngine:

@@ -17,7 +17,7 @@ from hooks import Chunk, Verdict, emit, hold, rewind
 from hooks.pipeline.stage import HookError
 from proxy.app import Server
 from proxy.config import ServeSettings
-from tests.helpers import Script, ScriptedEngine, make_deltas, pipeline_of
+from tests.helpers import Script, ScriptedEngine, make_deltas, pipeline_of, until
 from tests.proxy.conftest import CHAT, Serve
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,7 @@ async def test_sigterm_ends_an_idle_server_with_0(echo: tuple["subprocess.Popen[
     async with aiohttp.ClientSession() as http, http.get(url + "/ready") as response:
         assert response.status == 200
     process.send_signal(signal.SIGTERM)
-    assert await asyncio.to_thread(process.wait, 10) == 0
+    assert await asyncio.to_thread(process.wait) == 0
     assert process.stderr
     (line,) = process.stderr.read().splitlines()
     assert line.endswith("INFO weir.hooks: loading hook examples/upper_case.py:UpperCase")
@@ -101,7 +101,7 @@ async def test_weir_chat_shows_the_stream(echo: tuple["subprocess.Popen[str]", s
 )
 def test_what_keeps_it_from_starting_is_said_and_it_exits(arguments: list[str], reason: str) -> None:
     process = weir("serve", "--engine", "echo", *arguments)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate()
     assert process.returncode in (1, 2)
     assert out == ""
     assert reason in err
@@ -160,9 +160,7 @@ async def test_a_running_stream_finishes_before_the_server_stops(serve: Serve) -
     async with client.http.post(client.url + CHATS, json={**CHAT, "stream": True}) as response:
         await response.content.readline()
         stopping = asyncio.get_running_loop().create_task(client.server.stop())
-        async with asyncio.timeout(5):
-            while not client.server.service.draining:
-                await asyncio.sleep(0)
+        await until(lambda: client.server.service.draining)
         go.set()
         rest = await response.read()
     await stopping

@@ -13,9 +13,8 @@ from engine.backends.echo import EchoEngine
 from engine.backends.openai.engine import OpenAIEngine
 from engine.protocol import Delta, EngineError, ToolCall, Usage
 from hooks import Chunk, Verdict, emit, hold, suppress, terminate
-from tests.helpers import Script, ScriptedEngine, make_deltas
-from tests.proxy.conftest import Client, Events, Serve
-from tests.proxy.test_disconnect import gone
+from tests.helpers import Script, ScriptedEngine, make_deltas, until
+from tests.proxy.conftest import Client, Events, Serve, read_events
 
 PATH = "/v1/responses"
 ASK = {"model": "m", "input": "Hi"}
@@ -465,9 +464,11 @@ async def test_an_engine_that_fails_in_silence_still_begins_with_created(serve: 
     client = await serve(
         ScriptedEngine(lambda r: [error, EngineError("It broke.")]), keep_alive_interval=0.01
     )
-    asyncio.get_running_loop().call_later(0.1, error.set)
-    stream = await client.stream(PATH, ASK)
-    assert [name for name, _ in stream.events[:3]] == [
+    async with client.http.post(client.url + PATH, json={**ASK, "stream": True}) as response:
+        begun = await response.content.readline()
+        error.set()
+        events, _ = read_events(begun + await response.read())
+    assert [name for name, _ in events[:3]] == [
         "response.created",
         "response.in_progress",
         "response.failed",
@@ -476,11 +477,11 @@ async def test_an_engine_that_fails_in_silence_still_begins_with_created(serve: 
 
 async def test_a_client_that_leaves_frees_its_slot(serve: Serve) -> None:
     engine = ScriptedEngine(lambda r: [*make_deltas(["a"], finish=False), asyncio.Event()])
-    client = await serve(engine)
+    client = await serve(engine, keep_alive_interval=3600)
     async with client.http.post(client.url + PATH, json={**ASK, "stream": True}) as response:
         assert b"response.created" in await response.content.readline()
         assert engine.running == 1
-    assert await gone(engine) < 0.5
+    await until(lambda: not engine.running)
     assert engine.aborted == 1
 
 

@@ -9,7 +9,7 @@ from engine.backends.openai.engine import OpenAIEngine
 from engine.backends.openai.errors import upstream_error
 from engine.protocol import Delta, RequestError, Token, TopLogprob, Usage
 from hooks import Chunk, Verdict, emit, terminate
-from tests.helpers import Script, ScriptedEngine, make_deltas
+from tests.helpers import Script, ScriptedEngine, make_deltas, until
 from tests.proxy.conftest import CHAT, COMPLETION, Client, Serve
 
 CHATS = "/v1/chat/completions"
@@ -65,9 +65,7 @@ async def test_a_terminate_hangs_up_on_the_upstream(serve: Serve) -> None:
     assert stream.content() == "Hel"
     assert stream.chunks[-1]["choices"][0]["finish_reason"] == "content_filter"
     assert "lo " not in str(stream.events)
-    async with asyncio.timeout(5):
-        while engine.running:
-            await asyncio.sleep(0.001)
+    await until(lambda: not engine.running)
     assert engine.aborted == 1
 
 

@@ -1,12 +1,13 @@
 """The example hooks in front of the model that ships."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import aiohttp
 import pytest
 from openai import OpenAI
+
+from tests.serve.test_client_leaves import metric
 
 SECRET = "What is the secret project called?"
 EMAIL = "What is your e-mail address?"
@@ -34,13 +35,11 @@ def ask(url: str, question: str, *, system: str | None = None, **more: Any) -> t
     return text, chunks[-1].choices[0], " ".join(chunk.model_dump_json() for chunk in chunks)
 
 
-async def is_idle(url: str) -> bool:
-    """Whether the engine's running count is back at zero, as it must be within a step."""
-    async with aiohttp.ClientSession() as http, asyncio.timeout(0.2):
-        while True:
-            async with http.get(url + "/metrics") as response:
-                if "weir_num_requests_running 0.0" in await response.text():
-                    return True
+async def until_idle(url: str) -> None:
+    """Wait until the engine runs no request."""
+    async with aiohttp.ClientSession() as http:
+        while await metric(http, url, "weir_num_requests_running"):
+            pass
 
 
 def test_the_model_says_what_the_guards_are_for(weir_serve: Callable[..., str]) -> None:
@@ -56,7 +55,7 @@ async def test_a_banned_phrase_ends_the_stream_before_it_is_said(weir_serve: Cal
     assert "project" not in text.lower().split("secret project")[-1]
     assert (last.finish_reason, last.stop_reason) == ("content_filter", "banned_phrase")
     assert "bluebird" not in received.lower()
-    assert await is_idle(url)
+    await until_idle(url)
     assert ask(url, "Hello!")[1].finish_reason == "stop"
 
 
@@ -75,7 +74,7 @@ async def test_an_answer_goes_on_in_other_words(
     assert text == IN_OTHER_WORDS
     assert (last.finish_reason, getattr(last, "stop_reason", None)) == ("stop", None)
     assert "computer" not in received.lower()
-    assert await is_idle(url)
+    await until_idle(url)
     async with aiohttp.ClientSession() as http:
         asked = {"messages": [{"role": "user", "content": WHO}], "temperature": 0, "logprobs": True}
         async with http.post(url + "/v1/chat/completions", json=asked) as response:

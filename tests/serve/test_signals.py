@@ -96,7 +96,7 @@ async def test_a_signal_to_the_whole_group_lets_streams_finish(tmp_path: Path) -
                 events, _ = read_events(begun + await response.read())
         assert [name for name, _ in events] == [None] * len(events)
         assert events[-2][1]["choices"][0]["finish_reason"] == "stop"
-        assert process.wait(30) == 0
+        assert process.wait() == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a worker is told of the service's death by Linux")
@@ -120,6 +120,6 @@ def test_a_service_that_is_killed_leaves_no_worker(tmp_path: Path, at: str, numb
             worker = wait_for_pid(tmp_path / "pid")
             assert is_running(worker)
             process.send_signal(number)
-            process.wait(30)
+            process.wait()
             while is_running(worker):
                 time.sleep(0.01)

@@ -36,7 +36,7 @@ async def test_the_engine_ends_before_a_client_that_does_not_read(weir_serve: Ca
     writer.write(b"POST /v1/chat/completions HTTP/1.0\r\nContent-Type: application/json\r\n")
     writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
     assert (await reader.readline()).split()[1] == b"200"
-    async with aiohttp.ClientSession() as http, asyncio.timeout(60):
+    async with aiohttp.ClientSession() as http:
         while await metric(http, url, "weir_num_requests_running"):
             await asyncio.sleep(0.05)
         assert await metric(http, url, "weir_kv_blocks_used") == 0

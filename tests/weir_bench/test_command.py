@@ -12,21 +12,20 @@ import pytest
 from aiohttp import web
 
 from proxy.commands.cli import main
+from tests.helpers import WEIR
 from tests.weir_bench.conftest import Scripted, chat_frames, hello, plan_for, stream
 from weir_bench.plan import Level
 from weir_bench.progress import Progress
 from weir_bench.runner import BenchError, Runner
 
 ROOT = Path(__file__).parents[2]
-# A process that was started in the background ignores Ctrl-C from the start; this one takes it.
-CODE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import proxy.__main__"
 
 
 async def start(*arguments: str | Path) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
-        CODE,
+        WEIR,
         "bench",
         *map(str, arguments),
         cwd=ROOT,

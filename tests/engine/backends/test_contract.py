@@ -18,6 +18,7 @@ from engine.backends.recorder import RecordingEngine
 from engine.backends.replay import ReplayEngine
 from engine.protocol import Delta, Engine, EngineError, GenerationRequest, RequestError, SamplingParams
 from engine.recording import Recording, TimedDelta, record
+from tests.helpers import until
 
 PROMPT = "one two three four five six"
 
@@ -123,12 +124,6 @@ async def collect(engine: Engine, asked: GenerationRequest) -> list[Delta]:
         return [delta async for delta in stream]
 
 
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 async def test_nothing_runs_before_iteration(engine: Engine) -> None:
     stream = engine.generate(LONG)
     await asyncio.sleep(0.02)
@@ -206,19 +201,19 @@ async def test_closing_early_ends_the_work(engine: Engine) -> None:
     async with aclosing(engine.generate(LONG)) as stream:
         await anext(stream)
         await anext(stream)
-        await eventually(lambda: engine.stats().num_running == 1)
-    await eventually(lambda: engine.stats().num_running == 0)
-    await eventually(lambda: engine.stats().aborted_total == 1)
+        await until(lambda: engine.stats().num_running == 1)
+    await until(lambda: engine.stats().num_running == 0)
+    await until(lambda: engine.stats().aborted_total == 1)
     assert engine.stats().generation_tokens_total < 400
 
 
 async def test_cancelling_the_reader_ends_the_work(engine: Engine) -> None:
     async with asyncio.TaskGroup() as group:
         reader = group.create_task(collect(engine, LONG))
-        await eventually(lambda: engine.stats().num_running == 1)
+        await until(lambda: engine.stats().num_running == 1)
         reader.cancel()
-    await eventually(lambda: engine.stats().num_running == 0)
-    await eventually(lambda: engine.stats().aborted_total == 1)
+    await until(lambda: engine.stats().num_running == 0)
+    await until(lambda: engine.stats().aborted_total == 1)
 
 
 async def test_answers_many_at_once_as_it_would_alone(engine: Engine) -> None:
@@ -261,7 +256,7 @@ async def test_close_aborts_what_runs(engine: Engine) -> None:
 
     async with asyncio.TaskGroup() as group:
         reader = group.create_task(read())
-        await eventually(lambda: engine.stats().num_running == 1)
+        await until(lambda: engine.stats().num_running == 1)
         await engine.aclose()
     error = reader.result()
     assert error is not None

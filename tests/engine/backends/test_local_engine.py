@@ -10,15 +10,10 @@ import pytest
 
 from engine.core.engine_core import EngineCore
 from engine.protocol import EngineError, GenerationRequest, QueueFullError, RequestError
+from tests.helpers import until
 
 Complete = Callable[..., GenerationRequest]
 Start = Callable[..., Awaitable[Any]]
-
-
-async def until(is_met: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not is_met():
-            await asyncio.sleep(0.005)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from engine.backends.recorder import RecordingEngine
 from engine.backends.replay import ReplayEngine
 from engine.protocol import Delta, EngineError, GenerationRequest, RequestError, SamplingParams
 from engine.recording import Failure, Recording, TimedDelta
-from tests.helpers import ScriptedEngine
+from tests.helpers import ScriptedEngine, until
 
 StartRecorder = Callable[..., Any]
 
@@ -94,9 +94,7 @@ async def test_it_is_written_while_it_streams(start: StartRecorder, tmp_path: Pa
     recorder = await start(ScriptedEngine(lambda _: [Delta(text="a"), go_on, Delta(finish_reason="stop")]))
     async with aclosing(recorder.generate(asked())) as deltas:
         await anext(deltas)
-        async with asyncio.timeout(10):
-            while not kept(tmp_path):
-                await asyncio.sleep(0.01)
+        await until(lambda: kept(tmp_path))
         assert deltas_of(kept(tmp_path)[0]) == [Delta(text="a")]
         go_on.set()
         await anext(deltas)

@@ -122,7 +122,6 @@ def num_allocated() -> int:
     return sys.getallocatedblocks()
 
 
-@pytest.mark.timeout(300)
 def test_ten_thousand_requests_leave_nothing_behind(
     tiny_model: Callable[[str], Any],
     completion_request: Callable[..., GenerationRequest],

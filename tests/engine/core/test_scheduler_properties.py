@@ -15,6 +15,7 @@ from engine.core.sequence import Logprobs, Sequence, SequenceGroup
 from engine.core.step_budget import StepBudget
 from engine.protocol import GenerationRequest, SamplingParams
 from engine.sampling.speculation import Speculation
+from tests.helpers import examples
 
 BLOCK_SIZE = 4
 NUM_BLOCKS = 10
@@ -198,4 +199,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestSchedulerProperties = Machine.TestCase
-TestSchedulerProperties.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSchedulerProperties.settings = settings(examples(60), stateful_step_count=40)

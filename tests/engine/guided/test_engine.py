@@ -20,10 +20,10 @@ from engine.guided.guidance import MAX_SIZE
 from engine.guided.guide import Guide
 from engine.guided.mask import LIMITS, GuidedMask, unpack
 from engine.protocol import EngineError, GenerationRequest, LogitsProcessorError, RequestError
-from tests.engine.backends.test_local_engine import until
 from tests.engine.conftest import VOCAB_SIZE, completion
 from tests.engine.core.test_generation import cramped_core, random_prompts
 from tests.engine.logits_processors.processors import ALL, named
+from tests.helpers import until
 
 EOS = 1
 PLAIN = 70
@@ -303,8 +303,7 @@ def slow_compiler(monkeypatch: pytest.MonkeyPatch) -> SlowCompiler:
 
     def make_slowly(self: GrammarCompiler, grammar: Any) -> Any:
         slow.begun.release()
-        if not slow.go_on.wait(60):
-            raise TimeoutError
+        assert slow.go_on.wait(300)
         slow.compiled.append(grammar.text)
         return make(self, grammar)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
@@ -26,7 +26,7 @@ from hooks.detect.detector import Match
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
 from hooks.pipeline.stage import HookError
 from hooks.testing import assert_chunk_invariant, assert_never_released, play
-from tests.helpers import guard_all, make_deltas, pipeline_of, text_of
+from tests.helpers import examples, guard_all, make_deltas, pipeline_of, text_of
 from tests.hooks.builtin.classifiers import MAX_LENGTH, VOCAB_SIZE, make_tokenizer
 from tests.hooks.builtin.streams import cut, replaced, said
 
@@ -150,7 +150,7 @@ def scores(judge: Classifying, texts: list[str]) -> list[list[torch.Tensor]]:
     return found
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(texts=st.lists(TEXTS, min_size=1, max_size=12))
 def test_a_text_has_the_same_scores_whatever_it_is_judged_beside(
     both: list[Classifying], texts: list[str]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol import Delta, ToolCall
@@ -17,6 +17,7 @@ from hooks.json.schema_compiler import compile_schema
 from hooks.testing import assert_chunk_invariant, play, stream_of
 from tests.helpers import (
     ScriptedEngine,
+    examples,
     finish_of,
     guard_all,
     make_deltas,
@@ -193,7 +194,7 @@ def test_it_does_not_matter_where_the_stream_is_cut(text: str) -> None:
     assert_chunk_invariant(JsonSchema(schema=PERSON), text)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     st.sampled_from(['{"name": "Ann", "age": 7}', '{"age":0,"name":"B\\n\\u00e9"}']),
     st.lists(st.tuples(st.integers(0, 30), st.sampled_from('{}[]",:\\ nt1-.eAa\n')), max_size=4),

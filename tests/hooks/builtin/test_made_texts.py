@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import pii_samples, secret_samples
@@ -13,7 +13,7 @@ from benchmarks.samples import Kind
 from hooks.builtin.pii import Pii
 from hooks.builtin.secrets import Secrets
 from hooks.detect.spans import SpanGuard
-from tests.helpers import text_of
+from tests.helpers import examples, text_of
 from tests.hooks.builtin.streams import (
     PLACES,
     Watch,
@@ -60,7 +60,7 @@ def test_made_texts_come_out_the_same_at_every_cut(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GUARDS)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data(), PLACES, st.sampled_from(["", " ", "\n"]))
 def test_where_a_stream_is_cut_changes_nothing(
     name: str, data: st.DataObject, places: list[int], between: str

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import regex
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from regex import _regex_core
 
@@ -16,7 +16,7 @@ from hooks.detect.detector import Match
 from hooks.detect.regexes import analyse
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
 from hooks.pipeline.stage import HookError
-from tests.helpers import finish_of, ids_of, text_of
+from tests.helpers import examples, finish_of, ids_of, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, run, said
 
 TICKET = {"ticket": r"\bT-\d{3,6}\b"}
@@ -191,7 +191,7 @@ def test_widths_are_those_that_regex_works_out() -> None:
     assert analyse(r"(?<=pass(?:word)?: )\w{1,9}(?! no)").behind >= 10
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.integers(0, 2**32), st.text(ALPHABET, max_size=20), PLACES)
 def test_a_stream_has_the_matches_of_the_whole_text(seed: int, text: str, places: list[int]) -> None:
     rng = random.Random(seed)
@@ -206,7 +206,7 @@ def test_a_stream_has_the_matches_of_the_whole_text(seed: int, text: str, places
     assert guard.most_held <= guard.guard.detector.longest
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.text("<>a\n", max_size=30), st.integers(2, 9), PLACES)
 def test_with_a_limit_a_stream_has_the_matches_within_it(text: str, limit: int, places: list[int]) -> None:
     pattern, matches, place = regex.compile("<.*>"), [], 0

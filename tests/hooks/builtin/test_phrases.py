@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol import Delta, FinishReason
 from hooks.builtin.phrases import PhraseDetector, Phrases
 from hooks.detect.detector import Match
 from hooks.detect.folding import FOLDS, Fold, Folding
-from tests.helpers import finish_of, guard_all, make_deltas, pipeline_of, text_of
+from tests.helpers import examples, finish_of, guard_all, make_deltas, pipeline_of, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, assert_untouched, cut, replaced, run, said
 
 ROOT = Path(__file__).parents[3]
@@ -181,7 +181,7 @@ def expected(text: str, phrases: list[str], bounded: bool) -> str:
     return replaced(text, spans)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(TEXTS, PLACES, st.booleans())
 def test_where_a_stream_is_cut_changes_nothing(text: str, places: list[int], bounded: bool) -> None:
     guard = Watch(Phrases(PHRASES, word_boundaries=bounded))
@@ -189,7 +189,7 @@ def test_where_a_stream_is_cut_changes_nothing(text: str, places: list[int], bou
     assert guard.most_held <= guard.guard.detector.longest
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(TEXTS, PLACES, st.sampled_from(["content", "reasoning", "echo"]))
 def test_nothing_withheld_gets_out_by_ids_or_logprobs(text: str, places: list[int], channel: str) -> None:
     pieces = cut(text, places)

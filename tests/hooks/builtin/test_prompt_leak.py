@@ -4,7 +4,7 @@ import unicodedata
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol import GenerationRequest
@@ -14,7 +14,7 @@ from hooks.detect.folding import Folding
 from hooks.detect.readings import LOOSE, Reader
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
 from hooks.testing import assert_chunk_invariant, assert_never_released, stream_of
-from tests.helpers import finish_of, make_request, text_of
+from tests.helpers import examples, finish_of, make_request, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, assert_untouched, cut, replaced, run, said
 
 PROMPT = (
@@ -276,7 +276,7 @@ def expected(text: str, prompt: str, min_words: int) -> str:
     return replaced(text, spans)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(TEXTS, TEXTS, PLACES, st.integers(1, 3), st.booleans())
 def test_where_a_stream_is_cut_changes_nothing(
     text: str, prompt: str, places: list[int], min_words: int, is_told: bool

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hooks import prompt_texts
@@ -17,6 +17,7 @@ from hooks.builtin.secrets import Secrets
 from hooks.detect import spans
 from hooks.testing import play, stream_of
 from hooks.testing.streams import Prompt, request_for
+from tests.helpers import examples
 from tests.hooks.builtin.streams import replaced
 
 PHRASES = ["project bluebird", "hunter2", "süß", "4111"]
@@ -127,7 +128,7 @@ PARTS = ["hunter2", "süß", "s", "hunter", "2", " ", "\n", "project", "bluebird
 TEXTS = st.lists(st.sampled_from(PARTS), max_size=30).map("".join)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(TEXTS, st.integers(1, 20))
 def test_a_long_prompt_is_redacted_as_a_short_one(text: str, size: int) -> None:
     """It is looked at in pieces; where they end makes no difference."""

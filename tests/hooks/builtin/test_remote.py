@@ -18,7 +18,7 @@ from hooks.pipeline.stage import HookError
 from hooks.testing import assert_chunk_invariant, assert_never_released, play, stream_of
 from hooks.testing.checking.check import check
 from hooks.workers.pool import WorkerPool
-from tests.helpers import guard_all, make_deltas, text_of
+from tests.helpers import guard_all, make_deltas, text_of, until
 from tests.hooks.builtin.detectors import DetectorServer, serving
 
 SAID = "All is well. The password is hunter2. So it goes. "
@@ -291,9 +291,7 @@ async def test_many_streams_share_a_few_connections(url: str, server: DetectorSe
     said = [f"Number {i}. It is hunter2. And so on." for i in range(20)]
     loop = asyncio.get_running_loop()
     streams = [loop.create_task(guard_all(pipeline, make_deltas(text))) for text in said]
-    async with asyncio.timeout(60):
-        while len(server.bodies) < 3:
-            await asyncio.sleep(0.001)
+    await until(lambda: len(server.bodies) >= 3)
     server.is_open.set()
     released = [text_of(deltas) for deltas in await asyncio.gather(*streams)]
     assert released == [f"Number {i}. [secret]And so on." for i in range(20)]
@@ -301,15 +299,12 @@ async def test_many_streams_share_a_few_connections(url: str, server: DetectorSe
     assert len(server.connections) == 3
     assert len(server.bodies) == 3 * 20
     await pipeline.aclose()
-    assert await closed(server)
+    await closed(server)
 
 
-async def closed(server: DetectorServer) -> bool:
-    """Whether every connection is closed, as it must be soon."""
-    async with asyncio.timeout(60):
-        while not all(connection.is_closing() for connection in server.connections):
-            await asyncio.sleep(0.001)
-    return True
+async def closed(server: DetectorServer) -> None:
+    """Wait until every connection is closed."""
+    await until(lambda: all(connection.is_closing() for connection in server.connections))
 
 
 async def test_a_hook_worker_keeps_its_connections_until_it_is_closed(
@@ -321,20 +316,18 @@ async def test_a_hook_worker_keeps_its_connections_until_it_is_closed(
     assert [text_of(deltas) for deltas in released] == ["All is well. [secret]So it goes. "] * 8
     assert not any(connection.is_closing() for connection in server.connections)
     await pool.aclose()
-    assert await closed(server)
+    await closed(server)
 
 
 async def test_a_request_that_is_cancelled_hangs_up(url: str, server: DetectorServer) -> None:
     pipeline = pipeline_with(moderations(url))
     server.is_open.clear()
     stream = asyncio.get_running_loop().create_task(guard_all(pipeline, make_deltas(["Hello!"])))
-    async with asyncio.timeout(60):
-        while not server.bodies:
-            await asyncio.sleep(0.001)
+    await until(lambda: server.bodies)
     stream.cancel()
     await asyncio.gather(stream, return_exceptions=True)
     assert stream.cancelled()
-    assert await closed(server)
+    await closed(server)
     server.is_open.set()
     await pipeline.aclose()
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.guards import PROSE
@@ -15,7 +15,7 @@ from hooks.detect.detector import Match
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.pipeline import guarded
 from hooks.testing import assert_chunk_invariant, play, stream_of
-from tests.helpers import finish_of, make_deltas, make_request, opened, pipeline_of, text_of
+from tests.helpers import examples, finish_of, make_deltas, make_request, opened, pipeline_of, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, run, said
 
 SHORT: dict[str, Any] = {"min_repeats": 3, "min_length": 13, "max_period": 8}
@@ -129,7 +129,7 @@ def test_arguments_of_a_call_that_loop_are_read_as_json() -> None:
     assert json.loads(out) == {"note": "x" + '"\n' * 6 + "[repetition]end"}
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(
     st.lists(st.tuples(st.text("ab", min_size=1, max_size=7), st.integers(1, 9)), max_size=6),
     PLACES,

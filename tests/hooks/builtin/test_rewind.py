@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.parsers import Parsers
@@ -20,7 +20,7 @@ from hooks.detect.detector import Match
 from hooks.detect.judges import JudgeGuard
 from hooks.detect.spans import SpanGuard
 from hooks.detect.windows import make_windows
-from tests.helpers import Teller, finish_of, guard_all, make_request, pipeline_of, text_of
+from tests.helpers import Teller, examples, finish_of, guard_all, make_request, pipeline_of, text_of
 
 WORDS = ["red", " Red", " tea", "tea", " ", "cup", "", "1", "2.", "😀", "-"]
 GUARDS: dict[str, tuple[Callable[[], SpanGuard], Callable[[str], bool]]] = {
@@ -47,7 +47,7 @@ def words_of(seed: int) -> Callable[[tuple[str, ...]], Sequence[str]]:
 
 
 @pytest.mark.parametrize("name", GUARDS)
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(seed=st.integers(0, 2**20), sizes=st.lists(st.integers(1, 5), max_size=30))
 def test_nothing_forbidden_is_said_and_the_answer_is_one_however_it_is_cut(
     name: str, seed: int, sizes: list[int]

@@ -7,7 +7,7 @@ import string
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks.detection import cut_by
@@ -16,7 +16,7 @@ from hooks.builtin.secret_rules.randomness import looks_random
 from hooks.builtin.secrets import Secrets
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
 from hooks.testing import assert_chunk_invariant, stream_of
-from tests.helpers import finish_of, text_of
+from tests.helpers import examples, finish_of, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, cut, run, said, ways_to_cut
 
 ALL = Secrets()
@@ -200,7 +200,7 @@ REST = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.sampled_from(['["', "", "[", '{"a":']), st.sampled_from(["", ", ", "12, ", "1: "]), REST, PLACES)
 @example('["', "", ["x", " ", "12", " ", "x"], [*range(200)])
 @example("", ", ", [], [*range(200)])

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hooks import prompt_texts
@@ -17,7 +17,7 @@ from hooks.detect.windows import Windows, make_windows
 from hooks.pipeline.stage import HookError
 from hooks.testing import assert_chunk_invariant, assert_never_released, play, stream_of
 from hooks.testing.streams import request_for
-from tests.helpers import ids_of, make_deltas, make_request, pipeline_of
+from tests.helpers import examples, ids_of, make_deltas, make_request, pipeline_of
 from tests.hooks.builtin.streams import PLACES, cut, replaced, run, said
 from tests.hooks.detect.test_windows import TEXTS, seen, windows
 
@@ -183,7 +183,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.dictionaries(STRINGS, VALUES, max_size=4), PLACES, st.booleans(), windows(), st.sampled_from("rs"))
 @example({"a": 4111, "b": [1, True, "bad"]}, [], False, make_windows("characters", 12, 12), "r")
 def test_a_window_taken_out_of_a_tool_calls_arguments_leaves_json(
@@ -222,7 +222,7 @@ def asked(guard: JudgeGuard, prompt: Any, **options: bool) -> list[str]:
     return [text.text for text in prompt_texts(released.request)]
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(windows(), TEXTS.filter(bool), PATTERNS, st.booleans())
 def test_of_a_prompt_what_any_window_shows_is_taken_out(
     windows: Windows, text: str, pattern: str, whole: bool

@@ -324,8 +324,7 @@ async def test_closing_a_hook_that_hangs_comes_to_an_end() -> None:
     clerk = Clerk()
     clerk.close = lambda: time.sleep(60)  # type: ignore[method-assign,assignment]
     pipeline = Pipeline([LoadedHook.of("clerk", clerk)], options=PipelineOptions(hook_timeout=0.05))
-    async with asyncio.timeout(30):
-        await pipeline.aclose()
+    await pipeline.aclose()
 
 
 def test_a_hook_whose_method_cannot_be_called_so_keeps_the_server_from_starting(tmp_path: Any) -> None:

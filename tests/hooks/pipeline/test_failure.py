@@ -116,7 +116,7 @@ async def test_a_hook_that_catches_being_interrupted_is_late_all_the_same() -> N
     class Stubborn:
         async def __call__(self, chunk: Chunk) -> Verdict:
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(5)
+                await asyncio.Event().wait()
             return emit(chunk.pending)
 
     with pytest.raises(HookError):
@@ -145,11 +145,10 @@ async def test_a_hook_that_will_not_be_cancelled_has_a_deadline_all_the_same(
     hook = Stubborn()
     pipeline = pipeline_of(hook, hook_timeout=0.02)
     source = Source(make_deltas(["a", "b"]))
-    async with asyncio.timeout(30):
-        with pytest.raises(HookError):
-            await guard_all(pipeline, source)
-        assert source.closed_early
-        await pipeline.aclose()
+    with pytest.raises(HookError):
+        await guard_all(pipeline, source)
+    assert source.closed_early
+    await pipeline.aclose()
     assert "hook0 goes on past its deadline" in caplog.text
     assert "hook0 does not end" in caplog.text
     (late,) = pipeline.hooks[0].late
@@ -162,7 +161,7 @@ async def test_a_hook_that_will_not_be_cancelled_has_a_deadline_all_the_same(
 async def test_no_last_call_comes_while_another_call_goes_on() -> None:  # contract 2.3
     hook = Stubborn()
     pipeline = pipeline_of(hook, hook_timeout=0.02)
-    async with asyncio.timeout(30), opened(pipeline, make_request()) as guard:
+    async with opened(pipeline, make_request()) as guard:
         feeding = asyncio.get_running_loop().create_task(guard.feed(make_deltas("a")[0]))
         while not hook.calls:
             await asyncio.sleep(0)

@@ -4,12 +4,12 @@ import asyncio
 import random
 from dataclasses import dataclass
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol import Delta
 from hooks import Chunk, Verdict, emit, hold, redact, suppress, terminate
-from tests.helpers import Script, guard_all, ids_of, make_deltas, pipeline_of, recut, text_of
+from tests.helpers import Script, examples, guard_all, ids_of, make_deltas, pipeline_of, recut, text_of
 
 PIECES = st.lists(st.text("ab😀 ", min_size=1, max_size=4), min_size=1, max_size=12)
 SIZES = st.lists(st.integers(1, 4), max_size=12)
@@ -75,7 +75,7 @@ def stands_together(characters: list[tuple[str, int | None]], token: int) -> boo
     return places == list(range(places[0], places[0] + len(places))) if places else True
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(PIECES, SIZES, st.integers(0, 2**32), st.integers(1, 3))
 def test_what_is_released_is_what_the_clauses_say(
     pieces: list[str], sizes: list[int], seed: int, num_hooks: int

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.parsers import Parsers
@@ -19,6 +19,7 @@ from hooks.pipeline.stage import HookError
 from tests.helpers import (
     Script,
     Teller,
+    examples,
     finish_of,
     guard_all,
     ids_of,
@@ -407,7 +408,7 @@ HOOKS: dict[str, Callable[[], list[Any]]] = {
 
 
 @pytest.mark.parametrize("hooks", HOOKS)
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(seed=st.integers(0, 2**20), sizes=st.lists(st.integers(1, 5), max_size=30), n=st.integers(1, 2))
 @example(seed=0, sizes=[], n=1)
 def test_however_it_is_cut_a_client_gets_the_same_and_nothing_forbidden(

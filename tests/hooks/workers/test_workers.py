@@ -8,6 +8,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,7 +18,7 @@ from hooks.pipeline.pipeline import PassThrough, guarded
 from hooks.pipeline.stage import HookError, PipelineOptions
 from hooks.prompts.admission import RefusedError
 from hooks.workers.pool import WorkerPool, WorkerProcess
-from tests.helpers import Source, finish_of, ids_of, make_deltas, make_request, text_of, verdicts_of
+from tests.helpers import Source, finish_of, ids_of, make_deltas, make_request, text_of, until, verdicts_of
 
 HOOKS = """
 import asyncio, enum, os, time
@@ -59,16 +60,26 @@ class Terminates:
         return terminate(Reason.PII) if "pii" in chunk.text else emit(chunk.pending)
 
 class SlowToEnd:
-    '''Its last calls take their time, but none is late.'''
+    '''A last call is as long as nobody lets it end.'''
+    def __init__(self, folder):
+        self.folder = folder
     def __call__(self, chunk):
-        if chunk.aborted:
-            time.sleep(0.3)
+        gates = self.gates(chunk)
+        while any(map(os.path.exists, gates)):
+            time.sleep(0.05)  # longer than a worker is silent between two calls
         return terminate("end") if "end" in chunk.text else emit(chunk.pending)
+    def gates(self, chunk):
+        if not chunk.aborted:
+            return []
+        gate = os.path.join(self.folder, str(chunk.output_index))
+        open(gate, "w").close()
+        return [gate]
 
-class SlowToEndAsync:
+class SlowToEndAsync(SlowToEnd):
     async def __call__(self, chunk):
-        if chunk.aborted:
-            await asyncio.sleep(0.3)
+        gates = self.gates(chunk)
+        while any(map(os.path.exists, gates)):
+            await asyncio.sleep(0.001)
         return terminate("end") if "end" in chunk.text else emit(chunk.pending)
 
 class Hangs:
@@ -157,19 +168,25 @@ async def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         await one.aclose()
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is killed for being slow: this machine may be."""
+    monkeypatch.setattr("hooks.workers.pool.GRACE", 600.0)
+    monkeypatch.setattr("hooks.workers.process.GRACE", 600.0)
+
+
 async def run(pool: WorkerPool, *words: str, **fields: object) -> list[Delta]:
     async with aclosing(guarded(pool.open(make_request(**fields)), Source(make_deltas(words)))) as released:
         return [delta async for delta in released]
 
 
 async def alive(pool: WorkerPool) -> bool:
-    """Whether the pool serves again, as it must soon."""
-    async with asyncio.timeout(40):
-        while True:
-            try:
-                return text_of(await run(pool, "fine")) == "fine"
-            except HookError:
-                await asyncio.sleep(0.05)
+    """Wait until the pool serves again."""
+    while True:
+        try:
+            return text_of(await run(pool, "fine")) == "fine"
+        except HookError:
+            await asyncio.sleep(0.05)
 
 
 async def test_hooks_work_as_they_do_in_process(pool) -> None:
@@ -210,8 +227,8 @@ async def test_requests_on_other_workers_go_on_when_one_dies(pool) -> None:
         await guard.close()
 
 
-async def test_a_hook_that_hangs_fails_its_own_request_alone(pool) -> None:
-    workers = await pool("Does", hook_timeout=1.0)  # of which the other request's calls take nothing
+async def test_a_hook_that_hangs_fails_its_own_request_alone(pool, patient: None) -> None:
+    workers = await pool("Does", hook_timeout=1.0)
     guards = [workers.open(make_request()) for _ in range(2)]
     assert text_of(await guards[1].feed(make_deltas(["a"])[0])) == "a"
     (process,) = workers._workers
@@ -225,7 +242,7 @@ async def test_a_hook_that_hangs_fails_its_own_request_alone(pool) -> None:
 
 
 async def test_a_worker_that_is_stuck_is_killed_and_replaced(pool) -> None:
-    workers = await pool("Does", hook_timeout=0.5)
+    workers = await pool("Does", hook_timeout=1.0)
     with pytest.raises(HookError):
         await run(workers, "stuck")
     assert await alive(workers)
@@ -267,8 +284,7 @@ async def test_a_worker_whose_end_nobody_awaits_is_killed(pool) -> None:
         await asyncio.sleep(0)
         closing.cancel()
     await asyncio.gather(closing, hanging, *workers._slots, return_exceptions=True)
-    async with asyncio.timeout(30):
-        await process.process.wait()
+    await process.process.wait()
 
 
 async def test_a_stuck_worker_that_does_not_read_does_not_keep_the_pool_open(pool) -> None:
@@ -280,8 +296,7 @@ async def test_a_stuck_worker_that_does_not_read_does_not_keep_the_pool_open(poo
         for guard, text in ((stuck, "stuck"), (more, "a" * 10_000_000))
     ]
     await asyncio.sleep(0)
-    async with asyncio.timeout(30):
-        await workers.aclose()
+    await workers.aclose()
     assert all(
         isinstance(error, HookError) for error in await asyncio.gather(*feeding, return_exceptions=True)
     )
@@ -328,17 +343,29 @@ async def test_a_reason_of_a_hooks_own_class_reaches_the_service(pool) -> None:
 
 @pytest.mark.parametrize("hook", ["SlowToEnd", "SlowToEndAsync"])
 async def test_a_worker_busy_with_many_last_calls_is_not_stuck(
-    pool, monkeypatch: pytest.MonkeyPatch, hook: str
+    pool, monkeypatch: pytest.MonkeyPatch, hook: str, tmp_path: Path
 ) -> None:
-    """Its silence would be eight calls long, and the deadline is one's."""
-    monkeypatch.setattr("hooks.workers.pool.GRACE", 0.0)
-    workers = await pool(hook, hook_timeout=1.5)
+    """Its silence would be three calls long, and the deadline is one's."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("hooks.workers.pool.time", SimpleNamespace(monotonic=lambda: clock.now))
+    workers = await pool(HookSpec(hook, {"folder": str(tmp_path)}), hook_timeout=600.0)
     (process,) = workers._workers
-    deltas = [Delta(text="a", index=i) for i in range(8)]
-    source = Source([*deltas, Delta(text="end", index=7)])
-    async with aclosing(guarded(workers.open(make_request(n=8)), source)) as released:
-        finishes = [delta.finish_reason async for delta in released if delta.finish_reason]
-    assert finishes == ["content_filter"] * 8
+    deltas = [Delta(text="a", index=i) for i in range(4)]
+    source = Source([*deltas, Delta(text="end", index=3)])
+
+    async def finishes() -> list[str | None]:
+        async with aclosing(guarded(workers.open(make_request(n=4)), source)) as released:
+            return [delta.finish_reason async for delta in released if delta.finish_reason]
+
+    finishing = asyncio.get_running_loop().create_task(finishes())
+    for gate in [tmp_path / str(i) for i in range(3)]:
+        await until(gate.exists)
+        clock.now += 500.0
+        process._timer.cancel()
+        process._watch()
+        gate.unlink()
+        await until(lambda: process._heard == clock.now)
+    assert await finishing == ["content_filter"] * 4
     assert workers._workers == {process}
 
 
@@ -350,12 +377,12 @@ async def test_a_hook_that_cannot_be_built_in_time_keeps_the_pool_from_starting(
     spec = HookSpec("Hangs", {"gate": f"{tmp_path}/gate", "stubborn": stubborn})
     reason = "was stuck while it loaded the hooks" if stubborn else "could not be built: TimeoutError"
     with pytest.raises(HookLoadError, match=reason):
-        await pool(spec, hook_load_timeout=0.2, hook_timeout=1.0 if stubborn else 30.0)
+        await pool(spec, hook_load_timeout=1.0, hook_timeout=1.0 if stubborn else 600.0)
 
 
 async def test_a_replacement_whose_hook_cannot_be_built_in_time_is_tried_again(pool, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    workers = await pool(HookSpec("Hangs", {"gate": str(gate)}), hook_load_timeout=1.0)
+    workers = await pool(HookSpec("Hangs", {"gate": str(gate)}), hook_load_timeout=2.0)
     assert workers.is_ready
     gate.touch()
     with pytest.raises(HookError):
@@ -373,7 +400,9 @@ async def test_a_client_that_leaves_gives_the_worker_its_last_calls(pool, tmp_pa
     assert (tmp_path / "aborted").read_text() == "r1\n"
 
 
-async def test_requests_still_open_at_the_end_get_their_last_calls(pool, tmp_path: Path) -> None:
+async def test_requests_still_open_at_the_end_get_their_last_calls(
+    pool, patient: None, tmp_path: Path
+) -> None:
     workers = await pool("Does")
     await workers.open(make_request()).feed(make_deltas("a")[0])
     await workers.aclose()
@@ -422,7 +451,9 @@ async def test_a_worker_refuses_prompts_as_the_service_would(pool) -> None:
 
 
 @pytest.mark.parametrize("hook", ["Reads", "ReadsAsync"])
-async def test_a_hook_that_hangs_on_a_prompt_fails_its_own_request_alone(pool, hook: str) -> None:
+async def test_a_hook_that_hangs_on_a_prompt_fails_its_own_request_alone(
+    pool, patient: None, hook: str
+) -> None:
     workers = await pool(hook, hook_timeout=1.0)
     (process,) = workers._workers
     with pytest.raises(HookError) as caught:
@@ -436,9 +467,7 @@ async def test_a_worker_that_dies_of_a_prompt_fails_its_request_and_is_replaced(
     workers = await pool("Reads")
     with pytest.raises(HookError):
         await run(workers, "a", **saying("die"))
-    async with asyncio.timeout(40):
-        while not workers.is_ready:
-            await asyncio.sleep(0.05)
+    await until(lambda: workers.is_ready)
     assert "hi" in text_of(await run(workers, "a", **saying("hi")))
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from engine.recording import Recording
 from proxy.commands.cli import main
+from tests.helpers import WEIR
 
 ROOT = Path(__file__).parents[3]
 RECORDINGS = ROOT / "tests" / "recordings"
@@ -205,7 +206,7 @@ def test_it_can_be_interrupted(recording: Path) -> None:
     *earlier, last = made.deltas
     slow = recording.with_name("slow.jsonl")
     replace(made, deltas=(*earlier, replace(last, t=600.0))).dump(slow)
-    command = [sys.executable, "-m", "proxy", "replay", str(recording), str(slow), "--speed", "1"]
+    command = [sys.executable, "-c", WEIR, "replay", str(recording), str(slow), "--speed", "1"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
