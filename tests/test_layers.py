@@ -41,6 +41,10 @@ def test_the_testing_kit_reads_recordings_as_well_and_parses_them() -> None:
     assert of_engine == {"engine.protocol", "engine.recording", "engine.parsers"}
 
 
+def test_the_load_generator_knows_only_how_to_read_a_stream() -> None:
+    assert imports_of("weir_bench") == {"engine.backends.openai.sse"}
+
+
 def test_the_guards_that_ship_are_written_on_public_names() -> None:
     found = {name for name in imports_of("hooks/builtin") if not name.startswith("hooks.builtin")}
     rooms = {".".join(name.split(".")[:2]) for name in found}

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from proxy.commands.argument_types import count, json_object, list_of, natural, number, rate
+from weir_bench.argument_types import count, json_object, list_of, natural, number, rate
 from weir_bench.measure import METRICS
 from weir_bench.plan import Target
 
@@ -20,7 +20,7 @@ Options that `vllm bench serve` has too mean the same. Exits with 1 if requests 
 """
 
 
-def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
+def add_load_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXAMPLES
     _add_servers(parser.add_argument_group("servers"))

@@ -20,7 +20,7 @@ from weir_bench.tables import tables
 _BUSY = 0.8  # cores of the client's own; with more, it may be what is measured
 
 
-def bench(options: argparse.Namespace) -> None:
+def bench(options: argparse.Namespace, weir_version: str) -> None:
     """Measure and tell. Exits with 1 if requests failed or there was nothing to measure, with 2 if the
     options make no sense, and with 130 at Ctrl-C, after telling what was measured so far."""
     try:
@@ -34,7 +34,7 @@ def bench(options: argparse.Namespace) -> None:
         interrupted = asyncio.run(_run(runner))
     except BenchError as error:
         raise SystemExit(f"weir bench: {error}") from error
-    results = Results(runner.plan, runner.runs, interrupted=interrupted)
+    results = Results(runner.plan, runner.runs, interrupted=interrupted, weir_version=weir_version)
     if results.runs:
         _report(results, options)
     else:

@@ -10,7 +10,7 @@ import aiohttp
 import orjson
 
 from engine.backends.openai.sse import Event, SSEDecoder
-from proxy.commands.chat import error_message
+from weir_bench.server import error_message
 
 Clock = Callable[[], float]
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import orjson
 
-from proxy import __version__
 from weir_bench.client import RequestRecord
 from weir_bench.measure import ErrorCount, Figures, count_errors, figures, median_figures, ratio_figures
 from weir_bench.plan import Level, Plan, Run, Target
@@ -34,10 +33,13 @@ class Summary:
 class Results:
     """`runs` may be fewer than planned, and the last one cut, if the bench was `interrupted`."""
 
-    def __init__(self, plan: Plan, runs: Sequence[Run], *, interrupted: bool = False) -> None:
+    def __init__(
+        self, plan: Plan, runs: Sequence[Run], *, interrupted: bool = False, weir_version: str = ""
+    ) -> None:
         self.plan = plan
         self.runs = [run for run in runs if run.records]
         self.interrupted = interrupted
+        self.weir_version = weir_version
         self.created = datetime.now().astimezone()
 
     @cached_property
@@ -85,7 +87,7 @@ class Results:
     def to_json(self, *, detailed: bool = False) -> bytes:
         """`detailed`: with each request's own times, in seconds since its run began."""
         found = {
-            "weir": __version__,
+            "weir": self.weir_version,
             "created": self.created.isoformat(timespec="seconds"),
             "interrupted": self.interrupted,
             "settings": self.settings,

@@ -10,6 +10,8 @@ from typing import Any
 import aiohttp
 import orjson
 
+from weir_bench.server import NoModelError, error_message, first_model
+
 
 def add_chat_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -27,14 +29,15 @@ def add_chat_arguments(parser: argparse.ArgumentParser) -> None:
         default=os.environ.get("OPENAI_API_KEY"),
         help="the server's key (default: OPENAI_API_KEY)",
     )
+    parser.set_defaults(run=chat)
 
 
-class NoModelError(Exception):
-    """A server does not say which models it has, or has none."""
+def chat(options: argparse.Namespace) -> None:
+    """Hold a dialogue on standard input and output. Exits with 1 if the server cannot be reached."""
+    asyncio.run(_chat(options))
 
 
-async def chat(options: argparse.Namespace) -> None:
-    """A dialogue on standard input and output. Exits with 1 if the server cannot be reached."""
+async def _chat(options: argparse.Namespace) -> None:
     headers = {"Authorization": f"Bearer {options.api_key}"} if options.api_key else {}
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
     async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
@@ -108,23 +111,3 @@ async def _pieces(session: aiohttp.ClientSession, url: str, body: dict[str, Any]
                 if choice["finish_reason"] not in (None, "stop"):
                     reason = f": {choice['stop_reason']}" if choice.get("stop_reason") else ""
                     print(f"\n[{choice['finish_reason']}{reason}]", file=sys.stderr)
-
-
-async def first_model(session: aiohttp.ClientSession, url: str) -> str:
-    """The name of the first model that the server at this base URL has. Raises `NoModelError`."""
-    async with session.get(f"{url}/models") as response:
-        body = await response.read()
-        if response.status != 200:
-            raise NoModelError(f"{response.status}: {error_message(body)}")
-    try:
-        return str(orjson.loads(body)["data"][0]["id"])
-    except (orjson.JSONDecodeError, LookupError, TypeError):
-        raise NoModelError("the server names no models; give one with --model") from None
-
-
-def error_message(body: bytes) -> str:
-    """What an error's body says, if it has the API's shape."""
-    try:
-        return str(orjson.loads(body)["error"]["message"])
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        return "no reason given"

@@ -4,7 +4,7 @@ import argparse
 
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.stage import PipelineOptions
-from proxy.commands.argument_types import json_object, number
+from weir_bench.argument_types import json_object, number
 
 _DEFAULTS = PipelineOptions()
 

@@ -6,10 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from hooks.testing.checking.check import RECORDINGS, Result, check
 from hooks.workers.watched import CheckError
-from proxy.commands.hook_arguments import options_of, spec_of
+from proxy.commands.hook_arguments import add_hook_arguments, options_of, spec_of
 
 _HEADER = ("recording", "runs", "same", "leaked", "held", "for calls", "µs a call")
 _WIDTHS = (max(map(len, RECORDINGS)), 4, 7, 6, 4, 9, 9)
+
+
+def add_check_arguments(parser: argparse.ArgumentParser) -> None:
+    add_hook_arguments(parser)
+    parser.set_defaults(run=check_hook)
 
 
 def check_hook(options: argparse.Namespace) -> None:

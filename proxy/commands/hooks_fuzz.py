@@ -10,11 +10,12 @@ from typing import NoReturn
 from hooks.loading.loader import HookLoadError
 from hooks.testing.fuzzing.task import FuzzReport, FuzzTask, fuzz
 from hooks.workers.watched import CheckError
-from proxy.commands.argument_types import number, some_text
-from proxy.commands.hook_arguments import options_of, spec_of
+from proxy.commands.hook_arguments import add_hook_arguments, options_of, spec_of
+from weir_bench.argument_types import number, some_text
 
 
 def add_fuzz_arguments(parser: argparse.ArgumentParser) -> None:
+    add_hook_arguments(parser)
     parser.add_argument("--seconds", type=number, default=60.0, help="how long to look (%(default)g)")
     parser.add_argument("--seed", type=int, help="draws the same texts again (default: a fresh one)")
     parser.add_argument(
@@ -24,6 +25,7 @@ def add_fuzz_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a text that must never be released; repeat",
     )
+    parser.set_defaults(run=fuzz_hook)
 
 
 def fuzz_hook(options: argparse.Namespace) -> None:

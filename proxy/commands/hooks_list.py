@@ -10,6 +10,7 @@ from hooks.loading.describe import Argument, GuardDescription, common_arguments,
 
 def add_list_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=list_hooks)
 
 
 def list_hooks(options: argparse.Namespace) -> None:

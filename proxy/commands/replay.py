@@ -21,7 +21,6 @@ from hooks.pipeline.pipeline import Pipeline
 from hooks.testing import Judgement, Released
 from hooks.testing.play import collect
 from hooks.testing.probe import Probe
-from proxy.commands.argument_types import number_or_zero
 from proxy.commands.snapshot import (
     VERSION,
     JSONObject,
@@ -33,6 +32,7 @@ from proxy.commands.snapshot import (
     verdict_of,
 )
 from proxy.config import ServeSettings, load_settings
+from weir_bench.argument_types import number_or_zero
 
 MAX_QUESTION = 80
 """Characters of it to show."""
@@ -61,6 +61,7 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
         "--accept", action="store_true", help="keep the result as the one to compare with: FILE.accepted.json"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=replay)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,76 @@
+"""`weir serve`: start the service, greet whoever started it, and serve until a signal."""
+
+import asyncio
+import gc
+import logging
+import os
+
+from engine.protocol import EngineError
+from hooks.loading.loader import HookLoadError
+from hooks.pipeline.pipeline import Opener, Pipeline
+from hooks.pipeline.stage import HookError
+from hooks.workers.pool import WorkerPool
+from proxy.app import Server
+from proxy.config import ServeSettings
+from proxy.engines import make_engine
+
+_VERBOSE_LIBRARIES = ("httpx", "filelock", "urllib3")
+
+
+def serve(settings: ServeSettings) -> None:
+    """Serve until SIGTERM or SIGINT. Exits with 1 and a reason if the service cannot start."""
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    for library in _VERBOSE_LIBRARIES:
+        logging.getLogger(library).setLevel(logging.WARNING)
+    try:
+        asyncio.run(_serve(settings))
+    except HookLoadError as error:
+        raise SystemExit(f"weir serve: {error}") from error
+    except HookError as error:
+        raise SystemExit(f"weir serve: hook {error.hook!r} failed its self-test") from error
+    except ImportError as error:
+        raise SystemExit(
+            f"weir serve: {error}. The in-process engine needs the extra 'engine' of weir-proxy"
+        ) from error
+    except (EngineError, ValueError, OSError) as error:
+        raise SystemExit(f"weir serve: {error}") from error
+
+
+async def _serve(settings: ServeSettings) -> None:
+    pipeline = _make_pipeline(settings)
+    engine, names = make_engine(settings)
+    server = Server(engine, pipeline, settings, names)
+    url = await server.start()
+    # The objects that exist now live to the end. A full collection would look through all of them, torch and
+    # the model included, and every stream would wait for a quarter of a second.
+    gc.collect()
+    gc.freeze()
+    try:
+        _greet(url, (server.service.names or ["MODEL"])[0], len(settings.hook_specs))
+        await server.run_until_signalled()
+    finally:
+        await server.stop()
+        if asyncio.all_tasks() - {asyncio.current_task()}:
+            # A hook that ignores its cancellation would keep the process alive for ever.
+            logging.getLogger("weir.proxy").warning("a hook does not end; leaving without it")
+            os._exit(0)
+
+
+def _make_pipeline(settings: ServeSettings) -> Opener:
+    hooks = settings.hook_specs, settings.allowed_hooks, settings.pipeline_options
+    if settings.hook_workers:
+        return WorkerPool(settings.hook_workers, *hooks)
+    return Pipeline.load(*hooks)
+
+
+def _greet(url: str, model: str, num_hooks: int) -> None:
+    guarded = f"{num_hooks} hook{'s' if num_hooks != 1 else ''}" if num_hooks else "no hooks"
+    print(
+        f"Weir serves {model} at {url}/v1, with {guarded}. Try:\n\n"
+        f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+        f'    -d \'{{"model": "{model}", "stream": true, '
+        '"messages": [{"role": "user", "content": "Hello!"}]}\'\n',
+        flush=True,
+    )
