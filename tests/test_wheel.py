@@ -184,5 +184,5 @@ def test_the_tutorial_works_in_a_folder_of_its_own(plain: Installation) -> None:
     for content, outcome in ((first_try, "1 failed, 1 passed"), (guard, "2 passed")):
         (folder / test_name).write_text(test)
         (folder / name).write_text(content)
-        ran = plain.run("python -P -m pytest -p no:cacheprovider", folder)
+        ran = plain.run("python -P -W error -m pytest -W error -p no:cacheprovider", folder)
         assert outcome in ran.stdout, ran.stdout + ran.stderr
