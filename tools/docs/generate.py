@@ -6,6 +6,7 @@ this module would write a page differently.
 
 import re
 from collections.abc import Iterable, Iterator
+from inspect import get_annotations
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -69,9 +70,7 @@ def _of_options() -> str:
     """A table for each class that defines options."""
     groups: dict[type, list[tuple[str, ...]]] = {}
     for name, field in ServeSettings.model_fields.items():
-        definer = next(
-            cls for cls in reversed(ServeSettings.__mro__) if name in vars(cls).get("__annotations__", ())
-        )
+        definer = next(cls for cls in reversed(ServeSettings.__mro__) if name in get_annotations(cls))
         groups.setdefault(definer, []).append(_option(name, field))
     tables = [(_TITLES.get(cls.__name__, cls.__name__), _table(_HEAD, rows)) for cls, rows in groups.items()]
     return "\n\n".join(f"## {title}\n\n{table}" for title, table in tables)
