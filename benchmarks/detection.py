@@ -22,7 +22,7 @@ from hooks.builtin.pii import Pii
 from hooks.builtin.secrets import Secrets
 from hooks.detect.detector import Detector
 from hooks.detect.spans import SpanGuard
-from hooks.pipeline.pipeline import guarded
+from hooks.testing.play import vetted
 
 Found = tuple[int, int, str]
 
@@ -91,7 +91,7 @@ def redacted(text: str, found: Iterable[Found]) -> str:
 
 async def streamed(guard: SpanGuard, pieces: Iterable[str]) -> str:
     deltas = [Delta(text=piece) for piece in pieces]
-    released = guarded(pipeline(guard, 1).open(REQUEST), lambda _: source(deltas))
+    released = vetted(pipeline(guard, 1).open(REQUEST), lambda _: source(deltas))
     return "".join([delta.text async for delta in released])
 
 

@@ -20,7 +20,8 @@ from engine.protocol import Delta, GenerationRequest, Token
 from engine.recording import Recording, TimedDelta
 from hooks import Chunk, Verdict, emit, hold, terminate
 from hooks.loading.loader import HookSpec, LoadedHook
-from hooks.pipeline.pipeline import Opener, Pipeline, guarded
+from hooks.pipeline.guarded import guarded
+from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.workers.pool import WorkerPool
 from proxy.app import Server
 from proxy.config import ServeSettings
@@ -93,7 +94,7 @@ def cpu_per_chunk(
     """Microseconds, with `count` such hooks."""
 
     async def drain() -> None:
-        async for _ in guarded(pipeline(hook, count).open(request), lambda _: source(items)):
+        async for _ in guarded(pipeline(hook, count).open(request), source(items)):
             pass
 
     started = time.process_time()
@@ -138,7 +139,9 @@ def flatness(repetitions: int) -> None:
         for i, item in enumerate(items):
             if i in (100, 1_100, 29_500, 30_500):
                 marks[i] = time.process_time()
-            await guard.feed(item)
+            first = guard.pass_through(item)
+            if not isinstance(first, Delta):
+                await guard.feed(item, first)
         await guard.close()
         return (marks[30_500] - marks[29_500]) / (marks[1_100] - marks[100])
 
@@ -235,14 +238,14 @@ async def workers(repetitions: int) -> None:
     burner = GenerationRequest(request_id="b", model="m", endpoint="chat", messages=MESSAGES, hooks=("burn",))
     items = deltas(300)
 
-    async def feed(opener: Opener, request: GenerationRequest, more: Callable[[], bool]) -> None:
+    async def feed(opener: GuardFactory, request: GenerationRequest, more: Callable[[], bool]) -> None:
         guard = opener.open(request)
         while more():
             await guard.feed(items[0])
             await asyncio.sleep(0)
         await guard.close()
 
-    async def per_chunk(opener: Opener, *, beside: bool) -> float:
+    async def per_chunk(opener: GuardFactory, *, beside: bool) -> float:
         done = False
         async with asyncio.TaskGroup() as tasks:
             if beside:
@@ -255,7 +258,7 @@ async def workers(repetitions: int) -> None:
             done = True
         return took / len(items) * 1e6
 
-    openers: dict[str, Opener] = {
+    openers: dict[str, GuardFactory] = {
         "in process, 1 hook": Pipeline.load([passing], [burning]),
         "2 workers, 1 hook": WorkerPool(2, [passing], [burning]),
         "1 worker, no hook of its own": WorkerPool(1, [], [burning]),

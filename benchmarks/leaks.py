@@ -15,7 +15,8 @@ from collections.abc import AsyncGenerator, Iterator
 from engine.protocol import Delta, GenerationRequest, Token, TopLogprob
 from hooks import Chunk, Verdict, emit, redact, terminate
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.pipeline import Pipeline, guarded
+from hooks.pipeline.pipeline import Pipeline
+from hooks.testing.play import vetted
 
 PHRASES = ("abca", "bcd", "ddd", "e🎉e")
 """None within another, so that the first match is the match."""
@@ -139,7 +140,7 @@ async def run(num_streams: int, seed: int) -> int:
             for delta in deltas:
                 yield delta
 
-        out = [d async for d in guarded(Pipeline(hooks).open(request), source)]
+        out = [d async for d in vetted(Pipeline(hooks).open(request), source)]
         text, ids = expected(tokens, ends=ends)
         given = [token for delta in out for token in delta.tokens]
         assert "".join(delta.text for delta in out) == text

@@ -17,7 +17,8 @@ from engine.demo import MODEL_DIR
 from engine.protocol import Delta, GenerationRequest, SamplingParams
 from engine.rewindable import rewindable
 from hooks.loading.loader import HookSpec
-from hooks.pipeline.pipeline import Pipeline, guarded
+from hooks.pipeline.pipeline import Pipeline
+from hooks.testing.play import vetted
 
 FORBIDDEN = ("bluebird", "sk-example", "akia", "help@", "202-555", "4111")
 QUESTIONS = (
@@ -92,7 +93,7 @@ async def ask(engine: LocalEngine, pipeline: Pipeline, question: str, seed: int)
     )
     guard = pipeline.open(request, can_rewind=engine.info.can_rewind)
     answer = Answer()
-    async with aclosing(guarded(guard, lambda asked: rewindable(engine.generate(asked)))) as released:
+    async with aclosing(vetted(guard, lambda asked: rewindable(engine.generate(asked)))) as released:
         async for delta in released:
             answer.deltas.append(delta)
     return answer

@@ -15,7 +15,7 @@ from pkgutil import extend_path
 
 __path__ = extend_path(__path__, __name__)
 
-from engine.protocol import GenerationRequest
+from engine.protocol import Channel, GenerationRequest
 from hooks.api import (
     Chunk,
     Hook,
@@ -36,6 +36,7 @@ from hooks.pipeline.decision import Decision
 from hooks.prompts.texts import PromptText, Refusal, prompt_texts, refuse, with_prompt_texts
 
 __all__ = [
+    "Channel",
     "Chunk",
     "Decision",
     "GenerationRequest",

@@ -1,31 +1,36 @@
-"""What a hook gets and gives: `Chunk` in, `Verdict` out. These are the public names; `hooks` exports them."""
+"""What a hook gets and gives: a `Chunk` in, a `Verdict` out. `hooks` exports these public names."""
 
 from collections.abc import Awaitable, Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Protocol
 
 from engine.protocol import Channel, GenerationRequest, Token
 
 Span = tuple[int, int, str] | tuple[int, int, str, str]
 """`(start, end, replacement)`: characters `start` up to `end` of `Chunk.pending` become `replacement`. A
-reason may follow, which nobody but `on_decision` is told."""
+fourth item may give a reason, which only `on_decision` hears."""
+
+Scope = Literal["request", "output"]
 
 
 class Verdict:
-    """What a hook says of everything pending: `emit`, `suppress`, `terminate`, `rewind`, `hold`, `redact`."""
+    """What a hook says about the pending text: `emit`, `suppress`, `hold`, `redact`, `terminate` or `rewind`.
+
+    Hooks call these classes like functions, so their names are in lower case.
+    """
 
     __slots__ = ()
 
 
-class Emit(Verdict):
-    """Release `text` for everything pending (contract 3.1).
+class emit(Verdict):
+    """Release `text` in place of the pending text (contract 3.1).
 
-    If it equals `Chunk.pending`, text, token ids and logprobs are released untouched; if not, it is a
-    rewrite, and the rewritten text's tokens are withheld (contract 3.6). `alternatives=False` withholds the
-    top alternatives of what is released, which can name what the text does not.
+    If `text` equals `Chunk.pending`, text, token ids and logprobs are released untouched. If not, it is a
+    rewrite, and the rewritten text's tokens are withheld (contract 3.6). `alternatives=False` also withholds
+    the top alternatives of the released tokens, which can name words that the text does not.
     """
 
-    # Made for almost every chunk, so it is not a dataclass, which would be slower to make.
+    # Almost every chunk makes one of these. A frozen dataclass would take three times as long to make.
     __slots__ = ("alternatives", "text")
 
     def __init__(self, text: str, *, alternatives: bool = True) -> None:
@@ -33,124 +38,102 @@ class Emit(Verdict):
         self.alternatives = alternatives
 
     def __repr__(self) -> str:
-        return f"Emit({self.text!r}, alternatives={self.alternatives})"
+        return f"emit({self.text!r}, alternatives={self.alternatives})"
 
 
 @dataclass(frozen=True, slots=True)
-class Suppress(Verdict):
+class suppress(Verdict):
+    """Withhold the pending text for good, on every channel (contract 3.2). Only `on_decision` hears the
+    reason."""
+
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Terminate(Verdict):
-    reason: str
-    after: int | None = None
-    text: str | None = None
-    scope: Literal["request", "output"] = "request"
-    alternatives: bool = True
+class hold(Verdict):
+    """Release all pending text but its last `n` characters, which stay undecided (contract 3.4).
 
+    `n=None` holds everything. On a final chunk there is nothing left to wait for, so holding text there is a
+    hook error. `alternatives`: as in `emit`, for the released part.
+    """
 
-@dataclass(frozen=True, slots=True)
-class Rewind(Verdict):
-    reason: str
-    ban: tuple[int, ...] | None = None
-    after: int | None = None
-    text: str | None = None
-    scope: Literal["request", "output"] = "request"
-    alternatives: bool = True
-
-    @property
-    def instead(self) -> Terminate:
-        """Where there is no going back."""
-        return Terminate(self.reason, self.after, self.text, self.scope, self.alternatives)
-
-
-@dataclass(frozen=True, slots=True)
-class Hold(Verdict):
     n: int | None = None
+    _: KW_ONLY
     alternatives: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Redact(Verdict):
-    spans: tuple[Span, ...]
+class redact(Verdict):
+    """Replace each span of `Chunk.pending`, and release the text outside the spans untouched (contract 3.5).
+
+    The last `hold` characters stay undecided; no span may reach into them. Spans that overlap or are out of
+    range are a hook error. `alternatives`: as in `emit`, for the released part.
+    """
+
+    spans: Iterable[Span]
+    """Held as a tuple."""
+    _: KW_ONLY
     hold: int = 0
     alternatives: bool = True
 
-
-emit = Emit  # the class itself, where the others are functions: a call less for almost every chunk
-
-
-_SUPPRESS = Suppress()
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spans", tuple(self.spans))
 
 
-def suppress(reason: str | None = None) -> Verdict:
-    """Withhold everything pending, on every channel, for good (contract 3.2).
-
-    Nobody but `on_decision` is told the reason.
-    """
-    return _SUPPRESS if reason is None else Suppress(reason)
-
-
-def terminate(
-    reason: str,
-    *,
-    after: int | None = None,
-    text: str | None = None,
-    scope: Literal["request", "output"] = "request",
-    alternatives: bool = True,
-) -> Verdict:
-    """Withhold everything pending, end the request and cancel the engine's work (contract 3.3).
+@dataclass(frozen=True, slots=True)
+class terminate(Verdict):
+    """Withhold the pending text, end the request and cancel the engine's work (contract 3.3).
 
     The client gets `finish_reason: content_filter` and `stop_reason: reason`. `after=k` first releases the
-    first `k` characters pending, untouched; `text` is then delivered as a closing text, which later hooks
-    see; `scope="output"` ends this choice alone. `alternatives`: as `emit` has it, of what is released.
+    first `k` pending characters untouched. `text` is then delivered as a closing text, which later hooks see.
+    `scope="output"` ends this choice alone. `alternatives`: as in `emit`, for the released part.
     """
-    return Terminate(reason, after, text, scope, alternatives)
+
+    reason: str
+    _: KW_ONLY
+    after: int | None = None
+    text: str | None = None
+    scope: Scope = "request"
+    alternatives: bool = True
 
 
-def rewind(
-    reason: str,
-    *,
-    ban: Iterable[int] | None = None,
-    after: int | None = None,
-    text: str | None = None,
-    scope: Literal["request", "output"] = "request",
-    alternatives: bool = True,
-) -> Verdict:
-    """Withhold everything pending, and have the model go on otherwise from the last token released.
+@dataclass(frozen=True, slots=True)
+class rewind(Verdict):
+    """Withhold the pending text, and have the model continue differently from the last released token
+    (contract 8.3).
 
-    The client sees one unbroken stream. What must not come there is the token that did, or those of the ids
-    `ban`. `after=k` first releases the first `k` characters pending, untouched. The output's streams get
-    their last call, aborted (contract 2.6), and new ones are shown what stands from its beginning.
+    The client sees one unbroken stream. The model may not repeat the withdrawn token, or the ids in `ban` if
+    given. `after=k` first releases the first `k` pending characters untouched. The output's streams get their
+    last call, aborted (contract 2.6); new streams are shown the kept text from its beginning.
 
-    It is `terminate(reason, after=after, text=text, scope=scope)` where the engine cannot go back, where
-    there is nothing to take back, and once the request was rewound `max_rewinds` times. It is for hooks with
-    a true attribute `may_rewind`; from others it is a hook error. `alternatives`: as `emit` has it.
+    A rewind acts as `terminate(reason, after=after, text=text, scope=scope)` if the engine cannot go back, if
+    there is nothing to take back, and after `max_rewinds` rewinds of the request. Only hooks with a true
+    attribute `may_rewind` may return it; from others it is a hook error. `alternatives`: as in `emit`.
     """
-    return Rewind(reason, None if ban is None else tuple(ban), after, text, scope, alternatives)
 
+    reason: str
+    _: KW_ONLY
+    ban: Iterable[int] | None = None
+    """Token ids. Held as a tuple."""
+    after: int | None = None
+    text: str | None = None
+    scope: Scope = "request"
+    alternatives: bool = True
 
-def hold(n: int | None = None, *, alternatives: bool = True) -> Verdict:
-    """Release all pending but its last `n` characters; they stay undecided. None: all (contract 3.4).
+    def __post_init__(self) -> None:
+        if self.ban is not None:
+            object.__setattr__(self, "ban", tuple(self.ban))
 
-    On a final chunk there is nothing left to wait for: holding is then a hook error. `alternatives`: as
-    `emit` has it, of what is released.
-    """
-    return Hold(n, alternatives)
-
-
-def redact(spans: Iterable[Span], *, hold: int = 0, alternatives: bool = True) -> Verdict:
-    """Replace each span of `Chunk.pending`, release the text outside untouched (contract 3.5).
-
-    The last `hold` characters stay undecided; no span may reach into them. Spans that overlap or are out of
-    range are a hook error. `alternatives`: as `emit` has it, of what is released.
-    """
-    return Redact(tuple(spans), hold, alternatives)
+    @property
+    def as_terminate(self) -> terminate:
+        """The verdict that takes its place where there is no going back."""
+        return terminate(
+            self.reason, after=self.after, text=self.text, scope=self.scope, alternatives=self.alternatives
+        )
 
 
 class StreamContext:
-    """What one hook's chunks of one stream have in common: which stream it is, its text, the hook's state.
+    """One hook's view of one stream: which stream it is, the text shown so far, and the hook's state.
 
     A stream is one channel of one output of one request; each tool call is a stream of its own.
     """
@@ -178,13 +161,14 @@ class StreamContext:
         self.channel = channel
         self.tool_name = tool_name
         self.pieces: list[str] = []
-        """The text that the hook was shown, as it was shown. Only appended to."""
+        """The text that the hook was shown, piece by piece. The list only grows."""
         self.state: dict[Any, Any] = {}
         self._joined = ""
         self._num_joined = 0
 
     def text(self, num_pieces: int) -> str:
-        """The first so many pieces. Joined when it is read, and what was joined is kept for the next time."""
+        """The first `num_pieces` pieces, joined. The joined text is kept, so that each piece is joined
+        once."""
         if num_pieces < self._num_joined:
             return "".join(self.pieces[:num_pieces])
         if num_pieces > self._num_joined:
@@ -194,7 +178,7 @@ class StreamContext:
 
 
 class Chunk:
-    """One piece of one stream, as a hook is shown it (contract 2). Read it; never change it.
+    """One piece of one stream, as a hook is shown it (contract 2). A hook reads it and never changes it.
 
     Chunks of a stream come in order, one at a time, and exactly one of them, the last, has `is_final`.
     """
@@ -210,14 +194,14 @@ class Chunk:
         aborted: bool = False,
         held: tuple[list[str], int] | None = None,
     ) -> None:
-        """The context's pieces already end in `text_diff`. `held`: pieces of which the first so many are this
-        hook's undecided text."""
+        """The context's pieces already end in `text_diff`. `held`: a list of pieces, and how many of them,
+        from the first, are this hook's undecided text."""
         self.text_diff = text_diff
         """The new part of `text`. Whole characters."""
         self.is_final = is_final
         """The last call for this stream. It may carry text or be empty."""
         self.aborted = aborted
-        """The stream ended before its time: nothing of this chunk reaches a client, whatever the verdict."""
+        """The stream ended early: no part of this chunk reaches a client, whatever the verdict."""
         self._context = context
         self._tokens = tokens
         self._num_shown = len(context.pieces)
@@ -225,7 +209,7 @@ class Chunk:
 
     @property
     def state(self) -> dict[Any, Any]:
-        """This hook's own, for this stream; dropped with it."""
+        """A dict of this hook's own, for this stream. It is dropped with the stream."""
         return self._context.state
 
     @property
@@ -262,7 +246,7 @@ class Chunk:
 
     @property
     def pending(self) -> str:
-        """What the verdict is about: the text that this hook holds, and `text_diff`."""
+        """The text that the verdict decides: the text that this hook holds, and `text_diff`."""
         if self._held is None:
             return self.text_diff
         pieces, count = self._held
@@ -289,18 +273,16 @@ class Chunk:
 class Hook(Protocol):
     """A hook: built once per process, called with every chunk. `__call__` may be `async` (contract 1.2).
 
-    One with a method `on_request`, which may be `async` too, is shown every request before the engine, its
-    prompts as text. It returns the request as it should go on, of which
-    `hooks.prompts.texts.PROMPT_FIELDS` and
-    `sampling.stop` may be others, or `refuse(reason)`.
+    A hook may also have:
 
-    One with a number as its attribute `max_hold` says that it never leaves more characters undecided: `weir
-    hooks fuzz` holds it to that. One with a true attribute `may_rewind` may say `rewind`: text then leaves in
-    whole tokens.
-
-    One with a method `on_decision` is told every `Decision` of the requests that it runs for, of whichever
-    hook, before anything that comes of it gets out; if it raises, the request fails as in a call. One with a
-    method `close`, which may be `async`, has it called when nothing is left to serve.
+    - `on_request(request)`, plain or `async`: it sees every request before the engine, the prompts as text,
+      and returns the request that goes on, or `refuse(reason)`. It may change `sampling.stop` and the fields
+      that `hooks.prompts.texts.PROMPT_FIELDS` names (contract 8.1).
+    - `on_decision(decision)`: it hears every `Decision` of its requests, made by whichever hook, before
+      anything that follows reaches the client. If it raises, the request fails as in a call (contract 8.2).
+    - `max_hold`, a number: the hook never leaves more characters undecided. `weir hooks fuzz` checks it.
+    - `may_rewind = True`: the hook may return `rewind`. Text then leaves in whole tokens.
+    - `close()`, plain or `async`: called when nothing is left to serve.
     """
 
     def __call__(self, chunk: Chunk, /) -> Verdict | Awaitable[Verdict]: ...

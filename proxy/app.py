@@ -11,7 +11,7 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from engine.protocol import Engine
-from hooks.pipeline.pipeline import Opener
+from hooks.pipeline.pipeline import GuardFactory
 from proxy import handlers
 from proxy.auth import auth_middleware
 from proxy.config import ServeSettings
@@ -79,7 +79,9 @@ def make_app(service: Service) -> web.Application:
 class Server:
     """A service on a socket, as `weir serve` runs it."""
 
-    def __init__(self, engine: Engine, pipeline: Opener, settings: ServeSettings, names: list[str]) -> None:
+    def __init__(
+        self, engine: Engine, pipeline: GuardFactory, settings: ServeSettings, names: list[str]
+    ) -> None:
         self.service = Service(engine, pipeline, settings, names)
         # A compressed body would be unpacked, or fail, before any handler could refuse it in the API's words.
         self._runner = web.AppRunner(

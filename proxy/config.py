@@ -38,7 +38,7 @@ from pydantic_settings import (
 
 from engine.config import EngineOptions
 from hooks.loading.loader import HookSpec
-from hooks.pipeline.stage import PipelineOptions
+from hooks.pipeline.options import PipelineOptions
 
 Options = TypeVar("Options", bound=BaseModel)
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from engine.protocol import EngineError, LogitsProcessorError, QueueFullError, RequestError
-from hooks.pipeline.stage import HookError
+from hooks.pipeline.failure import HookError
 
 logger = logging.getLogger("weir.proxy")
 

@@ -2,28 +2,25 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
 from typing import Any, TypeVar
 
 import orjson
 from aiohttp import web
 from pydantic import BaseModel
 
-from engine.protocol import Delta, GenerationRequest, Tokenizer
+from engine.protocol import Tokenizer
 from proxy import __version__
 from proxy.auth import caller
-from proxy.errors import APIError, to_api_error
-from proxy.openai.answer import Answer, new_id
+from proxy.errors import APIError
+from proxy.openai.answer import new_id
 from proxy.openai.chat import ChatAnswer, ChatRequest
 from proxy.openai.completions import CompletionAnswer, CompletionRequest
 from proxy.openai.response_answer import ResponsesAnswer
-from proxy.openai.response_input import InputItem
 from proxy.openai.responses import ResponsesRequest
 from proxy.openai.tokens import DetokenizeRequest, TokenizeRequest
-from proxy.response_store import StoredResponse
+from proxy.respond import respond
+from proxy.response_store import StoredConversation, StoredResponse
 from proxy.service import SERVICE, Service
-from proxy.sse import DONE, EventStream
 
 STARTED = int(time.time())
 
@@ -38,7 +35,7 @@ async def chat_completions(http: web.Request) -> web.StreamResponse:
     with service.running():
         fields = await _read(http, ChatRequest)
         request = fields.to_request(new_id("chatcmpl"), service.model_name(fields.model))
-        return await _answer(http, service, request, ChatAnswer(fields, request))
+        return await respond(http, request, ChatAnswer(fields, request))
 
 
 async def completions(http: web.Request) -> web.StreamResponse:
@@ -46,7 +43,7 @@ async def completions(http: web.Request) -> web.StreamResponse:
     with service.running():
         fields = await _read(http, CompletionRequest)
         request = fields.to_request(new_id("cmpl"), service.model_name(fields.model))
-        return await _answer(http, service, request, CompletionAnswer(fields, request))
+        return await respond(http, request, CompletionAnswer(fields, request))
 
 
 async def responses(http: web.Request) -> web.StreamResponse:
@@ -57,15 +54,8 @@ async def responses(http: web.Request) -> web.StreamResponse:
         model = service.model_name(fields.model)
         conversation = stored.conversation(fields.previous_response_id, fields.input, owner)
         request = fields.to_request(new_id("resp", "_"), model, conversation)
-        is_stored = fields.store and stored.capacity > 0
-        answer = ResponsesAnswer(fields, request, is_stored=is_stored)
-
-        def keep() -> None:
-            if is_stored:
-                output = [InputItem.model_validate(item) for item in answer.output]
-                stored.put(StoredResponse(owner, answer.response(), (*conversation, *output)))
-
-        return await _answer(http, service, request, answer, keep)
+        kept = StoredConversation(stored, owner, conversation) if fields.store and stored.capacity else None
+        return await respond(http, request, ResponsesAnswer(fields, request, kept))
 
 
 async def response(http: web.Request) -> web.Response:
@@ -84,53 +74,6 @@ def _stored(http: web.Request) -> StoredResponse:
     if found is None:
         raise APIError(404, f"Response with id '{response_id}' not found.", "not_found_error", param="id")
     return found
-
-
-async def _answer(
-    http: web.Request,
-    service: Service,
-    request: GenerationRequest,
-    answer: Answer,
-    keep: Callable[[], None] = lambda: None,
-) -> web.StreamResponse:
-    """Generate, guard and send: streaming and not differ only in when the pieces are sent (contract 2.5).
-    `keep` is called once the answer is whole, before a client could know."""
-    headers = {"X-Request-Id": request.request_id}
-    async with aclosing(service.generate(request)) as deltas:
-        if request.stream:
-            keep_alive = service.settings.keep_alive_interval
-            async with EventStream(http, keep_alive=keep_alive, headers=headers) as stream:
-                return await _send(stream, deltas, answer, keep)
-        async for delta in deltas:
-            answer.fold(delta)
-        whole = answer.whole()
-        keep()
-        return web.Response(body=whole, content_type="application/json", headers=headers)
-
-
-async def _send(
-    stream: EventStream, deltas: AsyncGenerator[Delta, None], answer: Answer, keep: Callable[[], None]
-) -> web.StreamResponse:
-    """Send each delta as events. A failure before the first has a status of its own; after it, one `error`
-    event tells of it (contract 4.2). Either way `[DONE]` is last.
-
-    OpenAI's own responses end without `[DONE]`. Here they too have one: the SDKs stop reading there, as in
-    any stream, and a client that waits for it would wait for ever."""
-    try:
-        async for delta in deltas:
-            if frames := answer.chunk(delta):
-                await stream.write(frames)
-        last = answer.end()
-        keep()
-    except ConnectionError:
-        raise  # the client is gone
-    except Exception as error:
-        if not stream.started:
-            raise
-        last = answer.failure(to_api_error(error).body())
-    await stream.write(last + DONE)
-    await stream.response.write_eof()
-    return stream.response
 
 
 async def models(http: web.Request) -> web.Response:

@@ -5,17 +5,20 @@ asks. No label holds anything that a caller or a model said.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from contextlib import aclosing
 from itertools import accumulate
 from time import perf_counter
+from types import TracebackType
+from typing import Self
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from engine.histogram import Histogram
-from engine.protocol import Delta, Engine, EngineStats, Usage
-from hooks.pipeline.pipeline import Opener
+from engine.protocol import Delta, Engine, EngineStats, RequestError, Usage
+from hooks.pipeline.pipeline import GuardFactory
 
 FIRST_TOKEN_SECONDS = (
     0.001,
@@ -74,9 +77,10 @@ class EndpointMetrics:
 
 
 class RequestMetrics:
-    """One request's: tell it of every delta that is released, and of the end."""
+    """One request's metrics: what is released, when, and how the request ends. Use it as a context
+    manager."""
 
-    __slots__ = ("_arrived", "_endpoint", "_released", "_usage")
+    __slots__ = ("_arrived", "_endpoint", "_has_ended", "_released", "_usage")
 
     def __init__(self, endpoint: EndpointMetrics) -> None:
         self._endpoint = endpoint
@@ -84,6 +88,24 @@ class RequestMetrics:
         self._released: dict[int, float] = {}
         """When each output last had text."""
         self._usage: Usage | None = None
+        self._has_ended = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end("closed" if error is None else _outcome(error))
+
+    async def counted(self, deltas: AsyncGenerator[Delta, None]) -> AsyncGenerator[Delta, None]:
+        """The same deltas, counted as they are released. Closes `deltas`."""
+        with self:
+            async with aclosing(deltas):
+                async for delta in deltas:
+                    self.release(delta)
+                    yield delta
+            self.end("finished")
 
     def release(self, delta: Delta) -> None:
         now = perf_counter()
@@ -101,7 +123,10 @@ class RequestMetrics:
             self._endpoint.finished[delta.finish_reason] += 1
 
     def end(self, outcome: str) -> None:
-        """`outcome`: `finished`, `refused`, `failed` or `closed`."""
+        """`outcome`: `finished`, `refused`, `failed` or `closed`. Only the first call counts."""
+        if self._has_ended:
+            return
+        self._has_ended = True
         endpoint = self._endpoint
         endpoint.outcomes[outcome] += 1
         if outcome != "finished":
@@ -112,10 +137,16 @@ class RequestMetrics:
             endpoint.generation_tokens.observe(self._usage.completion_tokens)
 
 
+def _outcome(error: BaseException) -> str:
+    if isinstance(error, RequestError):
+        return "refused"
+    return "failed" if isinstance(error, Exception) else "closed"
+
+
 class Metrics(Collector):
     """This server's metrics."""
 
-    def __init__(self, engine: Engine, pipeline: Opener) -> None:
+    def __init__(self, engine: Engine, pipeline: GuardFactory) -> None:
         self._engine = engine
         self._pipeline = pipeline
         self._endpoints: defaultdict[str, EndpointMetrics] = defaultdict(EndpointMetrics)

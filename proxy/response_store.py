@@ -24,6 +24,20 @@ class StoredResponse:
         return str(self.body["id"])
 
 
+@dataclass(frozen=True, slots=True)
+class StoredConversation:
+    """Where a response goes once it is whole: the store, its owner, and the conversation that it
+    continues."""
+
+    store: "ResponseStore"
+    owner: str
+    conversation: tuple[InputItem, ...]
+
+    def put(self, body: dict[str, Any]) -> None:
+        output = [InputItem.model_validate(item) for item in body["output"]]
+        self.store.put(StoredResponse(self.owner, body, (*self.conversation, *output)))
+
+
 class ResponseStore:
     """Responses by id: no more than `capacity`, those last used."""
 

@@ -1,16 +1,15 @@
 """What a server's handlers share: the engine, the hooks, the settings, and which requests run."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
-from functools import partial
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from aiohttp import web
 
-from engine.parsers import Parsers, parsed
-from engine.protocol import Delta, Deltas, Engine, GenerationRequest, RequestError
-from engine.rewindable import rewindable
-from hooks.pipeline.pipeline import Opener, guarded
+from engine.parsers import Parsers
+from engine.protocol import Engine, GenerationRequest, RequestError
+from hooks.pipeline.guarded import OpenGuard
+from hooks.pipeline.pipeline import GuardFactory
 from proxy.config import ServeSettings
 from proxy.errors import APIError
 from proxy.metrics import Metrics
@@ -20,7 +19,9 @@ from proxy.response_store import ResponseStore
 class Service:
     """One server."""
 
-    def __init__(self, engine: Engine, pipeline: Opener, settings: ServeSettings, names: list[str]) -> None:
+    def __init__(
+        self, engine: Engine, pipeline: GuardFactory, settings: ServeSettings, names: list[str]
+    ) -> None:
         """`names`: what requests may call the model, the default first; none: whatever the engine takes."""
         self.engine = engine
         self.pipeline = pipeline
@@ -54,42 +55,24 @@ class Service:
             )
         return asked
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
-        """What a client may have of the engine's answer. Raises as `guarded` and `Engine.generate` do."""
-        metrics = self.metrics.request(request.endpoint)
-        outcome = "closed"
+    @asynccontextmanager
+    async def opened(self, request: GenerationRequest) -> AsyncIterator[OpenGuard]:
+        """The request's guard, closed at the end. Raises `RequestError` for a hook that it may not name."""
+        guard = self.pipeline.open(request, can_rewind=self.engine.info.can_rewind)
         try:
-            guard = self.pipeline.open(request, can_rewind=self.engine.info.can_rewind)
-            ask = partial(self._parsed, is_rewindable=guard.may_rewind)
-            async with aclosing(guarded(guard, ask, self.engine.tokenizer)) as released:
-                async for delta in released:
-                    metrics.release(delta)
-                    yield delta
-            outcome = "finished"
-        except RequestError:
-            outcome = "refused"
-            raise
-        except Exception:
-            outcome = "failed"
-            raise
+            yield guard
         finally:
-            metrics.end(outcome)
+            await guard.close()
 
-    def _parsed(self, request: GenerationRequest, *, is_rewindable: bool) -> Deltas:
-        """The engine's answer on its channels. Raises `RequestError` for tools that it could not tell from
-        content."""
-        engine, parsers = self.engine, self._parsers
-        if request.uses_tools and not (engine.info.parses_tool_calls or parsers.tool_calls):
+    def parsers_for(self, request: GenerationRequest) -> Parsers:
+        """The parsers of the request's answer. Raises `RequestError` for tools whose calls nothing could tell
+        from content."""
+        if request.uses_tools and not (self.engine.info.parses_tool_calls or self._parsers.tool_calls):
             raise RequestError(
                 "tools: this server has no parser for its model's tool calls (--tool-call-parser).",
                 param="tools",
             )
-        deltas = engine.generate(request)
-        if is_rewindable:
-            deltas = rewindable(deltas)
-        if not request.is_chat or parsers == Parsers():
-            return deltas
-        return parsed(parsers, request, deltas, engine.tokenizer)
+        return self._parsers if request.is_chat else Parsers()
 
     @contextmanager
     def running(self) -> Iterator[None]:

@@ -27,9 +27,11 @@ from engine.protocol import (
 from engine.rewindable import rewindable
 from hooks.api import Chunk, Verdict
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.pipeline import Guarding, Opener, Pipeline, guarded
-from hooks.pipeline.stage import PipelineOptions
+from hooks.pipeline.guarded import OpenGuard
+from hooks.pipeline.options import PipelineOptions
+from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.testing.loopback import behind_worker
+from hooks.testing.play import vetted
 
 
 def make_request(*, n: int = 1, prompts: Sequence[str] = (), **fields: Any) -> GenerationRequest:
@@ -199,14 +201,14 @@ async def guard_all(
     """What a client may have of `deltas`."""
     source = deltas if isinstance(deltas, Source | Teller) else Source(deltas)
     async with opened(pipeline, request or make_request(), can_rewind=can_rewind) as guard:
-        async with aclosing(guarded(guard, source)) as released:
+        async with aclosing(vetted(guard, source)) as released:
             return [delta async for delta in released]
 
 
 @asynccontextmanager
 async def opened(
     pipeline: Pipeline, request: GenerationRequest, *, can_rewind: bool = False
-) -> AsyncIterator[Guarding]:
+) -> AsyncIterator[OpenGuard]:
     """A guard of the pipeline's. In worker mode all that it is told and says goes through a real socket, with
     the worker's side of it on this same loop, so that a test can look at what its hooks were shown."""
     if mode == "in-process":
@@ -220,7 +222,7 @@ async def opened(
             pipeline.tallies[name].add(tally)
 
 
-def verdicts_of(opener: Opener) -> dict[str, Counter[str]]:
+def verdicts_of(opener: GuardFactory) -> dict[str, Counter[str]]:
     """How often each hook took each action."""
     return {name: tally.verdicts for name, tally in opener.tallies.items()}
 

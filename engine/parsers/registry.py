@@ -52,7 +52,7 @@ class Parsers:
         return stages
 
 
-async def parsed(
+def parsed(
     parsers: Parsers,
     request: GenerationRequest,
     deltas: Deltas,
@@ -64,6 +64,12 @@ async def parsed(
     `tokenizer` reads how the prompt ended, where `deltas` tell its ids. Reasoning tokens are counted, unless
     the engine does.
     """
+    return deltas if parsers == Parsers() else _parsed(parsers, request, deltas, tokenizer)
+
+
+async def _parsed(
+    parsers: Parsers, request: GenerationRequest, deltas: Deltas, tokenizer: Tokenizer | None
+) -> Deltas:
     outputs: dict[int, list[Stage]] = {}
     num_reasoning: Counter[int] = Counter()
     rewind: Rewind | None = None

@@ -1,105 +1,137 @@
-"""What a hook decided, for those that keep account of it: `Decision`, and how verdicts become some."""
+"""A hook's decisions, for hooks that keep account of them, and how verdicts become decisions (contract
+8.2)."""
 
 from collections import deque
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Literal
 
 from engine.protocol import Channel, GenerationRequest
-from hooks.api import Chunk, Redact, Rewind, StreamContext, Suppress, Terminate, Verdict
+from hooks.api import Chunk, StreamContext, Verdict, redact, rewind, suppress, terminate
 
 Action = Literal[
     "suppress", "terminate", "rewind", "redact", "rewrite", "hold", "refuse", "rewrite_prompt", "error"
 ]
-"""`hold`: a hold came to its end: what was held was released as it was; or, with the reason `aborted`, the
-stream ended before its time, and it was not. `refuse` and `rewrite_prompt` are of the request. `error`: the
-hook failed."""
+"""`hold`: a hold ended. Its text was released untouched; or, with the reason `aborted`, the stream ended
+early and the text was withheld. `refuse` and `rewrite_prompt` concern the request. `error`: the hook
+failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What came of one hook's verdict, where that is more than letting through what was just shown."""
+    """The effect of one hook's verdict, if the verdict did more than let the new text through."""
 
     request_id: str
     user: str | None
     """The caller's identity, as the caller gave it."""
     model: str
-    """As the caller named it."""
+    """The model's name, as the caller gave it."""
     endpoint: str
     hook: str
     """The hook's name."""
     action: Action
     reason: str | None = None
-    """The hook's own; of an error, the exception's type and the line that raised it."""
+    """The hook's own reason; for an error, the exception's type and the line that raised it."""
     mode: Literal["enforce", "shadow"] = "enforce"
-    """shadow: it would have been so, and had no effect."""
+    """shadow: the verdict had no effect; the decision tells the effect that it would have had."""
     output_index: int | None = 0
-    """None: it is about the request."""
+    """None: the decision concerns the request."""
     channel: Channel | Literal["prompt"] = "content"
     tool_name: str | None = None
     is_own_tool: bool = False
-    """The request has no tool of that name: it is the model's own word, and not for a log either."""
+    """The request has no tool of this name. The name is then the model's own word, and not for a log
+    either."""
     offset: int = 0
-    """Where it begins: characters of the stream's text, as this hook was shown it."""
+    """Where the affected text begins, in characters of the stream's text as this hook was shown it."""
     num_withheld: int = 0
-    """Characters that did not go out as they were."""
+    """Characters that were not released as they were."""
     held_seconds: float = 0.0
-    """How long the hook had held the first of them; of a `hold`, the first of those released."""
+    """How long the hook had held the first affected character."""
     withheld: str = field(default="", repr=False)
-    """The characters themselves. Not for a log."""
+    """The withheld characters themselves. Not for a log."""
 
 
-class Witness:
-    """Makes decisions of what one hook says on one stream. It holds no text, and when which of it came."""
+class DecisionLog:
+    """One request's decisions that the listeners have not heard yet, and the time."""
 
-    __slots__ = ("_arrivals", "_context", "_decisions", "_hook", "_mode", "_num_pieces", "_num_shown")
+    __slots__ = ("_decisions", "now")
 
-    def __init__(self, context: StreamContext, hook: str, is_shadow: bool, decisions: list[Decision]) -> None:
-        """`decisions`: where to put them."""
+    def __init__(self) -> None:
+        self.now = 0.0
+        """Seconds on a monotonic clock, at the last reply of a hook. The driver sets it: a machine has no
+        clock."""
+        self._decisions: list[Decision] = []
+
+    def __len__(self) -> int:
+        return len(self._decisions)
+
+    def add(self, decision: Decision) -> None:
+        self._decisions.append(decision)
+
+    def forget_repeated(self, num_decisions: int) -> None:
+        """After the first `num_decisions`, keep only decisions that end something. The text of the others was
+        decided before it was rewound, and the listeners have heard those decisions."""
+        new = self._decisions[num_decisions:]
+        self._decisions[num_decisions:] = [d for d in new if d.action in ("terminate", "error")]
+
+    def take(self) -> tuple[Decision, ...]:
+        """Take out all decisions, in order."""
+        taken = tuple(self._decisions)
+        self._decisions.clear()
+        return taken
+
+
+class StreamDecisions:
+    """Turns one hook's verdicts on one stream into decisions.
+
+    It keeps no text: only when each piece of the held text came, and where the piece ends.
+    """
+
+    __slots__ = ("_arrivals", "_context", "_hook", "_log", "_mode", "_num_pieces", "_num_shown")
+
+    def __init__(self, context: StreamContext, hook: str, is_shadow: bool, log: DecisionLog) -> None:
         self._context = context
         self._hook = hook
         self._mode: Literal["enforce", "shadow"] = "shadow" if is_shadow else "enforce"
-        self._decisions = decisions
+        self._log = log
         self._num_pieces = 0
         self._num_shown = 0
-        """Characters of the context's first so many pieces."""
+        """Characters of the context's first `_num_pieces` pieces."""
         self._arrivals: deque[tuple[int, float]] = deque()
-        """For each piece of what is held, where it ends and when it came."""
+        """For each piece of the held text, where it ends and when it came."""
 
     def decided(self, chunk: Chunk, verdict: Verdict, action: str, num_held: int) -> None:
-        """`verdict` was carried out as `action`, and `num_held` characters stay undecided."""
+        """`verdict` was carried out as `action`; `num_held` characters stay undecided."""
         pending = chunk.pending
-        end = self._shown()
+        end = self._count_shown()
         start = end - len(pending)
-        now = monotonic()
         if chunk.text_diff:
-            self._arrivals.append((end, now))
+            self._arrivals.append((end, self._log.now))
         match verdict:
-            case Suppress(reason=reason):
-                self._tell(now, "suppress", start, pending, reason)
-            case Terminate(reason=reason, after=after):
-                self._tell(now, "terminate", start + (after or 0), pending[after or 0 :], reason)
-            case Rewind(reason=reason, after=after):
-                self._tell(now, "rewind", start + (after or 0), pending[after or 0 :], reason)
-            case Redact(spans=spans) if spans:
+            case suppress(reason=reason):
+                self._add("suppress", start, pending, reason)
+            case terminate(reason=reason, after=after):
+                self._add("terminate", start + (after or 0), pending[after or 0 :], reason)
+            case rewind(reason=reason, after=after):
+                self._add("rewind", start + (after or 0), pending[after or 0 :], reason)
+            case redact(spans=spans) if spans:
                 for first, last, _, *reasons in sorted(spans, key=lambda span: span[:2]):
-                    self._tell(now, "redact", start + first, pending[first:last], *reasons)
+                    self._add("redact", start + first, pending[first:last], *reasons)
             case _ if action == "rewrite":
-                self._tell(now, "rewrite", start, pending)
+                self._add("rewrite", start, pending)
             case _ if num_held < len(pending) and len(pending) > len(chunk.text_diff):
-                self._tell(now, "hold", start, "")
+                self._add("hold", start, "")
         while self._arrivals and self._arrivals[0][0] <= end - num_held:
             self._arrivals.popleft()
 
     def failed(self, pending: str, reason: str) -> None:
-        self._tell(monotonic(), "error", self._shown() - len(pending), pending, reason)
+        self._add("error", self._count_shown() - len(pending), pending, reason)
 
     def aborted(self, held: str) -> None:
-        """The stream ended before its time, and nothing of what was held got out."""
+        """The stream ended early, and the held text was withheld."""
         if held:
-            self._tell(monotonic(), "hold", self._shown() - len(held), held, "aborted")
+            self._add("hold", self._count_shown() - len(held), held, "aborted")
 
-    def _shown(self) -> int:
+    def _count_shown(self) -> int:
         """Characters that the hook was shown."""
         pieces = self._context.pieces
         for i in range(self._num_pieces, len(pieces)):
@@ -107,12 +139,11 @@ class Witness:
         self._num_pieces = len(pieces)
         return self._num_shown
 
-    def _tell(
-        self, now: float, action: Action, offset: int, withheld: str, reason: str | None = None
-    ) -> None:
+    def _add(self, action: Action, offset: int, withheld: str, reason: str | None = None) -> None:
+        now = self._log.now
         came = next((when for end, when in self._arrivals if end > offset), now)
         context, request = self._context, self._context.request
-        self._decisions.append(
+        self._log.add(
             Decision(
                 request_id=request.request_id,
                 user=request.user,
@@ -134,10 +165,10 @@ class Witness:
         )
 
 
-def of_prompt(
+def prompt_decision(
     request: GenerationRequest, hook: str, is_shadow: bool, action: Action, reason: str | None
 ) -> Decision:
-    """What a hook decided on the request itself."""
+    """A hook's decision on the request itself."""
     return Decision(
         request_id=request.request_id,
         user=request.user,

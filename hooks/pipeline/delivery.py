@@ -1,68 +1,73 @@
-"""What a client has of an output that may be taken back: what it got, and up to where all is decided.
+"""Tracks what a client has received, so that a rewind never withdraws it (contract 8.3).
 
-Positions count the output's tokens (`Token.position`). What was delivered stays delivered, so an output goes
-back to behind the last token that is wholly decided, no further. It then begins anew, with new streams, and
-what the hooks release of the tokens that stand is what they released before, and is not delivered again.
+Positions count the output's tokens (`Token.position`). Delivered text stays delivered, so an output goes back
+to the token after the last one that is wholly decided, and no further. The output then begins anew, with new
+streams. The hooks release the kept tokens' text once more; it must equal the text that they released before,
+and it is not delivered again.
 """
 
 from dataclasses import replace
 
 from engine.protocol import Delta, Token
-from hooks.api import Terminate
-from hooks.pipeline.release import Fragment
-from hooks.pipeline.stage import Stream
+from hooks.api import terminate
+from hooks.pipeline.fragments import Fragment
+from hooks.pipeline.stage import Ending, Stream
 
 _Key = tuple[str, int | None, str | None]
 """A channel, and which tool call: its index and its name."""
 
 
 class DiffersError(Exception):
-    """What hooks release of what stands is not what they released before."""
+    """The hooks release other text for the kept tokens than they did before the rewind."""
 
 
 class Delivery:
-    """Of one output. It keeps what was delivered."""
+    """One output's delivered texts and token ids, and how many of its tokens are decided."""
 
     def __init__(self) -> None:
         self.num_tokens = 0
-        """That the guard was fed."""
+        """Tokens that the guard was fed."""
         self.num_decided = 0
-        """Up to the last that is wholly decided."""
-        self.num_standing = 0
-        """That stood when the output was last taken back."""
+        """The position after the last token that is wholly decided."""
+        self.num_kept = 0
+        """Tokens that were kept by the last rewind."""
         self.reason = ""
-        """Why it was."""
+        """Why a hook asked for that rewind."""
         self._texts: dict[_Key, list[str]] = {}
         self._ids: list[int | None] = []
         self._due_texts: dict[_Key, str] = {}
-        """What is still to be said again."""
+        """The delivered text that the hooks have not released again since the rewind."""
         self._due_ids: list[int | None] = []
 
     @property
     def boundary(self) -> int:
-        """Where the tokens end of which something was delivered, or may have been."""
-        return max(self.num_decided, self.num_standing)
+        """The position after the last token that may have reached the client."""
+        return max(self.num_decided, self.num_kept)
 
     @property
     def is_repeated(self) -> bool:
-        """Whether all was said again that had been delivered when the output was taken back."""
+        """Whether the hooks have released again all that was delivered before the rewind."""
         return not (self._due_texts or self._due_ids)
 
     def feed(self, delta: Delta) -> bool:
-        """The guard is fed more of the output. Whether that was all known when it was last taken back."""
-        is_known = self.num_tokens < self.num_standing
+        """The guard is fed more of the output. Returns whether all of it was known before the last rewind."""
+        is_known = self.num_tokens < self.num_kept
         self.num_tokens = max(self.num_tokens, _end(delta.tokens))
-        return is_known and self.num_tokens <= self.num_standing
+        return is_known and self.num_tokens <= self.num_kept
 
     def pass_on(self, delta: Delta) -> None:
-        """All that was fed is decided."""
-        self.num_decided = max(self.num_decided, _end(delta.tokens))
+        """The delta is delivered as it is: all of it is decided."""
+        end = _end(delta.tokens)
+        self.num_tokens = max(self.num_tokens, end)
+        self.num_decided = max(self.num_decided, end)
+        self._add(delta, delta.text, delta.tokens)
 
     def depart(
-        self, stream: Stream, fed: list[Fragment], released: list[Fragment], ends: object
+        self, stream: Stream, fed: list[Fragment], released: list[Fragment], ends: Ending | None
     ) -> list[Fragment]:
-        """What may leave of what all hooks have released: whole tokens, unless the output ends here."""
-        undecided = None if isinstance(ends, Terminate) else stream.undecided
+        """The part that may leave of the fragments that every hook released: whole tokens, unless the output
+        ends here."""
+        undecided = None if isinstance(ends, terminate) else stream.undecided
         if stream.parting:
             released, stream.parting = stream.parting + released, []
         if undecided is None:
@@ -75,16 +80,20 @@ class Delivery:
         self._decide(released)
         return released
 
-    def begin_again(self, num_standing: int, reason: str) -> None:
-        """The output was taken back to so many tokens, and is going to be fed from the first one again."""
+    def begin_again(self, num_kept: int, reason: str) -> None:
+        """The output was taken back to `num_kept` tokens. The guard is fed from the first one again."""
         self.num_tokens = self.num_decided = 0
-        self.num_standing, self.reason = num_standing, reason
+        self.num_kept, self.reason = num_kept, reason
         self._due_texts = {key: "".join(pieces) for key, pieces in self._texts.items()}
         self._texts = {key: [text] for key, text in self._due_texts.items()}
         self._due_ids = list(self._ids)
 
     def new(self, delta: Delta) -> Delta | None:
-        """What of it the client does not have yet, which it then has. Raises `DiffersError`."""
+        """The part of the delta that the client does not have yet. The client is taken to have it from now
+        on.
+
+        Raises `DiffersError`.
+        """
         if self.is_repeated:
             self._add(delta, delta.text, delta.tokens)
             return delta

@@ -1,46 +1,41 @@
-"""A pipeline opened for one request: its outputs, their streams, and the order that their tokens leave in."""
+"""The guard of one request, as a machine without I/O: no await, no clock, no process.
 
-import asyncio
+    feed(delta) ─► Ask(hook, chunk) ─► … ─► Step(released, rewind, is_over, error, decisions)
+                        ▲    │
+                        └────┘ the driver calls the hook and sends its reply
+
+The machine knows the rules: who sees which text, what a verdict releases, what a failure closes, what a
+rewind takes back. `hooks.pipeline.driver` knows hooks, deadlines, tasks and listeners. It runs the machine in
+the service and in hook workers alike.
+"""
+
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import replace
-from typing import Any
 
-from engine.protocol import Delta, EngineError, FinishReason, GenerationRequest, Usage
-from engine.protocol import Rewind as EngineRewind
-from hooks.api import Rewind, Terminate
+from engine.protocol import Delta, EngineError, GenerationRequest, Rewind, Usage
+from hooks.api import Chunk, emit, terminate
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.decision import Decision
+from hooks.pipeline.ask import Ask, Machine, Reply, Step
+from hooks.pipeline.decision import DecisionLog
 from hooks.pipeline.delivery import Delivery, DiffersError
-from hooks.pipeline.release import Fragment, Ledger, are_aligned, fragments_of, pieces_of, spoil
-from hooks.pipeline.stage import Asked, PipelineOptions, Stream
+from hooks.pipeline.failure import HookError, HookFailure
+from hooks.pipeline.options import PipelineOptions
+from hooks.pipeline.output import Output
+from hooks.pipeline.stage import GuardedRequest, HookReply
 from hooks.pipeline.tally import Tallies
-from hooks.prompts.admission import RefusedError, admit
+from hooks.prompts.admission import RefusedError, admission
 
 logger = logging.getLogger("weir.hooks")
 
-
-class _Output:
-    """One choice: its open streams by channel and tool call, and its tokens' order across them."""
-
-    __slots__ = ("delivery", "ended_calls", "finished", "has_call", "index", "ledger", "streams")
-
-    def __init__(self, index: int, delivery: Delivery | None = None) -> None:
-        self.index = index
-        self.delivery = delivery
-        """What a client has of it; None: it is never taken back."""
-        self.streams: dict[str | int, Stream] = {}
-        """By channel; tool calls by their index."""
-        self.ended_calls: set[int] = set()
-        """Indices of the tool calls that are over."""
-        self.has_call = False
-        """Something of a tool call was released."""
-        self.ledger = Ledger()
-        self.finished = False
+EndsRequest = HookError, RefusedError, EngineError
 
 
 class Guard:
-    """A pipeline opened for one request: this request's own state, dropped with it."""
+    """One request's machine and its state, dropped with the request.
+
+    `admit`, `feed` and `close` each return a `Machine` for the driver to run to its end, one at a time.
+    """
 
     def __init__(
         self,
@@ -48,305 +43,177 @@ class Guard:
         hooks: list[LoadedHook],
         tallies: Tallies,
         options: PipelineOptions,
+        *,
         can_rewind: bool = False,
-        decisions: list[Decision] | None = None,
+        decisions: DecisionLog | None = None,
     ) -> None:
-        """`tallies`: where the pipeline counts what its hooks do. `can_rewind`: whether the engine can.
-        `decisions`: where to put what the hooks decide; None: nobody wants to know."""
-        self.request = request
-        """As it was opened for; once hooks have admitted it, as they let it go on."""
-        self._hooks = hooks
-        self._options = options
-        self._tallies = tallies
-        self._decisions = decisions
+        """`can_rewind`: whether the engine can take outputs back. `decisions`: None if no hook listens."""
         self.may_rewind = can_rewind and any(hook.may_rewind and not hook.is_shadow for hook in hooks)
-        self.rewind: EngineRewind | None = None
-        self._num_rewinds = 0
-        self._outputs = [
-            _Output(i, Delivery() if self.may_rewind else None) for i in range(request.num_outputs)
-        ]
-        self._counts_released = options.usage == "released"
-        self._usage: Usage | None = None
-        self._num_released = 0
-        self._num_reasoning = 0
-        self._terminated = False
+        """Whether a hook may take outputs back, and the engine can."""
+        self._guarded = GuardedRequest(request, hooks, tallies, options, decisions)
+        self._outputs = [self._output(i) for i in range(request.num_outputs)]
+        self._released_usage = _ReleasedUsage() if options.usage == "released" else None
+        self._is_terminated = False
 
     @property
-    def reads_prompts(self) -> bool:
-        return any(hook.on_request is not None for hook in self._hooks)
+    def request(self) -> GenerationRequest:
+        """The request as it goes on to the engine."""
+        return self._guarded.request
 
-    @property
-    def decides_prompts(self) -> bool:
-        return any(hook.on_request is not None and not hook.is_shadow for hook in self._hooks)
+    def admit(self, shown: GenerationRequest) -> Machine:
+        """Show the request to the hooks that read prompts (contract 8.1). `shown`: its prompts as text.
 
-    @property
-    def cut_short(self) -> bool:
-        return self._terminated and all(output.finished for output in self._outputs)
+        If a hook refuses with a text, the step releases the whole answer, and is over.
+        """
+        guarded = self._guarded
+        try:
+            admitted = yield from admission(shown, guarded.hooks, guarded.tallies, guarded.decisions)
+            guarded.request = admitted.request
+            if admitted.refusal is None:
+                return self._step([])
+            if admitted.refusal.text is None:
+                raise RefusedError(admitted.refusal.reason, admitted.request)
+            guarded.hooks = list(admitted.later)
+            released = yield from self._refuse(admitted.refusal.reason, admitted.refusal.text)
+            return self._step(released)
+        except EndsRequest as error:
+            return self._step([], error=error)
 
-    async def admit(self, shown: GenerationRequest) -> list[Delta] | None:
-        seconds = self._options.hook_timeout
-        admission = await admit(shown, self._hooks, self._tallies, seconds, self._decisions)
-        self.request, refusal = admission.request, admission.refusal
-        if refusal is None:
-            return None
-        if refusal.text is None:
-            raise RefusedError(refusal.reason, self.request)
-        return await self._decline(refusal.reason, refusal.text, admission.later)
-
-    async def _decline(self, reason: str, text: str, later: Sequence[LoadedHook]) -> list[Delta]:
-        """Answer with a refusal's text, as though every output had been terminated with it at once."""
-        self._terminated = True
-        self._usage = Usage(0, 0)
+    def _refuse(self, reason: str, text: str) -> Generator[Ask, Reply, list[Delta]]:
+        self._is_terminated = True
+        self._guarded.usage = Usage(0, 0)
         released: list[Delta] = []
         for output in self._outputs:
-            first = Delta(index=output.index)
-            stream = Stream(self.request, first, list(later), self._tallies, self._options, self._decisions)
-            output.streams[first.channel] = stream
-            out, _ = await stream.feed([Fragment(text)], is_final=True)
-            output.finished = True
-            released += [stream.delta(*piece, self._usage) for piece in pieces_of(out, output.ledger)]
-            released.append(self._finish_delta(output, self._options.finish_reason, reason))
+            released += yield from output.refuse(text)
+            released.append(output.end(self._guarded.options.finish_reason, reason))
         return released
 
-    def feed(self, delta: Delta) -> Coroutine[Any, Any, list[Delta]]:
-        return self._feed_again(delta) if self.may_rewind else self._feed(delta)
+    def pass_through(self, delta: Delta, clock: Callable[[], float]) -> Delta | HookReply | None:
+        """The short way for a delta that every hook lets through: it asks plain hooks directly.
 
-    async def _feed_again(self, delta: Delta) -> list[Delta]:
-        """Feed an output that may have been fed all this before."""
-        self.rewind = None
+        Returns the released delta; the first reply that does more than let the delta through, for `feed` to
+        go on from; or None if the delta cannot go this way. `clock`: seconds, for the deadline and the tally.
+        """
         output = self._outputs[delta.index]
-        assert output.delivery is not None
-        num_decisions = len(self._decisions or ())
-        is_known = output.delivery.feed(delta)
-        try:
-            return await self._feed(delta)
-        except DiffersError:
-            logger.warning("hooks release something else of a text that was rewound than they did before")
-            output.finished = False
-            return self._counted(await self._terminate(output, Terminate(output.delivery.reason)))
-        finally:
-            if is_known and self._decisions is not None:  # so are the decisions, but for those that end it
-                news = self._decisions[num_decisions:]
-                self._decisions[num_decisions:] = [d for d in news if d.action in ("terminate", "error")]
+        stream = output.clear_stream(delta)
+        if stream is None:
+            return None
+        # `Stage.show` and `Stage.lets_through`, spelt out: this runs for every chunk and hook.
+        text, tokens, timeout = delta.text, delta.tokens, self._guarded.options.hook_timeout
+        started = clock()
+        for stage in stream.stages:
+            if stage.is_closed:
+                continue
+            context, held, tally = stage.context, stage.held, stage.tally
+            context.pieces.append(text)
+            chunk = Chunk(context, text, tokens, False, False, held)
+            reply: Reply
+            try:
+                reply = stage.call(chunk)
+            except BaseException as error:  # noqa: BLE001 - it fails the request (contract 4.1)
+                reply = HookFailure(error)
+            ended = clock()
+            tally.seconds += ended - started
+            if ended - started > timeout:
+                reply = HookFailure.late()
+            started = ended
+            if type(reply) is emit and reply.text is text and reply.alternatives and held is None:
+                tally.num_emitted += 1
+            else:
+                return HookReply(stream.stages.index(stage), chunk, reply)
+        if delta.usage is not None:
+            self._guarded.usage = delta.usage
+        released = output.pass_on(stream, delta)
+        return released if self._released_usage is None else self._released_usage.count(released)
 
-    async def _feed(self, delta: Delta) -> list[Delta]:
+    def feed(self, delta: Delta, first: HookReply | None = None) -> Machine:
+        """Take one delta of the engine's through the hooks. `first`: the reply of `pass_through`."""
+        guarded = self._guarded
         output = self._outputs[delta.index]
         if delta.usage is not None:
-            self._usage = delta.usage
-        if output.finished:
-            return []
-        key = delta.channel if delta.tool_call is None else delta.tool_call.index
-        stream = output.streams.get(key)
-        released: list[Delta] = []
-        if stream is None:
-            released, stream = await self._begin(output, key, delta)
-            if stream is None:
-                return self._counted(released)
-        asked: Asked | None = None
-        # Nothing is undecided: if no hook touches or holds anything, the delta may go as it is.
-        if (
-            stream.is_plain
-            and delta.finish_reason is None
-            and not (output.ledger.groups or stream.waiting)
-            and are_aligned(delta.tokens, delta.text)
-        ):
-            asked = stream.pass_through(delta.text, delta.tokens)
-            if asked is None:
-                if delta.tool_call is not None:
-                    output.has_call = True
-                if output.delivery is not None:
-                    output.delivery.pass_on(delta)
-                released += self._new(output, [stream.cleaned(delta)])
-                return self._counted(released)
-        released += await self._vet(output, stream, delta, asked)
-        if delta.finish_reason is not None and not output.finished:
-            released += await self._finish(output, stream, delta)
-        return self._counted(released)
+            guarded.usage = delta.usage
+        if output.is_finished:
+            return self._step([])
+        num_decisions = len(guarded.decisions or ())
+        is_repeated = output.delivery is not None and output.delivery.feed(delta)
+        rewound: Rewind | None = None
+        try:
+            released, ends = yield from output.feed(delta, first)
+            if isinstance(ends, Rewind):
+                rewound = ends
+                yield from self._take_back(output)
+            elif ends is not None:
+                released += yield from self._terminate(output, ends)
+        except DiffersError:
+            released = yield from self._end_differing(output)
+        except EndsRequest as error:
+            return self._step([], error=error)
+        finally:
+            if is_repeated and guarded.decisions is not None:
+                guarded.decisions.forget_repeated(num_decisions)
+        return self._step(self._counted(released), rewound)
 
-    async def _begin(
-        self, output: _Output, key: str | int, delta: Delta
-    ) -> tuple[list[Delta], Stream | None]:
-        """The stream that the delta is the first of, if no hook ends the output on an earlier one's end."""
-        released = await self._end_earlier(output, delta)
-        if output.finished:
-            return released, None
-        output.streams[key] = Stream(
-            self.request, delta, self._hooks, self._tallies, self._options, self._decisions
-        )
-        return released, output.streams[key]
+    def _take_back(self, output: Output) -> Generator[Ask, Reply, None]:
+        self._guarded.num_rewinds += 1
+        output.is_finished = True
+        yield from output.abort()
+        self._outputs[output.index] = self._output(output.index, output.delivery)
 
-    async def _end_earlier(self, output: _Output, delta: Delta) -> list[Delta]:
-        """End the streams that the first delta of another ends: the prompt's echo, and an earlier tool call.
+    def _terminate(self, output: Output, verdict: terminate) -> Generator[Ask, Reply, list[Delta]]:
+        """End the output, or all of the request (contract 3.3, 5.1)."""
+        self._is_terminated = True
+        ended = [output] if verdict.scope == "output" else [o for o in self._outputs if not o.is_finished]
+        for one in ended:
+            one.is_finished = True
+        for one in ended:
+            yield from one.abort()
+        return [one.end(self._guarded.options.finish_reason, verdict.reason) for one in ended]
 
-        Raises `EngineError` for more of a call that has ended: its hooks have had their last call.
-        """
-        is_call = delta.tool_call is not None
-        if delta.tool_call is not None and delta.tool_call.index in output.ended_calls:
-            raise EngineError("The engine went back to a tool call that it had left.", status=502)
-        released: list[Delta] = []
-        for key in [key for key in output.streams if key == "echo" or (is_call and isinstance(key, int))]:
-            released += await self._vet(output, output.streams[key], Delta(index=delta.index), is_final=True)
-            if output.finished:
-                break
-            del output.streams[key]
-            if isinstance(key, int):
-                output.ended_calls.add(key)
-        return released
+    def _end_differing(self, output: Output) -> Generator[Ask, Reply, list[Delta]]:
+        logger.warning("hooks release something else of a text that was rewound than they did before")
+        output.is_finished = False
+        assert output.delivery is not None
+        return self._terminate(output, terminate(output.delivery.reason))
 
-    async def close(self) -> None:
+    def close(self) -> Machine:
+        """Give every open stream its last call, aborted (contract 2.6). Nothing is released."""
         for output in self._outputs:
-            output.finished = True
-        await self._abort(self._outputs)
+            output.is_finished = True
+        for output in self._outputs:
+            yield from output.abort()
+        return self._step([])
 
-    async def _vet(
-        self,
-        output: _Output,
-        stream: Stream,
-        delta: Delta,
-        asked: Asked | None = None,
-        *,
-        is_final: bool = False,
-    ) -> list[Delta]:
-        """Take a delta through a stream's hooks, `asked` being how far they have let it through already."""
-        is_final = is_final or delta.finish_reason is not None
-        is_clear = not (is_final or output.ledger.groups or stream.waiting)
-        fragments, textless = fragments_of(delta.tokens, delta.text)
-        if is_final and (textless or stream.waiting or not fragments):
-            fragments.append(Fragment("", textless))  # nothing follows: what has no text goes with the end
-            textless = None
-        if is_final:
-            spoil(f for f in fragments if f.group is not None and f.group.is_incomplete)
-        is_clear = not stream.join_waiting(fragments) and is_clear and textless is None
-        out, ends = fragments, None
-        if fragments:
-            out, ends = await stream.feed(
-                fragments, is_final=is_final, asked=asked, num_decided=self._num_decided(output)
-            )
-        if output.delivery is not None:
-            out = output.delivery.depart(stream, fragments, out, ends)
-        if fragments and out is fragments and is_clear and ends is None:
-            stream.announced = True
-            output.has_call = output.has_call or delta.tool_call is not None
-            return self._new(output, [stream.cleaned(delta)])
-        output.ledger.enter(fragment.group for fragment in fragments)
-        if textless is not None:
-            output.ledger.enter([textless])
-            stream.waiting.append(textless)
-        released = [stream.delta(text, tokens, self._usage) for text, tokens in pieces_of(out, output.ledger)]
-        if is_final and stream.tool_call and not stream.announced and not released and out:
-            released = [stream.delta("", (), self._usage)]  # a call without arguments, let through
-        if released:
-            stream.announced = True
-            output.has_call = output.has_call or stream.tool_call is not None
-        released = self._new(output, released)
-        if isinstance(ends, Rewind):
-            await self._take_back(output, stream, ends)
-        elif ends is not None:
-            released += await self._terminate(output, ends)
-        return released
+    def _output(self, index: int, delivery: Delivery | None = None) -> Output:
+        return Output(self._guarded, index, delivery or (Delivery() if self.may_rewind else None))
 
-    async def _finish(self, output: _Output, last: Stream, delta: Delta) -> list[Delta]:
-        """The output came to its end: its other streams come to theirs, and it gets its finish reason."""
-        released: list[Delta] = []
-        for stream in list(output.streams.values()):
-            if stream is not last:
-                released += await self._vet(output, stream, Delta(index=output.index), is_final=True)
-                if output.finished:
-                    return released
-        output.finished = True
-        reason = delta.finish_reason
-        if reason == "tool_calls" and not output.has_call:
-            reason = "stop"  # every call was withheld: a client must not look for one
-        return [*released, *self._new(output, [self._finish_delta(output, reason, self._told(delta))])]
-
-    def _told(self, last: Delta) -> str | int | None:
-        """The engine's stop reason, unless it stands for text: of a stop string, or of a token that is not
-        given with the end as special ones are. No hook was shown that text (contract 2.7, 6.2)."""
-        if all(hook.is_shadow for hook in self._hooks):
-            return last.stop_reason
-        ends_in = last.tokens[-1] if last.tokens else None
-        is_special = ends_in is not None and not ends_in.text and ends_in.id == last.stop_reason
-        return last.stop_reason if is_special else None
-
-    async def _terminate(self, output: _Output, terminate: Terminate) -> list[Delta]:
-        self._terminated = True
-        ended = [output] if terminate.scope == "output" else [o for o in self._outputs if not o.finished]
-        for one in ended:
-            one.finished = True
-        await self._abort(ended)
-        for one in ended:
-            if one.delivery is not None and not one.delivery.is_repeated:
-                one.ledger.close()  # whether a client has these tokens already is not known
-        return [self._finish_delta(one, self._options.finish_reason, terminate.reason) for one in ended]
-
-    def _num_decided(self, output: _Output) -> int | None:
-        """How many of the output's tokens are decided, on whatever channel. None: it cannot be taken back."""
-        delivery = output.delivery
-        if (
-            delivery is None
-            or delivery.boundary >= delivery.num_tokens
-            or self._num_rewinds >= self._options.max_rewinds
-            or self.request.is_searched
-        ):
-            return None
-        return delivery.num_decided
-
-    async def _take_back(self, output: _Output, stream: Stream, verdict: Rewind) -> None:
-        """Have the engine go on otherwise from the last token that is wholly decided."""
-        delivery, undecided = output.delivery, stream.undecided
-        assert delivery is not None
-        assert undecided is not None
-        num_standing = max(delivery.boundary, undecided)  # what is held may have been given already
-        self._num_rewinds += 1
-        self.rewind = EngineRewind(output.index, num_standing, verdict.ban)
-        output.finished = True
-        await self._abort([output])
-        delivery.begin_again(num_standing, verdict.reason)
-        self._outputs[output.index] = _Output(output.index, delivery)
-
-    def _new(self, output: _Output, released: list[Delta]) -> list[Delta]:
-        """What of it the client does not have already. Raises `DiffersError`."""
-        if output.delivery is None:
-            return released
-        return [new for delta in released if (new := output.delivery.new(delta)) is not None]
-
-    def _finish_delta(self, output: _Output, reason: FinishReason | None, stop: str | int | None) -> Delta:
-        return Delta(
-            index=output.index,
-            tokens=tuple(output.ledger.close()),
-            finish_reason=reason,
-            stop_reason=stop,
-            usage=self._usage,
-        )
+    def _step(
+        self, released: list[Delta], rewound: Rewind | None = None, error: Exception | None = None
+    ) -> Step:
+        is_over = self._is_terminated and all(output.is_finished for output in self._outputs)
+        log = self._guarded.decisions
+        return Step(released, rewound, is_over, error, log.take() if log else ())
 
     def _counted(self, released: list[Delta]) -> list[Delta]:
-        """With the usage that the server was told to give."""
-        if not self._counts_released:
-            return released
-        return [self._recounted(delta) for delta in released]
+        """The deltas with the usage that the server was told to give (contract 6.1)."""
+        counts = self._released_usage
+        return released if counts is None else [counts.count(delta) for delta in released]
 
-    def _recounted(self, released: Delta) -> Delta:
+
+class _ReleasedUsage:
+    """Counts released tokens, for a server that tells these as usage."""
+
+    def __init__(self) -> None:
+        self._num_tokens = 0
+        self._num_reasoning = 0
+
+    def count(self, released: Delta) -> Delta:
         if released.channel != "echo":
-            self._num_released += len(released.tokens)
+            self._num_tokens += len(released.tokens)
         if released.channel == "reasoning":
             self._num_reasoning += len(released.tokens)
         used = released.usage
         if used is None:
             return released
         num_reasoning = min(used.reasoning_tokens, self._num_reasoning)
-        counted = replace(used, completion_tokens=self._num_released, reasoning_tokens=num_reasoning)
+        counted = replace(used, completion_tokens=self._num_tokens, reasoning_tokens=num_reasoning)
         return replace(released, usage=counted)
-
-    @staticmethod
-    async def _abort(outputs: list[_Output]) -> None:
-        """Give every open stream its last call. Being cancelled meanwhile ends one call, not the others."""
-        cancelled: asyncio.CancelledError | None = None
-        for output in outputs:
-            for stage in [stage for stream in output.streams.values() for stage in stream.stages]:
-                try:
-                    await stage.abort()
-                except asyncio.CancelledError as error:
-                    cancelled = error
-            output.streams.clear()
-        if cancelled is not None:
-            raise cancelled

@@ -4,7 +4,7 @@ from contextlib import aclosing
 
 from engine.recording import Recording
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.stage import HookError
+from hooks.pipeline.failure import HookError
 from hooks.prompts.admission import RefusedError
 from hooks.testing import leaks
 from hooks.testing.cuts import Cut, all_cuts

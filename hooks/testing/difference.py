@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from engine.protocol import Delta
 from engine.recording import Recording
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.stage import HookError
+from hooks.pipeline.failure import HookError
 from hooks.prompts.admission import RefusedError
 from hooks.testing.cuts import Cut
 from hooks.testing.modes import Mode, modes

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.pipeline import Pipeline
-from hooks.workers.messages import Channel
+from hooks.workers.messages import Connection
 from hooks.workers.pool import WorkerPool, WorkerProcess
 from hooks.workers.worker import Worker
 
@@ -25,15 +25,15 @@ async def behind_worker(pipeline: Pipeline) -> AsyncIterator[WorkerPool]:
     pool = WorkerPool(0, specs, allowed, pipeline.options)
     pool.prompt_readers, pool.rewinders = pipeline.prompt_readers, pipeline.rewinders
     process = WorkerProcess(pool)
-    process.attach(Channel(*await asyncio.open_connection(sock=ours)))
-    channel = Channel(*await asyncio.open_connection(sock=theirs))
+    process.attach(Connection(*await asyncio.open_connection(sock=ours)))
+    connection = Connection(*await asyncio.open_connection(sock=theirs))
     loop = asyncio.get_running_loop()
-    worker = Worker(channel, pipeline)
+    worker = Worker(connection, pipeline)
     serving, running = loop.create_task(worker.serve()), loop.create_task(process.run())
     pool._add(process)
     try:
         yield pool
     finally:
-        await process.channel.close()
+        await process.connection.close()
         await asyncio.gather(serving, running, return_exceptions=True)
-        await channel.close()
+        await connection.close()

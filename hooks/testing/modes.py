@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from engine.recording import Recording
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.pipeline import Opener
+from hooks.pipeline.pipeline import GuardFactory
 from hooks.testing.cuts import Cut, Places, smallest
 from hooks.testing.play import Released, closing, opened, play_once
 from hooks.testing.streams import cut
@@ -20,7 +20,7 @@ MODES = (
 
 @dataclass(frozen=True)
 class Mode:
-    opener: Opener
+    opener: GuardFactory
     stream: Recording
     whole: Recording
     """The same, not cut at all."""

@@ -1,16 +1,18 @@
 """Run hooks on a stream, and see what a client would have got of it."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.protocol import Channel, Delta, Deltas, EngineError, GenerationRequest, Token
+from engine.protocol import Channel, Delta, Deltas, EngineError, GenerationRequest, Token, Tokenizer
 from engine.recording import Recording
 from hooks.api import Hook
 from hooks.loading.loader import HookSpec, LoadedHook, load_hook
-from hooks.pipeline.pipeline import Opener, Pipeline, guarded
-from hooks.pipeline.stage import HookError, PipelineOptions
+from hooks.pipeline.failure import HookError
+from hooks.pipeline.guarded import OpenGuard, admit, guarded
+from hooks.pipeline.options import PipelineOptions
+from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.prompts.admission import RefusedError
 from hooks.testing.loopback import behind_worker
 from hooks.testing.probe import Judgement, Probe
@@ -163,7 +165,7 @@ def _load_one(hook: OneHook) -> LoadedHook:
 @asynccontextmanager
 async def opened(
     hooks: Iterable[LoadedHook], *, in_worker: bool = False, options: PipelineOptions | None = None
-) -> AsyncIterator[Opener]:
+) -> AsyncIterator[GuardFactory]:
     """The hooks as a pipeline, in this process or behind the workers' protocol."""
     pipeline = Pipeline(hooks, options=options)
     if in_worker:
@@ -173,13 +175,32 @@ async def opened(
         yield pipeline
 
 
-async def play_once(opener: Opener, stream: Recording, *, streaming: bool = True) -> Released:
+async def play_once(opener: GuardFactory, stream: Recording, *, streaming: bool = True) -> Released:
     request = replace(stream.request, stream=streaming, hooks=())
     return await collect(opener, request, lambda _: source_of(stream))
 
 
+async def vetted(
+    guard: OpenGuard,
+    generate: Callable[[GenerationRequest], Deltas],
+    tokenizer: Tokenizer | None = None,
+) -> AsyncGenerator[Delta, None]:
+    """A request's whole way without a service: admit, generate, guard. Closes the guard."""
+    try:
+        admitted = await admit(guard, tokenizer)
+        if isinstance(admitted, GenerationRequest):
+            async with aclosing(guarded(guard, generate(admitted))) as released:
+                async for delta in released:
+                    yield delta
+        else:
+            for delta in admitted:
+                yield delta
+    finally:
+        await guard.close()
+
+
 async def collect(
-    opener: Opener,
+    opener: GuardFactory,
     request: GenerationRequest,
     generate: Callable[[GenerationRequest], Deltas],
 ) -> Released:
@@ -193,7 +214,7 @@ async def collect(
 
     failure: HookError | RefusedError | EngineError | None = None
     try:
-        async with aclosing(guarded(opener.open(request), ask)) as released:
+        async with aclosing(vetted(opener.open(request), ask)) as released:
             async for delta in released:
                 kept.append(delta)  # noqa: PERF401 (kept if it breaks off)
     except (HookError, RefusedError, EngineError) as error:

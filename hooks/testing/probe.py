@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.protocol import Channel
-from hooks.api import Chunk, Emit, Hold, Redact, Rewind, Suppress, Terminate
+from hooks.api import Chunk, emit, hold, redact, rewind, suppress, terminate
 from hooks.loading.loader import LoadedHook
 
 
@@ -119,21 +119,21 @@ def _judgement(hook: LoadedHook, chunk: Chunk, verdict: Any) -> Judgement:
 def _told(verdict: Any, pending: str, start: int) -> dict[str, Any]:
     end = start + len(pending)
     match verdict:
-        case Emit(text=text) if text == pending:
+        case emit(text=text) if text == pending:
             return {"action": "emit"}
-        case Emit(text=text):
+        case emit(text=text):
             return {"action": "rewrite", "spans": ((start, end, text),)}
-        case Suppress():
+        case suppress():
             return {"action": "suppress", "spans": ((start, end, ""),)}
-        case Terminate(reason=reason, after=after, text=text):
+        case terminate(reason=reason, after=after, text=text):
             spans = ((start + (after or 0), end, text or ""),)
             return {"action": "terminate", "spans": spans, "reason": reason}
-        case Rewind(reason=reason, after=after):
+        case rewind(reason=reason, after=after):
             return {"action": "rewind", "spans": ((start + (after or 0), end, ""),), "reason": reason}
-        case Hold(n=n):
+        case hold(n=n):
             num_held = end - start if n is None else n
             return {"action": "hold" if num_held else "emit", "num_held": num_held}
-        case Redact(spans=spans, hold=num_held):
+        case redact(spans=spans, hold=num_held):
             found = tuple((start + first, start + last, new) for first, last, new, *_ in spans)
             action = "redact" if found else "hold" if num_held else "emit"
             return {"action": action, "spans": found, "num_held": num_held}

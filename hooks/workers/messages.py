@@ -1,7 +1,8 @@
-"""What the service and its hook workers say to each other: frames of messages over a socket.
+"""The messages between the service and its hook workers: frames over a socket.
 
-A frame is its length (4 bytes, big-endian) and a pickled list of messages: everything that one side had to
-say since its last frame. Both ends are this very program, so that pickle is no door to anybody.
+A frame is its length (4 bytes, big-endian) and a pickled list of messages: all that one side has said since
+its last frame. Both ends run this very program and share a private socket pair, so no stranger can send a
+pickle.
 """
 
 import asyncio
@@ -9,23 +10,24 @@ import contextlib
 import pickle
 import struct
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from engine.protocol import Delta, GenerationRequest, Rewind
+from engine.protocol import Delta, GenerationRequest
 from hooks.loading.loader import HookSpec
-from hooks.pipeline.stage import PipelineOptions
+from hooks.pipeline.ask import Step
+from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.tally import Tallies
 
 _LENGTH = struct.Struct(">I")
 
 MAX_SILENCE = 0.02
-"""Seconds of work after which what there is to say is said, though more was asked."""
+"""Seconds of work after which a busy process sends what it has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The first message to a worker: only import paths and arguments cross the boundary (contract 1.5)."""
+    """The first message to a worker. Only import paths and arguments cross the boundary (contract 1.5)."""
 
     specs: tuple[HookSpec, ...]
     allowed: tuple[HookSpec, ...]
@@ -39,17 +41,18 @@ class Ready:
 
     error: str | None = None
     prompt_readers: frozenset[str] = frozenset()
-    """The hooks that want to be shown prompts."""
+    """The names of the hooks that read prompts."""
     rewinders: frozenset[str] = frozenset()
-    """The hooks that may say `rewind`."""
+    """The names of the hooks that may return `rewind`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
     key: int
+    """Identifies the request in all later messages."""
     request: GenerationRequest
     can_rewind: bool = False
-    """Whether the engine can."""
+    """Whether the engine can take outputs back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,72 +75,72 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """To an `Admit`, a `Feed` or a `Close`: what is released, or the hook that failed."""
+    """The answer to an `Admit`, a `Feed` or a `Close`."""
 
     key: int
-    released: list[Delta] = field(default_factory=list)
-    cut_short: bool = False
-    rewind: Rewind | None = None
-    """To a `Feed`: what to answer the delta with."""
+    step: Step | None = None
+    """None: the guard raised an error, which one of the next three fields tells."""
     failed: str | None = None
-    engine_error: tuple[str, int] | None = None
-    """Message and status of an `EngineError` that the guard raised."""
-    admitted: GenerationRequest | None = None
-    """To an `Admit`: the request as it goes on. None: it does not, and what is released is the answer."""
+    """The name of the hook that failed."""
     refused: str | None = None
-    """To an `Admit`: the reason of a refusal without an answer."""
+    """The reason of a refusal without an answer."""
+    engine_error: tuple[str, int] | None = None
+    """Message and status of an `EngineError`."""
+    request: GenerationRequest | None = None
+    """To an `Admit`: the request as the hooks let it go on."""
     is_closed: bool = False
     """To a `Close`: every stream has had its last call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What each hook did since the last time."""
+    """What each hook did since the last `Counts`."""
 
     tallies: Tallies
 
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """Something came to its end, and nothing else was said for a while: it is busy, and not stuck."""
+    """One piece of work ended and there was nothing else to say for a while: the process is busy, not
+    stuck."""
 
 
-class Channel:
-    """One end. What is said within one turn of the event loop goes out as one frame."""
+class Connection:
+    """One end. All messages that are sent within one turn of the event loop go out as one frame."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._said: list[Any] = []
+        self._unsent: list[Any] = []
         self._last = time.monotonic()
-        """When it last heard or flushed something."""
+        """When this end last received or flushed something."""
 
     @property
     def is_closing(self) -> bool:
         return self._writer.is_closing()
 
-    def say(self, message: Any) -> None:
-        if not self._said:
+    def send(self, message: Any) -> None:
+        if not self._unsent:
             asyncio.get_running_loop().call_soon(self.flush)
-        self._said.append(message)
+        self._unsent.append(message)
 
     def flush(self) -> None:
-        said, self._said = self._said, []
-        if said and not self._writer.is_closing():
+        unsent, self._unsent = self._unsent, []
+        if unsent and not self._writer.is_closing():
             self._last = time.monotonic()
-            frame = pickle.dumps(said, protocol=pickle.HIGHEST_PROTOCOL)
+            frame = pickle.dumps(unsent, protocol=pickle.HIGHEST_PROTOCOL)
             self._writer.write(_LENGTH.pack(len(frame)) + frame)
 
     def beat(self) -> None:
-        """Call it between two pieces of work: the other end then hears something every `MAX_SILENCE`, unless
-        one piece does not end."""
+        """Called between two pieces of work: the other end then receives something every `MAX_SILENCE`,
+        unless one piece does not end."""
         if time.monotonic() - self._last > MAX_SILENCE:
-            self.say(Alive())
+            self.send(Alive())
             self.flush()
 
-    async def hear(self) -> list[Any]:
-        """The next frame's messages. Raises `EOFError` when the other end is gone, and for a frame that
-        cannot be read whatever `pickle` does."""
+    async def receive(self) -> list[Any]:
+        """The next frame's messages. Raises `EOFError` when the other end is gone, and any error of `pickle`
+        for a frame that cannot be read."""
         try:
             (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
             frame = await self._reader.readexactly(length)
@@ -148,7 +151,7 @@ class Channel:
         return messages
 
     async def close(self) -> None:
-        """What was said still goes out; `abort` does not wait for the other end to take it."""
+        """Send what is unsent, then close. `abort` does not wait for the other end to read it."""
         self.flush()
         self._writer.close()
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 """A pool of hook workers: the same hooks, in processes of their own (contract 1.5).
 
-A request's chunks all go to one worker, which holds its `Guard`. A worker that dies, or makes no progress
-past its deadline, fails its own requests, closed, and is replaced.
+All chunks of a request go to one worker, which holds the request's guard. A worker that dies, or makes no
+progress past the deadline, fails its own requests, closed, and is replaced (contract 4.1).
 """
 
 import asyncio
@@ -12,11 +12,15 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from engine.protocol import Delta, EngineError, GenerationRequest, Rewind
+from engine.protocol import Delta, EngineError, GenerationRequest
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec
-from hooks.pipeline.pipeline import Guarding, PassThrough, check_named
-from hooks.pipeline.stage import HookError, PipelineOptions
+from hooks.pipeline.ask import Step
+from hooks.pipeline.failure import HookError
+from hooks.pipeline.guarded import OpenGuard, PassThrough
+from hooks.pipeline.options import PipelineOptions
+from hooks.pipeline.pipeline import check_named
+from hooks.pipeline.stage import HookReply
 from hooks.pipeline.tally import Tallies, Tally
 from hooks.prompts.admission import RefusedError
 from hooks.workers.messages import Admit, Close, Counts, Feed, Open, Ready, Reply, Setup
@@ -29,7 +33,7 @@ MAX_BACKOFF = 5.0
 
 
 class WorkerPool:
-    """Implements `Opener`, as `Pipeline` does, with the hooks in `num_workers` processes."""
+    """A `GuardFactory` whose hooks run in `num_workers` processes."""
 
     def __init__(
         self,
@@ -47,7 +51,7 @@ class WorkerPool:
         )
         self.tallies: Tallies = {spec.label: Tally() for spec in (*self.setup.specs, *self.setup.allowed)}
         self.prompt_readers: frozenset[str] = frozenset()
-        """The hooks that want to be shown prompts. Known once a worker has loaded them, like `rewinders`."""
+        """The names of the hooks that read prompts. Known once a worker has loaded them, like `rewinders`."""
         self.rewinders: frozenset[str] = frozenset()
         self._num_workers = num_workers
         self._workers: set[WorkerProcess] = set()
@@ -70,15 +74,16 @@ class WorkerPool:
             await self.aclose()
             raise
 
-    def open(self, request: GenerationRequest, *, can_rewind: bool = False) -> Guarding:
+    def open(self, request: GenerationRequest, *, can_rewind: bool = False) -> OpenGuard:
         """Raises `RequestError` if the request names a hook that it may not."""
         check_named(request, {spec.label for spec in self.setup.allowed})
         if not self.setup.specs and not request.hooks:
             return PassThrough(request)
-        return _RemoteGuard(self, request, can_rewind)
+        return RemoteGuard(self, request, can_rewind)
 
     async def worker(self) -> "WorkerProcess":
-        """The one with the fewest requests; waits if all are being replaced. Raises `HookError`."""
+        """The worker with the fewest requests. Waits while all are being replaced. Raises `HookError` past a
+        deadline."""
         try:
             async with asyncio.timeout(self.options.hook_timeout + GRACE):
                 while not self._workers:
@@ -92,18 +97,18 @@ class WorkerPool:
         for slot in self._slots:
             slot.cancel()
         await asyncio.gather(*self._slots, return_exceptions=True)
-        for worker in list(self._workers):  # of slots that had not begun
+        for worker in list(self._workers):  # their slots had not begun
             self.drop(worker)
             await worker.stop()
 
     async def _keep(self, worker: "WorkerProcess") -> None:
-        """Run a worker; when it ends, run another in its place. Only closing the pool ends this."""
+        """Run a worker; when it ends, run another in its place. Only closing the pool stops this."""
         while True:
             try:
                 await worker.run()
                 logger.error("a hook worker died; it is replaced")
-            except Exception as error:  # noqa: BLE001 - whatever it is, the pool needs its worker
-                # Its type alone: what cannot be read may hold output.
+            except Exception as error:  # noqa: BLE001 - whatever happened, the pool needs its worker
+                # Only the error's type: an unreadable frame may hold output.
                 logger.error("a hook worker cannot be understood (%s); it is replaced", type(error).__name__)
             worker = await self._replacement()
             self._add(worker)
@@ -144,7 +149,7 @@ class WorkerProcess(Child):
         """Start the process and await its self-test. Raises `HookLoadError`, or `OSError`."""
         await self.spawn("hooks.workers.worker")
         try:
-            self.channel.say(self._pool.setup)
+            self.connection.send(self._pool.setup)
             await self._loaded()
         except BaseException:
             await self.stop()
@@ -156,7 +161,7 @@ class WorkerProcess(Child):
         try:
             while True:
                 async with asyncio.timeout(limit):
-                    messages = await self.channel.hear()
+                    messages = await self.connection.receive()
                 for ready in [message for message in messages if isinstance(message, Ready)]:
                     if ready.error is not None:
                         raise HookLoadError(ready.error)
@@ -170,18 +175,18 @@ class WorkerProcess(Child):
             raise HookLoadError("a hook worker was stuck while it loaded the hooks") from error
 
     async def run(self) -> None:
-        """Until it dies, or is killed because it is stuck; what it still owed has then failed. Raises what
-        keeps it from being understood, and then it is gone as well."""
+        """Take its replies until it dies or is killed because it is stuck. Its open requests then fail.
+        Raises the error of a reply that cannot be read; the worker is then gone as well."""
         self._watch()
         try:
             while True:
-                for message in await self.channel.hear():
+                for message in await self.connection.receive():
                     self._take(message)
                 self._heard = time.monotonic()
         except EOFError:
             pass
         finally:
-            self._pool.drop(self)  # before anybody hears of it, so that no new request comes here
+            self._pool.drop(self)  # before the requests fail, so that no new one comes here
             self._timer.cancel()
             await self.stop()
 
@@ -193,22 +198,22 @@ class WorkerProcess(Child):
         await super().stop()
 
     def open(self, request: GenerationRequest, can_rewind: bool) -> int:
-        """A key for the request, which the worker's replies are found by."""
+        """Tell the worker of a request. Returns the key that identifies it."""
         key = next(self._keys)
         self.num_requests += 1
-        self.channel.say(Open(key, request, can_rewind))
+        self.connection.send(Open(key, request, can_rewind))
         return key
 
     async def ask(self, key: int, message: Admit | Feed | Close) -> Reply:
         """Raises `HookError` if the worker dies before it answers."""
-        if self.channel.is_closing:
+        if self.connection.is_closing:
             raise HookError("worker")
         if not self._replies:
             self._heard = time.monotonic()
         expected = (key, isinstance(message, Close))
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._replies[expected] = reply
-        self.channel.say(message)
+        self.connection.send(message)
         try:
             return await reply
         finally:
@@ -224,7 +229,7 @@ class WorkerProcess(Child):
                 reply.set_result(message)
 
     def _watch(self) -> None:
-        """A worker that is at work says so between two calls, so that its silence is one call's."""
+        """A busy worker says so between two calls, so a long silence means that one call is stuck."""
         limit = self._pool.options.hook_timeout + GRACE
         if self._replies and time.monotonic() - self._heard > limit:
             logger.error("a hook worker is stuck; it is killed")
@@ -232,8 +237,8 @@ class WorkerProcess(Child):
         self._timer = asyncio.get_running_loop().call_later(limit / 8, self._watch)
 
 
-class _RemoteGuard:
-    """A request's guard, in a worker. One thing is under way at a time, so that nothing piles up."""
+class RemoteGuard:
+    """A request's guard, which runs in a worker. One message is under way at a time, so that none pile up."""
 
     def __init__(self, pool: WorkerPool, request: GenerationRequest, can_rewind: bool) -> None:
         self._pool = pool
@@ -241,8 +246,6 @@ class _RemoteGuard:
         self._can_rewind = can_rewind
         self._worker: WorkerProcess | None = None
         self._key = 0
-        self.cut_short = False
-        self.rewind: Rewind | None = None
 
     @property
     def reads_prompts(self) -> bool:
@@ -266,21 +269,19 @@ class _RemoteGuard:
         named = [spec for spec in self._pool.setup.allowed if spec.label in self.request.hooks]
         return [*self._pool.setup.specs, *named]
 
-    async def admit(self, shown: GenerationRequest) -> list[Delta] | None:
-        reply = await self._ask(Admit, shown)
-        if reply.refused is not None:
-            raise RefusedError(reply.refused, self.request)
-        if reply.admitted is None:
-            return reply.released
-        self.request = reply.admitted
-        return None
+    async def admit(self, shown: GenerationRequest) -> Step:
+        step, self.request = await self._ask(Admit, shown)
+        return step
 
-    async def feed(self, delta: Delta) -> list[Delta]:
-        reply = await self._ask(Feed, delta)
-        self.cut_short, self.rewind = reply.cut_short, reply.rewind
-        return reply.released
+    def pass_through(self, delta: Delta) -> None:
+        """There is no short way to a worker."""
 
-    async def _ask(self, message: type[Admit] | type[Feed], about: Any) -> Reply:
+    async def feed(self, delta: Delta, first: HookReply | None = None) -> Step:
+        step, _ = await self._ask(Feed, delta)
+        return step
+
+    async def _ask(self, message: type[Admit] | type[Feed], about: Any) -> tuple[Step, GenerationRequest]:
+        """The step, and the request as it goes on. Raises the error that the guard raised in the worker."""
         if self._worker is None:
             self._worker = await self._pool.worker()
             self._key = self._worker.open(self.request, self._can_rewind)
@@ -290,11 +291,15 @@ class _RemoteGuard:
         if reply.engine_error is not None:
             text, status = reply.engine_error
             raise EngineError(text, status=status)
-        return reply
+        if reply.refused is not None:
+            raise RefusedError(reply.refused, self.request)
+        assert reply.step is not None
+        return reply.step, reply.request or self.request
 
     async def close(self) -> None:
-        if self._worker is None:
+        worker, self._worker = self._worker, None
+        if worker is None:
             return
-        self._worker.num_requests -= 1
+        worker.num_requests -= 1
         with contextlib.suppress(HookError):  # the worker is gone, and the guard with it
-            await self._worker.ask(self._key, Close(self._key))
+            await worker.ask(self._key, Close(self._key))

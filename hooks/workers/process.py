@@ -1,7 +1,7 @@
-"""A process beside the service, and the channel between the two: how each end begins, and that both end.
+"""A process beside the service, and the connection between the two: how each end begins, and that both end.
 
 `Child` is such a process seen from the service. In the process itself, which runs a module with the arguments
-`FD PARENT`, `inherited` is its end of the channel.
+`FD PARENT`, `inherited` is its end of the connection.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import socket
 import sys
 
 from hooks.loading.async_call import GRACE
-from hooks.workers.messages import Channel
+from hooks.workers.messages import Connection
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
@@ -34,34 +34,34 @@ class Child:
         self._ending: asyncio.Task[None] | None = None
 
     async def spawn(self, module: str) -> None:
-        """A process and a channel to it, or neither: whoever awaits it may be cancelled at any moment."""
+        """A process and a connection to it, or neither: whoever awaits it may be cancelled at any moment."""
         ours, theirs = socket.socketpair()
         try:
             with theirs:
                 start = [sys.executable, "-P", "-c", _START, json.dumps(sys.path, default=str), module]
                 ends = [str(theirs.fileno()), str(os.getpid())]
                 self.process = await asyncio.create_subprocess_exec(*start, *ends, pass_fds=[theirs.fileno()])
-            self.attach(Channel(*await asyncio.open_connection(sock=ours)))
+            self.attach(Connection(*await asyncio.open_connection(sock=ours)))
             self._ending = asyncio.get_running_loop().create_task(self._hang_up(self.process))
         except BaseException:
             ours.close()
             await self._end()
             raise
 
-    def attach(self, channel: Channel) -> None:
-        self.channel = channel
+    def attach(self, connection: Connection) -> None:
+        self.connection = connection
 
     async def stop(self) -> None:
-        """Close the channel. A process that has not ended `GRACE` seconds later, or when this is cancelled,
-        is killed."""
+        """Close the connection. A process that has not ended `GRACE` seconds later, or when this is
+        cancelled, is killed."""
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(GRACE):
-                    await self.channel.close()
+                    await self.connection.close()
                     if self.process is not None:
                         await self.process.wait()
         finally:
-            self.channel.abort()
+            self.connection.abort()
             await self._end()
             if self._ending is not None:
                 self._ending.cancel()
@@ -78,17 +78,17 @@ class Child:
             await self.process.wait()
 
     async def _hang_up(self, process: asyncio.subprocess.Process) -> None:
-        """When it has ended: a process that it left behind may hold its end of the channel open."""
+        """When it has ended: a process that it left behind may hold its end of the connection open."""
         await process.wait()
         await asyncio.sleep(GRACE)  # in which what it said is heard
-        self.channel.abort()
+        self.connection.abort()
 
 
-async def inherited() -> Channel:
-    """The channel to the service, in a process that `Child` started.
+async def inherited() -> Connection:
+    """The connection to the service, in a process that `Child` started.
 
-    The process ends when the channel does, and only then: a signal that is sent to the whole group, as by a
-    terminal or a supervisor, is the service's to answer. A hook may keep the process from noticing that the
+    The process ends when the connection does, and only then: a signal that is sent to the whole group, as by
+    a terminal or a supervisor, is the service's to answer. A hook may keep the process from noticing that the
     service is gone; so, on Linux, it is killed when the service dies.
     """
     descriptor, parent = map(int, sys.argv[1:])
@@ -100,4 +100,4 @@ async def inherited() -> Channel:
     if os.getppid() != parent:  # it was gone already
         os._exit(1)
     os.set_inheritable(descriptor, False)
-    return Channel(*await asyncio.open_connection(sock=socket.socket(fileno=descriptor)))
+    return Connection(*await asyncio.open_connection(sock=socket.socket(fileno=descriptor)))

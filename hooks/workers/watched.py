@@ -10,7 +10,7 @@ from typing import Any
 
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookSpec
-from hooks.pipeline.stage import PipelineOptions
+from hooks.pipeline.options import PipelineOptions
 from hooks.workers.messages import Alive
 from hooks.workers.process import Child
 
@@ -57,11 +57,11 @@ async def watched(module: str, task: Task, tell: Callable[[Any], None] = lambda 
 async def _ended(child: Child, task: Task, tell: Callable[[Any], None]) -> Ended:
     hook, doing = f"hook {task.spec.path!r}", "it was loaded"
     limit = max(task.options.hook_load_timeout, task.options.hook_timeout) + GRACE
-    child.channel.say(task)
+    child.connection.send(task)
     try:
         while True:
             async with asyncio.timeout(limit):
-                messages = await child.channel.hear()
+                messages = await child.connection.receive()
             for message in messages:
                 match message:
                     case Ended():

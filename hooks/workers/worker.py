@@ -1,6 +1,6 @@
-"""A hook worker: a process with hooks of its own, which runs the guards of the requests it is given.
+"""A hook worker: a process with hooks of its own, which runs the guards of the requests that it is given.
 
-It serves the channel that it inherited, until the other end closes it.
+It serves the connection that it inherited, until the other end closes it.
 """
 
 import asyncio
@@ -9,38 +9,41 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from engine.protocol import EngineError
+from engine.protocol import Delta, EngineError
 from hooks.loading.alarm import interrupt
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
-from hooks.pipeline.pipeline import Guarding, Pipeline
-from hooks.pipeline.stage import HookError, PipelineOptions
+from hooks.pipeline.ask import Step
+from hooks.pipeline.failure import HookError
+from hooks.pipeline.guarded import OpenGuard
+from hooks.pipeline.options import PipelineOptions
+from hooks.pipeline.pipeline import Pipeline
 from hooks.pipeline.tally import Tally
 from hooks.prompts.admission import RefusedError
-from hooks.workers.messages import Admit, Channel, Close, Counts, Feed, Open, Ready, Reply, Setup
+from hooks.workers.messages import Admit, Close, Connection, Counts, Feed, Open, Ready, Reply, Setup
 from hooks.workers.process import inherited
 
 logger = logging.getLogger("weir.hooks")
 
 
 class Worker:
-    """Serves one channel with one pipeline."""
+    """Serves one connection with one pipeline, until the other end closes it."""
 
-    def __init__(self, channel: Channel, pipeline: Pipeline) -> None:
-        self._channel = channel
+    def __init__(self, connection: Connection, pipeline: Pipeline) -> None:
+        self._connection = connection
         self._pipeline = pipeline
         hooks = (*pipeline.hooks, *pipeline.allowed.values())
         self._is_async = any(hook.is_async or hook.is_request_async for hook in hooks)
-        self._guards: dict[int, Guarding] = {}
+        self._guards: dict[int, OpenGuard] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._feeding: dict[int, asyncio.Task[None]] = {}
 
     async def serve(self) -> None:
-        """Until the other end is gone; then every stream still open gets its last call."""
+        """Serve until the other end is gone; then every stream that is still open gets its last call."""
         beating = asyncio.get_running_loop().create_task(self._beat())
         try:
             while True:
-                await self._take(await self._channel.hear())
+                await self._take(await self._connection.receive())
         except EOFError:
             pass
         finally:
@@ -62,25 +65,27 @@ class Worker:
                     self._spawn(self._close(key))
                 case Close(key):
                     await self._close(key)
-            self._channel.beat()
+            self._connection.beat()
         self._count()
 
     async def _beat(self) -> None:
-        """While hooks wait, which is not being stuck."""
+        """Tell the service that the worker lives while its async hooks wait."""
         while True:
             await asyncio.sleep(GRACE / 4)
             if self._tasks:
-                self._channel.beat()
+                self._connection.beat()
 
     async def _ask(self, message: Admit | Feed) -> None:
         key, guard = message.key, self._guards[message.key]
         try:
             if isinstance(message, Admit):
-                answer = await guard.admit(message.shown)
-                reply = Reply(key, answer or [], admitted=guard.request if answer is None else None)
+                reply = Reply(key, await guard.admit(message.shown), request=guard.request)
             else:
-                released = await guard.feed(message.delta)
-                reply = Reply(key, released, guard.cut_short, guard.rewind)
+                first = guard.pass_through(message.delta)
+                if isinstance(first, Delta):
+                    reply = Reply(key, Step([first]))
+                else:
+                    reply = Reply(key, await guard.feed(message.delta, first))
         except HookError as error:
             reply = Reply(key, failed=error.hook)
         except RefusedError as error:
@@ -90,7 +95,7 @@ class Worker:
         except Exception:
             logger.exception("a guard failed")
             reply = Reply(key, failed="guard")
-        self._channel.say(reply)
+        self._connection.send(reply)
         if self._is_async:
             self._count()
 
@@ -102,10 +107,10 @@ class Worker:
         try:
             await self._guards.pop(key).close()
         finally:
-            self._channel.say(Reply(key, is_closed=True))
+            self._connection.send(Reply(key, is_closed=True))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run it beside the rest: a hook that waits must not make other requests wait."""
+        """Run it beside the rest: an async hook that waits must not make other requests wait."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -115,12 +120,12 @@ class Worker:
         nothing = Tally()
         counted = {name: tally.take() for name, tally in self._pipeline.tallies.items() if tally != nothing}
         if counted:
-            self._channel.say(Counts(counted))
+            self._connection.send(Counts(counted))
 
 
 def with_alarm(hook: LoadedHook, seconds: float, ended: Callable[[], None]) -> LoadedHook:
-    """The hook, each plain call of it interrupted by a `TimeoutError` when it takes longer. `ended` is called
-    after each. In the main thread of a process whose alarm interrupts it."""
+    """The hook, with each plain call interrupted by a `TimeoutError` after `seconds`. `ended` is called after
+    each call. Works in the main thread of a process that has `interrupt` as its alarm's handler."""
 
     def alarmed(call: Callable[..., Any]) -> Callable[..., Any]:
         def within(*arguments: Any) -> Any:
@@ -143,38 +148,38 @@ def load_alarmed(spec: HookSpec, options: PipelineOptions, ended: Callable[[], N
     return with_alarm(hook, options.hook_timeout, ended)
 
 
-def _load(setup: Setup, channel: Channel) -> Pipeline:
+def _load(setup: Setup, connection: Connection) -> Pipeline:
     logging.basicConfig(level=setup.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGALRM, interrupt)
     hooks, allowed = (
-        [load_alarmed(spec, setup.options, channel.beat) for spec in specs]
+        [load_alarmed(spec, setup.options, connection.beat) for spec in specs]
         for specs in (setup.specs, setup.allowed)
     )
     return Pipeline(hooks, allowed, setup.options)
 
 
 async def main() -> None:
-    channel = await inherited()
+    connection = await inherited()
     try:
-        (setup,) = await channel.hear()
+        (setup,) = await connection.receive()
     except EOFError:  # the service ended while this process began
-        await channel.close()
+        await connection.close()
         return
     try:
-        await _serve(_load(setup, channel), channel)
+        await _serve(_load(setup, connection), connection)
     except HookLoadError as error:
-        channel.say(Ready(str(error)))
+        connection.send(Ready(str(error)))
     except HookError as error:
-        channel.say(Ready(f"hook {error.hook!r} failed its self-test"))
-    await channel.close()
+        connection.send(Ready(f"hook {error.hook!r} failed its self-test"))
+    await connection.close()
 
 
-async def _serve(pipeline: Pipeline, channel: Channel) -> None:
+async def _serve(pipeline: Pipeline, connection: Connection) -> None:
     """Raises `HookError` from the self-test."""
     try:
         await pipeline.start()
-        channel.say(Ready(prompt_readers=pipeline.prompt_readers, rewinders=pipeline.rewinders))
-        await Worker(channel, pipeline).serve()
+        connection.send(Ready(prompt_readers=pipeline.prompt_readers, rewinders=pipeline.rewinders))
+        await Worker(connection, pipeline).serve()
     finally:
         await pipeline.aclose()
 

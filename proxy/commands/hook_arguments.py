@@ -3,7 +3,7 @@
 import argparse
 
 from hooks.loading.loader import HookSpec
-from hooks.pipeline.stage import PipelineOptions
+from hooks.pipeline.options import PipelineOptions
 from weir_bench.argument_types import json_object, number
 
 _DEFAULTS = PipelineOptions()

@@ -7,8 +7,8 @@ import os
 
 from engine.protocol import EngineError
 from hooks.loading.loader import HookLoadError
-from hooks.pipeline.pipeline import Opener, Pipeline
-from hooks.pipeline.stage import HookError
+from hooks.pipeline.failure import HookError
+from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.workers.pool import WorkerPool
 from proxy.app import Server
 from proxy.config import ServeSettings
@@ -58,7 +58,7 @@ async def _serve(settings: ServeSettings) -> None:
             os._exit(0)
 
 
-def _make_pipeline(settings: ServeSettings) -> Opener:
+def _make_pipeline(settings: ServeSettings) -> GuardFactory:
     hooks = settings.hook_specs, settings.allowed_hooks, settings.pipeline_options
     if settings.hook_workers:
         return WorkerPool(settings.hook_workers, *hooks)

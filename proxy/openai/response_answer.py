@@ -1,7 +1,7 @@
 """A response, made from released deltas. Its stream is a series of events; the last one has the whole."""
 
 import time
-from typing import Literal
+from typing import Literal, Protocol
 
 import orjson
 
@@ -15,6 +15,12 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 """The reason why a response is incomplete, by finish reason. With other finish reasons it is complete."""
 
 
+class Keeper(Protocol):
+    def put(self, body: JSONObject) -> None:
+        """Keep a response object."""
+        ...
+
+
 class ResponsesAnswer(Answer):
     """A response.
 
@@ -25,9 +31,12 @@ class ResponsesAnswer(Answer):
 
     fields: ResponsesRequest
 
-    def __init__(self, fields: ResponsesRequest, request: GenerationRequest, *, is_stored: bool) -> None:
+    def __init__(
+        self, fields: ResponsesRequest, request: GenerationRequest, kept: Keeper | None = None
+    ) -> None:
+        """`kept`: where to put the response once it is whole, before a client could know; None: nowhere."""
         super().__init__(fields, request)
-        self._is_stored = is_stored
+        self._kept = kept
         self._created_at = int(time.time())
         self._status: Literal["in_progress", "completed", "incomplete", "failed"] = "in_progress"
         self._error: JSONObject | None = None
@@ -46,7 +55,10 @@ class ResponsesAnswer(Answer):
 
     def end(self) -> bytes:
         events = self._complete()
-        return self._written([*events, (f"response.{self._status}", {"response": self.response()})])
+        response = self.response()
+        if self._kept is not None:
+            self._kept.put(response)
+        return self._written([*events, (f"response.{self._status}", {"response": response})])
 
     def failure(self, error: JSONObject) -> bytes:
         """`response.failed`, then the `error` event of contract 4.2.
@@ -69,7 +81,10 @@ class ResponsesAnswer(Answer):
 
     def whole(self) -> bytes:
         self._complete()
-        return orjson.dumps(self.response())
+        response = self.response()
+        if self._kept is not None:
+            self._kept.put(response)
+        return orjson.dumps(response)
 
     @property
     def output(self) -> list[JSONObject]:
@@ -93,7 +108,7 @@ class ResponsesAnswer(Answer):
             "parallel_tool_calls": fields.parallel_tool_calls,
             "previous_response_id": fields.previous_response_id,
             "reasoning": {"effort": fields.reasoning.get("effort"), "summary": None},
-            "store": self._is_stored,
+            "store": self._kept is not None,
             "temperature": fields.temperature,
             "text": {**fields.text, "format": fields.text.get("format") or {"type": "text"}},
             "tool_choice": fields.tool_choice,

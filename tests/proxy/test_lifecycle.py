@@ -14,7 +14,7 @@ import pytest
 
 from engine.protocol import Delta
 from hooks import Chunk, Verdict, emit, hold, rewind
-from hooks.pipeline.stage import HookError
+from hooks.pipeline.failure import HookError
 from proxy.app import Server
 from proxy.config import ServeSettings
 from tests.helpers import Script, ScriptedEngine, make_deltas, pipeline_of, until

@@ -16,7 +16,7 @@ from typing import Any
 
 from engine.protocol import Channel
 from hooks.loading.loader import HookSpec
-from hooks.pipeline.stage import PipelineOptions
+from hooks.pipeline.options import PipelineOptions
 from hooks.workers.watched import Task, watched
 
 RECORDINGS: Mapping[str, tuple[Channel, str]] = {

@@ -10,8 +10,8 @@ from typing import Any
 from engine.protocol import Deltas, GenerationRequest
 from hooks.loading.alarm import interrupt
 from hooks.loading.loader import HookLoadError, load_hook
-from hooks.pipeline.pipeline import Opener, Pipeline
-from hooks.pipeline.stage import HookError
+from hooks.pipeline.failure import HookError
+from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.prompts.admission import RefusedError
 from hooks.testing import Recording, Released
 from hooks.testing.checking.check import PROMPTS, RECORDINGS, Result
@@ -21,7 +21,7 @@ from hooks.testing.once import logged_once
 from hooks.testing.play import collect
 from hooks.testing.probe import Probe
 from hooks.testing.streams import cut, source_of, stream_of, token_places
-from hooks.workers import messages
+from hooks.workers.messages import Connection
 from hooks.workers.pool import WorkerPool
 from hooks.workers.process import inherited
 from hooks.workers.watched import Ended, Task
@@ -35,15 +35,15 @@ class LateError(RuntimeError):
 class _Checker:
     """Runs the checks, and tells whoever watches what it is about to do."""
 
-    def __init__(self, channel: messages.Channel) -> None:
-        self._channel = channel
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self._doing = ""
 
     async def check(self, task: Task) -> None:
         """Raises `HookLoadError`, `HookError` from the self-test, and `LateError`."""
         options = task.options
         probe = Probe(load_hook(task.spec, options.hook_load_timeout))
-        hook = with_alarm(probe.hook, options.hook_timeout, self._channel.beat)
+        hook = with_alarm(probe.hook, options.hook_timeout, self._connection.beat)
         self._tell("it was put to its self-test")
         here = Pipeline([hook], options=options)
         there = WorkerPool(1, [task.spec], options=options)
@@ -59,7 +59,7 @@ class _Checker:
             await there.aclose()
             await here.aclose()
 
-    async def _check_one(self, name: str, probe: Probe, here: Opener, there: Opener) -> Result:
+    async def _check_one(self, name: str, probe: Probe, here: GuardFactory, there: GuardFactory) -> Result:
         result = Result(name)
         channel, said = RECORDINGS[name]
         stream = stream_of(said, channel=channel)
@@ -88,14 +88,14 @@ class _Checker:
                     result.num_leaked = max(result.num_leaked, leaked)
         return result
 
-    async def _run(self, opener: Opener, name: str, how: str, stream: Recording) -> Released:
+    async def _run(self, opener: GuardFactory, name: str, how: str, stream: Recording) -> Released:
         self._tell(f"it saw the recording {name!r}, {how}")
         request = replace(stream.request, stream=True)
         released = await collect(opener, request, lambda _: self._beating(stream))
         self._check_late(released.failure)
         return released
 
-    async def _check_prompts(self, here: Pipeline, there: Opener) -> Result:
+    async def _check_prompts(self, here: Pipeline, there: GuardFactory) -> Result:
         result = Result("prompts")
         (tally,) = here.tallies.values()
         before = tally.seconds
@@ -113,12 +113,12 @@ class _Checker:
         result.microseconds = (tally.seconds - before) / len(PROMPTS) * 1e6
         return result
 
-    async def _shown(self, opener: Opener, label: str, request: GenerationRequest) -> Any:
+    async def _shown(self, opener: GuardFactory, label: str, request: GenerationRequest) -> Any:
         """What came of it: the request as it goes on, and an answer in its place; or the reason why not."""
         self._tell(f"it saw a prompt {label}")
         guard = opener.open(request)
         try:
-            answer = await guard.admit(request)
+            step = await guard.admit(request)
         except RefusedError as error:
             return error.reason
         except HookError as error:
@@ -126,7 +126,7 @@ class _Checker:
             raise
         finally:
             await guard.close()
-        return guard.request, answer
+        return guard.request, step.released if step.is_over else None
 
     def _check_late(self, failure: BaseException | None) -> None:
         if failure is not None and isinstance(failure.__cause__, TimeoutError):
@@ -135,7 +135,7 @@ class _Checker:
     async def _beating(self, stream: Recording) -> Deltas:
         async with aclosing(source_of(stream)) as deltas:
             async for delta in deltas:
-                self._channel.beat()
+                self._connection.beat()
                 yield delta
 
     def _tell(self, doing: str) -> None:
@@ -143,13 +143,13 @@ class _Checker:
         self._say(doing)
 
     def _say(self, message: str | Result) -> None:
-        self._channel.say(message)
-        self._channel.flush()
+        self._connection.send(message)
+        self._connection.flush()
 
 
 async def main() -> None:
-    channel = await inherited()
-    (task,) = await channel.hear()
+    connection = await inherited()
+    (task,) = await connection.receive()
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.CRITICAL)  # the worker's as well
     logging.getLogger("weir.hooks").setLevel(logging.WARNING)
     signal.signal(signal.SIGALRM, interrupt)
@@ -157,15 +157,15 @@ async def main() -> None:
     try:
         ended = Ended()
         with logged_once():
-            await _Checker(channel).check(task)
+            await _Checker(connection).check(task)
     except HookLoadError as error:
         ended = Ended(error=str(error))
     except HookError:
         ended = Ended(error=f"{hook} failed its self-test")
     except LateError as error:
         ended = Ended(error=f"{hook} took longer than {task.options.hook_timeout:g} s while {error}")
-    channel.say(ended)
-    await channel.close()
+    connection.send(ended)
+    await connection.close()
 
 
 if __name__ == "__main__":

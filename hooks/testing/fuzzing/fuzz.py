@@ -20,8 +20,9 @@ from engine.protocol import Channel, Deltas
 from engine.recording import Recording
 from hooks.loading.alarm import interrupted
 from hooks.loading.loader import HookSpec, load_hook
+from hooks.pipeline.failure import HookError
+from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
-from hooks.pipeline.stage import HookError, PipelineOptions
 from hooks.testing import leaks
 from hooks.testing.cuts import Places, smallest
 from hooks.testing.difference import Difference, cut_at, failure_of

@@ -6,36 +6,36 @@ import logging
 from hooks.loading.loader import HookLoadError
 from hooks.testing.fuzzing.fuzz import Fuzzer
 from hooks.testing.fuzzing.task import FuzzReport, FuzzTask
-from hooks.workers.messages import Channel
+from hooks.workers.messages import Connection
 from hooks.workers.process import inherited
 from hooks.workers.watched import Ended
 
 
 def main() -> None:
     with asyncio.Runner() as runner:
-        channel = runner.run(inherited())
-        (task,) = runner.run(channel.hear())
+        connection = runner.run(inherited())
+        (task,) = runner.run(connection.receive())
         logging.getLogger("weir.hooks").setLevel(logging.CRITICAL)  # failures are what is looked for
         try:
-            ended = Ended(_fuzz(task, channel, runner))
+            ended = Ended(_fuzz(task, connection, runner))
         except HookLoadError as error:
             ended = Ended(HookLoadError(str(error)))
-        runner.run(_leave(channel, ended))
+        runner.run(_leave(connection, ended))
 
 
-def _fuzz(task: FuzzTask, channel: Channel, runner: asyncio.Runner) -> FuzzReport:
+def _fuzz(task: FuzzTask, connection: Connection, runner: asyncio.Runner) -> FuzzReport:
     def tell(doing: str) -> None:
-        channel.say(doing)
-        channel.flush()
+        connection.send(doing)
+        connection.flush()
 
-    fuzzer = Fuzzer(task.spec, secrets=task.secrets, options=task.options, tell=tell, beat=channel.beat)
+    fuzzer = Fuzzer(task.spec, secrets=task.secrets, options=task.options, tell=tell, beat=connection.beat)
     finding = fuzzer.run(task.seconds, task.seed, runner)
     return FuzzReport(fuzzer.num_texts, f"{finding}\n  again   --seed {finding.seed}" if finding else None)
 
 
-async def _leave(channel: Channel, ended: Ended) -> None:
-    channel.say(ended)
-    await channel.close()
+async def _leave(connection: Connection, ended: Ended) -> None:
+    connection.send(ended)
+    await connection.close()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from hooks.builtin.audit import FIELDS, Audit
 from hooks.builtin.audit_log import journal, sinks
 from hooks.builtin.audit_log.sinks import LineFile
 from hooks.builtin.phrases import Phrases
-from hooks.pipeline.stage import HookError
+from hooks.pipeline.failure import HookError
 from tests.helpers import Script, guard_all, make_deltas, make_request, opened, pipeline_of, text_of
 
 
@@ -265,7 +265,7 @@ async def test_one_that_is_required_lets_nothing_out_that_it_has_no_room_for(
     async with opened(pipeline, make_request()) as guard:
         with pytest.raises(HookError):
             for delta in make_deltas("abcde"):
-                released += await guard.feed(delta)
+                released += (await guard.feed(delta)).released
         await guard.close()
     assert len(released) <= 3
 

@@ -24,7 +24,7 @@ from hooks.builtin.classifier import Classifier
 from hooks.builtin.classifier_models import Classifying, _words, load_classifier
 from hooks.detect.detector import Match
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
-from hooks.pipeline.stage import HookError
+from hooks.pipeline.failure import HookError
 from hooks.testing import assert_chunk_invariant, assert_never_released, play
 from tests.helpers import examples, guard_all, make_deltas, pipeline_of, text_of
 from tests.hooks.builtin.classifiers import MAX_LENGTH, VOCAB_SIZE, make_tokenizer

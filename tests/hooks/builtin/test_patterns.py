@@ -15,7 +15,7 @@ from hooks.builtin.patterns import Patterns
 from hooks.detect.detector import Match
 from hooks.detect.regexes import analyse
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
-from hooks.pipeline.stage import HookError
+from hooks.pipeline.failure import HookError
 from tests.helpers import examples, finish_of, ids_of, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, run, said
 

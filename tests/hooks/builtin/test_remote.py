@@ -13,8 +13,8 @@ from aiohttp import web
 from hooks.builtin.remote_service.apis import MAX_TEXTS
 from hooks.builtin.remote_service.service import MAX_ANSWER
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
+from hooks.pipeline.failure import HookError
 from hooks.pipeline.pipeline import Pipeline
-from hooks.pipeline.stage import HookError
 from hooks.testing import assert_chunk_invariant, assert_never_released, play, stream_of
 from hooks.testing.checking.check import check
 from hooks.workers.pool import WorkerPool

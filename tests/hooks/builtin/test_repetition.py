@@ -13,8 +13,8 @@ from benchmarks.guards import PROSE
 from hooks.builtin.repetition import LoopDetector, Repetition
 from hooks.detect.detector import Match
 from hooks.loading.loader import HookSpec
-from hooks.pipeline.pipeline import guarded
 from hooks.testing import assert_chunk_invariant, play, stream_of
+from hooks.testing.play import vetted
 from tests.helpers import examples, finish_of, make_deltas, make_request, opened, pipeline_of, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, run, said
 
@@ -113,7 +113,7 @@ async def test_only_the_output_that_loops_is_ended_unless_asked_otherwise() -> N
                 yield delta
 
         async with opened(pipeline_of(guard), make_request(n=2)) as guarding:
-            out = [delta async for delta in guarded(guarding, source)]
+            out = [delta async for delta in vetted(guarding, source)]
         return {delta.index: (delta.finish_reason, text_of(out, index=delta.index)) for delta in out}
 
     assert await both(Repetition(**SHORT)) == {

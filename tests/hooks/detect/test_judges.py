@@ -14,7 +14,7 @@ from hooks import prompt_texts
 from hooks.detect.detector import Match
 from hooks.detect.judges import JudgeGuard
 from hooks.detect.windows import Windows, make_windows
-from hooks.pipeline.stage import HookError
+from hooks.pipeline.failure import HookError
 from hooks.testing import assert_chunk_invariant, assert_never_released, play, stream_of
 from hooks.testing.streams import request_for
 from tests.helpers import examples, ids_of, make_deltas, make_request, pipeline_of
@@ -168,7 +168,7 @@ async def test_a_request_that_is_cancelled_while_it_waits_leaves_others_alone() 
     await asyncio.gather(feeding[0], return_exceptions=True)
     await guards[0].close()
     answer.set()
-    (released,) = await feeding[1]
+    (released,) = (await feeding[1]).released
     assert (feeding[0].cancelled(), released.text, ids_of([released])) == (True, "cd", [0])
     await guards[1].close()
 

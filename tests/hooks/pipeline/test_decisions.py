@@ -14,9 +14,11 @@ from engine.protocol import Delta, GenerationRequest, ToolCall
 from hooks import Chunk, Decision, Verdict, emit, hold, redact, refuse, rewind, suppress, terminate
 from hooks.builtin.phrases import Phrases
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
-from hooks.pipeline.pipeline import Pipeline, guarded
-from hooks.pipeline.stage import HookError, PipelineOptions
+from hooks.pipeline.failure import HookError
+from hooks.pipeline.options import PipelineOptions
+from hooks.pipeline.pipeline import Pipeline
 from hooks.prompts.admission import RefusedError
+from hooks.testing.play import vetted
 from tests.helpers import (
     Script,
     Source,
@@ -129,7 +131,7 @@ async def test_how_long_it_had_been_held_is_told() -> None:  # contract 8.2
     at = {"a": hold(), "b": hold(1), "c": redact([(0, 1, "x")], hold=1), "": emit("d")}
     hook = Script(lambda c: at["" if c.is_final else c.text_diff[-1]])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hooks.pipeline.decision.monotonic", lambda: now[0])
+        patch.setattr("hooks.pipeline.driver.monotonic", lambda: now[0])
         async with opened(pipeline_of(hook, clerk), make_request()) as guard:
             for i, piece in enumerate(["a", "ab", "cc"]):
                 now[0] = float(i)
@@ -174,7 +176,7 @@ async def test_nonsense_from_a_hook_is_told_as_its_failure() -> None:
         ("error", "redact() spans overlap or are out of range", 1, "b")
     ]
     assert await told(sees("b", lambda c: suppress(7)), ["a", "b"]) == [  # type: ignore[arg-type]
-        ("error", "it gave something that is no text", 1, "b")
+        ("error", "it gave a value that is no text", 1, "b")
     ]
 
 
@@ -202,7 +204,7 @@ async def test_it_is_told_before_anything_of_it_gets_out_and_can_keep_it_in() ->
                 yield delta
 
         with pytest.raises(HookError) as caught:
-            async for delta in guarded(guard, lambda request: source()):
+            async for delta in vetted(guard, lambda request: source()):
                 released.append(delta)
     assert caught.value.hook == "hook1"
     assert text_of(released) == "a"

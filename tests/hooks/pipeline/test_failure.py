@@ -8,8 +8,8 @@ import time
 import pytest
 
 from hooks import Chunk, Verdict, emit, hold
-from hooks.pipeline.pipeline import guarded
-from hooks.pipeline.stage import HookError
+from hooks.pipeline.failure import HookError
+from hooks.testing.play import vetted
 from tests.helpers import (
     Script,
     Source,
@@ -29,7 +29,7 @@ async def test_nothing_pending_or_later_is_delivered_and_the_engine_is_closed() 
     released: list[str] = []
     guard = pipeline_of(holds, fails).open(make_request())
     with pytest.raises(HookError):
-        async for delta in guarded(guard, source):
+        async for delta in vetted(guard, source):
             released.append(delta.text)
     assert released == ["a"]
     assert source.closed_early

@@ -13,8 +13,8 @@ import pytest
 
 from engine.protocol import Delta, EngineError, GenerationRequest, ToolCall
 from hooks import Chunk, Verdict, emit, hold, terminate
-from hooks.pipeline.pipeline import guarded
-from hooks.pipeline.stage import HookError
+from hooks.pipeline.failure import HookError
+from hooks.testing.play import vetted
 from tests import helpers
 from tests.helpers import Script, Source, guard_all, make_deltas, make_request, opened, pipeline_of, text_of
 
@@ -119,7 +119,7 @@ async def test_a_client_that_leaves_gives_every_stream_its_last_call() -> None:
 
     async def client() -> None:
         async with opened(pipeline_of(hook), make_request()) as guard:
-            async with aclosing(guarded(guard, never_ends)) as deltas:
+            async with aclosing(vetted(guard, never_ends)) as deltas:
                 released.extend([delta async for delta in deltas])
 
     task = asyncio.get_running_loop().create_task(client())
@@ -136,7 +136,7 @@ async def test_a_reader_that_stops_early_gives_every_stream_its_last_call() -> N
     hook = Script(passing)
     source = Source(make_deltas(["a", "b", "c"]))
     async with opened(pipeline_of(hook), make_request()) as guard:
-        async with aclosing(guarded(guard, source)) as deltas:
+        async with aclosing(vetted(guard, source)) as deltas:
             async for _ in deltas:
                 break
     assert finals(hook) == [(0, "content", True)]
@@ -226,7 +226,7 @@ async def test_no_state_is_left_of_ten_thousand_requests_of_every_ending() -> No
         error = EngineError("gone") if ending == "engine" else None
         source = Source(make_deltas("abc", finish=ending != "engine"), error)
         with contextlib.suppress(HookError, EngineError):
-            async with opened(pipeline, request) as guard, aclosing(guarded(guard, source)) as released:
+            async with opened(pipeline, request) as guard, aclosing(vetted(guard, source)) as released:
                 async for _ in released:
                     if ending == "leave":
                         break

@@ -7,8 +7,9 @@ import pytest
 from engine.protocol import Delta, RequestError, Usage
 from hooks import Chunk, Verdict, emit, hold, redact, suppress, terminate
 from hooks.loading.loader import LoadedHook
+from hooks.pipeline.failure import HookError
+from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
-from hooks.pipeline.stage import HookError, PipelineOptions
 from tests.helpers import (
     Script,
     finish_of,

@@ -50,15 +50,15 @@ def oracle_apply(verdict: object, pending: list[tuple[str, int | None]]) -> tupl
     """(passed on, kept, ended) by contract 3, on characters."""
     name = type(verdict).__name__
     text = "".join(c for c, _ in pending)
-    if name == "Suppress":
+    if name == "suppress":
         return [], [], False
-    if name == "Emit":
+    if name == "emit":
         new = verdict.text
         return (pending if new == text else [(c, None) for c in new]), [], False
-    if name == "Hold":
+    if name == "hold":
         n = len(pending) if verdict.n is None else verdict.n
         return pending[: len(pending) - n], pending[len(pending) - n :], False
-    if name == "Terminate":
+    if name == "terminate":
         closing = [(c, None) for c in verdict.text or ""]
         return pending[: verdict.after or 0] + closing, [], True
     end = len(pending) - verdict.hold

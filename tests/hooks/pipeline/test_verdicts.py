@@ -8,7 +8,7 @@ import pytest
 
 from engine.protocol import Delta, EngineError, Token, ToolCall, Usage
 from hooks import Chunk, Verdict, emit, hold, redact, suppress, terminate
-from hooks.pipeline.stage import HookError
+from hooks.pipeline.failure import HookError
 from tests.helpers import (
     Script,
     Source,

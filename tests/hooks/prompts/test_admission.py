@@ -13,8 +13,8 @@ from engine.backends.openai.request import request_body
 from engine.protocol import Delta, GenerationRequest, RequestError, SamplingParams, Usage
 from hooks import Chunk, Refusal, Verdict, emit, hold, prompt_texts, refuse, terminate, with_prompt_texts
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
+from hooks.pipeline.failure import HookError
 from hooks.pipeline.pipeline import Pipeline
-from hooks.pipeline.stage import HookError
 from hooks.prompts.admission import RefusedError
 from tests.helpers import (
     Script,

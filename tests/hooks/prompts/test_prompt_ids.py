@@ -9,9 +9,10 @@ import pytest
 from engine.protocol import Delta, GenerationRequest, Prompt, RequestError
 from hooks import emit, prompt_texts, refuse, with_prompt_texts
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.pipeline import Pipeline, guarded
+from hooks.pipeline.pipeline import Pipeline
 from hooks.prompts.admission import RefusedError
 from hooks.prompts.ids import UNREADABLE
+from hooks.testing.play import vetted
 from tests.helpers import Script, Source, make_request, opened, pipeline_of
 
 
@@ -51,7 +52,7 @@ async def ask(
     request = replace(make_request(messages=(), prompts=prompts), endpoint="completions")
     source = Source([Delta(text="a", index=i, finish_reason="stop") for i in range(len(prompts))])
     async with opened(pipeline, request) as guard:
-        async with aclosing(guarded(guard, source, tokenizer)) as released:
+        async with aclosing(vetted(guard, source, tokenizer)) as released:
             assert len([delta async for delta in released]) >= len(prompts)
     return source.requests[0].prompts
 
@@ -100,7 +101,7 @@ async def test_a_prompt_in_a_form_that_nobody_could_read_is_refused(name: str) -
     request = make_request(extra={name: [1, 2]})
     async with opened(pipeline_of(Reader()), request) as guard:
         with pytest.raises(RequestError) as caught:
-            [delta async for delta in guarded(guard, Source([]))]
+            [delta async for delta in vetted(guard, Source([]))]
     assert caught.value.param == name
 
 

@@ -9,7 +9,7 @@ from engine.protocol import Delta
 from engine.recording import Failure, Recording, TimedDelta
 from hooks import Chunk, GenerationRequest, Refusal, Verdict, emit, hold, redact, refuse, suppress, terminate
 from hooks.loading.loader import HookLoadError
-from hooks.pipeline.release import BadVerdictError
+from hooks.pipeline.failure import BadVerdictError
 from hooks.testing import HookSpec, Judgement, assert_chunk_invariant, play, stream_of
 from hooks.testing.streams import request_for
 

@@ -14,9 +14,11 @@ import pytest
 
 from engine.protocol import Delta, RequestError
 from hooks.loading.loader import HookLoadError, HookSpec
-from hooks.pipeline.pipeline import PassThrough, guarded
-from hooks.pipeline.stage import HookError, PipelineOptions
+from hooks.pipeline.failure import HookError
+from hooks.pipeline.guarded import PassThrough
+from hooks.pipeline.options import PipelineOptions
 from hooks.prompts.admission import RefusedError
+from hooks.testing.play import vetted
 from hooks.workers.pool import WorkerPool, WorkerProcess
 from tests.helpers import Source, finish_of, ids_of, make_deltas, make_request, text_of, until, verdicts_of
 
@@ -176,7 +178,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def run(pool: WorkerPool, *words: str, **fields: object) -> list[Delta]:
-    async with aclosing(guarded(pool.open(make_request(**fields)), Source(make_deltas(words)))) as released:
+    async with aclosing(vetted(pool.open(make_request(**fields)), Source(make_deltas(words)))) as released:
         return [delta async for delta in released]
 
 
@@ -209,7 +211,7 @@ async def test_a_worker_that_dies_fails_its_requests_and_is_replaced(pool) -> No
     workers = await pool("Does")
     source = Source(make_deltas(["a", "die", "b"]))
     with pytest.raises(HookError):
-        async with aclosing(guarded(workers.open(make_request()), source)) as released:
+        async with aclosing(vetted(workers.open(make_request()), source)) as released:
             assert [delta.text async for delta in released] == ["a"]
     assert source.closed_early
     assert await alive(workers)
@@ -219,10 +221,10 @@ async def test_requests_on_other_workers_go_on_when_one_dies(pool) -> None:
     workers = await pool("Does", workers=2)
     guards = [workers.open(make_request()) for _ in range(2)]
     for guard in guards:
-        assert text_of(await guard.feed(make_deltas(["a"])[0])) == "a"
+        assert text_of((await guard.feed(make_deltas(["a"])[0])).released) == "a"
     with pytest.raises(HookError):
         await guards[0].feed(make_deltas(["die"])[0])
-    assert text_of(await guards[1].feed(make_deltas(["b"])[0])) == "b"
+    assert text_of((await guards[1].feed(make_deltas(["b"])[0])).released) == "b"
     for guard in guards:
         await guard.close()
 
@@ -230,12 +232,12 @@ async def test_requests_on_other_workers_go_on_when_one_dies(pool) -> None:
 async def test_a_hook_that_hangs_fails_its_own_request_alone(pool, patient: None) -> None:
     workers = await pool("Does", hook_timeout=1.0)
     guards = [workers.open(make_request()) for _ in range(2)]
-    assert text_of(await guards[1].feed(make_deltas(["a"])[0])) == "a"
+    assert text_of((await guards[1].feed(make_deltas(["a"])[0])).released) == "a"
     (process,) = workers._workers
     with pytest.raises(HookError) as caught:
         await guards[0].feed(make_deltas(["hang"])[0])
     assert caught.value.hook == "Does"
-    assert text_of(await guards[1].feed(make_deltas(["b"])[0])) == "b"
+    assert text_of((await guards[1].feed(make_deltas(["b"])[0])).released) == "b"
     assert workers._workers == {process}
     for guard in guards:
         await guard.close()
@@ -270,7 +272,7 @@ async def test_a_pool_closed_as_it_begins_leaves_no_process(pool, turns: int) ->
         await asyncio.sleep(0)
     await workers.aclose()
     assert process.process.returncode is not None
-    assert process.channel.is_closing
+    assert process.connection.is_closing
 
 
 async def test_a_worker_whose_end_nobody_awaits_is_killed(pool) -> None:
@@ -324,8 +326,8 @@ async def test_a_worker_that_cannot_be_understood_fails_its_requests_and_is_repl
     workers = await pool("Does")
     (process,) = workers._workers
     guard = workers.open(make_request())
-    assert text_of(await guard.feed(make_deltas(["a"])[0])) == "a"
-    process.channel._reader.feed_data(b"\0\0\0\x06no one")
+    assert text_of((await guard.feed(make_deltas(["a"])[0])).released) == "a"
+    process.connection._reader.feed_data(b"\0\0\0\x06no one")
     with pytest.raises(HookError):
         while True:
             await guard.feed(make_deltas(["b"])[0])
@@ -354,7 +356,7 @@ async def test_a_worker_busy_with_many_last_calls_is_not_stuck(
     source = Source([*deltas, Delta(text="end", index=3)])
 
     async def finishes() -> list[str | None]:
-        async with aclosing(guarded(workers.open(make_request(n=4)), source)) as released:
+        async with aclosing(vetted(workers.open(make_request(n=4)), source)) as released:
             return [delta.finish_reason async for delta in released if delta.finish_reason]
 
     finishing = asyncio.get_running_loop().create_task(finishes())
@@ -394,7 +396,7 @@ async def test_a_replacement_whose_hook_cannot_be_built_in_time_is_tried_again(p
 
 async def test_a_client_that_leaves_gives_the_worker_its_last_calls(pool, tmp_path: Path) -> None:
     workers = await pool("Does")
-    async with aclosing(guarded(workers.open(make_request()), Source(make_deltas("abc")))) as released:
+    async with aclosing(vetted(workers.open(make_request()), Source(make_deltas("abc")))) as released:
         async for _ in released:
             break
     assert (tmp_path / "aborted").read_text() == "r1\n"
@@ -433,7 +435,7 @@ def saying(text: str) -> dict[str, object]:
 async def test_a_prompt_is_read_by_the_instance_that_sees_the_answer(pool, hook: str) -> None:  # contract 1.5
     workers = await pool(hook, workers=2)
     source = Source(make_deltas(["a", "b"]))
-    async with aclosing(guarded(workers.open(make_request(**saying("hi"))), source)) as released:
+    async with aclosing(vetted(workers.open(make_request(**saying("hi"))), source)) as released:
         text = text_of([delta async for delta in released])
     said = text.split()
     assert (said[::2], len(set(said[1::2]))) == (["hi", "hi"], 1)
@@ -476,7 +478,7 @@ async def test_a_pool_knows_which_of_its_hooks_read_prompts(pool) -> None:
     assert not workers.open(make_request()).reads_prompts
     assert workers.open(make_request(hooks=("Reads",))).reads_prompts
     source = Source(make_deltas(["a"]))
-    released = [delta async for delta in guarded(workers.open(make_request(**saying("refuse"))), source)]
+    released = [delta async for delta in vetted(workers.open(make_request(**saying("refuse"))), source)]
     assert text_of(released) == "A"
     with pytest.raises(RefusedError):
         await run(workers, "a", hooks=("Reads",), **saying("refuse"))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hooks.loading.loader import HookSpec
-from hooks.pipeline.stage import PipelineOptions
+from hooks.pipeline.options import PipelineOptions
 from hooks.testing.checking.check import PROMPTS, RECORDINGS, check
 from hooks.workers.watched import CheckError
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hooks.loading.loader import HookSpec
-from hooks.pipeline.stage import PipelineOptions
+from hooks.pipeline.options import PipelineOptions
 from hooks.testing.fuzzing import fuzz as fuzz_module
 from hooks.testing.fuzzing.fuzz import Finding, Fuzzer
 from hooks.testing.fuzzing.texts import disguised, nearly, runs, texts

@@ -1,0 +1,49 @@
+"""The guard's machine and its driver speak in two values: an `Ask` goes out, a `Reply` comes back.
+
+The machine is a generator. It yields an `Ask` for each verdict that it needs, and returns a `Step`.
+"""
+
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+from engine.protocol import Delta, GenerationRequest, Rewind
+from hooks.api import Chunk
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.decision import Decision
+
+
+class Ask(NamedTuple):
+    """A question: what does `hook` say to `shown`?"""
+
+    hook: LoadedHook
+    shown: Chunk | GenerationRequest
+    """A chunk for the hook's `__call__`, or a request for its `on_request`."""
+
+    @property
+    def is_aborted(self) -> bool:
+        """Whether this is the last call of a stream that ended early. The reply has no effect."""
+        return isinstance(self.shown, Chunk) and self.shown.aborted
+
+
+Reply = Any
+"""The hook's own return value, unchecked, or a `HookFailure`."""
+
+
+class Step(NamedTuple):
+    """All that comes of one thing that the guard was given."""
+
+    released: list[Delta]
+    """The deltas that the client may have now."""
+    rewind: Rewind | None = None
+    """Where the engine has to take this delta's output back to."""
+    is_over: bool = False
+    """Whether every output has its finish reason and a hook ended one: the engine's work can be cancelled."""
+    error: Exception | None = None
+    """The error that ends the request: a hook failed, refused the prompt, or the engine broke its
+    protocol."""
+    decisions: tuple[Decision, ...] = ()
+    """The hooks' decisions. Listeners hear them before anything that is released leaves (contract 8.2)."""
+
+
+Machine = Generator[Ask, Reply, Step]
+"""One run of the guard's machine. The driver sends a `Reply` to each `Ask`; the result is the `Step`."""

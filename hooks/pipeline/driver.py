@@ -1,0 +1,189 @@
+"""Runs a guard's machine: calls plain hooks, awaits async ones, and tells listeners what was decided.
+
+Time, tasks, cancellation and deadlines live here and nowhere else. The service and the hook workers both use
+it.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any
+
+from engine.protocol import Delta, GenerationRequest
+from hooks.api import Chunk
+from hooks.loading.async_call import AsyncCall
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.ask import Ask, Machine, Reply, Step
+from hooks.pipeline.decision import Decision, DecisionLog
+from hooks.pipeline.failure import HookError, HookFailure, count_failure
+from hooks.pipeline.guard import Guard
+from hooks.pipeline.options import PipelineOptions
+from hooks.pipeline.stage import HookReply
+from hooks.pipeline.tally import Tallies
+
+
+class _LateAndCancelledError(asyncio.CancelledError):
+    """The request was cancelled while a call went on past its deadline. The hook gets no last call, which
+    would overlap with that one (contract 2.3)."""
+
+
+class GuardDriver:
+    """A guard whose hooks run in this process. Implements `OpenGuard`."""
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        hooks: list[LoadedHook],
+        tallies: Tallies,
+        options: PipelineOptions,
+        *,
+        can_rewind: bool = False,
+    ) -> None:
+        """`tallies`: where to count what the hooks do. `can_rewind`: whether the engine can take outputs
+        back."""
+        self._hooks = hooks
+        self._tallies = tallies
+        self._timeout = options.hook_timeout
+        self._listeners = [hook for hook in hooks if hook.on_decision is not None]
+        self._log = DecisionLog() if self._listeners else None
+        self._guard = Guard(request, hooks, tallies, options, can_rewind=can_rewind, decisions=self._log)
+        self.may_rewind = self._guard.may_rewind
+
+    @property
+    def request(self) -> GenerationRequest:
+        return self._guard.request
+
+    @property
+    def reads_prompts(self) -> bool:
+        return any(hook.on_request is not None for hook in self._hooks)
+
+    @property
+    def decides_prompts(self) -> bool:
+        return any(hook.on_request is not None and not hook.is_shadow for hook in self._hooks)
+
+    async def admit(self, shown: GenerationRequest) -> Step:
+        return self._checked(await self._run(self._guard.admit(shown)))
+
+    def pass_through(self, delta: Delta) -> Delta | HookReply | None:
+        return self._guard.pass_through(delta, monotonic)
+
+    async def feed(self, delta: Delta, first: HookReply | None = None) -> Step:
+        if self._log is not None:
+            self._log.now = monotonic()
+        return self._checked(await self._run(self._guard.feed(delta, first)))
+
+    async def close(self) -> None:
+        step = await self._run(self._guard.close())
+        self._tell(step.decisions)  # a listener's failure ends nothing now: it is counted and logged
+
+    async def _run(self, machine: Machine) -> Step:
+        """Answer each of the machine's questions. Cancellation ends one last call of a stream, not the
+        others'."""
+        reply: Reply = None
+        cancelled: asyncio.CancelledError | None = None
+        while True:
+            try:
+                ask = machine.send(reply)
+            except StopIteration as end:
+                if cancelled is not None:
+                    raise cancelled from None
+                step: Step = end.value
+                return step
+            try:
+                reply = await self._reply(ask)
+            except asyncio.CancelledError as error:
+                is_late = isinstance(error, _LateAndCancelledError)
+                if not (ask.is_aborted or is_late):
+                    machine.close()
+                    raise
+                cancelled, reply = error, HookFailure(error) if is_late else None
+
+    async def _reply(self, ask: Ask) -> Reply:
+        hook, shown = ask
+        if isinstance(shown, Chunk):
+            if not hook.is_async:
+                return self._call(hook, hook.call, shown)
+            return await self._await(hook, hook.call, shown)
+        assert hook.on_request is not None
+        if not hook.is_request_async:
+            return self._call(hook, hook.on_request, shown)
+        return await self._await(hook, hook.on_request, shown)
+
+    def _call(self, hook: LoadedHook, method: Callable[[Any], Any], shown: Any) -> Reply:
+        """Call a plain method. It cannot be interrupted here: it is late once it returns."""
+        started = monotonic()
+        try:
+            reply = method(shown)
+        except BaseException as error:  # noqa: BLE001 - any error of a hook fails its request (contract 4.1)
+            reply = HookFailure(error)
+        return self._timed(hook, started, reply)
+
+    def _timed(self, hook: LoadedHook, started: float, reply: Reply) -> Reply:
+        ended = monotonic()
+        took = ended - started
+        self._tallies[hook.name].seconds += took
+        if self._log is not None:
+            self._log.now = ended
+        if took > self._timeout and not isinstance(reply, HookFailure):
+            return HookFailure.late()
+        return reply
+
+    async def _await(self, hook: LoadedHook, method: Callable[[Any], Any], shown: Any) -> Reply:
+        started = monotonic()
+        reply: Reply
+        try:
+            reply = await self._within(hook, AsyncCall(method(shown)))
+        except BaseException as error:
+            if is_cancelled(error):
+                raise
+            reply = HookFailure(error)
+        return self._timed(hook, started, reply)
+
+    async def _within(self, hook: LoadedHook, call: AsyncCall) -> Reply:
+        try:
+            return await call.within(self._timeout)
+        except asyncio.CancelledError as error:
+            if call.rest is None:
+                raise
+            raise _LateAndCancelledError from error
+        finally:
+            if call.rest is not None:
+                hook.keep(call.rest)
+
+    def _checked(self, step: Step) -> Step:
+        """Tell the listeners, before anything that the step releases leaves (contract 8.2). Raises the step's
+        error, or `HookError` for a listener that failed."""
+        failed = self._tell(step.decisions)
+        if step.error is not None:
+            raise step.error
+        if failed is not None:
+            raise failed
+        return step
+
+    def _tell(self, decisions: Sequence[Decision]) -> HookError | None:
+        """Tell every listener. Returns the error of the last one that failed; a failed one hears no more."""
+        failed: HookError | None = None
+        for listener in self._listeners[:] if decisions else ():
+            try:
+                self._tell_one(listener, decisions)
+            except BaseException as error:  # noqa: BLE001 - as in a call
+                self._listeners.remove(listener)
+                count_failure(listener, self._tallies[listener.name], error)
+                if not listener.is_shadow:
+                    failed = HookError(listener.name)
+                    failed.__cause__ = error
+        return failed
+
+    def _tell_one(self, listener: LoadedHook, decisions: Sequence[Decision]) -> None:
+        assert listener.on_decision is not None
+        for decision in decisions:
+            reply = self._call(listener, listener.on_decision, decision)
+            if isinstance(reply, HookFailure):
+                raise reply.error
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Whether the request is being cancelled, rather than an async hook raising this by itself."""
+    task = asyncio.current_task()
+    is_cancelling = task is not None and task.cancelling() > 0
+    return isinstance(error, GeneratorExit) or (isinstance(error, asyncio.CancelledError) and is_cancelling)

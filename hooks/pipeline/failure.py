@@ -1,0 +1,59 @@
+"""How a hook fails: the reply that stands for it, the error that ends its request, and the log line.
+
+An exception's message may hold model output, because a hook's author may have put it there. The log names
+only the exception's type and the line that raised it, unless the level is debug.
+"""
+
+import logging
+
+from hooks.loading.alarm import interrupt
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.tally import Tally
+
+logger = logging.getLogger("weir.hooks")
+
+
+class HookError(RuntimeError):
+    """A hook failed its request, closed (contract 4.1). `hook` names it; the message names nothing."""
+
+    def __init__(self, hook: str) -> None:
+        super().__init__("A guardrail failed, so the request was ended.")
+        self.hook = hook
+
+
+class BadVerdictError(ValueError):
+    """A hook returned no verdict, or one that does not fit the chunk (contract 3.8)."""
+
+
+class HookFailure:
+    """A hook's reply if it has none: it raised `error`, or missed its deadline."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    @classmethod
+    def late(cls) -> "HookFailure":
+        return cls(TimeoutError("its deadline passed"))
+
+
+def count_failure(hook: LoadedHook, tally: Tally, error: BaseException) -> None:
+    """Count the failure and log it."""
+    tally.count("error")
+    logger.error("hook %s failed: %s", hook.name, place_of(error))
+    logger.debug("hook %s failed", hook.name, exc_info=error)
+
+
+def place_of(error: BaseException) -> str:
+    """An exception's type and the line that raised it; never its message."""
+    if isinstance(error, BadVerdictError):
+        return str(error)  # the message is Weir's own and holds no output
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        if traceback.tb_next.tb_frame.f_code is interrupt.__code__:
+            break  # this frame is where the alarm found the hook
+        traceback = traceback.tb_next
+    if traceback is None:
+        return type(error).__name__
+    return f"{type(error).__name__} at {traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"

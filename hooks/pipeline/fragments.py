@@ -1,0 +1,243 @@
+"""Text and its tokens on their way through the hooks (contract 3.6). Values only.
+
+A stream's text travels as `Fragment`s. The tokens that complete a fragment's text share one `TokenGroup`.
+They are released with the last character of their text, and only if every character was released unchanged. A
+fragment may be cut in two. Both halves keep the group, so spoiling either half withholds the group's tokens,
+however many hooks stand between the halves.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+from engine.protocol import Token
+
+Positions = tuple[int, int]
+"""The position of the first of some tokens, and the position after the last (`Token.position`)."""
+
+
+class TokenGroup:
+    """Tokens that are released together or not at all."""
+
+    __slots__ = (
+        "alternatives",
+        "delivered_text",
+        "follows",
+        "released",
+        "rewritten",
+        "shown",
+        "spoiled",
+        "tokens",
+    )
+
+    def __init__(self, tokens: tuple[Token, ...]) -> None:
+        self.tokens = tokens
+        self.shown = tokens
+        """The tokens that a hook is shown with the text. Textless tokens that came before it are among
+        them."""
+        self.alternatives = True
+        self.spoiled = False
+        """A character of the tokens was rewritten or withheld. This never becomes False again."""
+        self.released = False
+        self.rewritten = False
+        """The text was rewritten, and the tokens pass all the same (`rewritten_tokens: keep`)."""
+        self.delivered_text = ""
+        """The text that was released for the tokens."""
+        self.follows: TokenGroup | None = None
+        """The group whose fate these textless tokens share; None until that group comes."""
+
+    @property
+    def decided(self) -> bool:
+        if self.follows is not None:
+            return self.follows.decided
+        return self.spoiled or self.released
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the tokens end in bytes that never became text. No hook was shown those bytes."""
+        try:
+            b"".join([token.raw for token in self.tokens]).decode()
+        except UnicodeDecodeError:
+            return not any("\ufffd" in token.text for token in self.tokens)
+        return False
+
+    def delivered(self) -> tuple[Token, ...]:
+        """The tokens as the client may have them."""
+        if self.spoiled or (self.follows is not None and self.follows.spoiled):
+            return ()
+        tokens = self.tokens
+        if (
+            self.rewritten
+        ):  # the last token takes all the text, so that the tokens' texts are the text released
+            tokens = tuple(token._replace(text="") for token in tokens)
+            tokens = (*tokens[:-1], tokens[-1]._replace(text=self.delivered_text))
+        if self.alternatives and (self.follows is None or self.follows.alternatives):
+            return tokens
+        return tuple(token._replace(top=()) for token in tokens)
+
+
+class Fragment:
+    """A piece of text and the tokens it belongs to. Immutable."""
+
+    __slots__ = ("group", "is_first", "is_last", "replaced", "text")
+
+    def __init__(
+        self,
+        text: str,
+        group: TokenGroup | None = None,
+        is_first: bool = True,
+        is_last: bool = True,
+        replaced: Positions | None = None,
+    ) -> None:
+        self.text = text
+        self.group = group
+        """None: the text has no tokens of its own. A replacement has none."""
+        self.is_first = is_first
+        """Whether it begins its group's text."""
+        self.is_last = is_last
+        """Whether it ends its group's text. The group's tokens are released with this fragment."""
+        self.replaced = replaced
+        """The tokens that the text replaces, if it is a replacement."""
+
+    @property
+    def positions(self) -> Positions | None:
+        """The positions of the tokens that the text stands for; None if the engine gives none."""
+        if self.replaced is not None or self.group is None:
+            return self.replaced
+        return positions_of(self.group.shown)
+
+
+def positions_of(tokens: tuple[Token, ...]) -> Positions | None:
+    if not tokens:
+        return None
+    first, last = tokens[0].position, tokens[-1].position
+    if first is None or last is None:
+        known = [token.position for token in tokens if token.position is not None]
+        return (known[0], known[-1] + 1) if known else None
+    return first, last + 1
+
+
+def fragments_of(tokens: tuple[Token, ...], text: str) -> tuple[list[Fragment], TokenGroup | None]:
+    """Cut a delta into fragments. A token without text joins the next token that has text (contract 2.4).
+
+    Also returns the group of the textless tokens at the end, if there are any.
+    """
+    if len(tokens) == 1 and tokens[0].text == text and text:
+        return [Fragment(text, TokenGroup(tokens))], None
+    fragments: list[Fragment] = []
+    waiting: list[Token] = []
+    for token in tokens:
+        waiting.append(token)
+        if token.text:
+            fragments.append(Fragment(token.text, TokenGroup(tuple(waiting))))
+            waiting = []
+    if "".join([fragment.text for fragment in fragments]) != text:
+        # Nothing tells which token has which text: all move together, as one piece (contract 3.11).
+        return [Fragment(text, TokenGroup(tokens) if tokens else None)], None
+    return fragments, TokenGroup(tuple(waiting)) if waiting else None
+
+
+def text_of(fragments: list[Fragment]) -> str:
+    return fragments[0].text if len(fragments) == 1 else "".join([fragment.text for fragment in fragments])
+
+
+def tokens_of(fragments: list[Fragment]) -> tuple[Token, ...]:
+    """The tokens that the fragments complete, without those that lost a character."""
+    return tuple(
+        token
+        for fragment in fragments
+        if fragment.group and fragment.is_last and not fragment.group.spoiled
+        for token in fragment.group.shown
+    )
+
+
+def are_aligned(tokens: tuple[Token, ...], text: str) -> bool:
+    """Whether there is text, the tokens' texts joined are that text, and the last token has some of it."""
+    if len(tokens) == 1:
+        return tokens[0].text == text != ""
+    if not tokens or not text:
+        return text != ""
+    return tokens[-1].text != "" and "".join([token.text for token in tokens]) == text
+
+
+def cut(fragments: list[Fragment], length: int) -> tuple[list[Fragment], list[Fragment]]:
+    """Split after `length` characters. A fragment without text at the cut belongs to the first part."""
+    position = 0
+    for i, fragment in enumerate(fragments):
+        end = position + len(fragment.text)
+        if end > length:
+            if at := length - position:
+                group, replaced = fragment.group, fragment.replaced
+                head = Fragment(fragment.text[:at], group, fragment.is_first, False, replaced)
+                tail = Fragment(fragment.text[at:], group, False, fragment.is_last, replaced)
+                return [*fragments[:i], head], [tail, *fragments[i + 1 :]]
+            return fragments[:i], fragments[i:]
+        position = end
+    return fragments, []
+
+
+def spoil(fragments: Iterable[Fragment]) -> None:
+    for fragment in fragments:
+        if fragment.group is not None:
+            fragment.group.spoiled = True
+
+
+class Ledger:
+    """One output's token groups in the order generated, until they are decided (contract 2.4).
+
+    Ids and logprobs leave in that order: a released group waits for an earlier undecided one, also if that is
+    on another channel. Text never waits here.
+    """
+
+    __slots__ = ("groups",)
+
+    def __init__(self) -> None:
+        self.groups: deque[TokenGroup] = deque()
+
+    def enter(self, groups: Iterable[TokenGroup | None]) -> None:
+        self.groups.extend(group for group in groups if group is not None)
+
+    def close(self) -> list[Token]:
+        """The output ended: undecided tokens are withheld, and the tokens that waited for them leave."""
+        for group in self.groups:
+            if not group.decided:
+                group.spoiled = True
+                group.follows = None
+        return self.leave()
+
+    def leave(self) -> list[Token]:
+        """Take out the decided tokens that wait for no earlier token."""
+        tokens: list[Token] = []
+        while self.groups and self.groups[0].decided:
+            tokens += self.groups.popleft().delivered()
+        return tokens
+
+
+def pieces_of(fragments: list[Fragment], ledger: Ledger) -> list[tuple[str, tuple[Token, ...]]]:
+    """Turn fragments that every hook released into texts, each with its tokens.
+
+    In each piece the tokens' texts end where the text ends. So the text delivered before a token tells the
+    token's offset.
+    """
+    pieces: list[tuple[str, tuple[Token, ...]]] = []
+    text: list[str] = []
+    tokens: list[Token] = []
+
+    def flush() -> None:
+        if text or tokens:
+            pieces.append(("".join(text), tuple(tokens)))
+            text.clear()
+            tokens.clear()
+
+    for fragment in fragments:
+        complete = fragment.is_last and fragment.group is not None and not fragment.group.spoiled
+        if tokens and not complete:
+            flush()
+        if fragment.text:
+            text.append(fragment.text)
+        if fragment.group is not None:
+            fragment.group.delivered_text += fragment.text
+            fragment.group.released = fragment.group.released or fragment.is_last
+        tokens += ledger.leave()
+    tokens += ledger.leave()
+    flush()
+    return pieces

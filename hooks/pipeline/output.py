@@ -1,0 +1,227 @@
+"""One output (choice) of a guarded request: its streams by channel and tool call, and its tokens' order."""
+
+from collections.abc import Generator
+
+from engine.protocol import Delta, EngineError, FinishReason, Rewind
+from hooks.api import rewind, terminate
+from hooks.pipeline.ask import Ask, Reply
+from hooks.pipeline.delivery import Delivery
+from hooks.pipeline.fragments import Fragment, Ledger, are_aligned, fragments_of, pieces_of, spoil
+from hooks.pipeline.stage import GuardedRequest, HookReply, Stream
+
+Vetted = tuple[list[Delta], terminate | Rewind | None]
+"""The deltas that are released; and a verdict that ends the output, or where the engine has to take it back
+to."""
+
+
+class Output:
+    """Takes the output's deltas through its streams' hooks."""
+
+    __slots__ = (
+        "_ended_calls",
+        "_guarded",
+        "_has_call",
+        "delivery",
+        "index",
+        "is_finished",
+        "ledger",
+        "streams",
+    )
+
+    def __init__(self, guarded: GuardedRequest, index: int, delivery: Delivery | None = None) -> None:
+        """`delivery`: what the client has of the output; None: the output is never taken back."""
+        self._guarded = guarded
+        self.index = index
+        self.delivery = delivery
+        self.streams: dict[str | int, Stream] = {}
+        """By channel; a tool call's stream by the call's index."""
+        self._ended_calls: set[int] = set()
+        """Indices of the tool calls that have ended."""
+        self._has_call = False
+        """Whether a part of a tool call was released."""
+        self.ledger = Ledger()
+        self.is_finished = False
+
+    def clear_stream(self, delta: Delta) -> Stream | None:
+        """The delta's stream, if the delta may go as it is should every hook let it through: all hooks are
+        plain, and nothing is undecided."""
+        stream = self.streams.get(delta.channel if delta.tool_call is None else delta.tool_call.index)
+        if (
+            stream is None
+            or self.is_finished
+            or delta.finish_reason is not None
+            or not stream.is_plain
+            or self.ledger.groups
+            or stream.waiting
+            or not are_aligned(delta.tokens, delta.text)
+            or (self.delivery is not None and not self.delivery.is_repeated)
+        ):
+            return None
+        return stream
+
+    def pass_on(self, stream: Stream, delta: Delta) -> Delta:
+        """Release a delta that every hook of its stream let through."""
+        stream.is_announced = True
+        if delta.tool_call is not None:
+            self._has_call = True
+        if self.delivery is not None:
+            self.delivery.pass_on(delta)
+        return stream.cleaned(delta)
+
+    def feed(self, delta: Delta, first: HookReply | None = None) -> Generator[Ask, Reply, Vetted]:
+        """Vet one delta. `first`: the hooks before its place have let the delta through already.
+
+        Raises `HookError`, `DiffersError`, and `EngineError` for more of a tool call that has ended.
+        """
+        released: list[Delta] = []
+        key = delta.channel if delta.tool_call is None else delta.tool_call.index
+        if key not in self.streams:
+            released, ends = yield from self._end_earlier(delta)
+            if ends is not None:
+                return released, ends
+            self.streams[key] = Stream(self._guarded, delta)
+        stream = self.streams[key]
+        vetted, ends = yield from self._vet(stream, delta, first)
+        released += vetted
+        if ends is None and delta.finish_reason is not None:
+            vetted, ends = yield from self._finish(stream, delta)
+            released += vetted
+        return released, ends
+
+    def _end_earlier(self, delta: Delta) -> Generator[Ask, Reply, Vetted]:
+        """End the streams that the first delta of another stream ends: the prompt's echo, and an earlier tool
+        call."""
+        call = delta.tool_call
+        if call is not None and call.index in self._ended_calls:
+            raise EngineError("The engine went back to a tool call that it had left.", status=502)
+        released: list[Delta] = []
+        for key in [key for key in self.streams if key == "echo" or (call and isinstance(key, int))]:
+            vetted, ends = yield from self._vet(self.streams[key], Delta(index=self.index), is_final=True)
+            released += vetted
+            if ends is not None:
+                return released, ends
+            del self.streams[key]
+            if isinstance(key, int):
+                self._ended_calls.add(key)
+        return released, None
+
+    def _vet(
+        self,
+        stream: Stream,
+        delta: Delta,
+        first: HookReply | None = None,
+        *,
+        is_final: bool = False,
+    ) -> Generator[Ask, Reply, Vetted]:
+        """Take a delta through one stream's hooks. `is_final`: the stream ends with it."""
+        is_final = is_final or delta.finish_reason is not None
+        is_clear = not (is_final or self.ledger.groups or stream.waiting)
+        fragments, textless = fragments_of(delta.tokens, delta.text)
+        if is_final and (textless or stream.waiting or not fragments):
+            fragments.append(Fragment("", textless))  # no text follows: textless tokens go with the end
+            textless = None
+        if is_final:
+            spoil(f for f in fragments if f.group is not None and f.group.is_incomplete)
+        is_clear = not stream.join_waiting(fragments) and is_clear and textless is None
+        out: list[Fragment] = fragments
+        ends: terminate | rewind | None = None
+        if fragments:
+            out, ends = yield from stream.feed(
+                fragments, is_final=is_final, first=first, num_decided=self._num_decided
+            )
+        if self.delivery is not None:
+            out = self.delivery.depart(stream, fragments, out, ends)
+        if fragments and out is fragments and is_clear and ends is None:
+            released = [stream.cleaned(delta)]
+        else:
+            self.ledger.enter(fragment.group for fragment in fragments)
+            if textless is not None:
+                self.ledger.enter([textless])
+                stream.waiting.append(textless)
+            usage = self._guarded.usage
+            released = [stream.delta(text, tokens, usage) for text, tokens in pieces_of(out, self.ledger)]
+            if is_final and stream.tool_call and not stream.is_announced and not released and out:
+                released = [stream.delta("", (), usage)]  # a call without arguments, let through
+        if released:
+            stream.is_announced = True
+            self._has_call = self._has_call or stream.tool_call is not None
+        released = self.new(released)
+        return released, self._take_back(stream, ends) if isinstance(ends, rewind) else ends
+
+    @property
+    def _num_decided(self) -> int | None:
+        """How many of the output's tokens are decided, on every channel. None: it cannot be taken back."""
+        delivery = self.delivery
+        if delivery is None or delivery.boundary >= delivery.num_tokens or not self._guarded.can_rewind:
+            return None
+        return delivery.num_decided
+
+    def _take_back(self, stream: Stream, verdict: rewind) -> Rewind:
+        """Have the engine continue differently from the last token that is wholly decided (contract 8.3)."""
+        delivery, undecided = self.delivery, stream.undecided
+        assert delivery is not None
+        assert undecided is not None
+        num_kept = max(delivery.boundary, undecided)  # held text may have been delivered before
+        delivery.begin_again(num_kept, verdict.reason)
+        return Rewind(self.index, num_kept, None if verdict.ban is None else tuple(verdict.ban))
+
+    def _finish(self, last: Stream, delta: Delta) -> Generator[Ask, Reply, Vetted]:
+        """The output ended: its other streams end, and it gets its finish reason."""
+        released: list[Delta] = []
+        for stream in list(self.streams.values()):
+            if stream is not last:
+                vetted, ends = yield from self._vet(stream, Delta(index=self.index), is_final=True)
+                released += vetted
+                if ends is not None:
+                    return released, ends
+        self.is_finished = True
+        reason = delta.finish_reason
+        if reason == "tool_calls" and not self._has_call:
+            reason = "stop"  # every call was withheld: the client must not look for one
+        end = self.finish_delta(reason, self._stop_reason_for_client(delta))
+        return [*released, *self.new([end])], None
+
+    def _stop_reason_for_client(self, last: Delta) -> str | int | None:
+        """The engine's stop reason, unless it stands for text that no hook was shown (contract 2.7, 6.2): a
+        stop string, or a stop token that is not given as a special token."""
+        if all(hook.is_shadow for hook in self._guarded.hooks):
+            return last.stop_reason
+        ends_in = last.tokens[-1] if last.tokens else None
+        is_special = ends_in is not None and not ends_in.text and ends_in.id == last.stop_reason
+        return last.stop_reason if is_special else None
+
+    def refuse(self, text: str) -> Generator[Ask, Reply, list[Delta]]:
+        """Answer with a refusal's text, which the hooks see as a whole stream."""
+        first = Delta(index=self.index)
+        stream = self.streams[first.channel] = Stream(self._guarded, first)
+        out, _ = yield from stream.feed([Fragment(text)], is_final=True)
+        self.is_finished = True
+        usage = self._guarded.usage
+        return [stream.delta(text, tokens, usage) for text, tokens in pieces_of(out, self.ledger)]
+
+    def abort(self) -> Generator[Ask, Reply, None]:
+        """Give every open stream its last call, aborted (contract 2.6)."""
+        for stage in [stage for stream in self.streams.values() for stage in stream.stages]:
+            yield from stage.abort()
+        self.streams.clear()
+
+    def end(self, reason: FinishReason, stop_reason: str | None) -> Delta:
+        """The last delta of an output that a hook ended."""
+        if self.delivery is not None and not self.delivery.is_repeated:
+            self.ledger.close()  # the client may have these tokens already, so they are not given here
+        return self.finish_delta(reason, stop_reason)
+
+    def new(self, released: list[Delta]) -> list[Delta]:
+        """The part that the client does not have already. Raises `DiffersError`."""
+        if self.delivery is None:
+            return released
+        return [new for delta in released if (new := self.delivery.new(delta)) is not None]
+
+    def finish_delta(self, reason: FinishReason | None, stop_reason: str | int | None) -> Delta:
+        return Delta(
+            index=self.index,
+            tokens=tuple(self.ledger.close()),
+            finish_reason=reason,
+            stop_reason=stop_reason,
+            usage=self._guarded.usage,
+        )

@@ -1,0 +1,77 @@
+"""What one request passes through between its wire fields and its answer. `docs/architecture.md` draws it."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from aiohttp import web
+
+from engine.parsers import parsed
+from engine.protocol import Delta, GenerationRequest
+from engine.rewindable import rewindable
+from hooks.pipeline.guarded import admit, as_deltas, guarded
+from proxy.errors import to_api_error
+from proxy.openai.answer import Answer
+from proxy.service import SERVICE
+from proxy.sse import DONE, EventStream
+
+
+async def respond(http: web.Request, request: GenerationRequest, answer: Answer) -> web.StreamResponse:
+    """Admit, generate, rewind, parse, guard, answer.
+
+    Each step takes the deltas of the step before it. No step runs until `send` takes the first delta; closing
+    the last one closes all of them and cancels the engine's work.
+    """
+    service = http.app[SERVICE]
+    engine = service.engine
+    with service.metrics.request(request.endpoint) as metrics:
+        async with service.opened(request) as guard:
+            admitted = await admit(guard, engine.tokenizer)
+            if isinstance(admitted, GenerationRequest):
+                parsers = service.parsers_for(admitted)
+                deltas = engine.generate(admitted)
+                if guard.may_rewind:
+                    deltas = rewindable(deltas)
+                deltas = parsed(parsers, admitted, deltas, engine.tokenizer)
+                released = guarded(guard, deltas)
+            else:
+                released = as_deltas(admitted)
+            return await send(http, answer, metrics.counted(released))
+
+
+async def send(http: web.Request, answer: Answer, deltas: AsyncGenerator[Delta, None]) -> web.StreamResponse:
+    """Send the answer. Streaming or not, the deltas are the same: only the time of sending differs (contract
+    2.5)."""
+    headers = {"X-Request-Id": answer.request.request_id}
+    async with aclosing(deltas):
+        if answer.request.stream:
+            keep_alive = http.app[SERVICE].settings.keep_alive_interval
+            async with EventStream(http, keep_alive=keep_alive, headers=headers) as stream:
+                return await _send_events(stream, deltas, answer)
+        async for delta in deltas:
+            answer.fold(delta)
+        return web.Response(body=answer.whole(), content_type="application/json", headers=headers)
+
+
+async def _send_events(
+    stream: EventStream, deltas: AsyncGenerator[Delta, None], answer: Answer
+) -> web.StreamResponse:
+    """Send each delta as events. A failure before the first has a status of its own; after it, one `error`
+    event tells of it (contract 4.2). Either way `[DONE]` is last.
+
+    OpenAI's own responses end without `[DONE]`. Weir's have one: the SDKs stop reading there, as in any
+    stream, and a client that waits for `[DONE]` would wait for ever.
+    """
+    try:
+        async for delta in deltas:
+            if frames := answer.chunk(delta):
+                await stream.write(frames)
+        last = answer.end()
+    except ConnectionError:
+        raise  # the client is gone
+    except Exception as error:
+        if not stream.started:
+            raise
+        last = answer.failure(to_api_error(error).body())
+    await stream.write(last + DONE)
+    await stream.response.write_eof()
+    return stream.response
