@@ -1,0 +1,259 @@
+"""The guard's machine, driven by hand: no event loop, no clock, any verdicts and failures at any cut."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.protocol import Channel, Delta, EngineError, ToolCall
+from hooks import Chunk, emit, hold, redact, rewind, suppress, terminate
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.ask import Ask, Machine, Reply, Step
+from hooks.pipeline.failure import HookError, HookFailure
+from hooks.pipeline.guard import Guard
+from hooks.pipeline.options import PipelineOptions
+from hooks.pipeline.stage import HookReply
+from hooks.pipeline.tally import Tally
+from tests.helpers import examples, make_request, make_token
+
+
+@pytest.fixture(autouse=True)
+def mode() -> str:
+    """The machine is the same wherever a driver runs it: one run of these tests is enough."""
+    return "machine"
+
+
+Answer = Callable[[LoadedHook, Chunk], Reply]
+
+
+def run(machine: Machine, answer: Answer) -> Step:
+    """The smallest driver: it answers every question of the machine."""
+    reply: Reply = None
+    while True:
+        try:
+            ask: Ask = machine.send(reply)
+        except StopIteration as end:
+            step: Step = end.value
+            return step
+        assert isinstance(ask.shown, Chunk)
+        reply = answer(ask.hook, ask.shown)
+
+
+def never(chunk: Chunk) -> Reply:
+    raise AssertionError("the machine calls no hook but on the short way")
+
+
+def hook(name: str, call: Callable[[Chunk], Reply] = never, **options: Any) -> LoadedHook:
+    return LoadedHook(name, call, is_async=False, **options)
+
+
+def guard_of(*hooks: LoadedHook, n: int = 1, can_rewind: bool = False, **options: Any) -> Guard:
+    tallies = {hook.name: Tally() for hook in hooks}
+    return Guard(make_request(n=n), list(hooks), tallies, PipelineOptions(**options), can_rewind=can_rewind)
+
+
+# Any verdict, and anything that is none.
+
+ENDING = ["terminate", "output", "rewind", "fail", "nonsense", "too long", "overlap", "hold all"]
+"""Replies after which the hook may get no last call: it ended the stream itself, or failed."""
+
+REPLIES = st.sampled_from(["emit", "emit", "emit", "rewrite", "suppress", "hold", "redact", *ENDING])
+
+
+def reply_of(kind: str, chunk: Chunk) -> Reply:
+    n = len(chunk.pending)
+    match kind:
+        case "emit":
+            return emit(chunk.pending)
+        case "rewrite":
+            return emit(chunk.pending.upper() + "!")
+        case "suppress":
+            return suppress()
+        case "hold":
+            return emit(chunk.pending) if chunk.is_final else hold(min(2, n))
+        case "hold all":
+            return hold()
+        case "redact":
+            return redact([(0, n // 2, "#")], hold=0 if chunk.is_final else n - n // 2)
+        case "terminate":
+            return terminate("x", after=n // 2, text="bye")
+        case "output":
+            return terminate("x", scope="output")
+        case "rewind":
+            return rewind("x", after=n // 2)
+        case "fail":
+            return HookFailure(ValueError("its own business"))
+        case "too long":
+            return hold(n + 1)
+        case "overlap":
+            return redact([(0, n, ""), (0, n, "")])
+    return kind
+
+
+CHANNELS: list[tuple[Channel, ToolCall | None]] = [
+    ("content", None),
+    ("reasoning", None),
+    ("tool_call", ToolCall(0, "f")),
+    ("tool_call", ToolCall(1, "g")),
+]
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> list[Delta]:
+    """Deltas of two outputs on several channels, a tool call never after a later one."""
+    deltas: list[Delta] = []
+    calls = [0, 0]
+    for i in range(draw(st.integers(1, 10))):
+        index = draw(st.integers(0, 1))
+        place = draw(st.integers(0, 3))
+        channel, call = CHANNELS[place]
+        if call is not None:
+            calls[index] = max(calls[index], call.index)
+            call = CHANNELS[2 + calls[index]][1]
+        texts = draw(st.lists(st.sampled_from(["", "a", "bc", "😀 "]), min_size=1, max_size=3))
+        tokens = tuple(make_token(text, 10 * i + j) for j, text in enumerate(texts))
+        deltas.append(Delta(index=index, text="".join(texts), tokens=tokens, channel=channel, tool_call=call))
+    return [*deltas, Delta(index=0, finish_reason="stop"), Delta(index=1, finish_reason="length")]
+
+
+@examples(400)
+@given(answers(), st.lists(REPLIES, min_size=1, max_size=40), st.integers(1, 3), st.booleans())
+def test_whatever_hooks_reply_the_promises_hold(
+    deltas: list[Delta], kinds: list[str], num_hooks: int, shadow: bool
+) -> None:
+    """Contract 2.6, 3.3, 3.6, 4.1 and 5.1, for any replies at any cut."""
+    replies: Iterator[str] = iter(kinds)
+    shown: dict[tuple[str, int], list[Chunk]] = defaultdict(list)
+    ended_itself: set[tuple[str, int]] = set()
+
+    def answer(hook: LoadedHook, chunk: Chunk) -> Reply:
+        key = hook.name, id(chunk.state)
+        assert not any(earlier.is_final for earlier in shown[key]), "nothing comes after the last call"
+        shown[key].append(chunk)
+        kind = next(replies, "emit")
+        if not chunk.aborted and kind in ENDING:
+            ended_itself.add(key)
+        return reply_of(kind, chunk)
+
+    hooks = [hook(f"hook{i}", may_rewind=True, is_shadow=shadow and i == 0) for i in range(num_hooks)]
+    guard = guard_of(*hooks, n=2)
+    released: list[Delta] = []
+    steps: list[Step] = []
+    for delta in deltas:
+        steps.append(run(guard.feed(delta), answer))
+        released += steps[-1].released
+        if steps[-1].error is not None or steps[-1].is_over:
+            break
+    assert not run(guard.close(), answer).released
+    assert not run(guard.close(), answer).released, "closing twice is fine"
+
+    for key, chunks in shown.items():
+        num_last = sum(chunk.is_final for chunk in chunks)
+        assert num_last == 1 or (num_last == 0 and key in ended_itself)
+    for index in (0, 1):
+        own = [delta for delta in released if delta.index == index]
+        assert [d.finish_reason is not None for d in own[:-1]] == [False] * len(own[:-1])
+        fed = [token.id for delta in deltas if delta.index == index for token in delta.tokens]
+        given_ids = [token.id for delta in own for token in delta.tokens]
+        assert given_ids == [i for i in fed if i in given_ids], "ids leave in the order generated"
+    error = steps[-1].error
+    assert error is None or (isinstance(error, HookError) and not steps[-1].released)
+    if steps[-1].is_over:
+        assert all(any(d.finish_reason for d in released if d.index == i) for i in (0, 1))
+
+
+@examples(300)
+@given(answers(), st.lists(REPLIES, min_size=1, max_size=30), st.integers(1, 3))
+def test_the_short_way_releases_what_the_long_way_does(
+    deltas: list[Delta], kinds: list[str], num_hooks: int
+) -> None:
+    def played(*, is_short: bool) -> tuple[list[Delta], list[str], dict[str, Tally]]:
+        replies = iter(kinds)
+        seen: list[str] = []
+
+        def call(chunk: Chunk) -> Reply:
+            seen.append(chunk.text_diff)
+            reply = reply_of(next(replies, "emit"), chunk)
+            if isinstance(reply, HookFailure):
+                raise reply.error
+            return reply
+
+        def answer(hook: LoadedHook, chunk: Chunk) -> Reply:
+            try:
+                return call(chunk)
+            except ValueError as error:
+                return HookFailure(error)
+
+        hooks = [hook(f"hook{i}", call) for i in range(num_hooks)]
+        guard = guard_of(*hooks, n=2)
+        released: list[Delta] = []
+        for delta in deltas:
+            first = guard.pass_through(delta, lambda: 0.0) if is_short else None
+            if isinstance(first, Delta):
+                released.append(first)
+                continue
+            step = run(guard.feed(delta, first), answer)
+            released += step.released
+            if step.error is not None or step.is_over:
+                break
+        run(guard.close(), answer)
+        return released, seen, guard._guarded.tallies
+
+    assert played(is_short=True) == played(is_short=False)
+
+
+def test_a_late_plain_hook_fails_on_the_short_way_too() -> None:
+    """Contract 4.1: a call that takes longer than its deadline fails the request."""
+    times = iter([0.0, 11.0])
+    guard = guard_of(hook("slow", lambda chunk: emit(chunk.pending)), hook_timeout=10.0)
+    run(guard.feed(Delta(text="a")), lambda _, chunk: emit(chunk.pending))
+    first = guard.pass_through(Delta(text="b"), lambda: next(times))
+    assert isinstance(first, HookReply)
+    step = run(guard.feed(Delta(text="b"), first), lambda _, chunk: emit(chunk.pending))
+    assert isinstance(step.error, HookError)
+    assert isinstance(step.error.__cause__, TimeoutError)
+    assert step.released == []
+
+
+def test_a_rewind_says_where_to_and_the_kept_text_is_not_released_again() -> None:
+    """Contract 8.3: the client sees one unbroken stream."""
+    guard = guard_of(hook("h", may_rewind=True), can_rewind=True)
+    good, bad = (make_token(text, i)._replace(position=i) for i, text in enumerate(["good ", "bad"]))
+
+    def answer(_: LoadedHook, chunk: Chunk) -> Reply:
+        return rewind("bad") if "bad" in chunk.pending and not chunk.aborted else emit(chunk.pending)
+
+    assert [d.text for d in run(guard.feed(Delta(text="good ", tokens=(good,))), answer).released] == [
+        "good "
+    ]
+    step = run(guard.feed(Delta(text="bad", tokens=(bad,))), answer)
+    assert (step.released, step.is_over) == ([], False)
+    assert step.rewind is not None
+    assert (step.rewind.index, step.rewind.num_tokens, step.rewind.banned) == (0, 1, None)
+    assert run(guard.feed(Delta(text="good ", tokens=(good,))), answer).released == []
+    end = make_token("end", 7)._replace(position=1)
+    assert [d.text for d in run(guard.feed(Delta(text="end", tokens=(end,))), answer).released] == ["end"]
+
+
+def test_an_engine_that_goes_back_to_an_ended_tool_call_fails_the_request() -> None:
+    """Contract 2.6: the call's hooks have had their last call."""
+    guard = guard_of(hook("h"))
+
+    def say(_: LoadedHook, chunk: Chunk) -> Reply:
+        return emit(chunk.pending)
+
+    for call in (ToolCall(0, "f"), ToolCall(1, "g")):
+        run(guard.feed(Delta(text="{", channel="tool_call", tool_call=call)), say)
+    step = run(guard.feed(Delta(text="}", channel="tool_call", tool_call=ToolCall(0, "f"))), say)
+    assert isinstance(step.error, EngineError)
+
+
+@pytest.mark.parametrize("usage", ["generated", "released"])
+def test_a_step_carries_nothing_that_was_not_decided(usage: Any) -> None:
+    """Contract 3.4: held text and its tokens stay in the machine."""
+    guard = guard_of(hook("h"), usage=usage)
+    step = run(guard.feed(Delta(text="ab", tokens=(make_token("ab", 0),))), lambda _, c: hold(1))
+    assert [(d.text, d.tokens) for d in step.released] == [("a", ())]
