@@ -5,7 +5,7 @@ import pytest
 from engine.protocol import Delta
 from hooks import Chunk, Verdict, emit, hold
 from hooks.api import StreamContext
-from tests.helpers import Script, guard_all, make_deltas, make_request, pipeline_of
+from tests.helpers import Script, guard_all, make_deltas, make_request, pipeline_of, text_of
 
 
 def passing(chunk: Chunk) -> Verdict:
@@ -24,6 +24,11 @@ async def test_a_chunk_says_whose_it_is() -> None:  # contract 2.1, 2.2
     assert [top.raw for top in chunk.logprobs_diff[0].top] == [b"alt:b"]
     assert (chunk.request.user, chunk.request.metadata) == ("u7", {"team": "x"})
     assert chunk.request.messages[0]["content"] == "Hi"
+
+
+async def test_text_that_is_not_read_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:  # contract 2.1
+    monkeypatch.setattr(StreamContext, "text", lambda *_: pytest.fail("it was joined"))
+    assert text_of(await guard_all(pipeline_of(Script(passing)), make_deltas(["a", "b"]))) == "ab"
 
 
 async def test_text_and_pending_of_a_kept_chunk_stay_what_they_were() -> None:

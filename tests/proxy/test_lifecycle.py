@@ -134,7 +134,7 @@ async def test_it_is_told_whose_rewinds_will_terminate(
         assert answer["choices"][0]["finish_reason"] == "content_filter"
 
 
-async def test_hooks_are_closed_when_the_server_has_stopped(serve: Serve) -> None:
+async def test_hooks_are_closed_when_the_server_has_stopped(serve: Serve) -> None:  # contract 1.7
     log = []
 
     class Closes:

@@ -53,7 +53,7 @@ def engine() -> ScriptedEngine:
 @streaming_or_not
 async def test_a_refused_prompt_is_a_400_that_names_the_reason_and_nothing_of_the_prompt(
     serve: Serve, path: str, body: dict[str, Any], param: str, stream: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+) -> None:  # contract 8.8
     asked = engine()
     client = await serve(asked, Reader())
     with caplog.at_level(logging.INFO):
@@ -109,7 +109,7 @@ async def answer_of(client: Client, path: str, body: dict[str, Any], stream: boo
 @streaming_or_not
 async def test_a_refusal_with_a_text_is_an_answer(
     serve: Serve, path: str, body: dict[str, Any], param: str, stream: bool
-) -> None:
+) -> None:  # contract 8.8
     asked = engine()
     client = await serve(asked, Reader(), Script(lambda chunk: emit(chunk.pending.upper())))
     got = await answer_of(client, path, with_prompt(body, "hunter2, please"), stream)
@@ -119,6 +119,7 @@ async def test_a_refusal_with_a_text_is_an_answer(
 
 @pytest.mark.parametrize(("path", "body"), [(CHATS, CHAT), (COMPLETIONS, COMPLETION)])
 async def test_every_choice_gets_the_refusals_text(serve: Serve, path: str, body: dict[str, Any]) -> None:
+    """Contract 8.8."""
     client = await serve(engine(), Reader())
     asked = with_prompt({**body, "n": 3, "logprobs": 1 if path == COMPLETIONS else True}, "hunter2, please")
     stream = await client.stream(path, asked)
@@ -157,7 +158,7 @@ async def test_an_echo_is_the_rewritten_prompts(serve: Serve) -> None:
     assert "bluebird" not in str(whole)
 
 
-async def test_token_ids_that_nobody_could_read_are_refused(serve: Serve) -> None:
+async def test_token_ids_that_nobody_could_read_are_refused(serve: Serve) -> None:  # contract 8.9
     asked = engine()
     client = await serve(asked, Reader())
     for prompt in ([1, 2], [[1, 2]]):
@@ -182,6 +183,7 @@ async def test_token_ids_that_nobody_could_read_are_refused(serve: Serve) -> Non
     ids=str,
 )
 async def test_nothing_of_a_chat_goes_round_the_hooks(serve: Serve, body: dict[str, Any]) -> None:
+    """Contract 8.1, 8.6."""
     asked = engine()
     client = await serve(asked, Reader())
     status, answer, _ = await client.post(CHATS, {**CHAT, **body})
@@ -201,13 +203,14 @@ async def test_nothing_of_a_chat_goes_round_the_hooks(serve: Serve, body: dict[s
     ids=str,
 )
 async def test_nothing_of_a_response_goes_round_the_hooks(serve: Serve, body: dict[str, Any]) -> None:
+    """Contract 8.1, 8.6."""
     asked = engine()
     client = await serve(asked, Reader())
     status, answer, _ = await client.post(RESPONSES, {**RESPONSE, **body})
     assert (status, answer["error"]["code"], asked.requests) == (400, "content_filter", [])
 
 
-async def test_an_upstream_gets_the_rewritten_prompt_and_no_other(serve: Serve) -> None:
+async def test_an_upstream_gets_the_rewritten_prompt_and_no_other(serve: Serve) -> None:  # contract 8.1
     upstream = engine()
     back = await serve(upstream)
     front = await serve(OpenAIEngine(back.url), Reader(), names=[])
@@ -247,7 +250,7 @@ async def test_an_answer_is_not_part_of_the_prompt_that_it_answers(serve: Serve)
 @streaming_or_not
 async def test_a_hook_that_fails_on_a_prompt_is_a_500(
     serve: Serve, path: str, body: dict[str, Any], param: str, stream: bool
-) -> None:  # contract 4.2
+) -> None:  # contract 4.2, 8.1
     class Fails(Script):
         def on_request(self, request: GenerationRequest) -> object:
             if "Hello" not in prompt_texts(request)[0].text:  # which is the self-test's

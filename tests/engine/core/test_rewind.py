@@ -1,4 +1,5 @@
-"""An output that is taken back to an earlier token, and goes on otherwise."""
+"""An output that is taken back to an earlier token, and goes on otherwise: seeds, grammars, stop strings and
+other sequences are as if nothing had happened (contract 8.3)."""
 
 import asyncio
 import re

@@ -176,7 +176,7 @@ def test_an_engine_that_cannot_go_back_makes_it_a_terminate() -> None:  # contra
     assert teller.rewinds == []
 
 
-def test_outputs_that_are_chosen_among_candidates_are_never_taken_back() -> None:
+def test_outputs_that_are_chosen_among_candidates_are_never_taken_back() -> None:  # contract 8.3
     request = make_request()
     request = replace(request, sampling=replace(request.sampling, best_of=2))
     pipeline = pipeline_of(Forbid("project bluebird"))
@@ -361,7 +361,7 @@ def test_where_it_terminates_it_does_as_terminate_would() -> None:
     assert [finish_of(released, i) for i in (0, 1)] == [("content_filter", "phrase")] * 2
 
 
-def test_alternatives_of_what_it_releases_can_be_withheld() -> None:
+def test_alternatives_of_what_it_releases_can_be_withheld() -> None:  # contract 3.13
     released = run(Teller(follow("good | bad", "good | end"), [2]), Forbid(" bad", alternatives=False))
     tops = [bool(token.top) for delta in released for token in delta.tokens if token.text]
     assert (text_of(released), tops) == ("good  end", [False, True])
