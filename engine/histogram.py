@@ -1,16 +1,21 @@
-"""Values counted by size, cheap enough for every token. One writes; a reader may find its sum one behind."""
+"""Values counted by size, cheap enough for every token. One thread writes; a reader may find the sum one
+behind.
+
+prometheus_client's histogram is not used: it takes a lock, and five times as long for each value.
+"""
 
 from bisect import bisect_left
 from collections.abc import Sequence
 
 
 class Histogram:
-    """How many values fell where. Observing one takes a quarter of a microsecond and no lock."""
+    """The number of values in each bucket. Observing a value takes a quarter of a microsecond and no lock."""
 
     __slots__ = ("bounds", "counts", "sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        """`bounds`: the buckets' upper ends, rising; what is above the last has a bucket of its own."""
+        """`bounds`: the upper ends of the buckets, in ascending order. Values above the last have a bucket
+        too."""
         self.bounds = tuple(bounds)
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0

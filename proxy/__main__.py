@@ -1,4 +1,4 @@
-"""`python -m proxy` is the `weir` command."""
+"""`python -m proxy` runs the `weir` command."""
 
 from proxy.commands.cli import main
 

@@ -1,4 +1,4 @@
-"""The service: its routes, and its life from start to the last stream's end."""
+"""The HTTP application: its routes, and its life from the start to the end of the last stream."""
 
 import asyncio
 import contextlib
@@ -24,12 +24,12 @@ from proxy.openapi import openapi
 from proxy.service import SERVICE, Service
 
 ABORT_TIMEOUT = 2.0
-"""Seconds that aborted streams get to tell their clients so, and then that their hooks get to end."""
+"""Seconds for aborted streams to tell their clients, and again for their hooks to end."""
 
 logger = logging.getLogger("weir.proxy")
 
-# What handlers raise, the middleware answers and logs. What is left is malformed HTTP, which aiohttp would
-# log with the bytes that it could not read, and those may be anybody's prompt.
+# The middleware answers and logs the errors of handlers. The others are malformed HTTP, which aiohttp would
+# log with the bytes that it could not read; these may be a part of a prompt.
 _HTTP_LOG = logging.getLogger("weir.http")
 _HTTP_LOG.setLevel(logging.CRITICAL)
 
@@ -53,8 +53,8 @@ ENDPOINTS: list[Endpoint] = [
 
 
 def make_app(service: Service) -> web.Application:
-    """The application on `service`. Whoever runs it must turn aiohttp's `handler_cancellation` on: without it
-    a client that leaves is not noticed until something is written to it."""
+    """The application of `service`. Its runner needs aiohttp's `handler_cancellation`: without it, a client
+    that leaves is noticed only at the next write."""
     settings = service.settings
     keys = [key.get_secret_value() for key in settings.api_key]
     app = web.Application(
@@ -67,7 +67,7 @@ def make_app(service: Service) -> web.Application:
         return web.Response(body=description, content_type="application/json")
 
     for method, path, _, _, handler in ENDPOINTS:
-        # A model's name may hold slashes.
+        # A model's name may contain slashes.
         add = {"GET": app.router.add_get, "POST": app.router.add_post, "DELETE": app.router.add_delete}[
             method
         ]
@@ -83,7 +83,8 @@ class Server:
         self, engine: Engine, pipeline: GuardFactory, settings: ServeSettings, names: list[str]
     ) -> None:
         self.service = Service(engine, pipeline, settings, names)
-        # A compressed body would be unpacked, or fail, before any handler could refuse it in the API's words.
+        # With auto_decompress, aiohttp would unpack a compressed body, or fail, before a handler could refuse
+        # the body with an error object.
         self._runner = web.AppRunner(
             make_app(self.service),
             handler_cancellation=True,
@@ -94,13 +95,13 @@ class Server:
         )
 
     async def start(self) -> str:
-        """Put every hook to its self-test, start the engine, then listen. Returns the base URL.
+        """Run every hook's self-test, start the engine, then listen. Returns the base URL.
 
-        Raises what keeps it from serving: `EngineError`, `HookLoadError`, `HookError`, or `OSError`.
+        Raises `EngineError`, `HookLoadError`, `HookError` or `OSError` if the service cannot start.
         """
         service = self.service
         try:
-            # Hooks first: what is quick to refuse is refused before a model loads.
+            # Hooks come first: they fail fast, before a model is loaded.
             await service.pipeline.start()
             await service.engine.start()
             if service.pipeline.rewinders and not service.engine.info.can_rewind:
@@ -118,7 +119,7 @@ class Server:
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     async def run_until_signalled(self) -> None:
-        """Serve until SIGTERM or SIGINT. A second one, while the first is being obeyed, ends the process."""
+        """Serve until SIGTERM or SIGINT. A second signal ends the process at once."""
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
 
@@ -132,7 +133,8 @@ class Server:
         await stop.wait()
 
     async def stop(self) -> None:
-        """Take no more requests, let what runs finish for `shutdown_timeout` seconds, then abort it."""
+        """Accept no more requests, give running ones `shutdown_timeout` seconds to finish, then abort
+        them."""
         service = self.service
         service.draining = True
         for site in list(self._runner.sites):
@@ -140,7 +142,7 @@ class Server:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(service.settings.shutdown_timeout):
                 await service.idle()
-        # What still runs fails with the engine, and so each client is told with an event of its own.
+        # Requests that still run fail together with the engine, so each client gets an error event.
         await service.engine.aclose()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ABORT_TIMEOUT):

@@ -13,14 +13,15 @@ OPEN_PATHS = frozenset({"/health", "/ready"})
 
 
 def auth_middleware(keys: Iterable[str]) -> Middleware:
-    """Lets a request through if it carries one of `keys`, or goes to one of the open paths."""
+    """Accepts a request that carries one of `keys` or goes to one of `OPEN_PATHS`. Without keys, accepts
+    all."""
     accepted = [key.encode() for key in keys]
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         if accepted and request.path not in OPEN_PATHS:
             scheme, given = _credentials(request)
-            # Every key is compared, so that the time taken does not tell which one came close.
+            # All keys are compared, so that the time does not show which key was close.
             matches = [hmac.compare_digest(given, key) for key in accepted]
             if scheme.lower() != "bearer" or not any(matches):
                 raise APIError(
@@ -32,7 +33,7 @@ def auth_middleware(keys: Iterable[str]) -> Middleware:
 
 
 def caller(request: web.Request) -> str:
-    """Who asks: a digest of the key that the request came with, whether or not keys are needed."""
+    """The caller's identity: a digest of the key in the request, whether or not the server needs keys."""
     return hashlib.sha256(_credentials(request)[1]).hexdigest()
 
 

@@ -1,17 +1,19 @@
-"""Which engine the settings ask for. Torch loads here, and only with the in-process one."""
+"""Makes the engine that the settings ask for. Torch is imported here, only for the in-process engine."""
 
 from pathlib import Path
 
 from engine.backends.recorder import RecordingEngine
+from engine.config import EngineConfig, EngineOptions
+from engine.demo import MODEL_DIR
 from engine.protocol import Engine
 from proxy.config import ServeSettings
 
 
 def make_engine(settings: ServeSettings) -> tuple[Engine, list[str]]:
-    """The engine, not yet started, and the names its model is served under (none: whatever is asked for).
+    """The engine, not yet started, and the names that requests may use for its model (none: any name).
 
     Raises `ImportError` if the in-process engine's libraries are not installed, and `ValueError` for settings
-    that it cannot run with.
+    that the engine cannot run with.
     """
     engine, names = _backend(settings)
     if settings.record is not None:
@@ -42,20 +44,19 @@ def _backend(settings: ServeSettings) -> tuple[Engine, list[str]]:
                 model=settings.upstream_model,
             ), names
         case "local":
-            from engine.backends.local import LocalEngine
-            from engine.config import EngineConfig, EngineOptions
+            return _local_engine(settings), names or [model_name(settings.model)]
 
-            if settings.model.startswith(("/", ".", "~")) and not Path(settings.model).expanduser().is_dir():
-                raise ValueError(f"there is no model folder {settings.model}")
-            config = EngineConfig(
-                **dict(settings.options(EngineOptions)),
-                share_outputs=not (settings.hook_specs or settings.allowed_hooks),
-            )
-            return LocalEngine(config), names or [model_name(settings.model)]
+
+def _local_engine(settings: ServeSettings) -> Engine:
+    from engine.backends.local import LocalEngine
+
+    if settings.model.startswith(("/", ".", "~")) and not Path(settings.model).expanduser().is_dir():
+        raise ValueError(f"there is no model folder {settings.model}")
+    can_withhold = settings.hook_specs or settings.allowed_hooks
+    options = dict(settings.options(EngineOptions))
+    return LocalEngine(EngineConfig(**options, share_outputs=not can_withhold))
 
 
 def model_name(model: str) -> str:
-    """What a model is called if nobody says: the embedded one's own name, else what it was asked for as."""
-    from engine.demo import MODEL_DIR
-
+    """The name of a model for which the settings give no name."""
     return "weir-demo" if Path(model) == MODEL_DIR else model

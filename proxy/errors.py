@@ -1,6 +1,7 @@
 """Every error as the API's error object, with the right status (contract 4.2).
 
-The caller's fault is told to the caller with the field named; ours is logged, and told in general terms.
+An error of the caller names the field at fault. An error of the server is logged, and the caller gets a
+general message.
 """
 
 import logging
@@ -57,7 +58,7 @@ class APIError(Exception):
 
 
 def to_api_error(error: Exception) -> APIError:
-    """What a client is told of `error`. Logs what is our fault."""
+    """The error that a client gets for `error`. Logs an error of the server."""
     if isinstance(error, APIError):
         return error
     if isinstance(error, HookError | LogitsProcessorError):
@@ -81,7 +82,7 @@ def to_api_error(error: Exception) -> APIError:
 def _invalid(error: ValidationError) -> APIError:
     problems = error.errors(include_url=False, include_input=False)
     first = problems[0]
-    # Members of a union are named in the location by their type; a client knows only keys and indices.
+    # The location also names the members of a union by their type. A client knows only keys and indices.
     param = ".".join(str(part) for part in first["loc"] if _is_field(part)) or None
     message = first["msg"].removeprefix("Value error, ")
     return APIError(400, f"{param}: {message}" if param else message, param=param, code=first["type"])
@@ -106,10 +107,10 @@ def _http(error: web.HTTPException) -> APIError:
 
 @web.middleware
 async def error_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answers with an error object for whatever a handler raises before its response has started."""
+    """Answers with an error object if a handler raises before its response has started."""
     try:
         return await handler(request)
-    except Exception as error:  # noqa: BLE001 - to_api_error logs what is not the caller's
+    except Exception as error:  # noqa: BLE001 - to_api_error logs the server's errors
         response = to_api_error(error).response()
         if isinstance(error, web.HTTPMethodNotAllowed):
             response.headers["Allow"] = error.headers["Allow"]

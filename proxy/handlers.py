@@ -1,4 +1,4 @@
-"""The endpoints. Each reads JSON, hands values on, and formats what came back."""
+"""The endpoints. Each reads JSON, passes values on, and formats the answer."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ from proxy.service import SERVICE, Service
 STARTED = int(time.time())
 
 MAX_DEPTH = 100
-"""Levels of nesting in a body: more than any schema needs, fewer than any library on the way trips over."""
+"""Levels of nesting in a body. A schema needs fewer, and every library on the way can read more."""
 
 Fields = TypeVar("Fields", bound=BaseModel)
 
@@ -129,14 +129,14 @@ def _tokenizer(service: Service) -> Tokenizer:
 
 
 async def health(http: web.Request) -> web.Response:
-    """Whether the engine can serve."""
+    """Status 200 if the engine can serve."""
     http.app[SERVICE].engine.check_health()
     return _json({"status": "ok"})
 
 
 async def ready(http: web.Request) -> web.Response:
-    """Whether new requests are taken: the engine is up, every hook passed its self-test and can run, nothing
-    stops."""
+    """Status 200 if the server accepts new requests: the engine is healthy, every hook passed its self-test
+    and can run, and the server is not stopping."""
     service = http.app[SERVICE]
     service.engine.check_health()
     if service.draining:
@@ -159,10 +159,8 @@ async def metrics(http: web.Request) -> web.Response:
 
 async def _read(http: web.Request, fields: type[Fields]) -> Fields:
     """The body, as `fields`. Raises `APIError` 415 or 400, `ValidationError`, and aiohttp's own 413."""
-    if http.content_type not in (
-        "application/json",
-        "application/octet-stream",
-    ):  # the latter: none was given
+    # aiohttp says application/octet-stream if the request has no content type.
+    if http.content_type not in ("application/json", "application/octet-stream"):
         raise APIError(415, f"The body must be application/json, not {http.content_type}.")
     encoding = http.headers.get("Content-Encoding", "identity")
     if encoding != "identity":

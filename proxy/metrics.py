@@ -1,7 +1,7 @@
-"""`/metrics`, in Prometheus' text form, named as vLLM names its own, under `weir_`.
+"""`/metrics` in Prometheus' text format. Names are vLLM's, with the prefix `weir_`.
 
-The engine, the hooks and the requests count for themselves, in plain values, which are told when somebody
-asks. No label holds anything that a caller or a model said.
+The engine, the hooks and the requests count with plain values; prometheus_client formats them when a client
+asks. No label contains text of a caller or a model.
 """
 
 from collections import Counter, defaultdict
@@ -64,7 +64,7 @@ Labels = tuple[str, ...]
 
 
 class EndpointMetrics:
-    """What one endpoint's requests saw, as their clients did: after the hooks."""
+    """The counts and times of one endpoint's requests, as clients see them: after the hooks."""
 
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
@@ -86,7 +86,7 @@ class RequestMetrics:
         self._endpoint = endpoint
         self._arrived = perf_counter()
         self._released: dict[int, float] = {}
-        """When each output last had text."""
+        """The time of the last text of each output."""
         self._usage: Usage | None = None
         self._has_ended = False
 
@@ -144,7 +144,7 @@ def _outcome(error: BaseException) -> str:
 
 
 class Metrics(Collector):
-    """This server's metrics."""
+    """All metrics of this server."""
 
     def __init__(self, engine: Engine, pipeline: GuardFactory) -> None:
         self._engine = engine
@@ -154,7 +154,7 @@ class Metrics(Collector):
         self._registry.register(self)
 
     def request(self, endpoint: str) -> RequestMetrics:
-        """Of a request that arrives now."""
+        """The metrics of a request that arrives now."""
         return RequestMetrics(self._endpoints[endpoint])
 
     def render(self) -> bytes:
@@ -177,13 +177,21 @@ class Metrics(Collector):
         )
         yield _counter(
             "request_success",
-            "Outputs that came to their end, by why.",
+            "Outputs that ended, by finish reason.",
             ("endpoint", "finished_reason"),
             {(e, reason): n for e, m in endpoints.items() for reason, n in m.finished.items()},
         )
         for name, text, attribute in (
-            ("time_to_first_token_seconds", "From arrival to the first vetted piece.", "time_to_first_token"),
-            ("inter_token_latency_seconds", "Between two vetted pieces of an output.", "inter_token_latency"),
+            (
+                "time_to_first_token_seconds",
+                "From arrival to the first released piece.",
+                "time_to_first_token",
+            ),
+            (
+                "inter_token_latency_seconds",
+                "Between two released pieces of an output.",
+                "inter_token_latency",
+            ),
             ("e2e_request_latency_seconds", "From arrival to the end.", "e2e_latency"),
             ("request_prompt_tokens", "Prompt tokens of a request.", "prompt_tokens"),
             ("request_generation_tokens", "Tokens generated for a request.", "generation_tokens"),
@@ -195,13 +203,13 @@ class Metrics(Collector):
         tallies = self._pipeline.tallies
         yield _counter(
             "hook_verdicts",
-            "Verdicts, by hook and what they did.",
+            "Verdicts, by hook and action.",
             ("hook", "action"),
             {(hook, action): n for hook, tally in tallies.items() for action, n in tally.verdicts.items()},
         )
         yield _counter(
             "hook_seconds",
-            "Wall time that hooks took for their verdicts.",
+            "Wall time of the hooks' calls.",
             ("hook",),
             {(hook,): tally.seconds for hook, tally in tallies.items()},
         )
@@ -217,16 +225,24 @@ def _engine(stats: EngineStats) -> Iterator[Metric]:
     ):
         yield GaugeMetricFamily(f"weir_{name}", text, value=gauge)
     for name, text, count in (
-        ("prompt_tokens", "Prompt tokens taken in.", stats.prompt_tokens_total),
+        ("prompt_tokens", "Prompt tokens accepted.", stats.prompt_tokens_total),
         ("generation_tokens", "Tokens generated.", stats.generation_tokens_total),
         ("requests_aborted", "Requests whose work was cancelled.", stats.aborted_total),
         ("engine_steps", "Steps of the engine.", stats.steps_total),
-        ("num_preemptions", "Times that an output gave up its blocks.", stats.preemptions_total),
-        ("prefix_cache_queries", "Prompt tokens looked for in the cache.", stats.prefix_cache_queries_total),
-        ("prefix_cache_hits", "Those that were found, and so not computed.", stats.prefix_cache_hits_total),
-        ("spec_decode_num_drafts", "Guesses at what comes next.", stats.spec_decode_drafts_total),
+        ("num_preemptions", "Times that an output gave up its blocks to another.", stats.preemptions_total),
+        ("prefix_cache_queries", "Prompt tokens looked up in the cache.", stats.prefix_cache_queries_total),
+        (
+            "prefix_cache_hits",
+            "Prompt tokens found in the cache, which are not computed.",
+            stats.prefix_cache_hits_total,
+        ),
+        ("spec_decode_num_drafts", "Guesses at the next tokens.", stats.spec_decode_drafts_total),
         ("spec_decode_num_draft_tokens", "Tokens guessed.", stats.spec_decode_draft_tokens_total),
-        ("spec_decode_num_accepted_tokens", "Those that came.", stats.spec_decode_accepted_tokens_total),
+        (
+            "spec_decode_num_accepted_tokens",
+            "Guessed tokens that were right.",
+            stats.spec_decode_accepted_tokens_total,
+        ),
     ):
         yield CounterMetricFamily(f"weir_{name}", text, value=count)
 
@@ -236,7 +252,7 @@ def _steps(stats: EngineStats) -> Iterator[Metric]:
     yield _histogram("engine_step_seconds", "Wall time of a step, by phase.", ("phase",), of)
     texts = {
         "iteration_tokens_total": "Tokens computed in a step.",
-        "iteration_sequences": "Outputs that a step computed tokens of.",
+        "iteration_sequences": "Outputs in a step.",
         "request_queue_time_seconds": "From an output's arrival at the engine to its first step.",
         "request_prefill_time_seconds": "From an output's first step to its first token.",
         "request_decode_time_seconds": "From an output's first token to its last.",

@@ -1,4 +1,4 @@
-"""`/openapi.json`, made from the request models."""
+"""`/openapi.json`, made from the request models. pydantic makes the schemas; the rest needs no library."""
 
 from typing import Any
 
@@ -11,7 +11,8 @@ _REF = "#/components/schemas/{model}"
 
 
 def openapi(endpoints: list[tuple[str, str, str, type[BaseModel] | None]]) -> dict[str, Any]:
-    """The description of `endpoints`: method, path, one line of what it does, and what its body is."""
+    """The description of `endpoints`: each a method, a path, a summary of one line, and the model of its
+    body."""
     bodies = sorted({body for *_, body in endpoints if body is not None}, key=lambda model: model.__name__)
     references, definitions = models_json_schema([(body, "validation") for body in bodies], ref_template=_REF)
     paths: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Stored responses: what `previous_response_id` goes on from. In memory, and gone with the process."""
+"""Stored responses, which `previous_response_id` continues. They are in memory, and end with the process."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -11,13 +11,13 @@ from proxy.openai.response_input import InputItem
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """A response as it was released, and the conversation that it ends."""
+    """A response as it was released, and the conversation that ends with it."""
 
     owner: str
-    """Whose key it was made with; nobody else sees it."""
+    """The caller (`proxy.auth.caller`). No other caller can read the response."""
     body: dict[str, Any]
     conversation: tuple[InputItem, ...]
-    """Its output included, its instructions not."""
+    """All items, with the output of this response and without its instructions."""
 
     @property
     def id(self) -> str:
@@ -39,7 +39,7 @@ class StoredConversation:
 
 
 class ResponseStore:
-    """Responses by id: no more than `capacity`, those last used."""
+    """Responses by id. At most `capacity` are kept: those used last."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -51,7 +51,7 @@ class ResponseStore:
             self._responses.popitem(last=False)
 
     def get(self, response_id: str, caller: str) -> StoredResponse | None:
-        """What `caller` stored under `response_id`."""
+        """The response that `caller` stored under `response_id`, if there is one."""
         found = self._responses.get(response_id)
         if found is None or found.owner != caller:
             return None
@@ -64,9 +64,9 @@ class ResponseStore:
     def conversation(
         self, previous_id: str | None, items: Iterable[InputItem], caller: str
     ) -> tuple[InputItem, ...]:
-        """`items` after the conversation of `previous_id`, with the items that they refer to in their place.
+        """The conversation of `previous_id`, then `items`, with references replaced by the stored items.
 
-        Raises `RequestError` for what is not stored.
+        Raises `RequestError` if a response or an item is not stored.
         """
         conversation: tuple[InputItem, ...] = ()
         if previous_id is not None:

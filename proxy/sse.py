@@ -1,6 +1,9 @@
-"""Server-sent events: one response that starts with its first event and stays alive through silences.
+"""Server-sent events: a response that starts with its first event, and is kept alive while nothing is sent.
 
 https://html.spec.whatwg.org/multipage/server-sent-events.html
+
+aiohttp-sse is not used: it starts the response before the first event, so that a failure could have no status
+of its own, and it formats each event again.
 """
 
 import asyncio
@@ -15,13 +18,16 @@ _COMMENT = b": keep-alive\n\n"
 _HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-cache",
-    "X-Accel-Buffering": "no",  # nginx would otherwise collect the stream
+    "X-Accel-Buffering": "no",  # otherwise nginx collects the stream before it passes it on
 }
 
 
 class EventStream:
-    """Writes events to a client. The response starts with the first, so that an earlier failure can still
-    have a status of its own; when nothing was sent for `keep_alive` seconds, a comment line is."""
+    """Writes events to a client.
+
+    The response starts with the first event, so that an earlier failure can have a status of its own. After
+    `keep_alive` seconds without an event, the client gets a comment line.
+    """
 
     def __init__(self, request: web.Request, *, keep_alive: float, headers: dict[str, str]) -> None:
         self._request = request
@@ -46,8 +52,8 @@ class EventStream:
         return self.response.prepared
 
     async def write(self, frames: bytes) -> None:
-        """Send whole events; waits while the client has too much to read. Raises `ConnectionError` if it is
-        gone."""
+        """Send whole events. Waits while the client has too much unread data. Raises `ConnectionError` if the
+        client is gone."""
         if not self.response.prepared:
             async with self._starting:
                 if not self.response.prepared:
