@@ -20,7 +20,7 @@ from engine.protocol import Delta, GenerationRequest, Token
 from engine.recording import Recording, TimedDelta
 from hooks import Chunk, Verdict, emit, hold, terminate
 from hooks.loading.loader import HookSpec, LoadedHook
-from hooks.pipeline.guarded import guarded
+from hooks.pipeline.driver import guarded
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.workers.pool import WorkerPool
 from proxy.app import Server

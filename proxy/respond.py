@@ -8,7 +8,7 @@ from aiohttp import web
 from engine.parsers import parsed
 from engine.protocol import Delta, GenerationRequest
 from engine.rewindable import rewindable
-from hooks.pipeline.guarded import admit, as_deltas, guarded
+from hooks.pipeline.driver import admit, as_deltas, guarded
 from proxy.errors import to_api_error
 from proxy.openai.answer import Answer
 from proxy.service import SERVICE

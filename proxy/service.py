@@ -8,7 +8,7 @@ from aiohttp import web
 
 from engine.parsers import Parsers
 from engine.protocol import Engine, GenerationRequest, RequestError
-from hooks.pipeline.guarded import OpenGuard
+from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.pipeline import GuardFactory
 from proxy.config import ServeSettings
 from proxy.errors import APIError

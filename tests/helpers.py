@@ -27,7 +27,7 @@ from engine.protocol import (
 from engine.rewindable import rewindable
 from hooks.api import Chunk, Verdict
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.guarded import OpenGuard
+from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.testing.loopback import behind_worker

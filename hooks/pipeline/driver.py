@@ -1,15 +1,27 @@
-"""Runs a guard's machine: calls plain hooks, awaits async ones, and tells listeners what was decided.
+"""Runs guards: `admit` before the engine, `guarded` behind it, and the driver of the guard's machine between
+them.
+
+The driver calls plain hooks, awaits async ones, and tells listeners what was decided.
 
 Time, tasks, cancellation and deadlines live here and nowhere else. The service and the hook workers both use
 it.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from time import monotonic
 from typing import Any
 
-from engine.protocol import Delta, GenerationRequest
+from engine.protocol import (
+    Delta,
+    Deltas,
+    GenerationRequest,
+    QueueFullError,
+    RequestError,
+    Rewind,
+    Tokenizer,
+)
 from hooks.api import Chunk
 from hooks.loading.async_call import AsyncCall
 from hooks.loading.loader import LoadedHook
@@ -17,9 +29,74 @@ from hooks.pipeline.ask import Ask, Machine, Reply, Step
 from hooks.pipeline.decision import Decision, DecisionLog
 from hooks.pipeline.failure import HookError, HookFailure, count_failure
 from hooks.pipeline.guard import Guard
+from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.stage import HookReply
 from hooks.pipeline.tally import Tallies
+from hooks.prompts.ids import in_ids, in_text
+from hooks.prompts.texts import without_unread
+
+
+async def admit(guard: OpenGuard, tokenizer: Tokenizer | None = None) -> GenerationRequest | list[Delta]:
+    """Show the guard's request to its hooks (contract 8.1).
+
+    Returns the request for the engine, or the answer that a hook gave in the engine's place. `tokenizer`: the
+    engine's, to show prompts of token ids as text. Raises `RefusedError`, `HookError`, and `RequestError` for
+    a prompt that cannot be shown.
+    """
+    asked = guard.request
+    if not guard.reads_prompts:
+        return asked
+    try:
+        shown = await in_text(asked, tokenizer)
+    except RequestError:
+        if guard.decides_prompts:
+            raise
+        return asked  # hooks in shadow mode cannot be shown the prompt, and must have no effect
+    step = await guard.admit(shown)
+    if step.is_over:
+        return step.released
+    admitted = await in_ids(guard.request, asked, shown, tokenizer)
+    return without_unread(admitted) if guard.decides_prompts else admitted
+
+
+async def guarded(guard: OpenGuard, deltas: Deltas) -> AsyncGenerator[Delta, None]:
+    """The deltas that a client may have, each as soon as it may. Closes `deltas` and the guard at its end.
+
+    Each output's last delta, and only that, has a finish reason. Raises `HookError` and the errors of
+    `deltas`. An upstream server's own words are replaced, because no hook was shown them (contract 5.3).
+    """
+    rewind: Rewind | None = None
+    try:
+        async with aclosing(deltas):
+            while True:
+                try:
+                    delta = await deltas.asend(rewind)
+                except StopAsyncIteration:
+                    return
+                first = guard.pass_through(delta)
+                if isinstance(first, Delta):
+                    rewind = None
+                    yield first
+                    continue
+                step = await guard.feed(delta, first)
+                for released in step.released:
+                    yield released
+                if step.is_over:
+                    return
+                rewind = step.rewind
+    except (RequestError, QueueFullError) as error:
+        if error.unquoted is None or isinstance(guard, PassThrough):
+            raise
+        raise error.unquoted from None
+    finally:
+        await guard.close()
+
+
+async def as_deltas(answer: list[Delta]) -> Deltas:
+    """An answer that is there already, as a stream."""
+    for delta in answer:
+        yield delta
 
 
 class _LateAndCancelledError(asyncio.CancelledError):

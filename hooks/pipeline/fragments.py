@@ -6,7 +6,6 @@ fragment may be cut in two. Both halves keep the group, so spoiling either half 
 however many hooks stand between the halves.
 """
 
-from collections import deque
 from collections.abc import Iterable
 
 from engine.protocol import Token
@@ -179,65 +178,3 @@ def spoil(fragments: Iterable[Fragment]) -> None:
     for fragment in fragments:
         if fragment.group is not None:
             fragment.group.spoiled = True
-
-
-class Ledger:
-    """One output's token groups in the order generated, until they are decided (contract 2.4).
-
-    Ids and logprobs leave in that order: a released group waits for an earlier undecided one, also if that is
-    on another channel. Text never waits here.
-    """
-
-    __slots__ = ("groups",)
-
-    def __init__(self) -> None:
-        self.groups: deque[TokenGroup] = deque()
-
-    def enter(self, groups: Iterable[TokenGroup | None]) -> None:
-        self.groups.extend(group for group in groups if group is not None)
-
-    def close(self) -> list[Token]:
-        """The output ended: undecided tokens are withheld, and the tokens that waited for them leave."""
-        for group in self.groups:
-            if not group.decided:
-                group.spoiled = True
-                group.follows = None
-        return self.leave()
-
-    def leave(self) -> list[Token]:
-        """Take out the decided tokens that wait for no earlier token."""
-        tokens: list[Token] = []
-        while self.groups and self.groups[0].decided:
-            tokens += self.groups.popleft().delivered()
-        return tokens
-
-
-def pieces_of(fragments: list[Fragment], ledger: Ledger) -> list[tuple[str, tuple[Token, ...]]]:
-    """Turn fragments that every hook released into texts, each with its tokens.
-
-    In each piece the tokens' texts end where the text ends. So the text delivered before a token tells the
-    token's offset.
-    """
-    pieces: list[tuple[str, tuple[Token, ...]]] = []
-    text: list[str] = []
-    tokens: list[Token] = []
-
-    def flush() -> None:
-        if text or tokens:
-            pieces.append(("".join(text), tuple(tokens)))
-            text.clear()
-            tokens.clear()
-
-    for fragment in fragments:
-        complete = fragment.is_last and fragment.group is not None and not fragment.group.spoiled
-        if tokens and not complete:
-            flush()
-        if fragment.text:
-            text.append(fragment.text)
-        if fragment.group is not None:
-            fragment.group.delivered_text += fragment.text
-            fragment.group.released = fragment.group.released or fragment.is_last
-        tokens += ledger.leave()
-    tokens += ledger.leave()
-    flush()
-    return pieces

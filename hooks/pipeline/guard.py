@@ -9,6 +9,7 @@ rewind takes back. `hooks.pipeline.driver` knows hooks, deadlines, tasks and lis
 the service and in hook workers alike.
 """
 
+import copy
 import logging
 from collections.abc import Callable, Generator
 from dataclasses import replace
@@ -17,14 +18,15 @@ from engine.protocol import Delta, EngineError, GenerationRequest, Rewind, Usage
 from hooks.api import Chunk, emit, terminate
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.ask import Ask, Machine, Reply, Step
-from hooks.pipeline.decision import DecisionLog
+from hooks.pipeline.decision import Action, DecisionLog, prompt_decision
 from hooks.pipeline.delivery import Delivery, DiffersError
-from hooks.pipeline.failure import HookError, HookFailure
+from hooks.pipeline.failure import HookError, HookFailure, count_failure, place_of
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.output import Output
 from hooks.pipeline.stage import GuardedRequest, HookReply
 from hooks.pipeline.tally import Tallies
-from hooks.prompts.admission import RefusedError, admission
+from hooks.prompts.admission import RefusedError, checked_answer
+from hooks.prompts.texts import Refusal
 
 logger = logging.getLogger("weir.hooks")
 
@@ -66,26 +68,61 @@ class Guard:
         If a hook refuses with a text, the step releases the whole answer, and is over.
         """
         guarded = self._guarded
+        guarded.request = shown
         try:
-            admitted = yield from admission(shown, guarded.hooks, guarded.tallies, guarded.decisions)
-            guarded.request = admitted.request
-            if admitted.refusal is None:
-                return self._step([])
-            if admitted.refusal.text is None:
-                raise RefusedError(admitted.refusal.reason, admitted.request)
-            guarded.hooks = list(admitted.later)
-            released = yield from self._refuse(admitted.refusal.reason, admitted.refusal.text)
-            return self._step(released)
+            for i, hook in enumerate(guarded.hooks):
+                refusal = None if hook.on_request is None else (yield from self._ask_prompt(hook))
+                if refusal is not None:
+                    guarded.hooks = guarded.hooks[i + 1 :]
+                    return self._step((yield from self._refuse(refusal)))
         except EndsRequest as error:
             return self._step([], error=error)
+        return self._step([])
 
-    def _refuse(self, reason: str, text: str) -> Generator[Ask, Reply, list[Delta]]:
+    def _ask_prompt(self, hook: LoadedHook) -> Generator[Ask, Reply, Refusal | None]:
+        """Show one hook the request, and take its change of it. Returns its refusal, if it refuses."""
+        request = self._guarded.request
+        tally = self._guarded.tallies[hook.name]
+        # A copy, so that a hook in shadow mode has no effect, whatever it does to the request (contract
+        # 3.10).
+        shown = copy.deepcopy(request) if hook.is_shadow else request
+        reply = yield Ask(hook, shown)
+        try:
+            answer = checked_answer(reply, shown)
+        except BaseException as error:
+            count_failure(hook, tally, error)
+            self._decided_prompt(hook, "error", place_of(error))
+            if hook.is_shadow:
+                return None
+            raise HookError(hook.name) from error
+        if isinstance(answer, Refusal):
+            tally.count("refuse")
+            self._decided_prompt(hook, "refuse", answer.reason)
+            return None if hook.is_shadow else answer
+        if answer is shown:
+            tally.count("admit")
+            return None
+        tally.count("rewrite_prompt")
+        self._decided_prompt(hook, "rewrite_prompt", None)
+        if not hook.is_shadow:
+            self._guarded.request = answer
+        return None
+
+    def _decided_prompt(self, hook: LoadedHook, action: Action, reason: str | None) -> None:
+        guarded = self._guarded
+        if guarded.decisions is not None:
+            guarded.decisions.add(prompt_decision(guarded.request, hook.name, hook.is_shadow, action, reason))
+
+    def _refuse(self, refusal: Refusal) -> Generator[Ask, Reply, list[Delta]]:
+        """Answer in the engine's place. Raises `RefusedError` for a refusal without a text."""
+        if refusal.text is None:
+            raise RefusedError(refusal.reason, self.request)
         self._is_terminated = True
         self._guarded.usage = Usage(0, 0)
         released: list[Delta] = []
         for output in self._outputs:
-            released += yield from output.refuse(text)
-            released.append(output.end(self._guarded.options.finish_reason, reason))
+            released += yield from output.refuse(refusal.text)
+            released.append(output.end(self._guarded.options.finish_reason, refusal.reason))
         return released
 
     def pass_through(self, delta: Delta, clock: Callable[[], float]) -> Delta | HookReply | None:

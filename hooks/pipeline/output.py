@@ -6,7 +6,8 @@ from engine.protocol import Delta, EngineError, FinishReason, Rewind
 from hooks.api import rewind, terminate
 from hooks.pipeline.ask import Ask, Reply
 from hooks.pipeline.delivery import Delivery
-from hooks.pipeline.fragments import Fragment, Ledger, are_aligned, fragments_of, pieces_of, spoil
+from hooks.pipeline.fragments import Fragment, are_aligned, fragments_of, spoil
+from hooks.pipeline.release import Ledger, pieces_of
 from hooks.pipeline.stage import GuardedRequest, HookReply, Stream
 
 Vetted = tuple[list[Delta], terminate | Rewind | None]

@@ -13,7 +13,7 @@ from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookSpec, LoadedHook, load_hook
 from hooks.pipeline.driver import GuardDriver
 from hooks.pipeline.failure import HookError
-from hooks.pipeline.guarded import OpenGuard, PassThrough
+from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.tally import Tallies, Tally
 from hooks.prompts.admission import RefusedError

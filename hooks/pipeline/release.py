@@ -1,11 +1,14 @@
-"""The release rule: which text and which tokens a verdict lets through (contract 3). It calls no hook."""
+"""The release rule (contract 3): which text a verdict lets through, and when tokens may leave. It calls no
+hook."""
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 
+from engine.protocol import Token
 from hooks.api import Span, Verdict, emit, hold, redact, rewind, suppress, terminate
 from hooks.pipeline.failure import BadVerdictError
-from hooks.pipeline.fragments import Fragment, Positions, cut, spoil
+from hooks.pipeline.fragments import Fragment, Positions, TokenGroup, cut, spoil
 
 
 class Outcome:
@@ -211,3 +214,65 @@ def _checked_spans(spans: Iterable[Span], length: int) -> list[tuple[int, int, s
         _check_reason(*reason)
         position = end
     return checked
+
+
+class Ledger:
+    """One output's token groups in the order generated, until they are decided (contract 2.4).
+
+    Ids and logprobs leave in that order: a released group waits for an earlier undecided one, also if that is
+    on another channel. Text never waits here.
+    """
+
+    __slots__ = ("groups",)
+
+    def __init__(self) -> None:
+        self.groups: deque[TokenGroup] = deque()
+
+    def enter(self, groups: Iterable[TokenGroup | None]) -> None:
+        self.groups.extend(group for group in groups if group is not None)
+
+    def close(self) -> list[Token]:
+        """The output ended: undecided tokens are withheld, and the tokens that waited for them leave."""
+        for group in self.groups:
+            if not group.decided:
+                group.spoiled = True
+                group.follows = None
+        return self.leave()
+
+    def leave(self) -> list[Token]:
+        """Take out the decided tokens that wait for no earlier token."""
+        tokens: list[Token] = []
+        while self.groups and self.groups[0].decided:
+            tokens += self.groups.popleft().delivered()
+        return tokens
+
+
+def pieces_of(fragments: list[Fragment], ledger: Ledger) -> list[tuple[str, tuple[Token, ...]]]:
+    """Turn fragments that every hook released into texts, each with its tokens.
+
+    In each piece the tokens' texts end where the text ends. So the text delivered before a token tells the
+    token's offset.
+    """
+    pieces: list[tuple[str, tuple[Token, ...]]] = []
+    text: list[str] = []
+    tokens: list[Token] = []
+
+    def flush() -> None:
+        if text or tokens:
+            pieces.append(("".join(text), tuple(tokens)))
+            text.clear()
+            tokens.clear()
+
+    for fragment in fragments:
+        complete = fragment.is_last and fragment.group is not None and not fragment.group.spoiled
+        if tokens and not complete:
+            flush()
+        if fragment.text:
+            text.append(fragment.text)
+        if fragment.group is not None:
+            fragment.group.delivered_text += fragment.text
+            fragment.group.released = fragment.group.released or fragment.is_last
+        tokens += ledger.leave()
+    tokens += ledger.leave()
+    flush()
+    return pieces

@@ -112,14 +112,17 @@ class Stage:
             verdict = self._checked(reply)
             if isinstance(verdict, rewind):
                 verdict = self._possible(verdict, fragments, num_decided)
-            if self.hook.is_shadow:
-                return self._settle_shadow(chunk, verdict, fragments)
-            outcome = self._decide(chunk, verdict, fragments)
+            outcome = self._decide(
+                chunk, verdict, self._copies(fragments) if self.hook.is_shadow else fragments
+            )
         except BaseException as error:
             self._fail(error, chunk.text_diff)
             if self.hook.is_shadow:
                 return fragments, None
             raise HookError(self.hook.name) from error
+        if self.hook.is_shadow:
+            self.is_closed = self.is_closed or outcome.ends is not None
+            return fragments, None
         self.is_closed = self.is_closed or isinstance(outcome.ends, terminate)
         if isinstance(outcome.ends, rewind):
             self._decisions = None  # the rewind was told; the last call that follows tells nothing more
@@ -135,14 +138,10 @@ class Stage:
             reply.close()  # a plain hook's coroutine is never awaited (contract 3.8)
         raise BadVerdictError(f"it returned {type(reply).__name__}, which is no verdict")
 
-    def _settle_shadow(self, chunk: Chunk, verdict: Verdict, fragments: list[Fragment]) -> Settled:
-        """Carry the verdict out on copies: it is counted and has no effect (contract 3.10)."""
-        copies = [
-            Fragment(f.text, f.group and TokenGroup(f.group.shown), is_last=f.is_last) for f in fragments
-        ]
-        ends = self._decide(chunk, verdict, copies).ends
-        self.is_closed = self.is_closed or ends is not None
-        return fragments, None
+    @staticmethod
+    def _copies(fragments: list[Fragment]) -> list[Fragment]:
+        """Copies for a hook in shadow mode: its verdict is counted and has no effect (contract 3.10)."""
+        return [Fragment(f.text, f.group and TokenGroup(f.group.shown), is_last=f.is_last) for f in fragments]
 
     def _possible(self, verdict: rewind, fragments: list[Fragment], num_decided: int | None) -> Ending:
         """The rewind, or a terminate in its place if there is no going back (contract 8.3)."""

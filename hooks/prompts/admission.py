@@ -1,23 +1,15 @@
-"""A request on its way to the engine: hooks read it, rewrite it or refuse it, in order (contract 8.1).
+"""What a hook may answer to a request: the request, one with another prompt, or a refusal (contract 8.1)."""
 
-A machine without I/O, as the guard is: it asks each hook by yielding an `Ask`.
-"""
-
-import copy
 import inspect
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import orjson
 
 from engine.protocol import GenerationRequest, RequestError
-from hooks.loading.loader import LoadedHook
-from hooks.pipeline.ask import Ask, Reply
-from hooks.pipeline.decision import Action, DecisionLog, prompt_decision
-from hooks.pipeline.failure import BadVerdictError, HookError, HookFailure, count_failure, place_of
+from hooks.pipeline.ask import Reply
+from hooks.pipeline.failure import BadVerdictError, HookFailure
 from hooks.pipeline.release import checked_text
-from hooks.pipeline.tally import Tallies
 from hooks.prompts.texts import PROMPT_FIELDS, Refusal
 
 _FIXED = tuple(field.name for field in fields(GenerationRequest) if field.name not in PROMPT_FIELDS)
@@ -35,68 +27,7 @@ class RefusedError(RequestError):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """The result of showing a request to all hooks."""
-
-    request: GenerationRequest
-    """As the last hook let it go on."""
-    refusal: Refusal | None = None
-    later: Sequence[LoadedHook] = ()
-    """The hooks after the one that refused it."""
-
-
-def admission(
-    request: GenerationRequest,
-    hooks: Sequence[LoadedHook],
-    tallies: Tallies,
-    decisions: DecisionLog | None = None,
-) -> Generator[Ask, Reply, Admission]:
-    """Show the request to each hook that reads prompts. `decisions`: None if no hook listens.
-
-    Raises `HookError`.
-    """
-    for i, hook in enumerate(hooks):
-        if hook.on_request is None:
-            continue
-        # A copy, so that a hook in shadow mode has no effect, whatever it does to the request (contract
-        # 3.10).
-        shown = copy.deepcopy(request) if hook.is_shadow else request
-        reply = yield Ask(hook, shown)
-        try:
-            answer = _checked(reply, shown)
-        except BaseException as error:
-            count_failure(hook, tallies[hook.name], error)
-            _tell(decisions, request, hook, "error", place_of(error))
-            if hook.is_shadow:
-                continue
-            raise HookError(hook.name) from error
-        if isinstance(answer, Refusal):
-            tallies[hook.name].count("refuse")
-            _tell(decisions, request, hook, "refuse", answer.reason)
-            if not hook.is_shadow:
-                return Admission(request, answer, hooks[i + 1 :])
-        elif answer is shown:
-            tallies[hook.name].count("admit")
-        else:
-            tallies[hook.name].count("rewrite_prompt")
-            _tell(decisions, request, hook, "rewrite_prompt", None)
-            request = request if hook.is_shadow else answer
-    return Admission(request)
-
-
-def _tell(
-    decisions: DecisionLog | None,
-    request: GenerationRequest,
-    hook: LoadedHook,
-    action: Action,
-    reason: str | None,
-) -> None:
-    if decisions is not None:
-        decisions.add(prompt_decision(request, hook.name, hook.is_shadow, action, reason))
-
-
-def _checked(answer: Reply, request: GenerationRequest) -> GenerationRequest | Refusal:
+def checked_answer(answer: Reply, request: GenerationRequest) -> GenerationRequest | Refusal:
     """The hook's answer. Raises `BadVerdictError` for anything that it may not return."""
     if isinstance(answer, HookFailure):
         raise answer.error

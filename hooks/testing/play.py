@@ -9,8 +9,9 @@ from engine.protocol import Channel, Delta, Deltas, EngineError, GenerationReque
 from engine.recording import Recording
 from hooks.api import Hook
 from hooks.loading.loader import HookSpec, LoadedHook, load_hook
+from hooks.pipeline.driver import admit, guarded
 from hooks.pipeline.failure import HookError
-from hooks.pipeline.guarded import OpenGuard, admit, guarded
+from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.prompts.admission import RefusedError

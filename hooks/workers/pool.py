@@ -17,7 +17,7 @@ from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec
 from hooks.pipeline.ask import Step
 from hooks.pipeline.failure import HookError
-from hooks.pipeline.guarded import OpenGuard, PassThrough
+from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import check_named
 from hooks.pipeline.stage import HookReply

@@ -15,7 +15,7 @@ from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
 from hooks.pipeline.ask import Step
 from hooks.pipeline.failure import HookError
-from hooks.pipeline.guarded import OpenGuard
+from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from hooks.pipeline.tally import Tally

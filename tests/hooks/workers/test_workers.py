@@ -15,7 +15,7 @@ import pytest
 from engine.protocol import Delta, RequestError
 from hooks.loading.loader import HookLoadError, HookSpec
 from hooks.pipeline.failure import HookError
-from hooks.pipeline.guarded import PassThrough
+from hooks.pipeline.open_guard import PassThrough
 from hooks.pipeline.options import PipelineOptions
 from hooks.prompts.admission import RefusedError
 from hooks.testing.play import vetted
