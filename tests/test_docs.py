@@ -14,6 +14,7 @@ A page's blocks run in order, in one temporary folder with `examples/`, `tests/r
 `<!-- not run: REASON -->` right above a block keeps it from being run.
 """
 
+import inspect
 import re
 import shlex
 import shutil
@@ -30,6 +31,7 @@ from hooks.builtin import SHORT_NAMES
 from hooks.loading.arguments import check_arguments
 from hooks.testing import play
 from proxy.config import ServeSettings, load_settings
+from proxy.respond import respond
 from tests.serving import ROOT
 from tools.docs.generate import updated
 
@@ -221,6 +223,17 @@ def test_the_timeline_of_the_readme_is_true() -> None:
     assert released.content == "Our secret project is called "
     for pending, *_ in verdicts:
         assert re.search(rf"pending +{pending}", readme)
+
+
+def test_the_picture_of_a_requests_way_is_the_function_that_composes_it() -> None:
+    readme = (ROOT / "README.md").read_text()
+    (picture,) = re.findall(r"^ client (.*)client$", readme, re.MULTILINE)
+    _, *steps = re.findall(r"\w+", picture)
+    first_line = (respond.__doc__ or "").partition("\n")[0]
+    assert first_line.lower() == ", ".join(steps) + "."
+    calls = ["admit(", "generate(", "rewindable(", "parsed(", "guarded(", "send("]
+    places = [inspect.getsource(respond).index(call) for call in calls]
+    assert places == sorted(places)
 
 
 def test_the_readme_is_short() -> None:
