@@ -7,6 +7,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import settings
 
 from engine.parsers import Parsers, parsed
@@ -259,6 +260,11 @@ def recut(deltas: Sequence[Delta], sizes: Iterable[int]) -> list[Delta]:
 def examples(count: int) -> settings:
     """So many examples in `make test`. A profile with more than 100 examples tries as many times more."""
     return settings(max_examples=count * settings.default.max_examples // 100)
+
+
+def slow(*values: Any) -> Any:
+    """A case of `pytest.mark.parametrize` that takes long and finds little beside the others."""
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 WEIR = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import proxy.__main__"

@@ -1,8 +1,22 @@
 """The whole contract is tested twice: with the hooks in this process, and behind a worker's channel."""
 
+from pathlib import Path
+
 import pytest
+from hypothesis import is_hypothesis_test
 
 from tests import helpers
+
+CONTRACT = Path(__file__).with_name("pipeline")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Many examples behind a worker's channel take long. Those in `pipeline` show that the channel changes
+    nothing; what is made of the pipeline need not show it again."""
+    for item in items:
+        is_worker = getattr(item, "callspec", None) and item.callspec.params.get("mode") == "worker"
+        if is_worker and CONTRACT not in item.path.parents and is_hypothesis_test(item.obj):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True, params=["in-process", "worker"])

@@ -19,6 +19,7 @@ from engine.core.sequence import Sequence as EngineSequence
 from engine.core.sequence import SequenceGroup
 from engine.protocol import EngineError, GenerationRequest
 from engine.text.tokenizer import LocalTokenizer
+from tests.helpers import slow
 
 VOCAB_SIZE = 400
 NUM_BLOCKS = 40
@@ -122,16 +123,18 @@ def num_allocated() -> int:
     return sys.getallocatedblocks()
 
 
-def test_ten_thousand_requests_leave_nothing_behind(
+@pytest.mark.parametrize("count", [1000, slow(10_000)])
+def test_many_requests_leave_nothing_behind(
+    count: int,
     tiny_model: Callable[[str], Any],
     completion_request: Callable[..., GenerationRequest],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(logging.getLogger("weir.engine"), "disabled", True)
     load = Load(LocalTokenizer.load(str(tiny_model("llama").path)), completion_request)
-    load.serve(2000)
+    load.serve(count // 2)
     before = num_allocated()
-    load.serve(8000)
+    load.serve(count // 2)
     assert num_allocated() - before < 2000
     assert not any(type(o) in (SequenceGroup, EngineSequence) for o in gc.get_objects())
     stats = load.core.stats()

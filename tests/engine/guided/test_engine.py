@@ -23,7 +23,7 @@ from engine.protocol import EngineError, GenerationRequest, LogitsProcessorError
 from tests.engine.conftest import VOCAB_SIZE, completion
 from tests.engine.core.test_generation import cramped_core, random_prompts
 from tests.engine.logits_processors.processors import ALL, named
-from tests.helpers import until
+from tests.helpers import slow, until
 
 EOS = 1
 PLAIN = 70
@@ -60,8 +60,13 @@ def request_of(kind: dict[str, Any], prompt: list[int], **fields: Any) -> Genera
     return completion((*prompt, PLAIN), **{"max_tokens": 20} | kind | fields)
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma2"])
-@pytest.mark.parametrize("setting", ["roomy", "cramped", "speculative"])
+@pytest.mark.parametrize(
+    ("family", "setting"),
+    [
+        *(("llama", setting) for setting in ("roomy", "cramped", "speculative")),
+        *(("gemma2", "cramped"), slow("gemma2", "roomy"), slow("gemma2", "speculative")),
+    ],
+)
 def test_a_mixed_batch_with_joins_leaves_and_aborts_is_each_request_alone(
     setting: str, family: str, tiny_core: Callable[..., Any]
 ) -> None:

@@ -25,6 +25,7 @@ from engine.protocol import GenerationRequest, LogitsProcessorError, RequestErro
 from tests.engine.conftest import TinyCore, answers, completion
 from tests.engine.core.test_generation import cramped_core, random_prompts
 from tests.engine.logits_processors.processors import ALL, EVERYTHING, HERE, config, kinds, named
+from tests.helpers import slow
 
 EOS = 1
 
@@ -46,7 +47,7 @@ def thinking(core: TinyCore, kind: dict[str, Any], prompt: list[int]) -> list[in
     return prompt + opening * is_thinking
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma2", "the model that ships"])
+@pytest.mark.parametrize("family", ["llama", slow("gemma2"), slow("the model that ships")])
 def test_there_is_no_processor_but_changes_what_comes(family: str, tiny_core: Callable[..., Any]) -> None:
     """Else the tests below would show nothing of it."""
     make = with_the_model_that_ships if family == "the model that ships" else tiny_core
@@ -65,8 +66,15 @@ def test_there_is_no_processor_but_changes_what_comes(family: str, tiny_core: Ca
             assert found[::2] != found[1::2], without
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma2", "the model that ships"])
-@pytest.mark.parametrize("setting", ["roomy", "cramped", "speculative"])
+@pytest.mark.parametrize(
+    ("family", "setting"),
+    [
+        *(("llama", setting) for setting in ("roomy", "cramped", "speculative")),
+        *(("gemma2", "cramped"), ("the model that ships", "speculative")),
+        *(slow("gemma2", setting) for setting in ("roomy", "speculative")),
+        *(slow("the model that ships", setting) for setting in ("roomy", "cramped")),
+    ],
+)
 def test_a_mixed_batch_with_joins_leaves_and_aborts_is_each_request_alone(
     setting: str, family: str, tiny_core: Callable[..., Any]
 ) -> None:  # contract 7.6, 7.7

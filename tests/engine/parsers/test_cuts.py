@@ -18,6 +18,7 @@ from tests.engine.parsers.streams import (
     tokens_of,
     untold,
 )
+from tests.helpers import examples
 
 FRAGMENTS = [
     *("<think>", "</think>", "[THINK]", "[/THINK]", "<seed:think>", "</seed:think>", "<", "</", "[", "<th"),
@@ -50,6 +51,7 @@ CONFIGURED = [
 
 
 @pytest.mark.parametrize("parsers", CONFIGURED, ids=str)
+@examples(40)
 @given(text=TEXTS, cuts=CUTS)
 def test_text_cut_anywhere_is_parsed_alike(parsers: Parsers, text: str, cuts: list[int]) -> None:
     whole = parse(parsers, untold([text]))
@@ -60,6 +62,7 @@ def test_text_cut_anywhere_is_parsed_alike(parsers: Parsers, text: str, cuts: li
 
 
 @pytest.mark.parametrize("parsers", CONFIGURED, ids=str)
+@examples(40)
 @given(text=TEXTS, cuts=CUTS, sizes=SIZES)
 def test_tokens_in_other_deltas_go_the_same_way(
     parsers: Parsers, text: str, cuts: list[int], sizes: list[int]
@@ -71,6 +74,7 @@ def test_tokens_in_other_deltas_go_the_same_way(
 
 
 @pytest.mark.parametrize("parsers", CONFIGURED, ids=str)
+@examples(40)
 @given(text=TEXTS, cuts=CUTS)
 def test_tokens_stay_in_order_and_none_is_told_twice(parsers: Parsers, text: str, cuts: list[int]) -> None:
     pieces = split_specials(text, (), cuts)
@@ -84,6 +88,7 @@ def test_tokens_stay_in_order_and_none_is_told_twice(parsers: Parsers, text: str
 
 
 @pytest.mark.parametrize("parsers", CONFIGURED, ids=str)
+@examples(40)
 @given(text=TEXTS)
 def test_nothing_but_markers_and_a_calls_wrapping_is_consumed(parsers: Parsers, text: str) -> None:
     made = parse(parsers, untold([text]))
@@ -94,6 +99,7 @@ def test_nothing_but_markers_and_a_calls_wrapping_is_consumed(parsers: Parsers, 
 
 
 @pytest.mark.parametrize("parsers", CONFIGURED, ids=str)
+@examples(40)
 @given(text=TEXTS, cuts=CUTS)
 @example(text='</think>{"name": "f", "arguments": {"a": "}\\"{"}}<think>', cuts=[])
 def test_a_token_is_told_on_a_stream_only_if_no_other_has_text_of_it(

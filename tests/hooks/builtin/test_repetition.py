@@ -15,7 +15,7 @@ from hooks.detect.detector import Match
 from hooks.loading.loader import HookSpec
 from hooks.testing import assert_chunk_invariant, play, stream_of
 from hooks.testing.play import vetted
-from tests.helpers import examples, finish_of, make_deltas, make_request, opened, pipeline_of, text_of
+from tests.helpers import finish_of, make_deltas, make_request, opened, pipeline_of, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, run, said
 
 SHORT: dict[str, Any] = {"min_repeats": 3, "min_length": 13, "max_period": 8}
@@ -129,7 +129,6 @@ def test_arguments_of_a_call_that_loop_are_read_as_json() -> None:
     assert json.loads(out) == {"note": "x" + '"\n' * 6 + "[repetition]end"}
 
 
-@examples(400)
 @given(
     st.lists(st.tuples(st.text("ab", min_size=1, max_size=7), st.integers(1, 9)), max_size=6),
     PLACES,

@@ -183,7 +183,6 @@ VALUES = st.recursive(
 )
 
 
-@examples(300)
 @given(st.dictionaries(STRINGS, VALUES, max_size=4), PLACES, st.booleans(), windows(), st.sampled_from("rs"))
 @example({"a": 4111, "b": [1, True, "bad"]}, [], False, make_windows("characters", 12, 12), "r")
 def test_a_window_taken_out_of_a_tool_calls_arguments_leaves_json(

@@ -18,7 +18,7 @@ from hooks.detect.readings import ESCAPES, LOOSE, MARKUP, Reader
 from hooks.detect.spans import SpanGuard
 from hooks.loading.loader import HookSpec
 from hooks.testing import assert_chunk_invariant, stream_of
-from tests.helpers import examples, make_request
+from tests.helpers import make_request
 from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, said, ways_to_cut
 
 KEY = "sk-EXAMPLE7f3K9mQ2xT8vB4nL6pR1"
@@ -147,7 +147,6 @@ GUARDS: list[tuple[Any, Any]] = [
 ]
 
 
-@examples(600)
 @given(st.integers(0, len(GUARDS) - 1), TEXTS, PLACES)
 @example(1, "\n2) ", [1, 2])
 def test_where_a_stream_is_cut_changes_nothing(which: int, text: str, places: list[int]) -> None:
@@ -157,7 +156,6 @@ def test_where_a_stream_is_cut_changes_nothing(which: int, text: str, places: li
     assert watch.most_held <= detector.longest
 
 
-@examples(300)
 @given(TEXTS)
 def test_nothing_is_lost_that_is_found_as_it_is_written(text: str) -> None:
     detector = PhraseDetector(["a b", "ab", "b"])
@@ -165,7 +163,6 @@ def test_nothing_is_lost_that_is_found_as_it_is_written(text: str) -> None:
     assert as_written <= {match[:3] for match in Reader(detector, MARKUP).scan(text)[0]}
 
 
-@examples(200)
 @given(TEXTS, st.sampled_from([ESCAPES, MARKUP, LOOSE]), st.integers(0, 60))
 def test_what_is_read_is_found_where_it_is_written(text: str, reading: Any, start: int) -> None:
     """Read from any place on, a text reads the same, but for a token that is cut in two there."""

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from hooks.json.documents import Document
 from hooks.json.schema_compiler import MAX_DEPTH, MAX_PATTERNS, MAX_SCHEMAS, compile_schema
-from tests.helpers import examples
 from tests.hooks.builtin.streams import PLACES, cut
 
 
@@ -241,7 +240,6 @@ def written(value: Any, seed: int) -> str:
     return space() + write(value) + space()
 
 
-@examples(400)
 @given(SCHEMAS, VALUES, st.integers(0, 99), PLACES)
 @example({"enum": [1, False]}, True, 0, [])
 @example({"not": {"items": {"not": {"const": 1}}}}, [2, 1], 0, [])
@@ -261,7 +259,6 @@ def test_it_says_what_another_validator_says_of_the_whole(
     assert count == good(schema, text)
 
 
-@examples(300)
 @given(VALUES, st.integers(0, 99))
 def test_a_document_that_ends_too_soon_is_possible_and_not_complete(value: Any, seed: int) -> None:
     text = written(value, seed).strip()

@@ -75,7 +75,7 @@ def stands_together(characters: list[tuple[str, int | None]], token: int) -> boo
     return places == list(range(places[0], places[0] + len(places))) if places else True
 
 
-@examples(500)
+@examples(300)
 @given(PIECES, SIZES, st.integers(0, 2**32), st.integers(1, 3))
 def test_what_is_released_is_what_the_clauses_say(
     pieces: list[str], sizes: list[int], seed: int, num_hooks: int

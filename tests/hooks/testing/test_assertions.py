@@ -13,6 +13,7 @@ from hooks import Chunk, GenerationRequest, Refusal, Verdict, emit, hold, refuse
 from hooks.testing import assert_chunk_invariant, assert_never_released, stream_of
 from hooks.testing.cuts import MAX_IN_TWO
 from hooks.testing.streams import request_for
+from tests.helpers import slow
 
 ROOT = Path(__file__).parents[3]
 RECORDINGS = sorted((ROOT / "tests" / "recordings").glob("*.jsonl"))
@@ -45,7 +46,14 @@ SAID = "It is hunter2, I think."
 
 
 @pytest.mark.parametrize("hook", RIGHT)
-@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        path if path.stem in ("email", "phrase", "tool_call", "reasoning") else slow(path)
+        for path in RECORDINGS
+    ],
+    ids=lambda path: path.stem,
+)
 def test_the_examples_are_right_on_every_recording(hook: str, path: Path) -> None:
     stream = stream_of(path, reasoning_parser="qwen3", tool_call_parser="hermes")
     assert_chunk_invariant(hook, stream)

@@ -26,11 +26,12 @@ from engine.execution.models.decoder import Layer
 from tests.engine.execution.gpu.test_triton_attention import DEVICE, SPANS, Case
 from tests.engine.execution.test_cuda_graphs import decoding, graphs_of
 from tests.engine.execution.test_decoder import FAMILY, logits_of, prompts_of, save
+from tests.helpers import slow
 
 DEVICE_NAME: Any = DEVICE.type
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral", "qwen3 of 64", "llama without groups"])
+@pytest.mark.parametrize("name", ["llama", slow("mistral"), "qwen3 of 64", slow("llama without groups")])
 def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     model = save(FAMILY[name], tmp_path)
     config = EngineConfig(
@@ -50,7 +51,7 @@ def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
         assert torch.allclose(found.cpu(), expected, atol=2e-4), (found.cpu() - expected).abs().max()
 
 
-@pytest.mark.parametrize("family", ["gemma2", "gpt_oss", "deepseek_v3"])
+@pytest.mark.parametrize("family", [slow("gemma2"), "gpt_oss", slow("deepseek_v3")])
 def test_models_by_transformers_code_attend_by_triton_too(
     family: str, tiny_core: Callable[..., Any], tiny_model: Callable[[str], Any], completion_request: Any
 ) -> None:
@@ -165,7 +166,7 @@ def test_without_gpu_and_interpreter_triton_is_refused_at_start(tiny_model: Call
     assert "attention_backend triton does not work here" in result.stderr
 
 
-@pytest.mark.parametrize("compute_capability", [80, 90])
+@pytest.mark.parametrize("compute_capability", [slow(80), 90])
 def test_kernels_compile_for_a_gpu_that_is_not_there(compute_capability: int, tmp_path: Path) -> None:
     """Each once for a type and what a layer asks of it, whatever the step; and into the shared memory that
     every kind has."""
