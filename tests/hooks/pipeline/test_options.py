@@ -1,10 +1,10 @@
-"""What a server may set: shadow mode, hooks that requests name, and the settings for TensorRT-LLM's ways."""
+"""Settings of a server: shadow mode, kept tokens, which usage is counted (contract 3.6, 3.10, 6.1)."""
 
 import time
 
 import pytest
 
-from engine.protocol import Delta, RequestError, Usage
+from engine.protocol import Delta, Usage
 from hooks import Chunk, Verdict, emit, hold, redact, suppress, terminate
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.failure import HookError
@@ -16,7 +16,6 @@ from tests.helpers import (
     guard_all,
     ids_of,
     make_deltas,
-    make_request,
     make_token,
     pipeline_of,
     text_of,
@@ -63,28 +62,6 @@ async def test_a_shadow_hook_that_fails_fails_nothing_but_its_self_test() -> Non
     assert verdicts_of(pipeline)["shadow"] == {"error": 1}
     with pytest.raises(HookError):
         await pipeline.start()
-
-
-def allowing(hook: Script, *mandatory: Script) -> Pipeline:
-    return Pipeline(
-        [LoadedHook(f"hook{i}", other, is_async=False) for i, other in enumerate(mandatory)],
-        [LoadedHook("strict", hook, is_async=False)],
-    )
-
-
-async def test_a_request_may_add_a_hook_that_the_server_allows() -> None:  # contract 1.3
-    upper = Script(lambda c: emit(c.pending.upper()))
-    adds = Script(lambda c: emit(c.pending + "!") if c.text_diff else emit(""))
-    pipeline = allowing(adds, upper)
-    plain = await guard_all(pipeline, make_deltas(["a"]))
-    added = await guard_all(pipeline, make_deltas(["a"]), make_request(hooks=("strict",)))
-    assert (text_of(plain), text_of(added)) == ("A", "A!")
-
-
-def test_a_request_may_name_no_other_hook() -> None:  # contract 1.3
-    with pytest.raises(RequestError) as caught:
-        allowing(Script(lambda c: suppress())).open(make_request(hooks=("os.system",)))
-    assert caught.value.param == "hooks"
 
 
 async def test_rewritten_tokens_can_be_kept_as_tensorrt_llm_does() -> None:  # contract 3.6

@@ -1,0 +1,158 @@
+"""Calls of hooks: deadlines, cancellation, and whatever async and plain hooks raise (contract 4.1)."""
+
+import asyncio
+import contextlib
+import time
+
+import pytest
+
+from hooks import Chunk, Verdict, emit
+from hooks.pipeline.failure import HookError
+from tests.helpers import (
+    Script,
+    Source,
+    guard_all,
+    make_deltas,
+    make_request,
+    opened,
+    pipeline_of,
+)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError, GeneratorExit, RecursionError])
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_whatever_a_hook_raises_fails_its_request_alone(
+    error: type[BaseException], is_async: bool
+) -> None:  # contract 4.1
+    class Plain:
+        def __call__(self, chunk: Chunk) -> Verdict:
+            raise error
+
+    class Async:
+        async def __call__(self, chunk: Chunk) -> Verdict:
+            raise error
+
+    if is_async and error is GeneratorExit:
+        pytest.skip("what closes a coroutine from outside cannot be told from this")
+    with pytest.raises(HookError):
+        await guard_all(pipeline_of(Async() if is_async else Plain()), make_deltas(["a"]))
+
+
+async def test_a_deadline_fails_the_request_closed() -> None:  # contract 4.1
+    class Hangs:
+        async def __call__(self, chunk: Chunk) -> Verdict:
+            if "b" in chunk.text and not chunk.aborted:
+                await asyncio.Event().wait()
+            return emit(chunk.pending)
+
+    source = Source(make_deltas(["a", "b", "c"]))
+    with pytest.raises(HookError):
+        await guard_all(pipeline_of(Hangs(), hook_timeout=0.02), source)
+    assert source.closed_early
+
+
+async def test_a_plain_hook_past_its_deadline_fails_the_request_closed() -> None:  # contract 4.1
+    slow = Script(lambda c: time.sleep(0.03) or emit(c.pending))
+    with pytest.raises(HookError):
+        await guard_all(pipeline_of(slow, hook_timeout=0.02), make_deltas(["a"]))
+
+
+async def test_a_hook_that_catches_being_interrupted_is_late_all_the_same() -> None:  # contract 4.1, 4.3
+    class Stubborn:
+        async def __call__(self, chunk: Chunk) -> Verdict:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            return emit(chunk.pending)
+
+    with pytest.raises(HookError):
+        await guard_all(pipeline_of(Stubborn(), hook_timeout=0.02), make_deltas(["a"]))
+
+
+class Stubborn:
+    """Whatever is done to it, it goes on until it is let go."""
+
+    def __init__(self) -> None:
+        self.let_go = asyncio.Event()
+        self.calls: list[bool] = []
+        """Of each call, whether it was the last of its stream."""
+
+    async def __call__(self, chunk: Chunk) -> Verdict:
+        self.calls.append(chunk.is_final)
+        while not self.let_go.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.let_go.wait()
+        return emit(chunk.pending)
+
+
+async def test_a_hook_that_will_not_be_cancelled_has_a_deadline_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # contract 4.1
+    hook = Stubborn()
+    pipeline = pipeline_of(hook, hook_timeout=0.02)
+    source = Source(make_deltas(["a", "b"]))
+    with pytest.raises(HookError):
+        await guard_all(pipeline, source)
+    assert source.closed_early
+    await pipeline.aclose()
+    assert "hook0 goes on past its deadline" in caplog.text
+    assert "hook0 does not end" in caplog.text
+    (late,) = pipeline.hooks[0].late
+    hook.let_go.set()
+    await late
+    assert not pipeline.hooks[0].late
+    await pipeline.aclose()
+
+
+async def test_no_last_call_comes_while_another_call_goes_on() -> None:  # contract 2.3
+    hook = Stubborn()
+    pipeline = pipeline_of(hook, hook_timeout=0.02)
+    async with opened(pipeline, make_request()) as guard:
+        feeding = asyncio.get_running_loop().create_task(guard.feed(make_deltas("a")[0]))
+        while not hook.calls:
+            await asyncio.sleep(0)
+        feeding.cancel()  # the client left
+        with pytest.raises((asyncio.CancelledError, HookError)):
+            await feeding
+        await guard.close()
+        assert hook.calls == [False]
+        hook.let_go.set()
+        await asyncio.gather(*pipeline.hooks[0].late)
+    assert hook.calls == [False]
+
+
+async def test_a_hook_may_take_its_time_to_clean_up_when_the_client_leaves() -> None:
+    steps: list[str] = []
+
+    class Cleans:
+        async def __call__(self, chunk: Chunk) -> Verdict:
+            if chunk.aborted:
+                steps.append("last call")
+                return emit(chunk.pending)
+            try:
+                steps.append("call")
+                await asyncio.Event().wait()
+            finally:
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                steps.append("cleaned up")
+            raise AssertionError
+
+    async with opened(pipeline_of(Cleans()), make_request()) as guard:
+        feeding = asyncio.get_running_loop().create_task(guard.feed(make_deltas("a")[0]))
+        while not steps:
+            await asyncio.sleep(0)
+        feeding.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await feeding
+        await guard.close()
+    assert steps == ["call", "cleaned up", "last call"]
+
+
+async def test_an_async_hook_that_blocks_past_its_deadline_fails_the_request() -> None:  # contract 4.1
+    class Blocks:
+        async def __call__(self, chunk: Chunk) -> Verdict:
+            time.sleep(0.03)  # noqa: ASYNC251
+            return emit(chunk.pending)
+
+    with pytest.raises(HookError):
+        await guard_all(pipeline_of(Blocks(), hook_timeout=0.02), make_deltas(["a"]))

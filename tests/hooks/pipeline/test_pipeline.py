@@ -1,0 +1,59 @@
+"""The configured hooks: their self-test, and the hooks that a request may name (contract 1.3, 1.6)."""
+
+import time
+
+import pytest
+
+from engine.protocol import RequestError
+from hooks import emit, hold, suppress
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.failure import HookError
+from hooks.pipeline.pipeline import Pipeline
+from tests.helpers import (
+    Script,
+    guard_all,
+    make_deltas,
+    make_request,
+    pipeline_of,
+    text_of,
+    verdicts_of,
+)
+
+
+def allowing(hook: Script, *mandatory: Script) -> Pipeline:
+    return Pipeline(
+        [LoadedHook(f"hook{i}", other, is_async=False) for i, other in enumerate(mandatory)],
+        [LoadedHook("strict", hook, is_async=False)],
+    )
+
+
+async def test_the_self_test_finds_a_hook_that_cannot_finish_a_stream() -> None:  # contract 1.4, 1.6
+    good, bad = Script(lambda c: emit(c.pending)), Script(lambda c: hold())
+    pipeline = pipeline_of(good, bad)
+    with pytest.raises(HookError) as caught:
+        await pipeline.start()
+    assert caught.value.hook == "hook1"
+    assert verdicts_of(pipeline) == {"hook0": {}, "hook1": {}}
+
+
+async def test_the_self_test_finds_a_plain_hook_that_hangs(caplog: pytest.LogCaptureFixture) -> None:
+    """Contract 1.4: in this process nothing else would."""
+    pipeline = pipeline_of(Script(lambda c: time.sleep(60)), hook_timeout=0.05)
+    with pytest.raises(HookError):
+        await pipeline.start()
+    assert f"TimeoutError at {__file__}" in caplog.text
+
+
+async def test_a_request_may_add_a_hook_that_the_server_allows() -> None:  # contract 1.3
+    upper = Script(lambda c: emit(c.pending.upper()))
+    adds = Script(lambda c: emit(c.pending + "!") if c.text_diff else emit(""))
+    pipeline = allowing(adds, upper)
+    plain = await guard_all(pipeline, make_deltas(["a"]))
+    added = await guard_all(pipeline, make_deltas(["a"]), make_request(hooks=("strict",)))
+    assert (text_of(plain), text_of(added)) == ("A", "A!")
+
+
+def test_a_request_may_name_no_other_hook() -> None:  # contract 1.3
+    with pytest.raises(RequestError) as caught:
+        allowing(Script(lambda c: suppress())).open(make_request(hooks=("os.system",)))
+    assert caught.value.param == "hooks"
