@@ -1,7 +1,7 @@
-"""A deadline for plain code, of which nothing can be awaited: a signal interrupts it.
+"""A deadline for plain code: a signal interrupts it.
 
-Only a process's main thread can be interrupted, and only where Python gets to look at signals, as it does in
-`time.sleep` and in a regular expression. Elsewhere there is no deadline.
+Only a process's main thread can be interrupted, and only where Python checks for signals, as in `time.sleep`
+and in a regular expression. Elsewhere there is no deadline.
 """
 
 import signal
@@ -14,7 +14,7 @@ from typing import Any
 
 @contextmanager
 def interrupting(seconds: float) -> Iterator[None]:
-    """Raises `TimeoutError` inside when it takes longer. Leaves the process's alarm as it was."""
+    """Raise `TimeoutError` inside the block after `seconds`. The process's own alarm is kept."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -31,7 +31,7 @@ def interrupting(seconds: float) -> Iterator[None]:
 
 
 def interrupted(call: Callable[..., Any], seconds: float) -> Callable[..., Any]:
-    """`call`, interrupted so."""
+    """The same callable, interrupted after `seconds`."""
 
     def within(*arguments: Any) -> Any:
         with interrupting(seconds):
@@ -41,5 +41,5 @@ def interrupted(call: Callable[..., Any], seconds: float) -> Callable[..., Any]:
 
 
 def interrupt(*_: object) -> None:
-    """An alarm's handler."""
+    """The alarm's handler."""
     raise TimeoutError("its deadline passed")

@@ -1,4 +1,4 @@
-"""One call of an async hook, which may take being cancelled as it likes."""
+"""One call of an async hook, with a deadline that holds however the hook treats its cancellation."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
@@ -8,14 +8,18 @@ from time import monotonic
 from typing import Any
 
 GRACE = 1.0
-"""Seconds past its deadline in which what was told to end may do so by itself."""
+"""Seconds after a deadline in which a call or a process may end by itself."""
+
+
+class LateAndCancelledError(asyncio.CancelledError):
+    """The request was cancelled while a call went on past its deadline."""
 
 
 class AsyncCall:
-    """Awaits a hook's coroutine, in the task of the request that it is for, but no longer than its deadline.
+    """Awaits a hook's coroutine in the request's own task, but no longer than its deadline.
 
-    Being cancelled is for the hook to answer: it may clean up, or go on. Only past its deadline is it not
-    awaited any more; what is left of it then goes on in a task of its own, `rest`.
+    A cancelled hook may clean up or go on. Past the deadline nobody awaits it any more; the rest of the call
+    then runs in a task of its own, `rest`.
     """
 
     __slots__ = ("_coroutine", "_deadline", "_waits_for", "rest")
@@ -23,21 +27,26 @@ class AsyncCall:
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         self._coroutine = coroutine
         self._waits_for: Any = None
-        """What the coroutine's last step was to await."""
+        """The awaitable that the coroutine waits for."""
         self._deadline: asyncio.Timeout | None = None
         self.rest: asyncio.Task[None] | None = None
 
     async def within(self, seconds: float) -> Any:
-        """What the hook returns. Raises what it raises, `TimeoutError` past the deadline, and
-        `CancelledError` if the request is cancelled."""
+        """The hook's return value. Raises the hook's own error, `TimeoutError` past the deadline, and
+        `CancelledError` if the request is cancelled: `LateAndCancelledError` if the call goes on all the
+        same."""
         started = monotonic()
         try:
             verdict = await self._returned(seconds)
+        except asyncio.CancelledError as error:
+            if self.rest is None:
+                raise
+            raise LateAndCancelledError from error
         except TimeoutError as error:
-            if monotonic() - started < seconds:  # the hook's own
+            if monotonic() - started < seconds:  # the hook raised it itself
                 raise
             raise TimeoutError("its deadline passed") from error
-        if monotonic() - started > seconds:  # it caught being interrupted, or awaited nothing
+        if monotonic() - started > seconds:  # it caught the interruption, or awaited nothing
             raise TimeoutError("its deadline passed")
         return verdict
 
@@ -57,7 +66,7 @@ class AsyncCall:
             except GeneratorExit:
                 self._coroutine.close()
                 raise
-            except BaseException as error:  # noqa: BLE001 - the hook's to answer
+            except BaseException as error:  # noqa: BLE001 - the hook decides
                 step = partial(self._coroutine.throw, error)
             try:
                 self._waits_for = step()
@@ -69,5 +78,5 @@ class AsyncCall:
                 raise asyncio.CancelledError
 
     async def _go_on(self) -> None:
-        with suppress(BaseException):  # nobody is left to hear of it
+        with suppress(BaseException):  # nobody is left to tell
             await self

@@ -1,12 +1,12 @@
 """Hooks by import path: `pkg.module.Class`, `pkg.module:Class` or `path/to/file.py:Class` (contract 1.1).
 
-A guard that ships has a short name as well.
+A guard that ships also has a short name.
 """
 
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from pkgutil import extend_path
 from typing import Any, ClassVar, Literal
@@ -41,7 +41,7 @@ class HookSpec:
     mode: Literal["enforce", "shadow"] = "enforce"
     """shadow: its verdicts are counted, and nothing it says has an effect (contract 3.10)."""
     name: str | None = None
-    """What metrics, logs and requests call it; None: its path."""
+    """The name in metrics, logs and requests; None: the path."""
 
     @property
     def label(self) -> str:
@@ -57,20 +57,20 @@ class LoadedHook:
     is_async: bool
     is_shadow: bool = False
     on_request: Callable[..., Any] | None = None
-    """What it is shown prompts with; None: it is shown none."""
+    """The method that reads prompts; None: the hook has none."""
     is_request_async: bool = False
     on_decision: Callable[[Decision], object] | None = None
-    """What it is told of decisions with; None: it is told of none."""
+    """The method that hears decisions; None: the hook has none."""
     on_close: Callable[[], object] | None = None
     """Plain or async."""
     may_rewind: bool = False
-    """Whether it may say `rewind`."""
+    """Whether the hook may return `rewind`."""
     late: set[asyncio.Task[None]] = field(default_factory=set, compare=False, repr=False)
-    """What goes on of its calls though their deadlines have passed."""
+    """Calls that go on though their deadlines have passed."""
 
     @classmethod
     def of(cls, name: str, instance: Any, *, is_shadow: bool = False) -> "LoadedHook":
-        """Of a hook's instance, or of a function. Raises `TypeError` for methods that cannot be called so."""
+        """Make one from a hook's instance or a function. Raises `TypeError` for methods of the wrong kind."""
         names = ("on_request", "on_decision", "close")
         on_request, on_decision, on_close = methods = [getattr(instance, one, None) for one in names]
         if any(method is not None and not callable(method) for method in methods):
@@ -90,7 +90,7 @@ class LoadedHook:
         )
 
     def wrapped(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> "LoadedHook":
-        """The same, with what is plain of it called through what `wrap` makes of it."""
+        """The same hook, with its plain methods replaced by `wrap(method)`."""
         hook = self if self.is_async else replace(self, call=wrap(self.call))
         if hook.on_decision is not None:
             hook = replace(hook, on_decision=wrap(hook.on_decision))
@@ -99,26 +99,28 @@ class LoadedHook:
         return replace(hook, on_request=wrap(hook.on_request))
 
     async def close(self, seconds: float) -> None:
-        """Tell it that there is nothing left to serve. It has so many seconds, where `interrupting` can tell
-        or it is async, and whatever it raises is logged."""
+        """Tell the hook that nothing is left to serve. An error is logged. The hook has `seconds`, if it is
+        async or `interrupting` works here."""
         if self.on_close is None:
             return
         try:
             with interrupting(seconds):
                 closing = self.on_close()
             if inspect.iscoroutine(closing):
-                await self._await(AsyncCall(closing), seconds)
-        except Exception as error:  # noqa: BLE001 - the others are to be closed as well
+                await self.awaited(closing, seconds)
+        except Exception as error:  # noqa: BLE001 - the other hooks must be closed too
             logger.error("hook %s could not be closed: %s", self.name, type(error).__name__)
 
-    async def _await(self, call: AsyncCall, seconds: float) -> None:
+    async def awaited(self, coroutine: Coroutine[Any, Any, Any], seconds: float) -> Any:
+        """The result of one of the hook's coroutines. Raises as `AsyncCall.within` does."""
+        call = AsyncCall(coroutine)
         try:
-            await call.within(seconds)
+            return await call.within(seconds)
         finally:
             if call.rest is not None:
-                self.keep(call.rest)
+                self._keep(call.rest)
 
-    def keep(self, rest: asyncio.Task[None]) -> None:
+    def _keep(self, rest: asyncio.Task[None]) -> None:
         """Hold on to a late call until it ends."""
         logger.warning("hook %s goes on past its deadline", self.name)
         self.late.add(rest)
@@ -126,8 +128,10 @@ class LoadedHook:
 
 
 def load_hook(spec: HookSpec, timeout: float = LOAD_TIMEOUT) -> LoadedHook:
-    """Import the class and build its one instance, for so many seconds at most where `interrupting` can tell.
-    Raises `HookLoadError`, saying what went wrong."""
+    """Import the class and build its one instance. Raises `HookLoadError`, which says what went wrong.
+
+    `timeout`: seconds, where `interrupting` works.
+    """
     logger.info("loading hook %s", spec.path)
     with interrupting(timeout):
         return _load(spec)

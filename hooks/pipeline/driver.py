@@ -23,7 +23,7 @@ from engine.protocol import (
     Tokenizer,
 )
 from hooks.api import Chunk
-from hooks.loading.async_call import AsyncCall
+from hooks.loading.async_call import LateAndCancelledError
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.ask import Ask, Machine, Reply, Step
 from hooks.pipeline.decision import Decision, DecisionLog
@@ -99,11 +99,6 @@ async def as_deltas(answer: list[Delta]) -> Deltas:
         yield delta
 
 
-class _LateAndCancelledError(asyncio.CancelledError):
-    """The request was cancelled while a call went on past its deadline. The hook gets no last call, which
-    would overlap with that one (contract 2.3)."""
-
-
 class GuardDriver:
     """A guard whose hooks run in this process. Implements `OpenGuard`."""
 
@@ -169,7 +164,8 @@ class GuardDriver:
             try:
                 reply = await self._reply(ask)
             except asyncio.CancelledError as error:
-                is_late = isinstance(error, _LateAndCancelledError)
+                # A hook whose call goes on gets no last call, which would overlap with it (contract 2.3).
+                is_late = isinstance(error, LateAndCancelledError)
                 if not (ask.is_aborted or is_late):
                     machine.close()
                     raise
@@ -209,23 +205,12 @@ class GuardDriver:
         started = monotonic()
         reply: Reply
         try:
-            reply = await self._within(hook, AsyncCall(method(shown)))
+            reply = await hook.awaited(method(shown), self._timeout)
         except BaseException as error:
             if is_cancelled(error):
                 raise
             reply = HookFailure(error)
         return self._timed(hook, started, reply)
-
-    async def _within(self, hook: LoadedHook, call: AsyncCall) -> Reply:
-        try:
-            return await call.within(self._timeout)
-        except asyncio.CancelledError as error:
-            if call.rest is None:
-                raise
-            raise _LateAndCancelledError from error
-        finally:
-            if call.rest is not None:
-                hook.keep(call.rest)
 
     def _checked(self, step: Step) -> Step:
         """Tell the listeners, before anything that the step releases leaves (contract 8.2). Raises the step's

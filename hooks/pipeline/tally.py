@@ -1,4 +1,4 @@
-"""What hooks did, counted for the metrics: a `Tally` for each hook."""
+"""Counts of what hooks did, for the metrics: a `Tally` for each hook."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Tally:
-    """One hook's verdicts in all of its streams, and the time that they took it."""
+    """One hook's verdicts in all streams, and the time that its calls took."""
 
     num_emitted: int = 0
-    """Verdicts that released just what was pending. Almost every chunk has one, so they are counted apart
-    from the others: adding to an attribute is the cheapest."""
+    """Verdicts that released the pending text untouched. Almost every chunk has one; an attribute of their
+    own is the cheapest to count."""
     others: Counter[str] = field(default_factory=Counter)
     """By action: `rewrite`, `suppress`, `terminate`, `rewind`, `hold` or `redact`; and `error`."""
     seconds: float = 0.0
@@ -18,7 +18,7 @@ class Tally:
 
     @property
     def verdicts(self) -> Counter[str]:
-        """How often each action was taken; the actions that never were are left out."""
+        """How often each action was taken, without those that never were."""
         return self.others + Counter(emit=self.num_emitted)
 
     def count(self, action: str) -> None:
@@ -33,11 +33,11 @@ class Tally:
         self.seconds += other.seconds
 
     def take(self) -> "Tally":
-        """What was counted since the last time."""
+        """The counts since the last `take`."""
         taken = Tally(self.num_emitted, self.others, self.seconds)
         self.num_emitted, self.others, self.seconds = 0, Counter(), 0.0
         return taken
 
 
 Tallies = dict[str, Tally]
-"""By hook."""
+"""By the hook's name."""

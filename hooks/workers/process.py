@@ -1,7 +1,7 @@
-"""A process beside the service, and the connection between the two: how each end begins, and that both end.
+"""A process beside the service, and the connection between the two: how each end begins and ends.
 
-`Child` is such a process seen from the service. In the process itself, which runs a module with the arguments
-`FD PARENT`, `inherited` is its end of the connection.
+`Child` is the process as the service sees it. The process runs a module with the arguments `FD PARENT`;
+there, `inherited` is its end of the connection.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ may have a package called `hooks` or `engine`."""
 
 
 class Child:
-    """One process."""
+    """One process that the service started."""
 
     def __init__(self) -> None:
         self.process: asyncio.subprocess.Process | None = None
         self._ending: asyncio.Task[None] | None = None
 
     async def spawn(self, module: str) -> None:
-        """A process and a connection to it, or neither: whoever awaits it may be cancelled at any moment."""
+        """Start the process and connect to it. If this is cancelled or fails, neither is left."""
         ours, theirs = socket.socketpair()
         try:
             with theirs:
@@ -52,8 +52,8 @@ class Child:
         self.connection = connection
 
     async def stop(self) -> None:
-        """Close the connection. A process that has not ended `GRACE` seconds later, or when this is
-        cancelled, is killed."""
+        """Close the connection. Kill the process if it has not ended `GRACE` seconds later, or if this is
+        cancelled."""
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(GRACE):
@@ -78,18 +78,19 @@ class Child:
             await self.process.wait()
 
     async def _hang_up(self, process: asyncio.subprocess.Process) -> None:
-        """When it has ended: a process that it left behind may hold its end of the connection open."""
+        """Close the connection once the process has ended. A process that it left behind may keep its end
+        open."""
         await process.wait()
-        await asyncio.sleep(GRACE)  # in which what it said is heard
+        await asyncio.sleep(GRACE)  # time to read its last messages
         self.connection.abort()
 
 
 async def inherited() -> Connection:
     """The connection to the service, in a process that `Child` started.
 
-    The process ends when the connection does, and only then: a signal that is sent to the whole group, as by
-    a terminal or a supervisor, is the service's to answer. A hook may keep the process from noticing that the
-    service is gone; so, on Linux, it is killed when the service dies.
+    The process ends when the connection closes. It ignores SIGINT and SIGTERM, which a terminal or a
+    supervisor sends to the whole group: the service answers them. A hook may keep the process from noticing
+    that the service is gone; on Linux the kernel then kills it.
     """
     descriptor, parent = map(int, sys.argv[1:])
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -97,7 +98,7 @@ async def inherited() -> Connection:
         signal.signal(number, lambda *_: None)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it was gone already
+    if os.getppid() != parent:  # the service was gone already
         os._exit(1)
     os.set_inheritable(descriptor, False)
     return Connection(*await asyncio.open_connection(sock=socket.socket(fileno=descriptor)))

@@ -1,6 +1,6 @@
-"""A hook that is run in a process beside this one, which watches it: a hook may do anything.
+"""A hook that runs in a watched process: whatever the hook does, this process goes on.
 
-The process says, in words, what the hook is about to do, each time, and at the end what came of it all.
+The watched process says, in words, each thing that the hook is about to do, and at its end the result.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from hooks.workers.process import Child
 
 
 class CheckError(RuntimeError):
-    """It could not be brought to its end: what the hook did, and to what."""
+    """The run did not come to its end. The message says what the hook did, and when."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What to run, for the process that does."""
+    """The first message to the watched process."""
 
     spec: HookSpec
     options: PipelineOptions
@@ -29,23 +29,24 @@ class Task:
 
 @dataclass(frozen=True)
 class Ended:
-    """The last that the process says."""
+    """The last message of the watched process."""
 
     result: Any = None
     error: str | None = None
-    """Why there is no result."""
+    """The reason if there is no result."""
 
 
 async def watched(module: str, task: Task, tell: Callable[[Any], None] = lambda _: None) -> Any:
-    """The result of `module`, which runs in a process of its own and tells `tell` of each step. Raises
-    `CheckError` if the process says why it has no result, if the hook ends the process, and if it takes
-    longer than the options allow."""
+    """Run `module` in a watched process. Returns its result; its other messages go to `tell`.
+
+    Raises `CheckError` if there is no result, if the hook ends the process, and if a step takes too long.
+    """
     child = Child()
     await child.spawn(module)
     try:
         ended = await _ended(child, task, tell)
     except asyncio.CancelledError:
-        child.kill()  # it may be too busy to notice
+        child.kill()  # the process may be too busy to notice
         raise
     finally:
         await child.stop()
@@ -76,5 +77,5 @@ async def _ended(child: Child, task: Task, tell: Callable[[Any], None]) -> Ended
         raise CheckError(f"{hook} ended its process while {doing}") from error
     except TimeoutError as error:
         child.kill()
-        reason = f"{hook} came to no end while {doing}, and could not be interrupted"
+        reason = f"{hook} did not end while {doing}, and could not be interrupted"
         raise CheckError(reason) from error

@@ -154,7 +154,7 @@ CARD = "saw the recording 'card and key', whole"
             "Sleeps",
             {"at": "later", "stubborn": True},
             {"hook_timeout": 1.0, "hook_load_timeout": 10.0},  # in which the process has to begin
-            f"came to no end while it {CARD}",
+            f"did not end while it {CARD}",
         ),
     ],
 )
