@@ -5,7 +5,7 @@ mean the same. The command line wins over the environment, and the environment o
 vLLM has too means the same as there.
 
 A group of options is defined where it is used: the in-process engine's in `engine.config`, those of all hooks
-in `hooks.pipeline`. The docstring of a field is its help.
+in `hooks.pipeline.options`. The docstring of a field is its help.
 """
 
 import argparse
@@ -106,7 +106,7 @@ class EngineChoice(BaseModel):
     """Bytes of recordings to keep; the oldest are removed (record)"""
 
 
-class ServeSettings(EngineOptions, EngineChoice, BaseSettings):
+class ServeSettings(PipelineOptions, EngineOptions, EngineChoice, BaseSettings):
     """Serve a model behind guardrail hooks, on an OpenAI-compatible API.
 
     Every option can stand in the YAML file named by --config (underscores for dashes) and in the
@@ -138,20 +138,6 @@ class ServeSettings(EngineOptions, EngineChoice, BaseSettings):
     """Hook that a request may name in its field hooks, to run beside the others; repeat"""
     hook_workers: Annotated[int, Field(ge=0)] = 0
     """Processes that hooks run in (0: in the service's own)"""
-    hook_timeout: float = Field(10.0, gt=0, description="Seconds that one call of a hook may take")
-    hook_load_timeout: float = Field(
-        60.0, gt=0, description="Seconds that it may take to import and build a hook"
-    )
-    max_rewinds: int = Field(
-        8, ge=0, description="How often hooks may take one request back; after that, they end it"
-    )
-    rewritten_tokens: Literal["withhold", "keep"] = Field(
-        "withhold", description="Ids and logprobs of rewritten text: withheld, or passed as TensorRT-LLM does"
-    )
-    usage: Literal["generated", "released"] = Field("generated", description="Which tokens usage counts")
-    terminate_finish_reason: Literal["content_filter", "stop"] = Field(
-        "content_filter", description="finish_reason of an output that a hook ended"
-    )
     skip_tokenizer_init: bool = False
     """Refused: hooks need text, and text needs a tokenizer"""
 
@@ -181,17 +167,6 @@ class ServeSettings(EngineOptions, EngineChoice, BaseSettings):
     def options(self, group: type[Options]) -> Options:
         """The options of one group, for the part that defines and uses it."""
         return group(**{name: getattr(self, name) for name in group.model_fields})
-
-    @property
-    def pipeline_options(self) -> PipelineOptions:
-        return PipelineOptions(
-            finish_reason=self.terminate_finish_reason,
-            hook_timeout=self.hook_timeout,
-            hook_load_timeout=self.hook_load_timeout,
-            rewritten_tokens=self.rewritten_tokens,
-            max_rewinds=self.max_rewinds,
-            usage=self.usage,
-        )
 
     @field_validator("logits_processors", mode="before")
     @classmethod

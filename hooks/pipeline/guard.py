@@ -122,7 +122,7 @@ class Guard:
         released: list[Delta] = []
         for output in self._outputs:
             released += yield from output.refuse(refusal.text)
-            released.append(output.end(self._guarded.options.finish_reason, refusal.reason))
+            released.append(output.end(self._guarded.options.terminate_finish_reason, refusal.reason))
         return released
 
     def pass_through(self, delta: Delta, clock: Callable[[], float]) -> Delta | HookReply | None:
@@ -204,7 +204,7 @@ class Guard:
             one.is_finished = True
         for one in ended:
             yield from one.abort()
-        return [one.end(self._guarded.options.finish_reason, verdict.reason) for one in ended]
+        return [one.end(self._guarded.options.terminate_finish_reason, verdict.reason) for one in ended]
 
     def _end_differing(self, output: Output) -> Generator[Ask, Reply, list[Delta]]:
         logger.warning("hooks release something else of a text that was rewound than they did before")

@@ -1,23 +1,31 @@
-"""Options that hold for every hook of a pipeline."""
+"""The options that hold for every hook of a pipeline: name, type, limits, default and meaning, in one place.
 
-from dataclasses import dataclass
-from typing import Literal
+A server offers these options to its users as they stand here: the docstring of a field is its help.
+"""
 
-from engine.protocol import FinishReason
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
 from hooks.loading.loader import LOAD_TIMEOUT
 
+Seconds = Annotated[float, Field(gt=0)]
 
-@dataclass(frozen=True, slots=True)
-class PipelineOptions:
-    finish_reason: FinishReason = "content_filter"
-    """The finish reason of an output that a hook ended; `stop` is TensorRT-LLM's (contract 3.3)."""
-    hook_timeout: float = 10.0
-    """Seconds that one call of a hook may take (contract 4.1)."""
-    hook_load_timeout: float = LOAD_TIMEOUT
-    """Seconds that it may take to import and build a hook."""
-    rewritten_tokens: Literal["withhold", "keep"] = "withhold"
-    """Whether the tokens of rewritten text pass, as TensorRT-LLM lets them (contract 3.6)."""
-    usage: Literal["generated", "released"] = "generated"
-    """Which tokens `Usage` counts (contract 6.1)."""
-    max_rewinds: int = 8
-    """How often hooks may take one request's outputs back; after that, a rewind ends the request."""
+
+class PipelineOptions(BaseModel):
+    """Raises `ValueError` for a value out of range."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    hook_timeout: Seconds = 10.0  # contract 4.1
+    """Seconds that one call of a hook may take"""
+    hook_load_timeout: Seconds = LOAD_TIMEOUT
+    """Seconds that it may take to import and build a hook"""
+    max_rewinds: Annotated[int, Field(ge=0)] = 8  # contract 8.3
+    """How often hooks may rewind the outputs of one request. After that, a rewind ends the request"""
+    rewritten_tokens: Literal["withhold", "keep"] = "withhold"  # contract 3.6
+    """Ids and logprobs of rewritten text: withheld, or kept, as TensorRT-LLM does"""
+    usage: Literal["generated", "released"] = "generated"  # contract 6.1
+    """Tokens that usage counts"""
+    terminate_finish_reason: Literal["content_filter", "stop"] = "content_filter"  # contract 3.3
+    """finish_reason of an output that a hook ended; TensorRT-LLM's is stop"""

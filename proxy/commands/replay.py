@@ -17,6 +17,7 @@ from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS, Parsers, parsed
 from engine.protocol import Deltas, GenerationRequest
 from engine.recording import Recording
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
+from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing import Judgement, Released
 from hooks.testing.play import collect
@@ -139,7 +140,7 @@ class _Player:
         self._judgements: list[Judgement] = []
         hooks = map(self._probed, _named(settings.hook_specs))
         allowed = [self._probed(load_hook(spec)) for spec in settings.allowed_hooks]
-        self._pipeline = Pipeline(hooks, allowed, settings.pipeline_options)
+        self._pipeline = Pipeline(hooks, allowed, settings.options(PipelineOptions))
         self._parsers = Parsers(settings.reasoning_parser, settings.tool_call_parser)
 
     async def play(self, path: Path, speed: float) -> Replayed:

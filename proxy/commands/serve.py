@@ -8,6 +8,7 @@ import os
 from engine.protocol import EngineError
 from hooks.loading.loader import HookLoadError
 from hooks.pipeline.failure import HookError
+from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.workers.pool import WorkerPool
 from proxy.app import Server
@@ -59,7 +60,7 @@ async def _serve(settings: ServeSettings) -> None:
 
 
 def _make_pipeline(settings: ServeSettings) -> GuardFactory:
-    hooks = settings.hook_specs, settings.allowed_hooks, settings.pipeline_options
+    hooks = settings.hook_specs, settings.allowed_hooks, settings.options(PipelineOptions)
     if settings.hook_workers:
         return WorkerPool(settings.hook_workers, *hooks)
     return Pipeline.load(*hooks)

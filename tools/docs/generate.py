@@ -22,6 +22,7 @@ _REGION = re.compile(r"(<!-- generated: ([^\n]+) -->\n).*?(<!-- end generated --
 _TITLES = {
     "EngineChoice": "Which engine runs",
     "EngineOptions": "The in-process engine",
+    "PipelineOptions": "Limits and effects of hooks",
     "ServeSettings": "Hooks and the service",
 }
 """Headings for the classes that define options."""

@@ -100,7 +100,7 @@ async def test_terminate_wins_over_the_engines_own_finish() -> None:  # contract
 
 
 async def test_terminate_can_say_stop_as_tensorrt_llm_does() -> None:  # contract 3.3
-    pipeline = pipeline_of(Script(lambda c: terminate("x")), finish_reason="stop")
+    pipeline = pipeline_of(Script(lambda c: terminate("x")), terminate_finish_reason="stop")
     assert finish_of(await guard_all(pipeline, make_deltas(["a"]))) == ("stop", "x")
 
 

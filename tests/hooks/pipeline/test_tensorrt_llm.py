@@ -87,7 +87,7 @@ async def test_text_and_ids_may_part_as_they_do_there_if_a_setting_says_so() -> 
 async def test_a_guard_with_state_by_request() -> None:
     guard = EndsAtWord()
     source = Source(make_deltas(["well, for", "bid", "den", " fruit"]))
-    released = await guard_all(pipeline_of(guard, finish_reason="stop"), source)
+    released = await guard_all(pipeline_of(guard, terminate_finish_reason="stop"), source)
     assert text_of(released) == "well, forbid"
     assert finish_of(released) == ("stop", "forbidden_word")
     assert source.closed_early
