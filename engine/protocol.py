@@ -294,11 +294,9 @@ class Tokenizer(Protocol):
     def apply_chat_template(self, messages: Sequence[Mapping[str, Any]]) -> list[int]: ...
     def decode(self, ids: Sequence[int]) -> str:
         """All of the ids, special tokens included, as text."""
-        ...
 
     def raw(self, token_id: int) -> bytes:
         """The token's own bytes (`Token.raw`)."""
-        ...
 
 
 class Engine(Protocol):
@@ -310,11 +308,9 @@ class Engine(Protocol):
     @property
     def tokenizer(self) -> Tokenizer | None:
         """None for engines that have none of their own."""
-        ...
 
     async def start(self) -> None:
         """Get ready to serve; returns when it is. Raises what keeps it from serving."""
-        ...
 
     def generate(self, request: GenerationRequest) -> Deltas:
         """Yield the request's deltas, outputs interleaved as they come.
@@ -322,17 +318,14 @@ class Engine(Protocol):
         Nothing runs until it is iterated; closing it cancels the work. Raises `RequestError` before the
         first delta for what the caller got wrong, and `EngineError` for what is the engine's fault.
         """
-        ...
 
     def stats(self) -> EngineStats: ...
 
     def check_health(self) -> None:
         """Raise `EngineError` if the engine can no longer serve."""
-        ...
 
     async def aclose(self) -> None:
         """Abort what runs and let go of everything."""
-        ...
 
 
 class RequestError(ValueError):

@@ -1,4 +1,4 @@
-"""What one request passes through between its wire fields and its answer. `docs/architecture.md` draws it."""
+"""One request's way from its fields to its answer: the composition. `docs/architecture.md` draws it."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing

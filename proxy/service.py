@@ -1,4 +1,4 @@
-"""What a server's handlers share: the engine, the hooks, the settings, and which requests run."""
+"""The objects that all handlers share: engine, hooks, settings, and the count of running requests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

@@ -59,7 +59,6 @@ class LogitsProcessor(Protocol):
     def __call__(self, input_ids: "TokenIds", logits: "Tensor") -> "Tensor | None":
         """Change `logits` `[vocab]`, float32, in place, or return what is to stand there. `input_ids`: the
         sequence so far, prompt and output."""
-        ...
 
 
 class BatchLogitsProcessor(Protocol):
@@ -69,7 +68,6 @@ class BatchLogitsProcessor(Protocol):
         """Return what is to stand for `logits` `[rows, vocab]`, float32, which may be changed. A row's dict
         has its parameters, and its `Req` as `__req__`; it is the sequence's own, and lives as long. If the
         call fails, each row is called alone, its dict, and lists, sets and dicts in that, as before."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,6 @@ class Detector(Protocol):
         `text` begins at least `reach` characters before `start`, or where the stream does. `taken` are
         matches found earlier that reach up to `start` or beyond. One of them may be given again, longer.
         """
-        ...
 
 
 def order(match: Match) -> tuple[int, int, int]:

@@ -21,11 +21,9 @@ class Units(Protocol):
 
     def end(self, text: str, start: int, is_final: bool) -> int | None:
         """Where the unit ends that begins at `start`; None: more text could still change that."""
-        ...
 
     def size(self, unit: str) -> int:
         """What it takes of a window's room: 1 or more."""
-        ...
 
 
 class Characters:

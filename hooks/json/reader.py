@@ -40,22 +40,18 @@ class Listener(Protocol):
     @property
     def is_done(self) -> bool:
         """Whether reading ends: with the character read last, nothing acceptable can follow."""
-        ...
 
     def begin(self, kind: Kind) -> None:
         """A value begins: the document's, an item, or that of the key before."""
-        ...
 
     def begin_key(self) -> None: ...
 
     def add(self, piece: str) -> int:
         """The string or key goes on with `piece`. If the listener `is_done` with it, returns how many of its
         last characters are too many."""
-        ...
 
     def end_string(self) -> None:
         """The string or key is complete."""
-        ...
 
     def end_number(self, text: str) -> None: ...
 
@@ -63,11 +59,9 @@ class Listener(Protocol):
 
     def go_on(self) -> None:
         """A comma: the object or array has more."""
-        ...
 
     def close(self) -> None:
         """The object or array is complete."""
-        ...
 
 
 class JsonReader:

@@ -13,45 +13,37 @@ class OpenGuard(Protocol):
     @property
     def request(self) -> GenerationRequest:
         """The request that the guard was opened for; after `admit`, as the hooks let it go on."""
-        ...
 
     @property
     def reads_prompts(self) -> bool:
         """Whether a hook reads prompts."""
-        ...
 
     @property
     def decides_prompts(self) -> bool:
         """Whether a hook reads prompts and is not in shadow mode."""
-        ...
 
     @property
     def may_rewind(self) -> bool:
         """Whether a hook may take outputs back, and the engine can. The deltas must then come from
         `engine.rewindable`: tokens with positions, and an output from its beginning after a rewind."""
-        ...
 
     async def admit(self, shown: GenerationRequest) -> Step:
         """Show the hooks the request, its prompts as text. Raises `RefusedError` and `HookError`.
 
         If a hook answers in the engine's place, the step releases that answer and is over.
         """
-        ...
 
     def pass_through(self, delta: Delta) -> Delta | HookReply | None:
         """The short way for a delta that every hook lets through: no coroutine, no `Step`. Returns the delta
         for the client. Otherwise `feed` takes the delta, and the result if it is a `HookReply`."""
-        ...
 
     async def feed(self, delta: Delta, first: HookReply | None = None) -> Step:
         """Take one delta through the hooks. Raises `HookError`, and `EngineError` for deltas that no engine
         may send."""
-        ...
 
     async def close(self) -> None:
         """Give every stream that is still open its last call, aborted (contract 2.6). Closing twice is
         fine."""
-        ...
 
 
 class PassThrough:

@@ -25,28 +25,24 @@ class GuardFactory(Protocol):
     """The configured hooks, wherever they run: a `Pipeline` in this process, or a `WorkerPool`."""
 
     tallies: Tallies
-    """What each hook did, by name."""
+    """Counts of what each hook did, by name."""
 
     @property
     def is_ready(self) -> bool:
         """Whether a request's hooks can run now."""
-        ...
 
     async def start(self) -> None:
         """Make sure that every hook works. Raises `HookLoadError` or `HookError` (contract 1.4)."""
-        ...
 
     @property
     def rewinders(self) -> frozenset[str]:
         """The names of the hooks that may return `rewind`."""
-        ...
 
     def open(self, request: GenerationRequest, *, can_rewind: bool = False) -> OpenGuard:
         """A guard for the request. `can_rewind`: whether the engine can take outputs back.
 
         Raises `RequestError` if the request names a hook that it may not (contract 1.3).
         """
-        ...
 
     async def aclose(self) -> None: ...
 

@@ -26,7 +26,7 @@ Ending = terminate | rewind
 """A verdict that ends the request or the output, or takes the output back."""
 
 Settled = tuple[list[Fragment], Ending | None]
-"""What is released, and the verdict that ends things, if one came."""
+"""The released fragments, and the verdict that ends things, if one came."""
 
 
 @dataclass(slots=True)

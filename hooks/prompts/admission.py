@@ -1,4 +1,4 @@
-"""What a hook may answer to a request: the request, one with another prompt, or a refusal (contract 8.1)."""
+"""A hook's answer to a request: the request, one with another prompt, or a refusal (contract 8.1)."""
 
 import inspect
 from dataclasses import fields, replace

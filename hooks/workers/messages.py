@@ -94,7 +94,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What each hook did since the last `Counts`."""
+    """Counts of what each hook did since the last such message."""
 
     tallies: Tallies
 

@@ -18,7 +18,6 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 class Keeper(Protocol):
     def put(self, body: JSONObject) -> None:
         """Keep a response object."""
-        ...
 
 
 class ResponsesAnswer(Answer):

@@ -30,11 +30,9 @@ class Sink(Protocol):
     def write(self, records: Sequence[Record]) -> int:
         """Write the first few, at least one, and return how many. Raises what keeps it from that, and then
         has written none."""
-        ...
 
     def close(self) -> None:
         """Let go of what is open. A later `write` opens it again."""
-        ...
 
 
 class Journal:
