@@ -13,7 +13,7 @@ from engine.execution.batch import Batch
 from engine.execution.cuda_graphs import DecodeGraphs, GraphCapture
 from engine.execution.kv_cache import KVCache, free_memory
 from engine.execution.layout import Layout
-from engine.execution.models import Model, load_model
+from engine.execution.models.load import Model, load_model
 from engine.execution.threads import Threads
 
 logger = logging.getLogger("weir.engine")

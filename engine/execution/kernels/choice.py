@@ -9,9 +9,10 @@ import torch
 from engine.config import AttentionBackendName, CpuKernels
 from engine.execution.attention import AttentionBackend, KeptAttentionBackend
 from engine.execution.batch import Batch
-from engine.execution.kernels import AttentionShape, Kernels
-from engine.execution.kernels.cpu import native
+from engine.execution.kernels.cpu import native_library
+from engine.execution.kernels.cpu.native_kernels import NativeKernels
 from engine.execution.kernels.probe import why_not
+from engine.execution.kernels.protocol import AttentionShape, Kernels
 from engine.execution.kernels.torch_kernels import TorchKernels
 from engine.execution.kv_cache import KVCache, LayerShape
 
@@ -34,9 +35,9 @@ def make_kernels(
 ) -> Kernels:
     """Raises `ValueError` if those that were asked for cannot be had."""
     if needs.device.type == "cpu" and cpu_kernels != "torch" and attention == "auto":
-        library = native.load(needs.dtype) if native.NativeKernels.can_run(shape) else None
+        library = native_library.load(needs.dtype) if NativeKernels.can_run(shape) else None
         if library is not None:
-            return native.NativeKernels(library, shape)
+            return NativeKernels(library, shape)
         if cpu_kernels == "native":
             raise ValueError(f"there are no kernels in C for {needs.dtype} here")
     elif cpu_kernels == "native":

@@ -1,6 +1,4 @@
-"""The kernels in torch's own operators."""
-
-from typing import TYPE_CHECKING
+"""Implements the kernels of `protocol` by torch's own operators. They run on every device."""
 
 import torch
 import torch.nn.functional as F
@@ -8,12 +6,8 @@ from torch import Tensor
 
 from engine.execution.attention import Attention, AttentionBackend, PagedAttention, Scoring
 from engine.execution.batch import Batch
-from engine.execution.kernels import AttentionShape
+from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, LinearMaker, no_linear
 from engine.execution.kv_cache import KVCache
-
-if TYPE_CHECKING:
-    from engine.execution.kernels.cpu.native import Library
-    from engine.execution.models.decoder import Layer
 
 
 class TorchKernels:
@@ -22,7 +16,7 @@ class TorchKernels:
     def __init__(self, shape: AttentionShape, attention: AttentionBackend = PagedAttention) -> None:
         self._shape = shape
         self._attention = attention
-        self.library: Library | None = None
+        self.linear: LinearMaker = no_linear
 
     def step(self, batch: Batch, kv_cache: KVCache) -> "TorchStep":
         return TorchStep(self._shape, batch, self._attention(kv_cache, batch))
@@ -43,7 +37,7 @@ class TorchStep:
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate).mul_(up)
 
-    def attend(self, layer: "Layer", qkv: Tensor) -> Tensor:
+    def attend(self, layer: AttentionLayer, qkv: Tensor) -> Tensor:
         shape = self._shape
         heads, kv_heads = shape.num_heads, shape.num_kv_heads
         qkv = qkv.view(qkv.shape[0], heads + 2 * kv_heads, shape.head_dim)
@@ -55,7 +49,7 @@ class TorchStep:
         return out.flatten(1)
 
     def _rotate(self, x: Tensor) -> Tensor:
-        # As Llama's checkpoints have it: a head's first half turns against its second.
+        # Llama's checkpoints pair element i of a head's first half with element i of its second half.
         first, second = x.float().chunk(2, dim=-1)
         turned = torch.cat(
             [first * self._cos - second * self._sin, second * self._cos + first * self._sin], dim=-1

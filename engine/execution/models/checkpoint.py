@@ -15,7 +15,7 @@ SINGLE = "model.safetensors"
 
 
 class Checkpoint:
-    """Each tensor is read when it is taken, converted to `dtype` and moved to `device`."""
+    """Reads a tensor when it is taken, converts it to `dtype` and moves it to `device`."""
 
     def __init__(self, files: dict[str, Path], dtype: torch.dtype, device: torch.device) -> None:
         self._files = files
@@ -24,11 +24,14 @@ class Checkpoint:
         self._stack = ExitStack()
         self._open: dict[Path, Any] = {}
         self.untaken = set(files)
-        """Names that nobody asked for."""
+        """Names of tensors that nothing has read."""
 
     @staticmethod
     def find(model: str) -> dict[str, Path] | None:
-        """Where each tensor of a directory, or of a name on the hub, stands; None without safetensors."""
+        """The file that holds each tensor. `model` is a directory or a name on the hub.
+
+        None if the model has no safetensors files.
+        """
         folder = Path(model)
         if not folder.is_dir():
             folder = Path(snapshot_download(model, allow_patterns=["*.safetensors", "*.json"]))
@@ -47,7 +50,7 @@ class Checkpoint:
         self._stack.close()
 
     def take(self, name: str) -> Tensor:
-        """Raises `KeyError` if there is none of that name."""
+        """Raises `KeyError` if the checkpoint has no tensor of this name."""
         path = self._files[name]
         if path not in self._open:
             self._open[path] = self._stack.enter_context(safe_open(path, "pt"))
@@ -56,5 +59,5 @@ class Checkpoint:
         return tensor.to(self._device, self._dtype)
 
     def take_any(self, name: str) -> Tensor | None:
-        """None if there is none of that name."""
+        """None if the checkpoint has no tensor of this name."""
         return self.take(name) if name in self._files else None

@@ -1,8 +1,8 @@
-"""A decoder of our own for the common family: Llama, Mistral, Qwen2, Qwen3 and their like.
+"""Weir's own decoder for the common family: Llama, Mistral, Qwen2, Qwen3 and similar models.
 
-They differ by configuration only: grouped heads, biases, norms on queries and keys, sliding windows. Its
-weights come straight from a checkpoint; queries, keys and values are one matrix, and so are gate and up. What
-is not a matrix multiplication is done by the device's `Kernels`.
+The models differ by configuration only: grouped heads, biases, norms on queries and keys, sliding windows.
+The weights come straight from a checkpoint. Queries, keys and values share one matrix; gate and up share
+another. The device's `Kernels` compute everything but the matrix multiplications.
 """
 
 from dataclasses import dataclass
@@ -14,35 +14,35 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from engine.config import Quantization
 from engine.execution.batch import Batch
-from engine.execution.kernels import Kernels
+from engine.execution.kernels.protocol import AttentionLayer, Kernels, Linear
 from engine.execution.kernels.torch_kernels import TorchKernels
 from engine.execution.kv_cache import KVCache, LayerShape
 from engine.execution.models.checkpoint import Checkpoint
-from engine.execution.models.linear import Linear, make_linear
+from engine.execution.models.linear import make_linear
 
 FAMILY = {"llama", "mistral", "qwen2", "qwen3"}
-"""`model_type`s, in transformers' configurations."""
+"""Values of `model_type` in transformers' configurations."""
 ROPE_TYPES = {"default", "linear", "llama3", "yarn"}
-"""Those whose frequencies do not depend on the text's length."""
+"""Kinds of rotary embedding whose frequencies do not depend on the text's length."""
 DERIVED = ("rotary_emb.inv_freq",)
-"""Tensors of old checkpoints that the configuration tells as well."""
+"""Tensors of old checkpoints that repeat the configuration. They are not read."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderConfig:
-    """What of a transformers configuration makes a difference."""
+    """The fields of a transformers configuration that this decoder depends on."""
 
     num_heads: int
     num_kv_heads: int
     head_dim: int
     rms_norm_eps: float
     windows: tuple[int | None, ...]
-    """Each layer's sliding window; None: it sees all."""
+    """Each layer's sliding window in tokens. None: the layer sees all tokens."""
     tie_word_embeddings: bool
 
     @classmethod
     def of(cls, config: PreTrainedConfig) -> "DecoderConfig | None":
-        """None if the model is not one of the family."""
+        """None if the model is not of the family."""
         rope = getattr(config, "rope_parameters", None) or {}
         if (
             config.model_type not in FAMILY
@@ -64,22 +64,21 @@ class DecoderConfig:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    index: int
-    window: int | None
+    """The weights of one layer."""
+
+    attention: AttentionLayer
     input_norm: Tensor
     qkv: Linear
-    """To queries, keys and values, in this order, `[tokens, (heads + 2 kv_heads) * head_dim]`."""
-    q_norm: Tensor | None
-    k_norm: Tensor | None
+    """Gives queries, keys and values, in this order, `[tokens, (heads + 2 kv_heads) * head_dim]`."""
     o: Linear
     post_attention_norm: Tensor
     gate_up: Linear
-    """To gate and up, in this order, `[tokens, 2 intermediate]`."""
+    """Gives gate and up, in this order, `[tokens, 2 intermediate]`."""
     down: Linear
 
 
 class Decoder:
-    """Implements `models.Model`."""
+    """Implements `Model` (`engine.execution.models.load`)."""
 
     def __init__(
         self,
@@ -88,19 +87,19 @@ class Decoder:
         kernels: Kernels,
         quantization: Quantization | None = None,
     ) -> None:
-        """Raises `KeyError` for a tensor that is not there, `ValueError` for any that is left over."""
+        """Raises `KeyError` for a missing tensor, `ValueError` for a tensor that nothing reads."""
         self._kernels = kernels
         self._quantization = quantization
         self._embedding = checkpoint.take("model.embed_tokens.weight")
         self._layers = [self._layer(checkpoint, i, window) for i, window in enumerate(config.windows)]
         self._norm = checkpoint.take("model.norm.weight")
         head = self._embedding if config.tie_word_embeddings else checkpoint.take("lm_head.weight")
-        self._lm_head = make_linear(head, None, quantization, kernels.library)
+        self._lm_head = make_linear(head, None, quantization, kernels.linear)
         if left := [n for n in checkpoint.untaken if not n.endswith(DERIVED) and n != "lm_head.weight"]:
             raise ValueError(f"it has tensors that this decoder does not know: {', '.join(sorted(left)[:3])}")
         self.device = self._embedding.device
         self.dtype = self._embedding.dtype
-        # Torch's kernels could be, but gather all that the widest table has room for.
+        # Graphs of torch's kernels would always gather as many blocks as the widest table has room for.
         self.can_be_captured = self.device.type == "cuda" and not isinstance(kernels, TorchKernels)
         shape = LayerShape(config.num_kv_heads, config.head_dim, config.head_dim)
         self.layers = dict.fromkeys(range(len(self._layers)), shape)
@@ -109,9 +108,9 @@ class Decoder:
         step = self._kernels.step(batch, kv_cache)
         x = self._embedding[batch.token_ids]
         for layer in self._layers:
-            attended = step.attend(layer, layer.qkv(step.rms_norm(x, layer.input_norm)))
+            attended = step.attend(layer.attention, layer.qkv(step.rms_norm(x, layer.input_norm)))
             if layer is self._layers[-1]:
-                # What nobody asks the logits of has left its keys and values, and is done.
+                # Every token's keys and values are stored now. Only tokens whose logits are wanted go on.
                 x, attended = x[batch.logit_rows], attended[batch.logit_rows]
             x = layer.o(attended, residual=x)
             gate_up = layer.gate_up(step.rms_norm(x, layer.post_attention_norm))
@@ -125,15 +124,17 @@ class Decoder:
             weights = [checkpoint.take(f"{name}{part}.weight") for part in parts]
             biases = [checkpoint.take_any(f"{name}{part}.bias") for part in parts]
             bias = torch.cat([b for b in biases if b is not None]) if biases[0] is not None else None
-            return make_linear(torch.cat(weights), bias, self._quantization, self._kernels.library)
+            return make_linear(torch.cat(weights), bias, self._quantization, self._kernels.linear)
 
         return Layer(
-            index=index,
-            window=window,
+            attention=AttentionLayer(
+                index=index,
+                window=window,
+                q_norm=checkpoint.take_any(f"{name}self_attn.q_norm.weight"),
+                k_norm=checkpoint.take_any(f"{name}self_attn.k_norm.weight"),
+            ),
             input_norm=checkpoint.take(f"{name}input_layernorm.weight"),
             qkv=linear("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-            q_norm=checkpoint.take_any(f"{name}self_attn.q_norm.weight"),
-            k_norm=checkpoint.take_any(f"{name}self_attn.k_norm.weight"),
             o=linear("self_attn.o_proj"),
             post_attention_norm=checkpoint.take(f"{name}post_attention_layernorm.weight"),
             gate_up=linear("mlp.gate_proj", "mlp.up_proj"),

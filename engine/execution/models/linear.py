@@ -1,45 +1,38 @@
-"""Linear layers, their weights laid out once at load for the device that they run on."""
-
-from typing import Protocol
+"""Matrix multiplications. Weights are laid out once, at load, for the device that they run on."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from engine.config import Quantization
-from engine.execution.kernels.cpu.native import Library
-from engine.execution.kernels.cpu.native_linear import NativeLinear
+from engine.execution.kernels.protocol import Linear, LinearMaker, no_linear
 
 _pack = torch.ops.mkldnn._reorder_linear_weight
 _packed_linear = torch.ops.mkldnn._linear_pointwise
-
-
-class Linear(Protocol):
-    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """`[tokens, in]` to `[tokens, out]`, plus `residual` `[tokens, out]`."""
 
 
 def make_linear(
     weight: Tensor,
     bias: Tensor | None,
     quantization: Quantization | None = None,
-    library: Library | None = None,
+    own_linear: LinearMaker = no_linear,
 ) -> Linear:
-    """Of a weight `[out, in]`, not kept if another layout is faster. `library`: kernels in C, if they run."""
+    """The fastest `Linear` on this device for a weight `[out, in]`, which it may copy to another layout.
+
+    `own_linear` is the device's `Kernels.linear`.
+    """
     if quantization == "int8":
         rounded, scales = quantize_int8(weight)
-        if library is not None and library.is_int8_linear_fast:
-            return NativeLinear(library, rounded, bias, scales)
-        return Int8Linear(rounded, scales, bias)
-    if library is not None and library.is_linear_fast:
-        return NativeLinear(library, weight, bias)
+        return own_linear(rounded, bias, scales) or Int8Linear(rounded, scales, bias)
+    if own := own_linear(weight, bias):
+        return own
     if weight.device.type == "cpu" and can_pack(weight.dtype):
         return PackedLinear(weight, bias)
     return PlainLinear(weight, bias)
 
 
 def can_pack(dtype: torch.dtype) -> bool:
-    """Whether oneDNN is there, and multiplies this type by the processor's own instructions."""
+    """Whether torch has oneDNN, and oneDNN multiplies this type by instructions of this processor."""
     if not torch._C._has_mkldnn:
         return False
     return dtype == torch.float32 or (
@@ -58,7 +51,7 @@ class PlainLinear:
 
 
 class PackedLinear:
-    """Weights in the blocked layout that oneDNN's matrix multiplication reads without reordering."""
+    """Keeps weights in the blocked layout that oneDNN's matrix multiplication reads without reordering."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._weight = _pack(weight)
@@ -74,7 +67,7 @@ class PackedLinear:
 
 
 class Int8Linear:
-    """Multiplies by weights of 8 bits in the activations' type."""
+    """Keeps weights of 8 bits, and widens them to the activations' type at each call."""
 
     def __init__(self, weight: Tensor, scales: Tensor, bias: Tensor | None) -> None:
         self._weight = weight
@@ -89,9 +82,10 @@ class Int8Linear:
 
 
 def quantize_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row divided by its largest magnitude / 127 and rounded, int8; and those scales `[out]`, float32.
+    """The weight as int8, and its scales `[out]`, float32.
 
-    Half of bfloat16's memory to read for each token. Activations stay as they are.
+    Each row is divided by its scale, which is its largest magnitude / 127, and rounded. Reading the weights
+    takes half the time of bfloat16. Activations are not quantized.
     """
     scales = weight.float().abs().amax(1).clamp_min_(torch.finfo(torch.float32).tiny) / 127
     return (weight.float() / scales[:, None]).round_().to(torch.int8), scales

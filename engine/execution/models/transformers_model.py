@@ -1,8 +1,8 @@
-"""Any decoder-only architecture that transformers runs, by its own code and over our paged cache.
+"""Runs any decoder-only architecture of transformers by transformers' own code, over Weir's paged cache.
 
-transformers lets a model's attention layers call a function of ours by name (`AttentionInterface`), with
-queries, keys and values after rotary embedding. The extra keyword argument `attend` reaches that function
-through the model's `**kwargs`: an `Attention` in a step, a probe at load.
+A model of transformers calls its attention function by name (`AttentionInterface`), with queries, keys and
+values after rotary embedding. This module registers such a function. The function calls the keyword argument
+`attend`, which reaches it through the model's `**kwargs`: an `Attention` in a step, a probe at load.
 """
 
 import inspect
@@ -18,23 +18,27 @@ from engine.execution.batch import Batch
 from engine.execution.kv_cache import KVCache, LayerShape
 
 IMPLEMENTATION = "weir_paged"
-"""The name models are loaded with, as `attn_implementation`. It has no mask function, so none is made."""
+"""The `attn_implementation` that models are loaded with. It has no mask function, so models make no mask."""
 NO_INTERFACE = "its attention does not go through transformers' AttentionInterface"
 SERVED_LAYERS = {"full_attention", "sliding_attention"}
 HONOURED = ("scaling", "sliding_window", "softcap", "s_aux")
+"""Arguments of the attention function that `Scoring` has."""
 REFUSED = ("position_bias", "head_mask", "block_mask")
-"""What would change the result, were it passed; any other argument is information."""
+"""Arguments that would change the result. Any other argument is information only."""
 
 
 class TransformersModel:
-    """Implements `models.Model`. Raises `ValueError` for a model that cannot be served, with the reason."""
+    """Implements `Model` (`engine.execution.models.load`).
+
+    Raises `ValueError`, with the reason, for a model that it cannot serve.
+    """
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
         self.layers = _probe(model)
-        self.can_be_captured = False  # nobody knows what its code does
+        self.can_be_captured = False  # its code may depend on more than the batch's size
         self.attention: AttentionBackend = PagedAttention
 
     @classmethod
@@ -95,7 +99,8 @@ def _check_architecture(config: PreTrainedConfig) -> None:
 
 @torch.inference_mode()
 def _probe(model: PreTrainedModel) -> dict[int, LayerShape]:
-    """Each attention layer's shape, learnt from a forward of one token rather than trusted to the config."""
+    """Each attention layer's shape, as a forward of one token shows it. Configurations are not reliable
+    here."""
     name = type(model).__name__
     if not model._supports_attention_backend or getattr(model, "_is_stateful", False):
         raise ValueError(f"This engine cannot serve {name}: {NO_INTERFACE}.")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from transformers import (
 from engine.config import EngineConfig
 from engine.core.scheduler import ScheduledSequence
 from engine.core.sequence import Sequence, SequenceGroup
-from engine.execution.kernels.cpu import native
+from engine.execution.kernels.cpu import native_library
+from engine.execution.kernels.cpu.native_linear import fast_linear
+from engine.execution.kernels.protocol import no_linear
 from engine.execution.model_runner import ModelRunner
 from engine.execution.models.decoder import Decoder, DecoderConfig
 from engine.execution.models.linear import make_linear
@@ -214,14 +217,14 @@ def test_without_a_compiler_torch_does_the_work(
     monkeypatch: pytest.MonkeyPatch, tiny_model: Callable[[str], Any]
 ) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
-    native.load.cache_clear()
+    native_library.load.cache_clear()
     try:
         path = str(tiny_model("llama").path)
         assert logits_of(ModelRunner.load(EngineConfig(model=path)), prompts_of(5), [])
         with pytest.raises(ValueError, match="no kernels in C"):
             ModelRunner.load(EngineConfig(model=path, cpu_kernels="native"))
     finally:
-        native.load.cache_clear()
+        native_library.load.cache_clear()
 
 
 def test_a_user_without_a_home_is_served_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,28 +233,28 @@ def test_a_user_without_a_home_is_served_by_torch(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", no_home)
-    native.load.cache_clear()
+    native_library.load.cache_clear()
     try:
-        assert native.load(torch.float32) is None
+        assert native_library.load(torch.float32) is None
     finally:
-        native.load.cache_clear()
+        native_library.load.cache_clear()
 
 
 def test_a_compiler_may_come_with_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CC", "cc -DNOTHING")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    native.load.cache_clear()
+    native_library.load.cache_clear()
     try:
-        assert native.load(torch.float32) is not None
+        assert native_library.load(torch.float32) is not None
     finally:
-        native.load.cache_clear()
+        native_library.load.cache_clear()
 
 
 def test_torch_s_kernels_are_all_that_runs_if_they_are_chosen(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     save(FAMILY["llama"], tmp_path)
-    monkeypatch.setattr(native, "load", lambda dtype: pytest.fail("C was asked for"))
+    monkeypatch.setattr(native_library, "load", lambda dtype: pytest.fail("C was asked for"))
     config = EngineConfig(model=str(tmp_path), cpu_kernels="torch", quantization="int8")
     assert logits_of(ModelRunner.load(config), prompts_of(5), [])
 
@@ -264,7 +267,10 @@ def test_int8_weights_are_within_their_rounding(dtype: torch.dtype, tokens: int,
     weight, x = torch.randn(50, 37).to(dtype), torch.randn(tokens, 37).to(dtype)
     bias, residual = torch.randn(50).to(dtype), torch.randn(tokens, 50).to(dtype)
     exact = make_linear(weight.float(), bias.float())(x.float(), residual.float())
-    found = make_linear(weight, bias, "int8", native.load(dtype) if in_c else None)(x, residual).float()
+    library = native_library.load(dtype)
+    assert library is not None
+    own_linear = partial(fast_linear, library) if in_c else no_linear
+    found = make_linear(weight, bias, "int8", own_linear)(x, residual).float()
     step = weight.float().abs().amax(1) / 127
     bound = 0.5 * step * x.float().abs().sum(1, keepdim=True) + (0 if dtype == torch.float32 else 0.05) + 1e-4
     assert ((found - exact).abs() <= bound * 1.02).all()

@@ -1,15 +1,18 @@
-"""Multiplying by a matrix in C: as it is compiled for this processor, and for lesser ones."""
+"""Matrix multiplication in C, compiled for this processor and for processors with fewer features."""
 
 import platform
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from engine.execution.kernels.cpu import native
-from engine.execution.kernels.cpu.native_linear import NativeLinear
+from engine.config import Quantization
+from engine.execution.kernels.cpu import native_library
+from engine.execution.kernels.cpu.native_library import Library
+from engine.execution.kernels.cpu.native_linear import NativeLinear, fast_linear
 from engine.execution.models.linear import make_linear, quantize_int8
 
 IS_X86 = platform.machine() == "x86_64"
@@ -17,35 +20,37 @@ BUILDS = [("float32", ""), ("bfloat16", "")]
 if IS_X86:
     BUILDS += [("float32", "-mno-avx512f"), ("bfloat16", "-mno-avx512f"), ("bfloat16", "-mno-avx512bf16")]
 SIZES = [(1, 1), (37, 50), (64, 64), (129, 200), (513, 17)]
-"""Inputs and outputs."""
+"""Numbers of inputs and outputs."""
 
 
-def build(dtype: str, options: str, cache: Path) -> native.Library:
+def build(dtype: str, options: str = "", cache: Path | None = None) -> Library:
     with pytest.MonkeyPatch.context() as patch:
         if options:
             patch.setenv("CC", f"cc {options}")
+        if cache is not None:
             patch.setenv("XDG_CACHE_HOME", str(cache))
-        native.load.cache_clear()
-        library = native.load(getattr(torch, dtype))
-    native.load.cache_clear()
+        native_library.load.cache_clear()
+        library = native_library.load(getattr(torch, dtype))
+    native_library.load.cache_clear()
     assert library is not None
     return library
 
 
 @pytest.fixture(scope="module", params=BUILDS, ids=" ".join)
-def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> native.Library:
-    return build(*request.param, tmp_path_factory.mktemp("cache"))
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Library:
+    dtype, options = request.param
+    return build(dtype, options, tmp_path_factory.mktemp("cache") if options else None)
 
 
 @dataclass
 class Case:
     linear: NativeLinear
     weight: Tensor
-    """As exactly as it is multiplied by."""
+    """The exact values that the product uses: rounded to 8 bits and scaled back, if `int8`."""
     bias: Tensor | None
 
     @classmethod
-    def of(cls, library: native.Library, ins: int, outs: int, *, int8: bool, bias: bool = True) -> "Case":
+    def of(cls, library: Library, ins: int, outs: int, *, int8: bool, bias: bool = True) -> "Case":
         torch.manual_seed(ins)
         weight, scales = torch.randn(outs, ins).to(library.dtype), None
         added = torch.randn(outs).to(library.dtype) if bias else None
@@ -57,8 +62,8 @@ class Case:
 
 @pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize(("ins", "outs"), SIZES)
-def test_any_number_of_rows_gives_the_product_rounded_once(
-    library: native.Library, ins: int, outs: int, int8: bool
+def test_the_product_is_rounded_once_for_any_number_of_rows(
+    library: Library, ins: int, outs: int, int8: bool
 ) -> None:
     case = Case.of(library, ins, outs, int8=int8)
     half_a_unit = torch.finfo(library.dtype).eps / 2
@@ -74,8 +79,8 @@ def test_any_number_of_rows_gives_the_product_rounded_once(
 
 @pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize(("ins", "outs"), SIZES)
-def test_what_a_row_gives_does_not_depend_on_the_rows_beside_it(
-    library: native.Library, ins: int, outs: int, int8: bool
+def test_a_row_s_result_does_not_depend_on_the_other_rows(
+    library: Library, ins: int, outs: int, int8: bool
 ) -> None:
     case = Case.of(library, ins, outs, int8=int8, bias=False)
     x = torch.randn(200, ins).to(library.dtype)
@@ -84,7 +89,7 @@ def test_what_a_row_gives_does_not_depend_on_the_rows_beside_it(
         assert torch.equal(case.linear(x[:tokens]), alone[:tokens])
 
 
-def test_what_is_no_number_stays_in_its_row(library: native.Library) -> None:
+def test_an_infinity_stays_in_its_row(library: Library) -> None:
     case = Case.of(library, 37, 50, int8=False)
     x = torch.randn(13, 37).to(library.dtype)
     expected = case.linear(x)
@@ -96,7 +101,7 @@ def test_what_is_no_number_stays_in_its_row(library: native.Library) -> None:
 
 
 @pytest.mark.parametrize("int8", [False, True])
-def test_threads_give_what_one_gives(library: native.Library, int8: bool) -> None:
+def test_the_number_of_threads_does_not_change_the_result(library: Library, int8: bool) -> None:
     case = Case.of(library, 512, 640, int8=int8)
     x = torch.randn(200, 512).to(library.dtype)
     before = torch.get_num_threads()
@@ -114,28 +119,40 @@ def test_threads_give_what_one_gives(library: native.Library, int8: bool) -> Non
 
 @pytest.mark.skipif(not IS_X86, reason="names x86's instructions")
 @pytest.mark.parametrize(
-    ("dtype", "options", "is_used", "is_used_for_int8"),
+    ("dtype", "features", "is_fast", "is_int8_fast"),
     [
         ("float32", "-mavx2", True, True),
         ("bfloat16", "-mavx2", True, True),
         ("bfloat16", "-mavx2 -mamx-bf16", False, True),
         ("float32", "-mavx2 -mamx-bf16", True, True),
-        ("float32", "-mno-avx2", False, False),
-        ("bfloat16", "-mno-avx2", False, False),
+        ("float32", "", False, False),
+        ("bfloat16", "", False, False),
     ],
 )
-def test_it_is_used_on_processors_that_it_is_fastest_on(
+def test_a_processor_s_features_say_whether_it_is_the_fastest(
     dtype: str,
-    options: str,
-    is_used: bool,
-    is_used_for_int8: bool,
+    features: str,
+    is_fast: bool,
+    is_int8_fast: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # What is asked of it here does not depend on the optimizer, which takes most of the time.
-    flags = tuple("-O0" if flag == "-O3" else flag for flag in native.FLAGS)
-    monkeypatch.setattr(native, "FLAGS", flags)
-    library = build(dtype, options, tmp_path)
+    # The processor at hand may lack these features, so no compiled function is called.
+    # Without the optimizer, which takes most of the time, the answer is the same.
+    replaced = {"-O3": "-O0", "-march=native": "-march=x86-64"}
+    flags = tuple(replaced.get(flag, flag) for flag in native_library.FLAGS)
+    monkeypatch.setattr(native_library, "FLAGS", (*flags, *features.split()))
+    library = build(dtype, cache=tmp_path)
+    assert (library.is_linear_fast, library.is_int8_linear_fast) == (is_fast, is_int8_fast)
+
+
+@pytest.mark.parametrize("is_fast", [False, True])
+@pytest.mark.parametrize("quantization", [None, "int8"])
+def test_it_is_used_where_it_is_the_fastest(
+    quantization: Quantization | None, is_fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = build("bfloat16")
+    monkeypatch.setattr(library, "is_int8_linear_fast" if quantization else "is_linear_fast", is_fast)
     weight = torch.randn(50, 37).to(library.dtype)
-    assert isinstance(make_linear(weight, None, None, library), NativeLinear) == is_used
-    assert isinstance(make_linear(weight, None, "int8", library), NativeLinear) == is_used_for_int8
+    made = make_linear(weight, None, quantization, partial(fast_linear, library))
+    assert isinstance(made, NativeLinear) == is_fast

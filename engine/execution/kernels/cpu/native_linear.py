@@ -1,4 +1,4 @@
-"""Multiplying by a matrix in C, its weights laid out once as linear.c reads them."""
+"""Matrix multiplication in C. Weights are laid out once, in the order in which linear.c reads them."""
 
 import ctypes
 from ctypes import c_int64, c_void_p
@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.execution.kernels.cpu.native import Library, address
+from engine.execution.kernels.cpu.native_library import Library, address
 
 
 class _Linear(ctypes.Structure):
@@ -19,10 +19,9 @@ class _Linear(ctypes.Structure):
 
 
 class NativeLinear:
-    """Implements `models.linear.Linear`, rounding once, at the end. A row's result is the same whatever rows
-    are beside it.
+    """Implements `Linear`. It rounds once, at the end, and a row's result does not depend on the other rows.
 
-    `weight` `[out, in]` is of the library's type, or int8 of -127 to 127 with float32 `scales` `[out]`.
+    `weight` `[out, in]` has the library's type, or is int8 from -127 to 127 with float32 `scales` `[out]`.
     """
 
     def __init__(
@@ -34,7 +33,7 @@ class NativeLinear:
         functions.pack(panels.data_ptr(), weight.contiguous().data_ptr(), ins, outs, is_int8)
         bias = bias.float() if bias is not None else None
         steps = -(-ins // library.pair)
-        self._tensors = panels, scales, bias  # are kept, since C has their addresses
+        self._tensors = panels, scales, bias  # keeps them alive: C has only their addresses
         self._layout = _Linear(panels.data_ptr(), address(scales), address(bias), steps, outs)
         self._itself = ctypes.byref(self._layout)
         self._linear = functions.linear
@@ -52,9 +51,20 @@ class NativeLinear:
         return out
 
 
+def fast_linear(
+    library: Library, weight: Tensor, bias: Tensor | None, scales: Tensor | None = None, /
+) -> NativeLinear | None:
+    """A `NativeLinear`, or None where another implementation is faster on this processor."""
+    is_fast = library.is_linear_fast if scales is None else library.is_int8_linear_fast
+    return NativeLinear(library, weight, bias, scales) if is_fast else None
+
+
 class _Memory:
-    """Zeros in large pieces, which numpy asks the system to keep in pages of 2 MB. Of smaller ones there are
-    so many that finding them takes as long as reading the weights."""
+    """Hands out zeroed memory from large pieces.
+
+    numpy asks the system to back a large piece with pages of 2 MB. With smaller pages, looking up addresses
+    takes as long as reading the weights.
+    """
 
     SIZE = 2**26
     ALIGNMENT = 64

@@ -1,28 +1,22 @@
-"""The kernels in Triton, for GPUs."""
-
-from typing import TYPE_CHECKING
+"""Implements the kernels of `protocol` in Triton. Experimental: they have not run on a GPU yet."""
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from engine.execution.attention import KeptAttention, KeptAttentionBackend, Scoring
 from engine.execution.batch import Batch
-from engine.execution.kernels import AttentionShape
 from engine.execution.kernels.gpu.triton_pointwise import rotate_and_keep, silu_and_mul
+from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, LinearMaker, no_linear
 from engine.execution.kv_cache import KVCache
-
-if TYPE_CHECKING:
-    from engine.execution.kernels.cpu.native import Library
-    from engine.execution.models.decoder import Layer
 
 
 class TritonKernels:
-    """Implements `Kernels` on a GPU, with whatever attends to what is kept."""
+    """Implements `Kernels` on a GPU. `attention` attends to keys and values that the cache holds already."""
 
     def __init__(self, shape: AttentionShape, attention: KeptAttentionBackend) -> None:
         self._shape = shape
         self._attention = attention
-        self.library: Library | None = None
+        self.linear: LinearMaker = no_linear
 
     def step(self, batch: Batch, kv_cache: KVCache) -> "TritonStep":
         return TritonStep(self._shape, batch, kv_cache, self._attention(kv_cache, batch))
@@ -45,7 +39,7 @@ class TritonStep:
     def silu_and_mul(self, gate_up: Tensor) -> Tensor:
         return silu_and_mul(gate_up)
 
-    def attend(self, layer: "Layer", qkv: Tensor) -> Tensor:
+    def attend(self, layer: AttentionLayer, qkv: Tensor) -> Tensor:
         query = rotate_and_keep(
             qkv,
             self._shape,

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.execution.kernels import AttentionShape
+from engine.execution.kernels.protocol import AttentionShape
 
 CHUNK = 1024
 

@@ -14,10 +14,10 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from engine.execution.attention import Scoring
-from engine.execution.kernels import AttentionShape
 from engine.execution.kernels.gpu.triton_decode import decode
 from engine.execution.kernels.gpu.triton_pointwise import rotate_and_keep, silu_and_mul
 from engine.execution.kernels.gpu.triton_prefill import prefill
+from engine.execution.kernels.protocol import AttentionShape
 
 
 class Target:

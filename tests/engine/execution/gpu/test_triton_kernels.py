@@ -15,14 +15,14 @@ pytest.importorskip("triton")
 
 from engine.config import EngineConfig
 from engine.execution.batch import Batch
-from engine.execution.kernels import AttentionShape, choice
+from engine.execution.kernels import choice
 from engine.execution.kernels.choice import AttentionNeeds, choose_attention
 from engine.execution.kernels.gpu.triton_attention import TritonAttention
 from engine.execution.kernels.gpu.triton_kernels import TritonKernels
+from engine.execution.kernels.protocol import AttentionLayer, AttentionShape
 from engine.execution.kernels.torch_kernels import TorchKernels
 from engine.execution.kv_cache import KVCache, LayerShape
 from engine.execution.model_runner import ModelRunner
-from engine.execution.models.decoder import Layer
 from tests.engine.execution.gpu.test_triton_attention import DEVICE, SPANS, Case
 from tests.engine.execution.test_cuda_graphs import decoding, graphs_of
 from tests.engine.execution.test_decoder import FAMILY, logits_of, prompts_of, save
@@ -86,7 +86,7 @@ def test_queries_keys_and_values_are_what_torch_makes_of_them(
     torch.manual_seed(1)
     shape = AttentionShape(6, 2, head_dim, 1e-5, torch.randn(200, head_dim, device=DEVICE))
     norms = [torch.randn(head_dim, device=DEVICE).to(dtype) if has_norms else None for _ in range(2)]
-    layer = Layer(0, 30, *[None] * 2, *norms, *[None] * 4)  # type: ignore[arg-type, misc]
+    layer = AttentionLayer(0, 30, *norms)
     case = Case(LayerShape(2, head_dim, head_dim), heads=6, dtype=dtype, spans=[*SPANS[:2], (10, 30)])
     qkv = torch.randn(case.query.shape[0], 10 * head_dim, device=DEVICE).to(dtype)
     found = []

@@ -1,0 +1,135 @@
+"""Implements the kernels of `protocol` by C functions: passes them addresses and shapes."""
+
+import ctypes
+from ctypes import c_float, c_int64, c_void_p
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.execution.batch import Batch
+from engine.execution.kernels.cpu.native_library import QUICK, Library, address
+from engine.execution.kernels.cpu.native_linear import fast_linear
+from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, LinearMaker
+from engine.execution.kv_cache import KVCache
+
+MAX_DIM, MAX_GROUP = 256, 16
+"""kernels.c has room for heads of `MAX_DIM` elements, and for `MAX_GROUP` query heads to a key head."""
+
+
+class _Shape(ctypes.Structure):
+    _fields_ = (
+        *((name, c_int64) for name in ("num_heads", "num_kv_heads", "head_dim", "block_size")),
+        ("eps", c_float),
+        ("rope", c_void_p),
+    )
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = (
+        *((name, c_void_p) for name in ("q_norm", "k_norm", "keys", "values")),
+        ("window", c_int64),
+    )
+
+
+class _Chunk(ctypes.Structure):
+    _fields_ = (("start", c_int64), ("end", c_int64), ("block_table", c_void_p))
+
+
+class _Step(ctypes.Structure):
+    _fields_ = (
+        *((name, c_int64) for name in ("num_tokens", "num_singles", "num_chunks", "table_width")),
+        *((name, c_void_p) for name in ("positions", "slots", "block_tables", "chunks")),
+    )
+
+
+class NativeKernels:
+    """Implements `Kernels` on a CPU."""
+
+    def __init__(self, library: Library, shape: AttentionShape) -> None:
+        self.linear: LinearMaker = partial(fast_linear, library)
+        self.functions_for = library.functions_for
+        self.shape = shape
+        self._layers: dict[int, _Layer] = {}
+
+    @staticmethod
+    def can_run(shape: AttentionShape) -> bool:
+        return shape.head_dim <= MAX_DIM and shape.num_heads <= MAX_GROUP * shape.num_kv_heads
+
+    def step(self, batch: Batch, kv_cache: KVCache) -> "NativeStep":
+        return NativeStep(self, batch, kv_cache)
+
+    def layer(self, layer: AttentionLayer, kv_cache: KVCache) -> _Layer:
+        """The layer as C reads it, made once: every step has the same cache."""
+        known = self._layers.get(layer.index)
+        if known is None:
+            known = self._layers[layer.index] = _Layer(
+                address(layer.q_norm),
+                address(layer.k_norm),
+                kv_cache.keys[layer.index].data_ptr(),
+                kv_cache.values[layer.index].data_ptr(),
+                layer.window or 0,
+            )
+        return known
+
+
+class NativeStep:
+    """Implements `StepKernels`."""
+
+    def __init__(self, kernels: NativeKernels, batch: Batch, kv_cache: KVCache) -> None:
+        shape = kernels.shape
+        self._kernels = kernels
+        self._functions_for = kernels.functions_for
+        self._kv_cache = kv_cache
+        self._shape = _Shape(
+            shape.num_heads,
+            shape.num_kv_heads,
+            shape.head_dim,
+            kv_cache.block_size,
+            shape.rms_norm_eps,
+            shape.rope_table.data_ptr(),
+        )
+        self._chunks = (_Chunk * len(batch.chunks))(
+            *(_Chunk(c.start, c.end, c.block_table.data_ptr()) for c in batch.chunks)
+        )
+        self._step = _Step(
+            batch.token_ids.shape[0],
+            batch.num_singles,
+            len(batch.chunks),
+            batch.block_tables.shape[1],
+            batch.positions.data_ptr(),
+            batch.slots.data_ptr(),
+            batch.block_tables.data_ptr(),
+            ctypes.addressof(self._chunks),
+        )
+        # An upper bound. It does not know the chunks, which read more.
+        read = batch.block_tables.numel() * kv_cache.block_size * 2 * shape.num_kv_heads * shape.head_dim
+        self._attend: Any = kernels.functions_for(QUICK + 1 if batch.chunks else read).attend
+
+    def rms_norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        rows, dim = x.shape
+        eps = self._kernels.shape.rms_norm_eps
+        rms_norm = self._functions_for(rows * dim).rms_norm
+        rms_norm(out.data_ptr(), x.data_ptr(), weight.data_ptr(), rows, dim, eps)
+        return out
+
+    def silu_and_mul(self, gate_up: Tensor) -> Tensor:
+        rows, dim = gate_up.shape[0], gate_up.shape[1] // 2
+        out = gate_up.new_empty(rows, dim)
+        silu_and_mul = self._functions_for(rows * dim).silu_and_mul
+        silu_and_mul(out.data_ptr(), gate_up.data_ptr(), rows, dim)
+        return out
+
+    def attend(self, layer: AttentionLayer, qkv: Tensor) -> Tensor:
+        shape = self._kernels.shape
+        out = qkv.new_empty(qkv.shape[0], shape.num_heads * shape.head_dim)
+        self._attend(
+            ctypes.byref(self._shape),
+            ctypes.byref(self._kernels.layer(layer, self._kv_cache)),
+            ctypes.byref(self._step),
+            qkv.data_ptr(),
+            out.data_ptr(),
+        )
+        return out

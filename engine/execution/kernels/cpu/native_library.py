@@ -1,0 +1,140 @@
+"""Compiles the kernels in C at first use, loads them, and keeps the result for later starts.
+
+The compiler optimizes for the processor at hand. The compiled file's name is therefore a hash of the source,
+the compiler and the processor's features.
+"""
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from ctypes import c_float, c_int, c_int64, c_void_p
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+logger = logging.getLogger("weir.engine")
+
+FOLDER = Path(__file__).parent
+SOURCES, HEADER = (FOLDER / "kernels.c", FOLDER / "linear.c"), FOLDER / "vectors.h"
+FLAGS = (
+    "-O3",
+    "-march=native",
+    "-mprefer-vector-width=512",
+    "-fopenmp",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-signed-zeros",
+    "-fassociative-math",
+    "-shared",
+    "-fPIC",
+)
+DEFINES = {torch.float32: "-DSCALAR_F32", torch.bfloat16: "-DSCALAR_BF16"}
+QUICK = 2**23
+"""A kernel reads this many elements in about half a millisecond."""
+
+
+@functools.cache
+def load(dtype: torch.dtype) -> "Library | None":
+    """The kernels for an element type. None if they cannot be compiled or loaded; the log says why."""
+    if dtype not in DEFINES:
+        return None
+    try:
+        return Library(_build(dtype), dtype)
+    except (OSError, subprocess.SubprocessError) as error:
+        logger.info("no kernels in C, torch's own operators do the work: %s", error)
+        return None
+
+
+class Library:
+    """The C functions, compiled for one element type.
+
+    Every tensor passed to them is contiguous, of that type, and on the CPU.
+    """
+
+    def __init__(self, path: Path, dtype: torch.dtype) -> None:
+        self.functions = _declared(ctypes.CDLL(str(path)))
+        """These release the interpreter's lock while they run."""
+        self._quick_functions = _declared(ctypes.PyDLL(str(path)))
+        """These keep the interpreter's lock."""
+        self.dtype = dtype
+        self.pair: int = self._constant("linear_pair")
+        """Inputs that one step of a matrix multiplication reads: 2 of this type, or 1 in float32."""
+        self.is_linear_fast = bool(self._constant("linear_is_fast"))
+        """Whether `linear` is the fastest matrix multiplication on this processor."""
+        self.is_int8_linear_fast = bool(self._constant("int8_linear_is_fast"))
+        """Whether `linear` is the fastest for weights of 8 bits."""
+
+    def functions_for(self, num_elements: int) -> ctypes.CDLL:
+        """The functions to call when they read or write so many elements.
+
+        A short call keeps the interpreter's lock. Otherwise the event loop could take the lock at every
+        operator, and a step would wait for the lock longer than it computes.
+        """
+        return self._quick_functions if num_elements <= QUICK else self.functions
+
+    def _constant(self, name: str) -> int:
+        return c_int64.in_dll(self.functions, name).value
+
+
+def address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _declared(functions: ctypes.CDLL) -> ctypes.CDLL:
+    # Without declared types, ctypes would pass addresses as C's int.
+    pointer, size = c_void_p, c_int64
+    functions.rms_norm.argtypes = (pointer, pointer, pointer, size, size, c_float)
+    functions.silu_and_mul.argtypes = (pointer, pointer, size, size)
+    functions.attend.argtypes = (pointer,) * 5
+    functions.linear.argtypes = (pointer, pointer, pointer, pointer, size)
+    functions.pack.argtypes = (pointer, pointer, size, size, c_int)
+    for name in ("rms_norm", "silu_and_mul", "attend", "linear", "pack"):
+        getattr(functions, name).restype = None
+    functions.packed_bytes.argtypes, functions.packed_bytes.restype = (size, size, c_int), size
+    return functions
+
+
+def _build(dtype: torch.dtype) -> Path:
+    """The compiled library, from the cache if it is there. Raises `OSError` or `SubprocessError`."""
+    name, *options = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    compiler = shutil.which(name)
+    if compiler is None:
+        raise OSError(f"there is no C compiler {name!r}")
+    command = [compiler, *options, *FLAGS, DEFINES[dtype]]
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=True).stdout
+    texts = (path.read_bytes() for path in (HEADER, *SOURCES))
+    made_of = [*texts, version, " ".join(command).encode(), _processor()]
+    digest = hashlib.sha256(b"\0".join(made_of)).hexdigest()[:24]
+    folder = _cache_folder()
+    library = folder / f"kernels-{digest}.so"
+    if not library.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            made = Path(scratch) / "kernels.so"
+            command += [*map(str, SOURCES), "-lm", "-o", str(made)]
+            subprocess.run(command, capture_output=True, check=True)
+            made.replace(library)  # atomic: another process may compile the same file now
+    return library
+
+
+def _cache_folder() -> Path:
+    if cache := os.environ.get("XDG_CACHE_HOME"):
+        return Path(cache) / "weir"
+    try:
+        return Path.home() / ".cache/weir"
+    except RuntimeError as error:  # the system does not know this user
+        raise OSError("there is no folder to keep compiled kernels in: set XDG_CACHE_HOME") from error
+
+
+def _processor() -> bytes:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_bytes().splitlines() if cpuinfo.exists() else [platform.processor().encode()]
+    return b"\n".join(line for line in lines[:40] if line.startswith((b"flags", b"Features", b"model name")))

@@ -1,0 +1,77 @@
+"""What a decoder needs of its kernels. Decoder and kernels both import this module, and not each other."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from engine.execution.batch import Batch
+from engine.execution.kv_cache import KVCache
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """The properties that the attention of all layers shares."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    """The norms on queries and keys use this value too."""
+    rope_table: Tensor
+    """Cosines, then sines, of each position's angles, `[max_model_len, head_dim]`, float32."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AttentionLayer:
+    """The properties of one layer's attention."""
+
+    index: int
+    window: int | None
+    """Tokens that a token sees, itself included. None: all before it."""
+    q_norm: Tensor | None
+    """Weights of the norm on each head's query, `[head_dim]`. None: queries are not normed."""
+    k_norm: Tensor | None
+
+
+class Linear(Protocol):
+    """A matrix multiplication, its weights laid out for the device."""
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """`[tokens, in]` to `[tokens, out]`, plus `residual` `[tokens, out]`."""
+
+
+class LinearMaker(Protocol):
+    """Makes the kernels' own `Linear`."""
+
+    def __call__(self, weight: Tensor, bias: Tensor | None, scales: Tensor | None = None, /) -> Linear | None:
+        """`weight` is `[out, in]`; `scales` `[out]` come with weights of 8 bits. None: another is faster."""
+
+
+class StepKernels(Protocol):
+    """The kernels for one batch. Inputs and outputs have the model's type; sums are kept in float32."""
+
+    def rms_norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        """The root mean square norm of each row `[rows, dim]` (Zhang and Sennrich, 2019)."""
+
+    def silu_and_mul(self, gate_up: Tensor) -> Tensor:
+        """`silu(gate) * up`: `[rows, 2 dim]` to `[rows, dim]`."""
+
+    def attend(self, layer: AttentionLayer, qkv: Tensor) -> Tensor:
+        """Norm and rotate queries and keys, store keys and values in the cache, attend.
+
+        `qkv` `[tokens, (heads + 2 kv_heads) * head_dim]` may be overwritten. The result is `[tokens, heads *
+        head_dim]`.
+        """
+
+
+class Kernels(Protocol):
+    """An implementation, for one model."""
+
+    linear: LinearMaker
+
+    def step(self, batch: Batch, kv_cache: KVCache) -> StepKernels: ...
+
+
+def no_linear(weight: Tensor, bias: Tensor | None, scales: Tensor | None = None, /) -> None:
+    """The `LinearMaker` of kernels that have no matrix multiplication of their own."""

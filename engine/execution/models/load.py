@@ -1,0 +1,118 @@
+"""Loads a model: chooses whose code runs it, its type, its device and its attention."""
+
+import logging
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig
+
+from engine.config import EngineConfig
+from engine.execution.attention import AttentionBackend, PagedAttention
+from engine.execution.batch import Batch
+from engine.execution.kernels.choice import AttentionNeeds, choose_attention, make_kernels
+from engine.execution.kernels.protocol import AttentionShape
+from engine.execution.kv_cache import KVCache, LayerShape
+from engine.execution.models.checkpoint import Checkpoint
+from engine.execution.models.decoder import Decoder, DecoderConfig, rope_table
+
+logger = logging.getLogger("weir.engine")
+
+
+class Model(Protocol):
+    """Weights on a device, and the code that turns a batch of tokens into logits."""
+
+    device: torch.device
+    dtype: torch.dtype
+    layers: dict[int, LayerShape]
+    """The shape of the keys and values that each attention layer stores for a token."""
+    can_be_captured: bool
+    """Whether CUDA graphs can hold `forward`: what it launches depends on nothing but the batch's size."""
+
+    def forward(self, batch: Batch, kv_cache: KVCache) -> Tensor:
+        """Store the tokens' keys and values in the cache.
+
+        Returns the logits of `batch.logit_rows`, `[rows, vocab]`, in any float type.
+        """
+
+
+def load_model(config: EngineConfig, hf_config: PreTrainedConfig, max_model_len: int) -> Model:
+    """Load `config.model`, whose configuration in transformers' form is `hf_config`.
+
+    Raises `ValueError` if the engine cannot serve the model as `config` asks, `OSError` if there is no such
+    model.
+    """
+    device = config.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if config.model_impl != "transformers":
+        try:
+            return _load_decoder(config, hf_config, max_model_len, torch.device(device))
+        except (KeyError, ValueError) as error:
+            reason = f"tensor {error} is missing" if isinstance(error, KeyError) else str(error)
+            if config.model_impl == "weir" or config.quantization or config.cpu_kernels == "native":
+                raise ValueError(f"Weir's own decoder cannot run {config.model}: {reason}.") from error
+            logger.info("transformers' code runs this model: %s", reason)
+    elif config.quantization is not None:
+        raise ValueError("quantization needs Weir's own decoder: model_impl must not be transformers.")
+
+    from engine.execution.models.transformers_model import (
+        TransformersModel,  # the import takes seconds, and Weir's own decoder does not need it
+    )
+
+    dtype = config.dtype if config.dtype == "auto" else getattr(torch, config.dtype)
+    model = TransformersModel.load(config.model, hf_config, dtype, device, config.trust_remote_code)
+    model.attention = _attention(model, config, hf_config)
+    return model
+
+
+def _load_decoder(
+    config: EngineConfig, hf_config: PreTrainedConfig, max_model_len: int, device: torch.device
+) -> Model:
+    """Raises `ValueError` or `KeyError` for a model outside the decoder's family."""
+    decoder_config = DecoderConfig.of(hf_config)
+    if decoder_config is None:
+        raise ValueError("it is not of the family that the decoder knows")
+    files = Checkpoint.find(config.model)
+    if files is None:
+        raise ValueError("it has no safetensors files")
+    dtype = _dtype(config, hf_config)
+    stored = LayerShape(decoder_config.num_kv_heads, decoder_config.head_dim, decoder_config.head_dim)
+    windows = frozenset(decoder_config.windows)
+    needs = AttentionNeeds(
+        decoder_config.num_heads, frozenset({stored}), windows, config.block_size, dtype, device
+    )
+    shape = AttentionShape(
+        num_heads=decoder_config.num_heads,
+        num_kv_heads=decoder_config.num_kv_heads,
+        head_dim=decoder_config.head_dim,
+        rms_norm_eps=decoder_config.rms_norm_eps,
+        rope_table=rope_table(hf_config, decoder_config.head_dim, max_model_len, device),
+    )
+    with torch.inference_mode(), Checkpoint(files, dtype, device) as checkpoint:
+        return Decoder(
+            decoder_config,
+            checkpoint,
+            make_kernels(config.cpu_kernels, config.attention_backend, shape, needs),
+            config.quantization,
+        )
+
+
+def _attention(model: Model, config: EngineConfig, hf_config: PreTrainedConfig) -> AttentionBackend:
+    text_config = hf_config.get_text_config()
+    needs = AttentionNeeds(
+        text_config.num_attention_heads,
+        frozenset(model.layers.values()),
+        frozenset({None, getattr(text_config, "sliding_window", None)}),
+        config.block_size,
+        model.dtype,
+        model.device,
+    )
+    return choose_attention(config.attention_backend, needs) or PagedAttention
+
+
+def _dtype(config: EngineConfig, hf_config: PreTrainedConfig) -> torch.dtype:
+    """float32 if neither configuration names a type."""
+    name = hf_config.dtype if config.dtype == "auto" else config.dtype
+    dtype: torch.dtype = getattr(torch, name) if isinstance(name, str) else name or torch.float32
+    return dtype
