@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks import pii_samples, secret_samples
-from benchmarks.hooks import MESSAGES, REQUEST, PassThrough, cpu_per_chunk, medians_of, pipeline
+from benchmarks.hooks import MESSAGES, REQUEST, PassThrough, cpu_per_chunk, medians_of, pipeline, vet
 from benchmarks.samples import Kind, Sample, near_misses, positives
 from engine.protocol import Delta, GenerationRequest, Token
 from hooks import Chunk, Verdict
@@ -107,7 +107,7 @@ async def flat(hook: Any, items: list[Delta], request: GenerationRequest) -> flo
     for i in range(late + 2_001):
         if i in (200, 2_200, late, late + 2_000):
             marks[i] = time.process_time()
-        await guard.feed(items[i % len(items)])
+        await vet(guard, items[i % len(items)])
     await guard.close()
     return (marks[late + 2_000] - marks[late]) / (marks[2_200] - marks[200])
 

@@ -21,6 +21,7 @@ from engine.recording import Recording, TimedDelta
 from hooks import Chunk, Verdict, emit, hold, terminate
 from hooks.loading.loader import HookSpec, LoadedHook
 from hooks.pipeline.driver import guarded
+from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.workers.pool import WorkerPool
 from proxy.app import Server
@@ -84,6 +85,13 @@ async def source(items: Iterable[Delta]) -> AsyncGenerator[Delta, None]:
     yield Delta(finish_reason="stop")
 
 
+async def vet(guard: OpenGuard, delta: Delta) -> None:
+    """Take one delta through the hooks, as `guarded` does."""
+    first = guard.pass_through(delta)
+    if not isinstance(first, Delta):
+        await guard.feed(delta, first)
+
+
 def pipeline(hook: Callable[..., Any], count: int) -> Pipeline:
     return Pipeline([LoadedHook(f"h{i}", hook, is_async=False) for i in range(count)])
 
@@ -139,9 +147,7 @@ def flatness(repetitions: int) -> None:
         for i, item in enumerate(items):
             if i in (100, 1_100, 29_500, 30_500):
                 marks[i] = time.process_time()
-            first = guard.pass_through(item)
-            if not isinstance(first, Delta):
-                await guard.feed(item, first)
+            await vet(guard, item)
         await guard.close()
         return (marks[30_500] - marks[29_500]) / (marks[1_100] - marks[100])
 
@@ -241,7 +247,7 @@ async def workers(repetitions: int) -> None:
     async def feed(opener: GuardFactory, request: GenerationRequest, more: Callable[[], bool]) -> None:
         guard = opener.open(request)
         while more():
-            await guard.feed(items[0])
+            await vet(guard, items[0])
             await asyncio.sleep(0)
         await guard.close()
 
