@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 
 from tests.serving import ROOT, serving
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 PACKAGES = ("engine", "hooks", "proxy", "weir_bench")
 
@@ -87,7 +87,7 @@ class Installation:
                 json.dumps(body).encode(),
                 {"Content-Type": "application/json"},
             )
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=600) as answer:
                 return str(json.load(answer)["choices"][0]["message"]["content"])
 
 

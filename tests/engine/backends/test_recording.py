@@ -1,6 +1,7 @@
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -217,8 +218,19 @@ def test_refuses_a_speed_that_would_wait_for_ever(speed: float) -> None:
         ReplayEngine([], speed=speed)
 
 
-@pytest.mark.parametrize(("speed", "seconds"), [(0, 0.0), (1, 0.2), (4, 0.05)])
-async def test_keeps_the_recorded_times(speed: float, seconds: float) -> None:
-    engine = ReplayEngine([Recording(chat(), (TimedDelta(0.2, Delta(finish_reason="stop")),))], speed=speed)
-    again = await record(engine, chat())
-    assert seconds <= again.deltas[0].t + 0.002 < seconds + 0.1
+@pytest.mark.parametrize(("speed", "pauses"), [(0, [0, 0]), (1, [0.2, 0.4]), (4, [0.05, 0.1])])
+async def test_keeps_the_recorded_times(
+    speed: float, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, made = SimpleNamespace(now=0.0), []
+
+    async def pause(seconds: float) -> None:
+        made.append(seconds)
+        clock.now += seconds
+
+    deltas = (TimedDelta(0.2, Delta(text="a")), TimedDelta(0.6, Delta(finish_reason="stop")))
+    engine = ReplayEngine([Recording(chat(), deltas)], speed=speed)
+    monkeypatch.setattr("engine.backends.replay.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(engine._activity, "pause", pause)
+    await replay(engine, chat())
+    assert made == pytest.approx(pauses)

@@ -54,7 +54,7 @@ async def test_a_record_says_who_what_why_and_where_and_not_the_text(tmp_path: P
     await pipeline.aclose()
     (record,) = lines_of(path) if kind == "jsonl" else rows_of(path)
     assert "hunter2" not in str(record)
-    assert 0 < record.pop("held_seconds") < 60
+    assert record.pop("held_seconds") > 0
     assert record.pop("time").endswith("+00:00")
     assert record.pop("text", None) is None
     assert record == {
@@ -223,7 +223,7 @@ async def test_while_the_disk_is_full_requests_fail_closed(
     audit.close()
     disk.room = 30  # of a line
     await guard_all(pipeline, make_deltas(["a", "b"]))
-    assert disk.tried.wait(30)
+    assert disk.tried.wait(300)
     with pytest.raises(HookError):
         await guard_all(pipeline, make_deltas(["a"]))
     assert "No space left on device" in caplog.text
@@ -247,7 +247,7 @@ async def test_one_that_is_not_required_counts_what_it_loses(
     disk.room = 0
     pipeline = pipeline_of(Script(lambda c: redact([(0, 1, "x")]) if c.text_diff else emit("")), audit)
     assert text_of(await guard_all(pipeline, make_deltas("abcde"))) == "xxxxx"
-    assert disk.tried.wait(30)
+    assert disk.tried.wait(300)
     disk.room = None
     audit.close()
     records = lines_of(tmp_path / "audit.jsonl")
