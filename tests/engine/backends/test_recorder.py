@@ -94,7 +94,7 @@ async def test_it_is_written_while_it_streams(start: StartRecorder, tmp_path: Pa
     recorder = await start(ScriptedEngine(lambda _: [Delta(text="a"), go_on, Delta(finish_reason="stop")]))
     async with aclosing(recorder.generate(asked())) as deltas:
         await anext(deltas)
-        await until(lambda: kept(tmp_path))
+        await until(lambda: any(path.stat().st_size for path in kept(tmp_path)))
         assert deltas_of(kept(tmp_path)[0]) == [Delta(text="a")]
         go_on.set()
         await anext(deltas)

@@ -11,6 +11,7 @@ import orjson
 import pytest
 from aiohttp import web
 
+from engine.backends.openai import engine as openai_engine
 from engine.backends.openai.engine import OpenAIEngine
 from engine.protocol import (
     Delta,
@@ -144,7 +145,9 @@ async def test_cancelling_before_the_first_byte_hangs_up(upstream: Any) -> None:
         await upstream.has_lost_client.wait()
 
 
-async def test_connections_are_used_again(upstream: Any) -> None:
+async def test_connections_are_used_again(upstream: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("_DRAIN", "_KEEPALIVE"):  # a slow machine must not exceed them
+        monkeypatch.setattr(openai_engine, limit, 600.0)
     async with started(upstream.url) as engine:
         for _ in range(5):
             await collect(engine)
