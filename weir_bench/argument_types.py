@@ -1,4 +1,5 @@
-"""Types of the command line's arguments, for `argparse`: each reads a text, or says what it should be."""
+"""Types of command-line arguments for `argparse`. Each reads a text, or raises an error that names the right
+form."""
 
 import argparse
 import json
@@ -18,7 +19,7 @@ def some_text(text: str) -> str:
 
 
 def list_of(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
-    """Several, with commas between them."""
+    """A list with commas between its parts."""
     return lambda text: [kind(part) for part in text.split(",")]
 
 

@@ -8,15 +8,15 @@ from urllib.parse import urlsplit
 
 from weir_bench.argument_types import count, json_object, list_of, natural, number, rate
 from weir_bench.measure import METRICS
-from weir_bench.plan import Target
+from weir_bench.plan import Plan, Target
 
 EXAMPLES = """\
-  weir bench --concurrency 1,8,32                       a closed loop: so many streams are kept open
+  weir bench --concurrency 1,8,32                       a closed loop: 1, then 8, then 32 open streams
   weir bench --request-rate 4 --duration 60             an open loop: Poisson arrivals, for a minute
   weir bench --target weir=http://127.0.0.1:8000 --target vllm=http://127.0.0.1:8001,Qwen/Qwen3-8B \\
              --repetitions 5 --html report.html         two servers side by side, in turns
 
-Options that `vllm bench serve` has too mean the same. Exits with 1 if requests failed, with 130 at Ctrl-C.
+Options that `vllm bench serve` also has mean the same. Exits with 1 if requests failed, with 130 at Ctrl-C.
 """
 
 
@@ -35,7 +35,7 @@ def _add_servers(group: argparse._ArgumentGroup) -> None:
         "--base-url",
         type=_url,
         default="http://127.0.0.1:8000/v1",
-        help="base URL of the server; without a path, /v1 is meant (%(default)s)",
+        help="base URL of the server; /v1 is added to a URL without a path (%(default)s)",
     )
     group.add_argument("--model", help="the model's name (default: the first that the server has)")
     group.add_argument(
@@ -43,7 +43,7 @@ def _add_servers(group: argparse._ArgumentGroup) -> None:
         type=_target,
         action="append",
         metavar="NAME=URL[,MODEL]",
-        help="a server by a name of its own; repeat to compare several with the first, in turns",
+        help="a server and a name for it; repeat to compare others with the first, in turns",
     )
     group.add_argument(
         "--api-key",
@@ -51,10 +51,17 @@ def _add_servers(group: argparse._ArgumentGroup) -> None:
         help="the servers' key (default: OPENAI_API_KEY)",
     )
     group.add_argument(
-        "--endpoint", choices=("chat", "completions"), default="chat", help="what is asked (%(default)s)"
+        "--endpoint",
+        choices=("chat", "completions"),
+        default=Plan.endpoint,
+        help="the endpoint to measure (%(default)s)",
     )
     group.add_argument(
-        "--timeout", type=number, default=600.0, metavar="S", help="seconds for a request (%(default)g)"
+        "--timeout",
+        type=number,
+        default=Plan.timeout,
+        metavar="S",
+        help="seconds that one request may take (%(default)g)",
     )
 
 
@@ -63,26 +70,26 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
         "--concurrency",
         type=list_of(count),
         metavar="C,...",
-        help="closed loop: this many streams are kept open; several are measured one after the other (1)",
+        help="closed loop: streams to keep open; several values are measured one after the other (1)",
     )
     group.add_argument(
         "--request-rate",
         "--rate",
         type=list_of(rate),
         metavar="R,...",
-        help="open loop: this many requests a second, at random times; inf sends all at once",
+        help="open loop: requests a second, at random times; inf sends all at once",
     )
     group.add_argument(
         "--burstiness",
         type=number,
-        default=1.0,
-        help="of an open loop's arrivals: 1 is a Poisson process, less comes in bursts (%(default)g)",
+        default=Plan.burstiness,
+        help="open loop: arrivals are a Poisson process at 1, and come in bursts below 1 (%(default)g)",
     )
     group.add_argument(
         "--max-concurrency",
         type=count,
         metavar="C",
-        help="requests of an open loop that may run; others wait",
+        help="open loop: requests that may run at a time; others wait",
     )
     group.add_argument(
         "--num-prompts",
@@ -97,19 +104,21 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--repetitions",
         type=count,
-        default=1,
+        default=Plan.repetitions,
         metavar="N",
         help="runs of each target and load (%(default)s)",
     )
     group.add_argument(
         "--num-warmups",
         type=natural,
-        default=2,
+        default=Plan.num_warmups,
         metavar="N",
-        help="requests to each server, all at once, before any that count (%(default)s)",
+        help="requests to each server, all at once, before the measured ones (%(default)s)",
     )
     group.add_argument(
-        "--seed", type=int, help="of prompts and arrivals; each run has its own (default: a fresh one, told)"
+        "--seed",
+        type=int,
+        help="seed of prompts and arrivals, which differ from run to run (default: a fresh one, printed)",
     )
 
 
@@ -122,14 +131,14 @@ def _add_requests(group: argparse._ArgumentGroup) -> None:
         type=natural,
         default=0,
         metavar="N",
-        help="words before those, the same in every prompt (%(default)s)",
+        help="words in front of these, the same in every prompt (%(default)s)",
     )
-    group.add_argument("--same-prompt", action="store_true", help="the same prompt every time")
+    group.add_argument("--same-prompt", action="store_true", help="send the same prompt every time")
     group.add_argument(
         "--dataset-path",
         type=Path,
         metavar="FILE",
-        help="JSON lines, each with prompt or messages, and any other field of a request's body",
+        help="JSON lines, each with prompt or messages, and any other field of a request",
     )
     group.add_argument(
         "--max-tokens", type=count, default=128, metavar="N", help="tokens of an answer (%(default)s)"
@@ -138,7 +147,9 @@ def _add_requests(group: argparse._ArgumentGroup) -> None:
         "--temperature", type=float, default=0.0, metavar="T", help="0 is greedy (%(default)g)"
     )
     group.add_argument(
-        "--ignore-eos", action="store_true", help="have every answer as long as --max-tokens, where known"
+        "--ignore-eos",
+        action="store_true",
+        help="make every answer as long as --max-tokens, if the server can",
     )
     group.add_argument(
         "--extra-body",
@@ -146,7 +157,7 @@ def _add_requests(group: argparse._ArgumentGroup) -> None:
         type=json_object,
         default={},
         metavar="JSON",
-        help="object with more fields of every request's body",
+        help="JSON object with more fields for every request",
     )
 
 
@@ -158,15 +169,15 @@ def _add_reports(group: argparse._ArgumentGroup) -> None:
         action="extend",
         nargs="+",
         metavar="METRIC:MS",
-        help=f"count requests within this many milliseconds; METRIC: {', '.join(METRICS)} (of a request's "
-        "several values, the largest)",
+        help="count requests within this many milliseconds; if a request has several values, the largest "
+        f"counts. METRIC: {', '.join(METRICS)}",
     )
-    group.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    group.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
     group.add_argument(
-        "--save-detailed", action="store_true", help="with every request's own times in --json"
+        "--save-detailed", action="store_true", help="add the times of every request to --json"
     )
-    group.add_argument("--html", type=Path, metavar="FILE", help="write a report with plots there")
-    group.add_argument("--disable-tqdm", action="store_true", help="no progress bar")
+    group.add_argument("--html", type=Path, metavar="FILE", help="write a report with plots to FILE")
+    group.add_argument("--disable-tqdm", action="store_true", help="show no progress bar")
 
 
 def _url(text: str) -> str:

@@ -1,4 +1,4 @@
-"""`weir bench`: from options to a plan, and what it prints."""
+"""`weir bench`: makes a plan of the options, runs the plan, and prints the results."""
 
 import argparse
 import asyncio
@@ -17,12 +17,13 @@ from weir_bench.results import Results
 from weir_bench.runner import BenchError, Runner
 from weir_bench.tables import tables
 
-_BUSY = 0.8  # cores of the client's own; with more, it may be what is measured
+_BUSY = 0.8
+"""Cores. A client that uses more may itself limit the load."""
 
 
 def bench(options: argparse.Namespace, weir_version: str) -> None:
-    """Measure and tell. Exits with 1 if requests failed or there was nothing to measure, with 2 if the
-    options make no sense, and with 130 at Ctrl-C, after telling what was measured so far."""
+    """Measure and report. Exits with 1 if requests failed or nothing was measured, with 2 if the options make
+    no sense, and with 130 at Ctrl-C, after a report of the requests measured so far."""
     try:
         plan = make_plan(options)
         _check_writable(options.json, options.html)
@@ -43,7 +44,7 @@ def bench(options: argparse.Namespace, weir_version: str) -> None:
 
 
 async def _run(runner: Runner) -> bool:
-    """Whether it was interrupted: `asyncio.run` makes the first Ctrl-C a cancellation."""
+    """Returns whether the run was interrupted. `asyncio.run` turns the first Ctrl-C into a cancellation."""
     try:
         await runner.run()
     except asyncio.CancelledError:
@@ -63,13 +64,13 @@ def _report(results: Results, options: argparse.Namespace) -> None:
     busiest = max(run.client_cpu for run in results.runs)
     if busiest > _BUSY:
         print(
-            f"weir bench: this client took {busiest:.0%} of a core, and may itself be the limit",
+            f"weir bench: this client took {busiest:.0%} of a core, and may itself limit the load",
             file=sys.stderr,
         )
 
 
 def make_plan(options: argparse.Namespace) -> Plan:
-    """Raises `ValueError` for options that make no sense together, or a dataset that cannot be used."""
+    """Raises `ValueError` for options that contradict each other, or a dataset that cannot be used."""
     seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
     targets = options.target or [Target(urlsplit(options.url).netloc, options.url)]
     names = [target.name for target in targets]
@@ -117,7 +118,7 @@ def _fields(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check_writable(*files: Path | None) -> None:
-    """Before hours of measuring, rather than after. Raises `OSError`."""
+    """Checked before hours of measuring. Raises `OSError`."""
     for file in files:
         if file is not None:
             with file.open("ab"):

@@ -1,4 +1,4 @@
-"""One request over server-sent events, and what of it is measured."""
+"""One request over server-sent events, and the times that are measured."""
 
 import asyncio
 from array import array
@@ -14,13 +14,16 @@ from weir_bench.server import error_message
 
 Clock = Callable[[], float]
 
-_KEEPALIVE = 4.0  # seconds; shorter than uvicorn's 5, so that no request meets a connection just closed
-_DRAIN = 0.05  # seconds for the end of a stream to follow its `[DONE]`, for the connection to be kept
+_KEEPALIVE = 4.0
+"""Seconds that an idle connection is kept. Shorter than uvicorn's 5, so that no request uses a connection
+that the server has just closed."""
+_DRAIN = 0.05
+"""Seconds to wait, after `[DONE]`, for the end of the response. Only then is the connection used again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a request cannot be counted. Failures of one kind are counted together."""
+    """The reason why a request is not counted. Failures are counted by kind."""
 
     kind: str
     message: str
@@ -36,13 +39,13 @@ class RequestFailed(Exception):
 
 @dataclass(slots=True, eq=False)
 class RequestRecord:
-    """What happened to one request. Times are seconds since its run began."""
+    """The record of one request. Times are seconds since its run began."""
 
     sent: float
     due: float
-    """When it should have been sent: `sent`, unless the client came late or waited for its turn."""
+    """The time to send it at. `sent` is later if the client was late, or waited for its turn."""
     times: "array[float]" = field(default_factory=lambda: array("d"))
-    """Of each chunk with text, as it arrived; chunks that arrived in one read have the same."""
+    """The arrival of each chunk with text. Chunks that arrived in one read have the same time."""
     ended: float = 0.0
     num_prompt_tokens: int = 0
     usage_tokens: int | None = None
@@ -51,7 +54,7 @@ class RequestRecord:
 
     @property
     def num_tokens(self) -> int:
-        """Output tokens by the server's own count; where it gives none, chunks with text."""
+        """Output tokens by the server's own count. Without one, the chunks with text."""
         return self.usage_tokens or len(self.times)
 
     @property
@@ -68,14 +71,14 @@ class RequestRecord:
 
     @property
     def tpot(self) -> float | None:
-        """Seconds per output token after the first; None if there is no other."""
+        """Seconds per output token after the first; None if there is only one token."""
         if self.num_tokens < 2:
             return None
         return (self.times[-1] - self.times[0]) / (self.num_tokens - 1)
 
 
 class AnswerReader:
-    """Folds the bytes of a stream, as they arrive, into a record. No I/O."""
+    """Reads the bytes of a stream, as they arrive, into a record. No I/O."""
 
     def __init__(self, record: RequestRecord) -> None:
         self._record = record
@@ -83,15 +86,15 @@ class AnswerReader:
         self.is_done = False
 
     def feed(self, data: bytes, now: float) -> None:
-        """Raises `RequestFailed` at an error event, and at what is no chunk."""
+        """Raises `RequestFailed` for an error event, and for an event that is no chunk."""
         try:
             self._events(self._decoder.feed(data), now)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise RequestFailed("not understood", data.decode("utf-8", "replace")) from error
 
     def close(self, now: float) -> None:
-        """At the stream's end. Raises `RequestFailed` if it lacks its end, or has no text."""
-        self.feed(b"\n\n", now)  # a last event may lack its empty line
+        """The stream is over. Raises `RequestFailed` if its end is missing, or if it has no text."""
+        self.feed(b"\n\n", now)  # the empty line of the last event may be missing
         if not (self.is_done or self._record.finish_reason):
             raise RequestFailed("cut short", "the stream ended without a finish_reason and without [DONE]")
         if not self._record.times:
@@ -117,7 +120,7 @@ class AnswerReader:
 
 
 def _has_text(delta: Mapping[str, Any]) -> bool:
-    """Whether it has anything that a model wrote: content, reasoning (by either name), a tool call."""
+    """Whether it has any text of a model: content, reasoning (under either name) or a tool call."""
     return bool(
         delta.get("content")
         or delta.get("reasoning_content")
@@ -127,7 +130,7 @@ def _has_text(delta: Mapping[str, Any]) -> bool:
 
 
 class Client:
-    """Sends requests to one server. `url`: of the endpoint. `timeout`: seconds for one whole request."""
+    """Sends requests to one server. `url`: the endpoint's. `timeout`: seconds for one whole request."""
 
     def __init__(self, url: str, *, api_key: str | None, timeout: float) -> None:
         self.url = url
@@ -147,7 +150,7 @@ class Client:
         await self.session.close()
 
     async def send(self, body: bytes, record: RequestRecord, now: Clock) -> None:
-        """Send `body`, and write down what comes back, a failure too. Raises nothing but cancellation."""
+        """Send `body`, and record the answer or the failure. Raises nothing but cancellation."""
         try:
             async with self.session.post(self.url, data=body, allow_redirects=False) as response:
                 if response.status != 200:
@@ -172,7 +175,7 @@ class Client:
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Read the last bytes, if they come at once, so that the connection can be used again."""
+    """Read the last bytes, if they arrive at once, so that the connection can be used again."""
     try:
         async with asyncio.timeout(_DRAIN):
             while not response.content.at_eof():

@@ -1,7 +1,7 @@
-"""When requests are sent: a closed loop keeps streams open, an open loop sends at times drawn beforehand.
+"""When requests are sent: a closed loop keeps streams open, and an open loop sends at times drawn beforehand.
 
-In a closed loop a slow server is asked less often, so that its latencies are those at a chosen concurrency.
-In an open loop requests come as users do, whether the server keeps up or not.
+In a closed loop, a slow server gets fewer requests, and latencies are measured at a chosen concurrency. In an
+open loop, requests arrive as users do, whether the server keeps up or not.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from contextlib import nullcontext
 from weir_bench.client import Clock
 
 Send = Callable[[bytes, float | None], Awaitable[None]]
-"""Sends a body; the second argument is when it was due (None: now)."""
+"""Sends a body. The second argument is the time to send it at (None: now)."""
 
 
 async def closed_loop(send: Send, bodies: Iterator[bytes], concurrency: int) -> None:
-    """Keep `concurrency` requests open until there are no more `bodies`."""
+    """Keep `concurrency` requests open until `bodies` ends."""
 
     async def stream() -> None:
         for body in bodies:
@@ -36,8 +36,8 @@ async def open_loop(
     max_concurrency: int | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Send at each of `arrivals` (seconds by `now`), whatever is still open; if `max_concurrency` are, as
-    soon as one of them ends."""
+    """Send a request at each of `arrivals` (seconds by `now`), even if earlier ones are still open. If
+    `max_concurrency` are open, the request waits until one of them ends."""
     turn = asyncio.Semaphore(max_concurrency) if max_concurrency else nullcontext()
 
     async def request(body: bytes, due: float) -> None:
@@ -59,10 +59,11 @@ def arrival_times(
     num_requests: int | None = None,
     duration: float | None = None,
 ) -> list[float]:
-    """When requests arrive, in seconds: `rate` a second, up to `num_requests` and before `duration`.
+    """The arrivals of requests, in seconds: `rate` a second, at most `num_requests`, and before `duration`.
 
-    Times between arrivals are gamma distributed with shape `burstiness`: 1 is a Poisson process, less comes
-    in bursts, more is more even (as vLLM has it). A rate of infinity has them all arrive at once.
+    Times between arrivals are gamma distributed with shape `burstiness`, as in vLLM: at 1 arrivals are a
+    Poisson process, below 1 they come in bursts, and above 1 they are more even. At an infinite rate, all
+    arrive at once.
     """
     if num_requests is None and (duration is None or rate == float("inf")):
         raise ValueError("arrivals need a number of requests or a duration")

@@ -1,8 +1,8 @@
-"""Figures of a run. Values in, values out: no I/O, and nothing here knows how the load was made.
+"""Figures of a run. Values in, values out: this module has no I/O and does not know how the load was made.
 
-Names and definitions are those of vLLM's `bench serve`: TTFT is from sending to the first chunk with text,
-ITL the gaps between chunks with text, TPOT a request's time after its first token over its other tokens, E2EL
-from sending to the end. Latencies are of requests that did not fail.
+Names and definitions are those of vLLM's `bench serve`. TTFT is the time from sending to the first chunk with
+text. ITL is a gap between chunks with text. TPOT is a request's time after its first token, divided by its
+other tokens. E2EL is the time from sending to the end. Latencies count only requests that did not fail.
 """
 
 import math
@@ -19,7 +19,7 @@ Figures = dict[str, float | None]
 
 
 def _itl_per_token(record: RequestRecord) -> list[float]:
-    """The gaps, if the tokens had come one at a time: a request's mean of these is its TPOT."""
+    """The gaps as if tokens had come one at a time. The mean over a request is its TPOT."""
     num_gaps = len(record.times) - 1
     return [gap * num_gaps / max(record.num_tokens - 1, 1) for gap in record.gaps]
 
@@ -32,11 +32,12 @@ METRICS: Mapping[str, Callable[[RequestRecord], Sequence[float]]] = {
     "e2el": lambda record: (record.e2el,),
     "client_queue_time": lambda record: (record.sent - record.due,),
 }
-"""Seconds that one request contributes to each latency."""
+"""The values, in seconds, that one request adds to each latency."""
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Of values in ascending order, at least one; between two, linearly interpolated (numpy's default)."""
+    """The percentile of at least one value, in ascending order. Between two values it is interpolated
+    linearly, as numpy does by default."""
     place = (len(ordered) - 1) * percent / 100
     below = math.floor(place)
     above = min(below + 1, len(ordered) - 1)
@@ -44,14 +45,14 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
 
 
 def values_of(metric: str, records: Iterable[RequestRecord]) -> list[float]:
-    """In ascending order, in seconds."""
+    """The values of a latency, in seconds, in ascending order."""
     return sorted(value for record in records for value in METRICS[metric](record))
 
 
 def figures(
     records: Sequence[RequestRecord], duration: float, slos: Mapping[str, float] | None = None
 ) -> Figures:
-    """All figures of a run that took `duration` seconds. None stands for what it has no values of."""
+    """All figures of a run that took `duration` seconds. A figure without values is None."""
     done = [record for record in records if record.failure is None]
     output_tokens = sum(record.num_tokens for record in done)
     input_tokens = sum(record.num_prompt_tokens for record in done)
@@ -74,7 +75,7 @@ def figures(
 
 
 def _latency_figures(metric: str, ordered: Sequence[float]) -> Figures:
-    """In milliseconds."""
+    """Mean and percentiles, in milliseconds."""
     found: Figures = {f"mean_{metric}_ms": statistics.fmean(ordered) * 1e3 if ordered else None}
     for percent in PERCENTILES:
         found[f"p{percent}_{metric}_ms"] = percentile(ordered, percent) * 1e3 if ordered else None
@@ -82,13 +83,13 @@ def _latency_figures(metric: str, ordered: Sequence[float]) -> Figures:
 
 
 def meets(slos: Mapping[str, float], record: RequestRecord) -> bool:
-    """Whether every value that the request contributes is within the objective, in milliseconds: for `itl`,
-    its longest gap."""
+    """Whether every value of the request is within the objectives, in milliseconds. For `itl`, this is its
+    longest gap."""
     return all(max(METRICS[metric](record), default=0.0) * 1e3 <= limit for metric, limit in slos.items())
 
 
 def median_figures(several: Sequence[Figures]) -> Figures:
-    """Each figure's median over runs that have it."""
+    """The median of each figure over the runs that have it."""
     median: Figures = {}
     for name in several[0]:
         values = [value for one in several if (value := one[name]) is not None]
@@ -97,7 +98,7 @@ def median_figures(several: Sequence[Figures]) -> Figures:
 
 
 def ratio_figures(figures: Figures, base: Figures) -> Figures:
-    """Each figure over the same of `base`; None where that cannot be said."""
+    """Each figure divided by the figure of `base`; None if one is missing, or the divisor is 0."""
 
     def ratio(name: str) -> float | None:
         value, other = figures[name], base[name]
@@ -113,7 +114,7 @@ class ErrorCount:
 
 
 def count_errors(records: Iterable[RequestRecord]) -> dict[str, ErrorCount]:
-    """Failures by kind, the most frequent first, each with the message of its first."""
+    """Failures by kind, the most frequent kind first, each with the message of its first failure."""
     failures = [record.failure for record in records if record.failure]
     counts = Counter(failure.kind for failure in failures)
     examples = {failure.kind: failure.message for failure in reversed(failures)}
@@ -122,7 +123,7 @@ def count_errors(records: Iterable[RequestRecord]) -> dict[str, ErrorCount]:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What happened from `start` to `end`, in seconds since the run began."""
+    """The time from `start` to `end`, in seconds since the run began."""
 
     start: float
     end: float
@@ -130,11 +131,12 @@ class Moment:
     num_open: int
     """Requests open in the middle of it."""
     itl: tuple[float, float] | None
-    """Median and 99th percentile, in milliseconds, of gaps that ended in it."""
+    """Median and 99th percentile, in milliseconds, of the gaps that ended in it."""
 
 
 def timeline(records: Sequence[RequestRecord], duration: float, max_moments: int = 60) -> list[Moment]:
-    """A run cut into about `max_moments` of a round width. A chunk counts as its request's mean of tokens."""
+    """A run, divided into at most about `max_moments` moments of a round width. Each chunk counts as its
+    request's mean number of tokens per chunk."""
     width = _round_up(duration / max_moments)
     last = max(round(duration / width), 1) - 1
     tokens = [0.0] * (last + 1)
@@ -159,6 +161,6 @@ def _itl(ordered: list[float]) -> tuple[float, float] | None:
 
 
 def _round_up(value: float) -> float:
-    """To 1, 2 or 5 times a power of ten."""
+    """Rounds up to 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in (1, 2, 5, 10) if step * power >= value)

@@ -1,6 +1,6 @@
-"""Results as one HTML file that needs nothing else: tables, plots, light and dark.
+"""Results as one HTML file without other files: tables and plots, in light and dark.
 
-Built as a tree and then written out, so that no name can break out of its place.
+The page is built as a tree and then written, so that no name can become markup.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,10 +15,10 @@ from weir_bench.results import Results, Summary
 from weir_bench.tables import Table, latency_table, throughput_table
 
 Colours = Mapping[str, int]
-"""By a target's name."""
+"""A target's colour, by its name."""
 
 _PERCENTS = [*range(100), *(99 + i / 10 for i in range(11))]
-_LEAST_MS = 0.01  # a gap of 0 has no place on a logarithmic axis
+_LEAST_MS = 0.01  # a logarithmic axis has no place for a gap of 0
 _LIGHT = ("#2563c9", "#c8521b", "#12805c", "#8e3fb5", "#946c00", "#b92d57")
 _DARK = ("#7aaeff", "#ff9e6b", "#4fd1a1", "#d29bf2", "#e6bf55", "#ff8fb0")
 _STYLE = """
@@ -52,7 +52,7 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; } d
 
 
 def page(results: Results) -> str:
-    """The whole file."""
+    """The text of the whole file."""
     html = Element("html", {"lang": "en"})
     head = SubElement(html, "head")
     SubElement(head, "meta", {"charset": "utf-8"})
@@ -91,7 +91,7 @@ def _level(level: Level, summaries: Sequence[Summary], colours: Colours) -> Iter
 
 
 def _load_plots(summaries: Sequence[Summary], colours: Colours) -> Iterable[Element]:
-    """Medians over repetitions, by load."""
+    """Plots of medians over repetitions, by load."""
     finite = [summary for summary in summaries if summary.level.load != float("inf")]
     label = "concurrency" if finite and finite[0].level.concurrency else "requests/s"
     x = Axis.over(label, (summary.level.load for summary in finite))
@@ -110,7 +110,7 @@ def _load_plots(summaries: Sequence[Summary], colours: Colours) -> Iterable[Elem
 
 
 def _distribution_plots(summaries: Sequence[Summary], colours: Colours) -> Iterable[Element]:
-    """Of all requests of all repetitions together."""
+    """Plots over the requests of all repetitions together."""
     titles = {"ttft": "Time to first token", "itl": "Inter-token latency", "e2el": "End-to-end latency"}
     for metric, title in titles.items():
         lines = []
@@ -124,7 +124,7 @@ def _distribution_plots(summaries: Sequence[Summary], colours: Colours) -> Itera
 
 
 def _timeline_plots(summaries: Sequence[Summary], colours: Colours) -> Iterable[Element]:
-    """Of the last repetition."""
+    """Plots of the last repetition."""
     runs = {summary.target.name: summary.runs[-1] for summary in summaries}
     moments = {name: timeline(run.records, run.duration) for name, run in runs.items()}
     x = Axis("seconds", 0.0, max(run.duration for run in runs.values()))

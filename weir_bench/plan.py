@@ -1,4 +1,4 @@
-"""What to measure, and what a run of it holds. Values only."""
+"""The plan of a measurement, and the records of a run. Values only."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,8 @@ from weir_bench.prompts import Endpoint, Prompts
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server. `url`: its base URL, as a client's `base_url`; `model`: None asks for the first it has."""
+    """A server. `url`: its base URL, as a client's `base_url`. `model`: None means the server's first
+    model."""
 
     name: str
     url: str
@@ -20,7 +21,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One load: a closed loop of `concurrency` streams, or an open one of `request_rate` a second."""
+    """One load: a closed loop of `concurrency` streams, or an open loop of `request_rate` requests a
+    second."""
 
     concurrency: int | None = None
     request_rate: float | None = None
@@ -35,8 +37,8 @@ class Level:
 
 @dataclass(frozen=True)
 class Plan:
-    """Each target under each level, `repetitions` times. `num_prompts` and `duration` (seconds) bound a run,
-    whichever comes first."""
+    """Each target under each level, `repetitions` times. A run ends with `num_prompts` or `duration`
+    (seconds), whichever comes first."""
 
     targets: Sequence[Target]
     levels: Sequence[Level]
@@ -44,7 +46,7 @@ class Plan:
     seed: int
     endpoint: Endpoint = "chat"
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Of every request's body, besides its model and its prompt."""
+    """Fields of every request's body, besides its model and its prompt."""
     num_prompts: int | None = None
     duration: float | None = None
     burstiness: float = 1.0
@@ -53,14 +55,15 @@ class Plan:
     num_warmups: int = 2
     timeout: float = 600.0
     slos: Mapping[str, float] = field(default_factory=dict)
-    """Milliseconds by metric."""
+    """Objectives: milliseconds, by metric."""
     api_key: str | None = field(default=None, repr=False)
 
     def order(self) -> Iterator[tuple[int, "Level", int, Target]]:
-        """Runs as number, level, repetition, target. Those of one number get the same prompts, and arrivals.
+        """Runs as number, level, repetition and target. Runs of one number have the same prompts and
+        arrivals.
 
-        Targets take turns, and the other way round every second time: what changes slowly on a machine then
-        touches all of them alike.
+        Targets take turns, in reverse order every second time. A slow change of the machine then affects all
+        targets alike.
         """
         number = 0
         for level in self.levels:
@@ -70,14 +73,14 @@ class Plan:
                     yield number, level, repetition, target
 
     def num_requests(self, level: Level) -> int | None:
-        """Of a run; None: as many as there is time for."""
+        """The requests of a run; None: as many as there is time for."""
         if self.num_prompts is None and self.duration is None:
             return max(4 * (level.concurrency or 0), 8)
         return self.num_prompts
 
     def arrivals(self, level: Level, number: int) -> list[float] | None:
-        """When the requests of the run of that number arrive; None in a closed loop, where one begins as
-        another ends. Raises `ValueError` if nothing bounds them."""
+        """The arrivals of the run with that number; None in a closed loop, where a request begins when
+        another ends. Raises `ValueError` if nothing limits their number."""
         if level.request_rate is None:
             return None
         return arrival_times(
@@ -91,7 +94,8 @@ class Plan:
 
 @dataclass(eq=False)
 class Run:
-    """One target under one load, once. `records`: of the requests that ended, as they did."""
+    """One target under one load, once. `records`: the requests that have ended, in the order of their
+    ends."""
 
     target: Target
     level: Level
@@ -99,9 +103,9 @@ class Run:
     records: list[RequestRecord] = field(default_factory=list)
     open: set[RequestRecord] = field(default_factory=set)
     duration: float = 0.0
-    """Seconds from its beginning to the end of its last request."""
+    """Seconds from the beginning to the end of the last request."""
     client_cpu: float = 0.0
-    """Cores that this process was busy with: near 1, it is itself what limits the load."""
+    """Cores that this process used. Near 1, this process limits the load."""
 
     @property
     def num_failed(self) -> int:

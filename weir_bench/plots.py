@@ -1,4 +1,7 @@
-"""Line plots as inline SVG: shapes only; their colours are the page's (`.s0`, `.s1`, ...)."""
+"""Line plots as inline SVG. The page's style sheet has the colours (`.s0`, `.s1`, ...).
+
+No plotting library is used: the report must be one small file that needs no script.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -10,12 +13,12 @@ Point = tuple[float, float]
 NUM_COLOURS = 6
 _WIDTH, _HEIGHT = 380.0, 230.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50.0, 14.0, 24.0, 40.0
-_MAX_DOTS = 12  # a line of more points has no dots on them
+_MAX_DOTS = 12  # a line with more points has no dots
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Points in ascending x. `colour` counts from 0; lines of the same thing have the same in every plot."""
+    """Points in ascending order of x. `colour` counts from 0. A target has the same colour in every plot."""
 
     name: str
     points: Sequence[Point]
@@ -25,7 +28,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """From `low` to `high`. A logarithmic one has both above 0."""
+    """An axis from `low` to `high`. On a logarithmic axis both are above 0."""
 
     label: str
     low: float
@@ -34,7 +37,8 @@ class Axis:
 
     @classmethod
     def over(cls, label: str, values: Iterable[float], *, from_zero: bool = False) -> "Axis":
-        """Holds all `values`; logarithmic where they span more than a decade, unless it starts at zero."""
+        """An axis that contains all `values`. It is logarithmic if they span more than a decade, unless it
+        starts at zero."""
         found = list(values) or [0.0, 1.0]
         low, high = min(found), max(found)
         if from_zero or low <= 0:
@@ -46,13 +50,13 @@ class Axis:
         return cls(label, low - margin, high + margin)
 
     def place(self, value: float) -> float:
-        """0 at `low`, 1 at `high`."""
+        """The place of `value` on the axis: 0 at `low`, 1 at `high`."""
         if self.is_log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self) -> list[float]:
-        """Three to nine round values within."""
+        """Three to nine round values between `low` and `high`."""
         if self.is_log:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             for steps in ((1, 2, 5), (1,)):
@@ -134,13 +138,13 @@ def _add_text(svg: Element, place: Point, text: str, anchor: str) -> Element:
 
 
 def _short(value: float) -> str:
-    """At most four digits that say something: 0.05, 12, 1,500, 2.5M."""
+    """A short form with at most four significant digits: 0.05, 12, 1,500, 2.5M."""
     if abs(value) >= 1e6:
         return f"{value / 1e6:.3g}M"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _nice_above(value: float) -> float:
-    """The next of 1, 2, 2.5 or 5 times a power of ten."""
+    """Rounds up to 1, 2, 2.5 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in (1, 2, 2.5, 5, 10) if step * power >= value * (1 - 1e-9))

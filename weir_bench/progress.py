@@ -1,4 +1,4 @@
-"""How far a run is, live on a terminal."""
+"""The progress of a run, live on a terminal."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,14 +13,14 @@ _INTERVAL = 0.5  # seconds
 
 
 class Progress:
-    """A bar for each run, on standard error if that is a terminal; `disable` has none at all."""
+    """A bar for each run, on standard error if it is a terminal. With `disable`, no bar is shown."""
 
     def __init__(self, *, disable: bool = False) -> None:
         self._disable = True if disable else None
 
     @asynccontextmanager
     async def of(self, run: Run, num_requests: int | None, repetitions: int) -> AsyncIterator[None]:
-        """Shows `run`, of `num_requests` if that is known, until the block is left."""
+        """Show `run` until the block ends. `num_requests`: how many it has, if known."""
         nth = f" {run.repetition + 1}/{repetitions}" if repetitions > 1 else ""
         label = f"{run.target.name}, {run.level}{nth}"
         with tqdm(total=num_requests, desc=label, unit="req", disable=self._disable, leave=False) as bar:
@@ -36,7 +36,7 @@ class Progress:
 
 
 async def _tick(run: Run, bar: "tqdm[None]") -> None:
-    """Counts what is new only: this runs beside what is measured."""
+    """Counts only new records, because this runs beside the measured requests."""
     num_ended = num_failed = chunks_ended = chunks_before = 0
     while True:
         for record in islice(run.records, num_ended, None):

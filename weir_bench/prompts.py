@@ -1,4 +1,4 @@
-"""What is asked: prompts made of words, or the lines of a dataset, as bodies of requests."""
+"""Prompts made of random words, or the lines of a dataset, as bodies of requests."""
 
 import json
 import random
@@ -21,20 +21,21 @@ WORDS = (  # noqa: SIM905
 
 class Prompts(Protocol):
     def fields(self, run: int) -> Iterator[Fields]:
-        """Fields of one request's body after the other, without end: `prompt` or `messages`, and more.
-        The same for the same number of a run."""
+        """The fields of one body after the other, without end: `prompt` or `messages`, and others. The same
+        `run` gives the same fields."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class WordPrompts:
-    """Prompts of `num_words` random words, no two alike, after `num_shared` that all have in common."""
+    """Prompts of `num_words` random words, after `num_shared` words that all have in common. No two prompts
+    are the same."""
 
     seed: int
     num_words: int
     num_shared: int = 0
     same: bool = False
-    """The same prompt every time, in every run."""
+    """Whether every prompt of every run is the same instead."""
 
     def fields(self, run: int) -> Iterator[Fields]:
         return repeat(next(self._different(0))) if self.same else self._different(run)
@@ -43,23 +44,23 @@ class WordPrompts:
         shared = random.Random(f"{self.seed}").choices(WORDS, k=self.num_shared)
         draw = random.Random(f"{self.seed} {run}")
         for number in count():
-            # Its number comes first, so that prompts of few words differ too, and all from the start.
+            # The number comes first, so that even short prompts differ, and from their start.
             own = [f"{run}.{number}", *draw.choices(WORDS, k=self.num_words - 1)]
             yield {"prompt": " ".join(shared + own)}
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """The lines of a file, in another order for each run, over and over."""
+    """The lines of a file, repeated without end, in a different order for each run."""
 
     seed: int
     lines: tuple[Fields, ...] = field(repr=False)
 
     @classmethod
     def load(cls, path: Path, endpoint: Endpoint, seed: int) -> "Dataset":
-        """A JSON object a line: `prompt`, or `messages` for a chat, and any other field of a request's body;
-        `output_tokens`, as vLLM's custom dataset has it, is `max_tokens`. Raises `ValueError`, naming the
-        line, and `OSError`."""
+        """Each line is a JSON object: `prompt`, or `messages` for a chat, and any other field of a request's
+        body. `output_tokens`, as in vLLM's custom dataset, means `max_tokens`. Raises `OSError`, and
+        `ValueError` with the number of the line."""
         numbered = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         lines = tuple(_line(text, endpoint, f"{path}:{i}") for i, text in numbered if text.strip())
         if not lines:
@@ -89,7 +90,7 @@ def _line(text: str, endpoint: Endpoint, where: str) -> Fields:
 def request_bodies(
     prompts: Prompts, run: int, endpoint: Endpoint, defaults: Mapping[str, Any]
 ) -> Iterator[bytes]:
-    """Bodies as they are sent. A field of the dataset's wins over the same of `defaults`."""
+    """The bodies to send. A field of the dataset wins over the same field of `defaults`."""
     for fields in prompts.fields(run):
         body = {**defaults, **fields}
         if endpoint == "chat" and "prompt" in body:

@@ -1,4 +1,5 @@
-"""What a bench found: figures of every run, medians over repetitions, ratios between targets; as JSON too."""
+"""The results of a bench: figures of every run, medians over repetitions, ratios between targets, and
+JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +17,7 @@ from weir_bench.plan import Level, Plan, Run, Target
 @dataclass(frozen=True)
 class Summary:
     """One target under one load. `figures`: medians over its runs. `ratios`: medians of each run's figures
-    over those of the first target's run of the same repetition; None for the first target itself."""
+    divided by those of the first target's run of the same repetition; None for the first target itself."""
 
     target: Target
     level: Level
@@ -26,12 +27,12 @@ class Summary:
 
     @property
     def records(self) -> list[RequestRecord]:
-        """Of all its requests that did not fail."""
+        """The records of all requests that did not fail."""
         return [record for run in self.runs for record in run.records if record.failure is None]
 
 
 class Results:
-    """`runs` may be fewer than planned, and the last one cut, if the bench was `interrupted`."""
+    """If the bench was `interrupted`, `runs` may be fewer than planned, and the last one incomplete."""
 
     def __init__(
         self, plan: Plan, runs: Sequence[Run], *, interrupted: bool = False, weir_version: str = ""
@@ -51,13 +52,13 @@ class Results:
 
     @cached_property
     def summaries(self) -> Sequence[Summary]:
-        """In the plan's order; of what was measured at all."""
+        """The summaries in the plan's order, without targets and loads that were not measured."""
         pairs = [(level, target) for level in self.plan.levels for target in self.plan.targets]
         return [summary for pair in pairs if (summary := self._summary(*pair))]
 
     @property
     def errors(self) -> Mapping[Target, Mapping[str, ErrorCount]]:
-        """Of targets that had any."""
+        """The errors of each target that has any."""
         found = {
             target: count_errors(
                 record for run in self.runs if run.target == target for record in run.records
@@ -68,7 +69,7 @@ class Results:
 
     @property
     def notes(self) -> list[str]:
-        """How the figures came about, and how to read them; a line each."""
+        """How the figures were measured, and how to read them; one line each."""
         plan = self.plan
         fields = {name: value for name, value in plan.fields.items() if not name.startswith("stream")}
         shown = [f"{name} {orjson.dumps(value).decode()}" for name, value in fields.items()]
@@ -76,16 +77,16 @@ class Results:
         if plan.repetitions > 1:
             notes.append(f"Each figure is the median of {plan.repetitions} repetitions.")
         if len(plan.targets) > 1:
-            notes.append(f"A ratio is over the figure of {plan.targets[0].name}.")
+            notes.append(f"A ratio is a figure divided by that of {plan.targets[0].name}.")
         if plan.slos:
             within = " and ".join(f"{metric} within {limit:g} ms" for metric, limit in plan.slos.items())
             notes.append(f"good/s counts requests with {within}.")
         if self.interrupted:
-            notes.append("Interrupted: this is what was measured until then.")
+            notes.append("Interrupted: only the requests until then were measured.")
         return notes
 
     def to_json(self, *, detailed: bool = False) -> bytes:
-        """`detailed`: with each request's own times, in seconds since its run began."""
+        """`detailed`: add the times of each request, in seconds since its run began."""
         found = {
             "weir": self.weir_version,
             "created": self.created.isoformat(timespec="seconds"),
@@ -98,7 +99,7 @@ class Results:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All of the plan but what nobody should read: the key."""
+        """The whole plan without the API key."""
         plan = self.plan
         names = ("seed", "endpoint", "fields", "num_prompts", "duration", "burstiness", "max_concurrency")
         settings = {name: getattr(plan, name) for name in (*names, "repetitions", "num_warmups", "timeout")}
@@ -142,7 +143,7 @@ class Results:
 
 
 def _where(target: Target, level: Level) -> dict[str, Any]:
-    # JSON has no infinity; vLLM writes it as a string, too.
+    # JSON has no infinity. vLLM also writes it as a string.
     rate = "inf" if level.request_rate == float("inf") else level.request_rate
     return {
         "target": target.name,

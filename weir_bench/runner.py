@@ -1,4 +1,5 @@
-"""Runs a plan. What is measured piles up in `Runner.runs`, so that it is there whenever one stops."""
+"""Runs a plan. Measured requests are collected in `Runner.runs`, so that they are there after an
+interruption."""
 
 import gc
 import resource
@@ -22,7 +23,7 @@ _NUM_FILES = 65536
 
 
 class BenchError(Exception):
-    """The load cannot be put on at all: no server there, no model, a warm-up that failed."""
+    """No load can be put on a server: there is no server or no model, or the warm-up failed."""
 
 
 class Runner:
@@ -33,7 +34,7 @@ class Runner:
         self._clients: dict[str, Client] = {}
 
     async def run(self) -> None:
-        """Measure all there is. Raises `BenchError` if a server cannot be asked at all."""
+        """Run the whole plan. Raises `BenchError` if a server cannot be used."""
         _allow_many_files()
         async with AsyncExitStack() as stack:
             for target in self.plan.targets:
@@ -53,7 +54,7 @@ class Runner:
         num_requests = self.plan.num_requests(run.level) if arrivals is None else len(arrivals)
         bodies = self._bodies(run.target, number)
         if num_requests is not None:
-            bodies = iter(list(islice(bodies, num_requests)))  # none is made while the clock runs
+            bodies = iter(list(islice(bodies, num_requests)))  # made before the clock starts
         gc.collect()
         async with self._progress.of(run, num_requests, self.plan.repetitions), self._sender(run) as send:
             if arrivals is not None:
@@ -95,7 +96,7 @@ class Runner:
 
 
 class _Sender:
-    """Sends what a loop wants sent, and writes it down. Its clock starts with it."""
+    """Sends the requests of a loop, and keeps their records. Its clock starts when it is made."""
 
     def __init__(self, run: Run, client: Client) -> None:
         self._run = run
@@ -117,7 +118,7 @@ class _Sender:
 
 
 def _allow_many_files() -> None:
-    """Each stream is a connection, and most systems start a process with room for 1,024."""
+    """Each stream is a connection, and most systems let a process begin with 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _NUM_FILES if hard == resource.RLIM_INFINITY else min(_NUM_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -30,7 +30,7 @@ _NO_RATIO = {"completed", "failed", "client_cpu"}
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells as they are shown. The first `num_labels` columns are words, the others numbers."""
+    """Cells as texts. The first `num_labels` columns are words, and the others are numbers."""
 
     caption: str
     header: Sequence[str]
@@ -43,7 +43,7 @@ class Table:
         return "\n".join([self.caption, "", *lines])
 
     def shown_rows(self) -> Iterator[Sequence[str]]:
-        """Each without the labels that it begins with as the one above it does."""
+        """The rows. A row leaves out the first labels that are the same in the row above."""
         for above, row in pairwise([self.header, *self.rows]):
             pairs = zip(above[: self.num_labels], row, strict=False)
             num_same = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))

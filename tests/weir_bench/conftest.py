@@ -1,4 +1,4 @@
-"""A server that answers what it is told to, on a real socket; and records made by hand."""
+"""A scripted server on a real socket, and records and results made by hand."""
 
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -10,8 +10,9 @@ import pytest
 from aiohttp import web
 
 from weir_bench.client import RequestRecord
-from weir_bench.plan import Level, Plan, Target
+from weir_bench.plan import Level, Plan, Run, Target
 from weir_bench.prompts import WordPrompts
+from weir_bench.results import Results
 
 DONE = b"data: [DONE]\n\n"
 Answer = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
@@ -24,7 +25,7 @@ def frame(chunk: dict[str, Any]) -> bytes:
 def chat_frames(
     texts: Iterable[str], *, finish: str | None = "stop", num_tokens: int | None = None
 ) -> list[bytes]:
-    """A chat's stream, as servers write it: role, texts, finish, usage, end."""
+    """The stream of a chat as servers write it: role, texts, finish, usage, end."""
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}, *({"content": t} for t in texts)]
     chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
     chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
@@ -44,7 +45,7 @@ async def stream(request: web.Request, frames: Iterable[bytes]) -> web.StreamRes
 
 
 class ScriptedServer:
-    """Answers every request as `answer` says. Counts how many are open."""
+    """Answers every request with `answer`. Counts the open requests."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -92,7 +93,7 @@ Scripted = Callable[[Answer], Awaitable[ScriptedServer]]
 
 @pytest.fixture
 async def scripted() -> AsyncIterator[Scripted]:
-    """`await scripted(answer)`: a server, until the test ends."""
+    """`await scripted(answer)` starts a server, which runs until the test ends."""
     async with AsyncExitStack() as stack:
 
         async def start(answer: Answer) -> ScriptedServer:
@@ -119,7 +120,7 @@ def plan_for(*servers: ScriptedServer, **fields: Any) -> Plan:
 
 
 def make_record(*times: float, sent: float = 0.0, ended: float | None = None, **fields: Any) -> RequestRecord:
-    """A request whose chunks with text came at `times`."""
+    """The record of a request whose chunks with text arrived at `times`."""
     return RequestRecord(
         sent=sent,
         due=fields.pop("due", sent),
@@ -127,3 +128,38 @@ def make_record(*times: float, sent: float = 0.0, ended: float | None = None, **
         ended=ended if ended is not None else max(times, default=sent),
         **fields,
     )
+
+
+NASTY = "<script>alert(1)</script>&\"'"
+"""A name that would break a page that did not escape it."""
+CLOSED = (Level(concurrency=1), Level(concurrency=8))
+
+
+def make_results(
+    *, levels: tuple[Level, ...] = CLOSED, names: tuple[str, ...] = ("weir", NASTY), **fields: Any
+) -> Results:
+    """Results of two repetitions. The second target takes twice as long as the first."""
+    targets = [Target(name, f"http://{i}/v1", "m") for i, name in enumerate(names)]
+    plan = Plan(
+        targets=targets,
+        levels=levels,
+        prompts=WordPrompts(1, 3),
+        seed=1,
+        repetitions=2,
+        slos={"ttft": 600.0},
+        api_key="secret",
+    )
+    runs = [
+        Run(target, level, repetition, _records(slower), duration=3.0 * slower, client_cpu=0.25)
+        for _, level, repetition, target in plan.order()
+        for slower in [targets.index(target) + 1]
+    ]
+    return Results(plan, runs, **fields)
+
+
+def _records(slower: float) -> list[RequestRecord]:
+    times = [[0.5, 0.6, 0.8], [1.5, 1.75, 2.5]]
+    return [
+        make_record(*(time * slower for time in own), sent=start * slower, usage_tokens=6)
+        for start, own in enumerate(times)
+    ]

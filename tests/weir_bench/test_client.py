@@ -14,7 +14,7 @@ from weir_bench.client import AnswerReader, Client, RequestFailed, RequestRecord
 
 
 class TickingClock:
-    """One later at each look."""
+    """Its time grows by one at each call."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -32,7 +32,7 @@ async def ask(url: str, *, limit: float = 60.0, body: bytes = b"{}") -> RequestR
 
 
 def read(frames: Iterable[bytes]) -> RequestRecord:
-    """A stream of which each frame comes a second after the one before."""
+    """The record of a stream whose frames arrive one second apart."""
     record = RequestRecord(sent=0.0, due=0.0)
     reader = AnswerReader(record)
     now = 0.0
@@ -45,7 +45,7 @@ def read(frames: Iterable[bytes]) -> RequestRecord:
 
 def test_only_chunks_with_text_count() -> None:
     record = read(chat_frames(["a", "", "b", "c"], num_tokens=9))
-    # The role came at 1, "a" at 2, nothing at 3, the finish, the usage and the end after 5.
+    # The role arrived at 1, "a" at 2, an empty text at 3; finish, usage and end arrived after 5.
     assert list(record.times) == [2.0, 4.0, 5.0]
     assert (record.ttft, record.gaps, record.e2el) == (2.0, [2.0, 1.0], 8.0)
     assert (record.num_tokens, record.num_prompt_tokens, record.finish_reason) == (9, 7, "stop")
@@ -69,14 +69,14 @@ def test_reasoning_and_tool_calls_are_text_too(delta: dict[str, Any]) -> None:
     assert len(read([frame({"choices": [{"index": 0, "delta": delta}]}), DONE]).times) == 1
 
 
-def test_a_completions_text_counts() -> None:
+def test_the_text_of_a_completion_counts() -> None:
     texts = ["a", "", "b"]
     frames = [frame({"choices": [{"index": 0, "text": text, "finish_reason": None}]}) for text in texts]
     assert list(read([*frames, DONE]).times) == [1.0, 3.0]
 
 
 @given(st.data())
-def test_how_a_stream_is_cut_changes_no_count(data: st.DataObject) -> None:
+def test_counts_do_not_depend_on_where_a_stream_is_cut(data: st.DataObject) -> None:
     whole = b": a comment\r\n\r\n" + b"".join(chat_frames(["Grüße", "b", "c"], num_tokens=4))
     places = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=8)))
     record = read(whole[start:end] for start, end in zip([0, *places], [*places, len(whole)], strict=True))
@@ -95,7 +95,7 @@ def test_how_a_stream_is_cut_changes_no_count(data: st.DataObject) -> None:
         ([b'data: {"choices": null}\n\n', DONE], "not understood"),
     ],
 )
-def test_what_is_no_answer_is_a_failure(frames: list[bytes], kind: str) -> None:
+def test_a_stream_that_is_no_answer_is_a_failure(frames: list[bytes], kind: str) -> None:
     with pytest.raises(RequestFailed) as failed:
         read(frames)
     assert failed.value.failure.kind == kind
@@ -177,7 +177,7 @@ async def test_a_failure_has_a_kind_and_a_message(
     assert record.ended > record.sent
 
 
-async def test_a_server_that_is_not_there_is_a_failure(scripted: Scripted, unused_tcp_port: int) -> None:
+async def test_a_missing_server_is_a_failure(scripted: Scripted, unused_tcp_port: int) -> None:
     record = await ask(f"http://127.0.0.1:{unused_tcp_port}/v1")
     assert record.failure
     assert record.failure.kind == "connection"

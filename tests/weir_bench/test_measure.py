@@ -1,4 +1,4 @@
-"""Figures, from records made by hand."""
+"""Figures of records made by hand."""
 
 import statistics
 
@@ -65,14 +65,14 @@ def test_gaps_per_token_have_the_tpot_as_their_mean() -> None:
     assert statistics.fmean(values_of("itl_per_token", [record])) == pytest.approx(record.tpot)
 
 
-def test_failed_requests_count_for_nothing_but_failures() -> None:
+def test_failed_requests_count_only_as_failures() -> None:
     good, bad = make_record(1.0, 2.0), make_record(0.1, 9.0, failure=Failure("timeout", ""), usage_tokens=50)
     found = figures([good, bad], duration=2.0)
     assert found | {"failed": 0} == figures([good], duration=2.0)
     assert found["failed"] == 1
 
 
-def test_a_run_without_a_request_that_succeeded_has_no_latencies() -> None:
+def test_a_run_in_which_all_requests_failed_has_no_latencies() -> None:
     found = figures([make_record(failure=Failure("timeout", ""))], duration=2.0, slos={"ttft": 1.0})
     assert (found["completed"], found["failed"], found["request_goodput"]) == (0, 1, 0.0)
     assert all(found[f"mean_{metric}_ms"] is None for metric in METRICS)
@@ -82,9 +82,9 @@ def test_goodput_counts_requests_within_every_objective() -> None:
     record = make_record(0.2, 0.25, 0.35, ended=0.5)
     assert meets({"ttft": 200, "itl": 101, "e2el": 500}, record)
     assert not meets({"ttft": 199}, record)
-    assert not meets({"ttft": 200, "itl": 99}, record)  # its longest gap
+    assert not meets({"ttft": 200, "itl": 99}, record)  # the longest gap is too long
     assert meets({"tpot": 76}, record)
-    assert meets({"tpot": 1}, make_record(0.2))  # one token: no time per other token to be late with
+    assert meets({"tpot": 1}, make_record(0.2))  # with one token there is no time per other token
     slow = make_record(0.9, 1.0)
     assert figures([record, slow, record], 2.0, {"ttft": 200})["request_goodput"] == 1.0
 
@@ -98,7 +98,7 @@ def test_errors_are_counted_by_kind_with_the_first_message() -> None:
     ]
 
 
-def test_medians_and_ratios_skip_what_is_missing() -> None:
+def test_medians_and_ratios_skip_missing_figures() -> None:
     several = [{"a": 1.0, "b": None}, {"a": 3.0, "b": None}, {"a": 10.0, "b": 2.0}]
     median = median_figures(several)
     assert median == {"a": 3.0, "b": 2.0}
@@ -106,7 +106,7 @@ def test_medians_and_ratios_skip_what_is_missing() -> None:
     assert ratio_figures(several[0], median) == {"a": 1 / 3, "b": None}
 
 
-def test_a_timeline_holds_every_token_and_every_gap() -> None:
+def test_a_timeline_contains_every_token_and_every_gap() -> None:
     records = [
         make_record(0.5, 1.5, 2.5, 9.9, sent=0.2, ended=10.0, usage_tokens=8),
         make_record(5.1, 5.2, sent=5.0, ended=5.3),
@@ -124,7 +124,7 @@ def test_a_timeline_holds_every_token_and_every_gap() -> None:
 
 
 @given(st.lists(st.floats(0.001, 50), min_size=1, max_size=40), st.integers(1, 60))
-def test_a_timeline_loses_nothing_however_it_is_cut(times: list[float], max_moments: int) -> None:
+def test_a_timeline_loses_nothing_at_any_width(times: list[float], max_moments: int) -> None:
     duration = max(times)
     moments = timeline([make_record(*sorted(times))], duration, max_moments)
     assert moments[0].start == 0

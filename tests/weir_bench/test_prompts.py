@@ -1,4 +1,4 @@
-"""What is asked."""
+"""Prompts of random words, and prompts of a dataset."""
 
 from itertools import islice
 from pathlib import Path
@@ -15,7 +15,7 @@ def texts(prompts: Prompts, run: int, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("num_words", [1, 2, 18])
-def test_no_two_prompts_are_alike(num_words: int) -> None:
+def test_no_two_prompts_are_the_same(num_words: int) -> None:
     prompts = WordPrompts(seed=1, num_words=num_words)
     all_texts = texts(prompts, 1, 300) + texts(prompts, 2, 300)
     assert len(set(all_texts)) == 600
@@ -49,7 +49,7 @@ def write(folder: Path, *lines: Any) -> Path:
     return path
 
 
-def test_a_dataset_gives_all_its_lines_in_another_order_each_run_over_and_over(tmp_path: Path) -> None:
+def test_a_dataset_repeats_its_lines_in_a_different_order_for_each_run(tmp_path: Path) -> None:
     path = write(tmp_path, *({"prompt": str(i)} for i in range(10)), "")
     dataset = Dataset.load(path, "chat", seed=1)
     first = texts(dataset, 1, 20)
@@ -86,7 +86,9 @@ def test_a_prompt_fits_its_endpoint(tmp_path: Path, endpoint: Any, asked: dict[s
         ('{"messages": []}', "completions", "data.jsonl:2: not a JSON object with a 'prompt'"),
     ],
 )
-def test_a_line_that_is_no_request_is_named(tmp_path: Path, line: str, endpoint: Any, message: str) -> None:
+def test_an_error_names_the_line_that_is_no_request(
+    tmp_path: Path, line: str, endpoint: Any, message: str
+) -> None:
     with pytest.raises(ValueError, match=message.replace("[", r"\[")):
         Dataset.load(write(tmp_path, {"prompt": "Hi"}, line), endpoint, seed=1)
 
