@@ -234,5 +234,11 @@ def test_the_picture_of_a_requests_way_is_the_function_that_composes_it() -> Non
     assert places == sorted(places)
 
 
+def test_the_readme_names_the_versions_of_python_that_the_package_names() -> None:
+    classifiers = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    *first, last = classifiers
+    assert f"CPython {', '.join(first)} and {last}" in (ROOT / "README.md").read_text()
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 250

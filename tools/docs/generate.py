@@ -73,8 +73,13 @@ def _of_options() -> str:
     for name, field in ServeSettings.model_fields.items():
         definer = next(cls for cls in reversed(ServeSettings.__mro__) if name in get_annotations(cls))
         groups.setdefault(definer, []).append(_option(name, field))
-    tables = [(_TITLES.get(cls.__name__, cls.__name__), _table(_HEAD, rows)) for cls, rows in groups.items()]
-    return "\n\n".join(f"## {title}\n\n{table}" for title, table in tables)
+    return "\n\n".join(f"{_head_of(cls)}\n\n{_table(_HEAD, rows)}" for cls, rows in groups.items())
+
+
+def _head_of(cls: type) -> str:
+    """A heading, and the file that defines the options."""
+    file = f"{cls.__module__.replace('.', '/')}.py"
+    return f"## {_TITLES.get(cls.__name__, cls.__name__)}\n\nDefined in [`{file}`](../{file})."
 
 
 def _option(name: str, field: FieldInfo) -> tuple[str, ...]:
