@@ -3,7 +3,7 @@
 The machine is a generator. It yields an `Ask` for each verdict that it needs, and returns a `Step`.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from engine.protocol import Delta, GenerationRequest, Rewind
@@ -12,12 +12,24 @@ from hooks.loading.loader import LoadedHook
 from hooks.pipeline.decision import Decision
 
 
-class Ask(NamedTuple):
-    """A question: what does `hook` say to `shown`?"""
+class Ask:
+    """A question: what does `hook` say to `shown`? It holds until the next one is asked."""
 
-    hook: LoadedHook
-    shown: Chunk | GenerationRequest
-    """A chunk for the hook's `__call__`, or a request for its `on_request`."""
+    __slots__ = ("hook", "is_async", "method", "shown")
+
+    def __init__(
+        self,
+        hook: LoadedHook,
+        method: Callable[[Any], Any],
+        is_async: bool,
+        shown: Chunk | GenerationRequest | None = None,
+    ) -> None:
+        self.hook = hook
+        self.method = method
+        """The hook's `__call__`, or its `on_request`."""
+        self.is_async = is_async
+        self.shown = shown
+        """The argument for `method`."""
 
     @property
     def is_aborted(self) -> bool:

@@ -8,8 +8,10 @@ it.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -22,7 +24,6 @@ from engine.protocol import (
     Rewind,
     Tokenizer,
 )
-from hooks.api import Chunk
 from hooks.loading.async_call import LateAndCancelledError
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.ask import Ask, Machine, Reply, Step
@@ -120,6 +121,7 @@ class GuardDriver:
         self._log = DecisionLog() if self._listeners else None
         self._guard = Guard(request, hooks, tallies, options, can_rewind=can_rewind, decisions=self._log)
         self.may_rewind = self._guard.may_rewind
+        self.pass_through = partial(self._guard.pass_through, monotonic)
 
     @property
     def request(self) -> GenerationRequest:
@@ -133,36 +135,39 @@ class GuardDriver:
     def decides_prompts(self) -> bool:
         return any(hook.on_request is not None and not hook.is_shadow for hook in self._hooks)
 
-    async def admit(self, shown: GenerationRequest) -> Step:
-        return self._checked(await self._run(self._guard.admit(shown)))
+    def admit(self, shown: GenerationRequest) -> Awaitable[Step]:
+        return self._run(self._guard.admit(shown))
 
-    def pass_through(self, delta: Delta) -> Delta | HookReply | None:
-        return self._guard.pass_through(delta, monotonic)
-
-    async def feed(self, delta: Delta, first: HookReply | None = None) -> Step:
-        if self._log is not None:
-            self._log.now = monotonic()
-        return self._checked(await self._run(self._guard.feed(delta, first)))
+    def feed(self, delta: Delta, first: HookReply | None = None) -> Awaitable[Step]:
+        return self._run(self._guard.feed(delta, first))
 
     async def close(self) -> None:
-        step = await self._run(self._guard.close())
-        self._tell(step.decisions)  # a listener's failure ends nothing now: it is counted and logged
+        with contextlib.suppress(
+            HookError
+        ):  # a listener's failure ends nothing now: it is counted and logged
+            await self._run(self._guard.close())
 
     async def _run(self, machine: Machine) -> Step:
-        """Answer each of the machine's questions. Cancellation ends one last call of a stream, not the
-        others'."""
+        """Answer the machine's questions, and tell the listeners before anything that it releases leaves.
+
+        Cancellation ends one last call of a stream, not the others'. Raises the step's error, or `HookError`
+        for a listener that failed.
+        """
         reply: Reply = None
         cancelled: asyncio.CancelledError | None = None
+        if self._log is not None:
+            self._log.now = monotonic()
         while True:
             try:
                 ask = machine.send(reply)
             except StopIteration as end:
-                if cancelled is not None:
-                    raise cancelled from None
                 step: Step = end.value
-                return step
+                break
+            if not ask.is_async:
+                reply = self._call(ask.hook, ask.method, ask.shown)
+                continue
             try:
-                reply = await self._reply(ask)
+                reply = await self._await(ask)
             except asyncio.CancelledError as error:
                 # A hook whose call goes on gets no last call, which would overlap with it (contract 2.3).
                 is_late = isinstance(error, LateAndCancelledError)
@@ -170,62 +175,50 @@ class GuardDriver:
                     machine.close()
                     raise
                 cancelled, reply = error, HookFailure(error) if is_late else None
-
-    async def _reply(self, ask: Ask) -> Reply:
-        hook, shown = ask
-        if isinstance(shown, Chunk):
-            if not hook.is_async:
-                return self._call(hook, hook.call, shown)
-            return await self._await(hook, hook.call, shown)
-        assert hook.on_request is not None
-        if not hook.is_request_async:
-            return self._call(hook, hook.on_request, shown)
-        return await self._await(hook, hook.on_request, shown)
-
-    def _call(self, hook: LoadedHook, method: Callable[[Any], Any], shown: Any) -> Reply:
-        """Call a plain method. It cannot be interrupted here: it is late once it returns."""
-        started = monotonic()
-        try:
-            reply = method(shown)
-        except BaseException as error:  # noqa: BLE001 - any error of a hook fails its request (contract 4.1)
-            reply = HookFailure(error)
-        return self._timed(hook, started, reply)
-
-    def _timed(self, hook: LoadedHook, started: float, reply: Reply) -> Reply:
-        ended = monotonic()
-        took = ended - started
-        self._tallies[hook.name].seconds += took
-        if self._log is not None:
-            self._log.now = ended
-        if took > self._timeout and not isinstance(reply, HookFailure):
-            return HookFailure.late()
-        return reply
-
-    async def _await(self, hook: LoadedHook, method: Callable[[Any], Any], shown: Any) -> Reply:
-        started = monotonic()
-        reply: Reply
-        try:
-            reply = await hook.awaited(method(shown), self._timeout)
-        except BaseException as error:
-            if is_cancelled(error):
-                raise
-            reply = HookFailure(error)
-        return self._timed(hook, started, reply)
-
-    def _checked(self, step: Step) -> Step:
-        """Tell the listeners, before anything that the step releases leaves (contract 8.2). Raises the step's
-        error, or `HookError` for a listener that failed."""
-        failed = self._tell(step.decisions)
+        failed = self._tell(step.decisions) if step.decisions else None
+        if cancelled is not None:
+            raise cancelled
         if step.error is not None:
             raise step.error
         if failed is not None:
             raise failed
         return step
 
+    def _call(self, hook: LoadedHook, method: Callable[[Any], Any], shown: Any) -> Reply:
+        """Call a plain method. It cannot be interrupted here: it is late once it returns."""
+        started = monotonic()
+        reply: Reply
+        try:
+            reply = method(shown)
+        except BaseException as error:  # noqa: BLE001 - any error of a hook fails its request (contract 4.1)
+            reply = HookFailure(error)
+        if self._count(hook, started) > self._timeout and not isinstance(reply, HookFailure):
+            return HookFailure.late()
+        return reply
+
+    async def _await(self, ask: Ask) -> Reply:
+        started = monotonic()
+        try:
+            return await ask.hook.awaited(ask.method(ask.shown), self._timeout)
+        except BaseException as error:
+            if is_cancelled(error):
+                raise
+            return HookFailure(error)
+        finally:
+            self._count(ask.hook, started)
+
+    def _count(self, hook: LoadedHook, started: float) -> float:
+        """Count a call that began at `started`. Returns the seconds that it took."""
+        now = monotonic()
+        self._tallies[hook.name].seconds += now - started
+        if self._log is not None:
+            self._log.now = now
+        return now - started
+
     def _tell(self, decisions: Sequence[Decision]) -> HookError | None:
         """Tell every listener. Returns the error of the last one that failed; a failed one hears no more."""
         failed: HookError | None = None
-        for listener in self._listeners[:] if decisions else ():
+        for listener in self._listeners[:]:
             try:
                 self._tell_one(listener, decisions)
             except BaseException as error:  # noqa: BLE001 - as in a call

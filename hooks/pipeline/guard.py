@@ -71,8 +71,9 @@ class Guard:
         guarded.request = shown
         try:
             for i, hook in enumerate(guarded.hooks):
-                refusal = None if hook.on_request is None else (yield from self._ask_prompt(hook))
-                if refusal is not None:
+                if hook.on_request is None:
+                    continue
+                if (refusal := (yield from self._ask_prompt(hook))) is not None:
                     guarded.hooks = guarded.hooks[i + 1 :]
                     return self._step((yield from self._refuse(refusal)))
         except EndsRequest as error:
@@ -81,12 +82,13 @@ class Guard:
 
     def _ask_prompt(self, hook: LoadedHook) -> Generator[Ask, Reply, Refusal | None]:
         """Show one hook the request, and take its change of it. Returns its refusal, if it refuses."""
+        assert hook.on_request is not None
         request = self._guarded.request
         tally = self._guarded.tallies[hook.name]
         # A copy, so that a hook in shadow mode has no effect, whatever it does to the request (contract
         # 3.10).
         shown = copy.deepcopy(request) if hook.is_shadow else request
-        reply = yield Ask(hook, shown)
+        reply = yield Ask(hook, hook.on_request, hook.is_request_async, shown)
         try:
             answer = checked_answer(reply, shown)
         except BaseException as error:
@@ -125,7 +127,7 @@ class Guard:
             released.append(output.end(self._guarded.options.terminate_finish_reason, refusal.reason))
         return released
 
-    def pass_through(self, delta: Delta, clock: Callable[[], float]) -> Delta | HookReply | None:
+    def pass_through(self, clock: Callable[[], float], delta: Delta) -> Delta | HookReply | None:
         """The short way for a delta that every hook lets through: it asks plain hooks directly.
 
         Returns the released delta; the first reply that does more than let the delta through, for `feed` to
@@ -188,7 +190,9 @@ class Guard:
         finally:
             if is_repeated and guarded.decisions is not None:
                 guarded.decisions.forget_repeated(num_decisions)
-        return self._step(self._counted(released), rewound)
+        if self._released_usage is not None:
+            released = [self._released_usage.count(one) for one in released]
+        return self._step(released, rewound)
 
     def _take_back(self, output: Output) -> Generator[Ask, Reply, None]:
         self._guarded.num_rewinds += 1
@@ -227,13 +231,8 @@ class Guard:
         self, released: list[Delta], rewound: Rewind | None = None, error: Exception | None = None
     ) -> Step:
         is_over = self._is_terminated and all(output.is_finished for output in self._outputs)
-        log = self._guarded.decisions
-        return Step(released, rewound, is_over, error, log.take() if log else ())
-
-    def _counted(self, released: list[Delta]) -> list[Delta]:
-        """The deltas with the usage that the server was told to give (contract 6.1)."""
-        counts = self._released_usage
-        return released if counts is None else [counts.count(delta) for delta in released]
+        decisions = self._guarded.decisions.take() if self._guarded.decisions else ()
+        return Step(released, rewound, is_over, error, decisions)
 
 
 class _ReleasedUsage:

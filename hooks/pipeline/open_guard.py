@@ -1,5 +1,6 @@
 """A request's guard as the service sees it, wherever its hooks run."""
 
+from collections.abc import Awaitable
 from typing import Protocol
 
 from engine.protocol import Delta, GenerationRequest
@@ -27,7 +28,7 @@ class OpenGuard(Protocol):
         """Whether a hook may take outputs back, and the engine can. The deltas must then come from
         `engine.rewindable`: tokens with positions, and an output from its beginning after a rewind."""
 
-    async def admit(self, shown: GenerationRequest) -> Step:
+    def admit(self, shown: GenerationRequest) -> Awaitable[Step]:
         """Show the hooks the request, its prompts as text. Raises `RefusedError` and `HookError`.
 
         If a hook answers in the engine's place, the step releases that answer and is over.
@@ -37,7 +38,7 @@ class OpenGuard(Protocol):
         """The short way for a delta that every hook lets through: no coroutine, no `Step`. Returns the delta
         for the client. Otherwise `feed` takes the delta, and the result if it is a `HookReply`."""
 
-    async def feed(self, delta: Delta, first: HookReply | None = None) -> Step:
+    def feed(self, delta: Delta, first: HookReply | None = None) -> Awaitable[Step]:
         """Take one delta through the hooks. Raises `HookError`, and `EngineError` for deltas that no engine
         may send."""
 

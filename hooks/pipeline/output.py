@@ -46,13 +46,12 @@ class Output:
     def clear_stream(self, delta: Delta) -> Stream | None:
         """The delta's stream, if the delta may go as it is should every hook let it through: all hooks are
         plain, and nothing is undecided."""
+        if self.ledger.groups or self.is_finished or delta.finish_reason is not None:
+            return None
         stream = self.streams.get(delta.channel if delta.tool_call is None else delta.tool_call.index)
         if (
             stream is None
-            or self.is_finished
-            or delta.finish_reason is not None
             or not stream.is_plain
-            or self.ledger.groups
             or stream.waiting
             or not are_aligned(delta.tokens, delta.text)
             or (self.delivery is not None and not self.delivery.is_repeated)
@@ -74,6 +73,13 @@ class Output:
 
         Raises `HookError`, `DiffersError`, and `EngineError` for more of a tool call that has ended.
         """
+        stream = self.streams.get(delta.channel if delta.tool_call is None else delta.tool_call.index)
+        if stream is not None and delta.finish_reason is None:
+            return self._vet(stream, delta, first)
+        return self._begin_or_end(delta, first)
+
+    def _begin_or_end(self, delta: Delta, first: HookReply | None) -> Generator[Ask, Reply, Vetted]:
+        """Vet the first delta of a stream, or the last of the output."""
         released: list[Delta] = []
         key = delta.channel if delta.tool_call is None else delta.tool_call.index
         if key not in self.streams:
@@ -128,7 +134,10 @@ class Output:
         ends: terminate | rewind | None = None
         if fragments:
             out, ends = yield from stream.feed(
-                fragments, is_final=is_final, first=first, num_decided=self._num_decided
+                fragments,
+                is_final=is_final,
+                first=first,
+                num_decided=None if self.delivery is None else self._num_decided(self.delivery),
             )
         if self.delivery is not None:
             out = self.delivery.depart(stream, fragments, out, ends)
@@ -149,11 +158,9 @@ class Output:
         released = self.new(released)
         return released, self._take_back(stream, ends) if isinstance(ends, rewind) else ends
 
-    @property
-    def _num_decided(self) -> int | None:
+    def _num_decided(self, delivery: Delivery) -> int | None:
         """How many of the output's tokens are decided, on every channel. None: it cannot be taken back."""
-        delivery = self.delivery
-        if delivery is None or delivery.boundary >= delivery.num_tokens or not self._guarded.can_rewind:
+        if delivery.boundary >= delivery.num_tokens or not self._guarded.can_rewind:
             return None
         return delivery.num_decided
 

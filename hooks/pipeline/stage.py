@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from engine.protocol import Delta, GenerationRequest, Token, Usage
 from hooks.api import Chunk, StreamContext, Verdict, emit, rewind, terminate
@@ -61,6 +61,7 @@ class Stage:
         "_held_text",
         "_keeps_tokens",
         "_num_held",
+        "ask",
         "call",
         "context",
         "held",
@@ -75,6 +76,8 @@ class Stage:
         self.tally = guarded.tallies[hook.name]
         self.call = type(hook.call).__call__.__get__(hook.call)
         """The hook's `__call__`, looked up once."""
+        self.ask = Ask(hook, self.call, hook.is_async)
+        """The question to the hook, for one chunk after another."""
         self.context = context
         self._decisions = None if log is None else StreamDecisions(context, hook.name, hook.is_shadow, log)
         self._keeps_tokens = guarded.options.rewritten_tokens == "keep"
@@ -86,7 +89,7 @@ class Stage:
         self.is_closed = False
         """The hook has had its last call for this stream."""
 
-    def show(self, text: str, tokens: tuple[Token, ...], is_final: bool = False) -> Chunk:
+    def show(self, text: str, tokens: tuple[Token, ...], is_final: bool) -> Chunk:
         """The chunk that shows the hook its new text. A final chunk is the hook's last call."""
         self.is_closed = is_final
         if text:
@@ -109,7 +112,9 @@ class Stage:
         Raises `HookError` if the hook failed (contract 4.1), but for a hook in shadow mode.
         """
         try:
-            verdict = self._checked(reply)
+            if not isinstance(reply, Verdict):
+                self._no_verdict(reply)
+            verdict = reply
             if isinstance(verdict, rewind):
                 verdict = self._possible(verdict, fragments, num_decided)
             outcome = self._decide(
@@ -129,11 +134,9 @@ class Stage:
         return outcome.released, outcome.ends
 
     @staticmethod
-    def _checked(reply: Reply) -> Verdict:
+    def _no_verdict(reply: Reply) -> NoReturn:
         if isinstance(reply, HookFailure):
             raise reply.error
-        if isinstance(reply, Verdict):
-            return reply
         if inspect.iscoroutine(reply):
             reply.close()  # a plain hook's coroutine is never awaited (contract 3.8)
         raise BadVerdictError(f"it returned {type(reply).__name__}, which is no verdict")
@@ -166,7 +169,8 @@ class Stage:
         chunk = Chunk(self.context, "", (), True, True, self.held)
         if self._decisions is not None:
             self._decisions.aborted(chunk.pending)
-        reply = yield Ask(self.hook, chunk)
+        self.ask.shown = chunk
+        reply = yield self.ask
         if isinstance(reply, HookFailure):
             logger.warning("hook %s failed on an aborted stream: %s", self.hook.name, place_of(reply.error))
 
@@ -310,7 +314,8 @@ class Stream:
                 chunk, reply = first.chunk, first.reply
             else:
                 chunk = stage.show(text_of(fragments), tokens_of(fragments), is_final)
-                reply = yield Ask(stage.hook, chunk)
+                stage.ask.shown = chunk
+                reply = yield stage.ask
                 if stage.lets_through(chunk, reply):
                     continue
             fragments, ends = stage.settle(chunk, reply, fragments, num_decided)

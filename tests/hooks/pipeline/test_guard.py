@@ -191,7 +191,7 @@ def test_the_short_way_releases_what_the_long_way_does(
         guard = guard_of(*hooks, n=2)
         released: list[Delta] = []
         for delta in deltas:
-            first = guard.pass_through(delta, lambda: 0.0) if is_short else None
+            first = guard.pass_through(lambda: 0.0, delta) if is_short else None
             if isinstance(first, Delta):
                 released.append(first)
                 continue
@@ -210,7 +210,7 @@ def test_a_late_plain_hook_fails_on_the_short_way_too() -> None:
     times = iter([0.0, 11.0])
     guard = guard_of(hook("slow", lambda chunk: emit(chunk.pending)), hook_timeout=10.0)
     run(guard.feed(Delta(text="a")), lambda _, chunk: emit(chunk.pending))
-    first = guard.pass_through(Delta(text="b"), lambda: next(times))
+    first = guard.pass_through(lambda: next(times), Delta(text="b"))
     assert isinstance(first, HookReply)
     step = run(guard.feed(Delta(text="b"), first), lambda _, chunk: emit(chunk.pending))
     assert isinstance(step.error, HookError)
