@@ -181,7 +181,7 @@ async def test_a_later_hook_that_fails_on_a_refusals_text_fails_the_request() ->
 
 
 async def test_a_refused_answer_finishes_as_the_server_was_told_to() -> None:  # contract 8.8
-    pipeline = pipeline_of(Reads(lambda r: refuse("why", "no")), finish_reason="stop")
+    pipeline = pipeline_of(Reads(lambda r: refuse("why", "no")), terminate_finish_reason="stop")
     assert finish_of(await guard_all(pipeline, Source([]))) == ("stop", "why")
 
 
