@@ -1,7 +1,7 @@
-"""What a hook is built with, held against the annotations of its `__init__`: names, types and values.
+"""Checks a hook's arguments against the annotations of its `__init__`: names, types and values.
 
-Arguments come from configurations, where "no" is a text, and so counts as true, and a misspelt name gives a
-guard that guards nothing. No value is converted: all are right as they are, or there is no hook.
+Arguments come from configurations. There "no" is a text, which counts as true, and a misspelt name makes a
+guard that guards nothing. No value is converted: every value is right as it is, or the hook is not built.
 """
 
 import inspect
@@ -23,13 +23,14 @@ _CONFIG = ConfigDict(strict=True, arbitrary_types_allowed=True)
 
 
 class ArgumentError(ValueError):
-    """Names each argument that is not as annotated, and none of their values."""
+    """Names each argument that is wrong, and no value."""
 
 
 def check_arguments(init: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Raise `ArgumentError` if one of `arguments`, by name, is not what `init` is annotated to take.
-    Arguments that are missing are left to the call itself, and one whose annotation cannot be looked up
-    passes."""
+    """Raise `ArgumentError` for arguments that the annotations of `init` do not allow.
+
+    The call itself reports missing arguments. An argument whose annotation cannot be looked up passes.
+    """
     known = _parameters(init)
     problems: list[str] = []
     for name, value in arguments.items():
@@ -43,7 +44,7 @@ def check_arguments(init: Callable[..., Any], arguments: Mapping[str, Any]) -> N
 class _Parameters:
     named: Mapping[str, Adapter]
     others: Adapter | None = None
-    """For arguments of any other name; None: there are none."""
+    """The adapter for arguments of any other name; None: there may be none."""
 
     def of(self, name: str) -> Adapter | None:
         return self.named.get(name, self.others)
@@ -73,20 +74,20 @@ def _parameters(init: Callable[..., Any]) -> _Parameters:
 def _hints(annotated: Any) -> dict[str, Any]:
     try:
         return get_type_hints(annotated, include_extras=True)
-    except (NameError, TypeError, AttributeError):  # of names that are imported for type checkers alone
+    except (NameError, TypeError, AttributeError):  # the names are imported for type checkers only
         return {}
 
 
 def _adapter(hint: Any) -> Adapter:
     if hint is not Any:
-        for config in (_CONFIG, None):  # classes that have one of their own are given none
+        for config in (_CONFIG, None):  # a class with a configuration of its own takes no other
             with suppress(PydanticUserError, PydanticUndefinedAnnotation, SchemaError):
                 return TypeAdapter(hint, config=config)
     return _ANYTHING
 
 
 def _problems(name: str, value: Any, adapter: Adapter) -> Iterator[str]:
-    """What is wrong with it, a text for each place; of a union, by the members that match it deepest."""
+    """The value's errors, one text for each place. For a union, only its best matching members count."""
     try:
         _validate(adapter, value)
     except ValidationError as error:
@@ -101,7 +102,7 @@ def _problems(name: str, value: Any, adapter: Adapter) -> Iterator[str]:
 
 
 def _message(error: ErrorDetails) -> str:
-    if error["type"] == "missing":  # so that its place is that of what it should be in
+    if error["type"] == "missing":  # the place is the object that lacks the item
         return f"{error['msg']}: {error['loc'][-1]!r}"
     return error["msg"].removeprefix("Value error, ")
 
@@ -117,8 +118,8 @@ def _validate(adapter: Adapter, value: Any) -> None:
 
 
 def _as_json(value: Any) -> bytes | None:
-    """As a configuration says it, so that a list passes for a tuple or a set, and a text for a path; None if
-    no configuration can say it."""
+    """The value as a configuration writes it: a list passes for a tuple or a set, and a text for a path. None
+    if no configuration can write it."""
     try:
         written = orjson.dumps(value)
     except TypeError:
@@ -127,8 +128,8 @@ def _as_json(value: Any) -> bytes | None:
 
 
 def _place(name: str, value: Any, location: Sequence[str | int]) -> tuple[int, str]:
-    """How deep in the argument the location is, and its name, as `limits.most` or `words[1]`. A step that the
-    value does not have is passed over: it names a member of a union, or what is missing."""
+    """The depth of the location, and its name, such as `limits.most` or `words[1]`. Steps that the value does
+    not have are left out: they name a union's member, or a missing item."""
     depth = 0
     for step in location:
         if isinstance(value, Mapping) and step in value:

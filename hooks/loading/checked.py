@@ -1,4 +1,5 @@
-"""A decorator for what a guard is built with. Light: what it takes to check is loaded with the first."""
+"""A decorator that checks a guard's arguments. The checking code is loaded with the first guard that is
+built."""
 
 import inspect
 from collections.abc import Callable
@@ -10,8 +11,8 @@ R = TypeVar("R")
 
 
 def checked(init: Callable[P, R]) -> Callable[P, R]:
-    """Have an `__init__` raise `ValueError` for what is not as annotated, as `str`, `Sequence[str]`,
-    `Literal["a", "b"]` or, in pydantic's words, `Annotated[int, Field(ge=1)]`.
+    """Make an `__init__` raise `ValueError` for arguments that its annotations do not allow: `str`,
+    `Sequence[str]`, `Literal["a", "b"]` or, with pydantic, `Annotated[int, Field(ge=1)]`.
 
     The arguments of every hook that a configuration names are checked so. This is for one whose arguments
     another hook hands on.

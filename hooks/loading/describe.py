@@ -39,7 +39,7 @@ class GuardDescription:
     path: str
     """The import path of the class."""
     summary: str
-    """What the guard finds: the first paragraph of the class's docstring."""
+    """The first paragraph of the class's docstring: it says what the guard finds."""
     details: str
     """The docstring of `__init__`, which explains the guard's own arguments."""
     arguments: tuple[Argument, ...]

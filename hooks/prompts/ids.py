@@ -1,4 +1,4 @@
-"""Prompts of token ids: as text, for hooks to read, and back."""
+"""Prompts of token ids: into text for hooks to read, and back."""
 
 import asyncio
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from dataclasses import replace
 from engine.protocol import GenerationRequest, Prompt, RequestError, Tokenizer
 
 UNREADABLE = ("input_embeds", "input_ids", "nvext", "prompt_embeds", "prompt_token_ids", "session_params")
-"""Fields by which other servers take a prompt, or a part of one, in another form than text."""
+"""Fields with which other servers take a prompt, or a part of it, in a form other than text."""
 
 
 async def in_text(request: GenerationRequest, tokenizer: Tokenizer | None) -> GenerationRequest:
@@ -31,8 +31,7 @@ async def in_ids(
     shown: GenerationRequest,
     tokenizer: Tokenizer | None,
 ) -> GenerationRequest:
-    """`admitted`, with token ids where `asked` has them: its own, where the text that was `shown` came back
-    as it was."""
+    """`admitted` with token ids where `asked` has them. Unchanged prompts keep their token ids."""
     if tokenizer is None or shown is asked:
         return admitted
 
@@ -42,7 +41,7 @@ async def in_ids(
                 yield own
             elif isinstance(own, str) or not isinstance(text, str):
                 yield text
-            else:  # special tokens that were asked for stand in the text
+            else:  # the text has the special tokens already
                 yield tuple(tokenizer.encode(text, add_special_tokens=False))
 
     return replace(admitted, prompts=await asyncio.to_thread(tuple, prompts()))

@@ -1,4 +1,4 @@
-"""What a prompt is made of: each text of a request that a model may be shown, and its place.
+"""The texts of a prompt: each text of a request that a model may be shown, and its place.
 
 A chat template may write out anything that a message holds, tools and their arguments included, and an
 upstream may make a prompt of fields that Weir has no name for. A guard that looked at messages' contents
@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from engine.protocol import GenerationRequest, Prompt, SamplingParams
 
 PROMPT_FIELDS = ("messages", "prompts", "tools", "tool_choice", "extra")
-"""The fields of a request that a prompt is made of, which are those that `on_request` may change. And
-`sampling.stop`, which is text as well."""
+"""The fields of a request that make its prompt. `on_request` may change these and `sampling.stop`."""
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _MEDIA = {"image_url", "video_url", "audio_url", "input_audio", "file"}
@@ -31,7 +30,7 @@ _NAMES = {
     "text",
     *_MEDIA,
 }
-"""What the API calls a message's fields, and a part's. Other names are a caller's words."""
+"""The API's names for fields of a message or a part. Any other name is the caller's own words."""
 _SETTINGS = {
     *("response_format", "structured_outputs", "json_schema", "regex", "ebnf", "grammar", "functions"),
     *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_whitespace_pattern"),
@@ -42,9 +41,9 @@ _SETTINGS = {
     *("include_reasoning", "separate_reasoning", "stream_reasoning", "prompt_logprobs", "use_beam_search"),
     *("length_penalty", "bad_words", "allowed_token_ids", "vllm_xargs", "custom_params", "request_id"),
 }
-"""What servers call a request's fields, beside those that Weir has names for. Other names are a caller's."""
+"""Other servers' names for fields of a request. Any other name is the caller's own words."""
 _GLUES = ("", "\n")
-"""What templates put between the texts of one content."""
+"""The separators that templates put between the texts of one content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class Refusal:
 
 
 def refuse(reason: str, text: str | None = None) -> Refusal:
-    """What `on_request` returns for a prompt that must not reach the model.
+    """The answer of `on_request` for a prompt that must not reach the model.
 
     The client gets an error (HTTP 400, `code: content_filter`) that names the reason; or, with `text`, an
     answer of that text, with `finish_reason: content_filter` and `stop_reason: reason`. Later hooks see the
@@ -64,14 +63,14 @@ def refuse(reason: str, text: str | None = None) -> Refusal:
 
 
 class PromptText(NamedTuple):
-    """One text that a prompt is made of."""
+    """One text of a prompt."""
 
     text: str
     place: str
-    """Where it stands, as `messages[2].content` or `tools[0]`."""
+    """The text's place, such as `messages[2].content` or `tools[0]`."""
     is_json: bool = False
-    """It is JSON: a tool call's arguments, or what the API has as JSON, written as templates write it. What
-    is put in its place must be JSON as well."""
+    """Whether the text is JSON: a tool call's arguments, or a JSON value as templates write it. A replacement
+    must be JSON too."""
 
 
 def prompt_texts(request: GenerationRequest) -> list[PromptText]:
@@ -92,10 +91,10 @@ def prompt_texts(request: GenerationRequest) -> list[PromptText]:
 
 
 def with_prompt_texts(request: GenerationRequest, rewrite: Callable[[PromptText], str]) -> GenerationRequest:
-    """The request with what `rewrite` makes of each of its `prompt_texts`; itself, if that changes nothing.
+    """The request with `rewrite` applied to each of its `prompt_texts`. Without a change, the request itself.
 
-    Texts of one content that `rewrite` changes when they are read as one become one. Raises `ValueError` for
-    what should be JSON and is not.
+    If `rewrite` changes the joined texts of one content, they become one text. Raises `ValueError` for a
+    replacement that must be JSON and is not.
     """
     walk = _Walk(rewrite)
     fields: dict[str, Any] = {
@@ -112,8 +111,8 @@ def with_prompt_texts(request: GenerationRequest, rewrite: Callable[[PromptText]
 
 
 def without_unread(request: GenerationRequest) -> GenerationRequest:
-    """The request without what no hook is shown, and no model, but an upstream would be: `metadata`, and also
-    `user` and `cache_salt`, of which it has hashes, to tell them from others by."""
+    """The request without fields that an upstream would read and no hook does: `metadata` is dropped; `user`
+    and `cache_salt` become hashes, which still tell callers apart (contract 8.1)."""
     return replace(request, user=_hash(request.user), cache_salt=_hash(request.cache_salt), metadata={})
 
 
@@ -127,7 +126,7 @@ def _with_stop(sampling: SamplingParams, change: Callable[[str, str], str]) -> S
 
 
 class _Walk:
-    """Takes a request's parts; returns each with its texts rewritten, itself if none was."""
+    """Rewrites the texts of a request's parts. A part without a change is returned itself."""
 
     def __init__(self, rewrite: Callable[[PromptText], str]) -> None:
         self._rewrite = rewrite
@@ -150,7 +149,7 @@ class _Walk:
         return self.text(prompt, place) if isinstance(prompt, str) else prompt
 
     def extra(self, name: str, value: Any, place: str) -> Any:
-        """A field that Weir has no name for. A number by itself is a setting."""
+        """A field that Weir does not know. A bare number is a setting, not a text."""
         return value if isinstance(value, int | float) else self.value(value, place)
 
     def message(self, message: Mapping[str, Any], place: str) -> Any:
@@ -163,7 +162,7 @@ class _Walk:
         change: Callable[[str, Any, str], Any],
         known: Container[str],
     ) -> Any:
-        """Fields, and those of their names that are not `known`."""
+        """Rewrite fields, and their names unless `known`."""
         made = _mapped(fields, place, change)
         names = {name: name if name in known else self.text(name, place) for name in made}
         return made if all(new is name for name, new in names.items()) else {names[n]: made[n] for n in made}
@@ -178,7 +177,8 @@ class _Walk:
         return self.value(value, place)
 
     def _call(self, call: Any, place: str) -> Any:
-        """A tool call, its arguments by themselves: they are JSON already, and would be escaped twice."""
+        """A tool call. Its arguments are JSON already and are read by themselves, or they would be escaped
+        twice."""
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
             return self.json(call, place)
@@ -204,12 +204,12 @@ class _Walk:
         return self.value(value, place)
 
     def _medium_field(self, name: str, value: Any, place: str) -> Any:
-        """Bytes are no text. An address elsewhere is."""
+        """Inline bytes are no text. A web address is."""
         is_data = isinstance(value, str) and (name == "data" or value.startswith("data:"))
         return value if is_data else self.value(value, place)
 
     def _joined(self, parts: Sequence[Any], place: str) -> Sequence[Any]:
-        """Texts of one content, read as one; in the first one's place, if that is rewritten."""
+        """Read the texts of one content as one. If that is rewritten, it takes the place of the first."""
         texts = {i: text for i, part in enumerate(parts) if (text := _text_of(part)) is not None}
         for glue in _GLUES if len(texts) > 1 else ():
             whole = glue.join(texts.values())

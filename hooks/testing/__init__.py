@@ -1,4 +1,4 @@
-"""What a guard's author tests it with. The pytest plugin (`pytest_weir`) has the same as fixtures.
+"""The kit that guards are tested with. The pytest plugin (`pytest_weir`) has the same as fixtures.
 
     from hooks.testing import assert_chunk_invariant, assert_never_released, play
 
@@ -8,9 +8,9 @@
         assert_chunk_invariant(NoName, said)
         assert_never_released(NoName, said, "Bluebird")
 
-Hooks are an import path, a class, an instance, a `HookSpec`, which is a path with arguments, or several of
-those as a pipeline. What the model says is a
-text, a list of tokens, the `Path` of a recording, or a stream that `stream_of` made of these.
+Hooks are an import path, a `HookSpec` (a path with arguments), a class, an instance, or several of these as a
+pipeline. The model's words are a text, a list of tokens, the `Path` of a recording, or a stream of
+`stream_of`.
 """
 
 from engine.recording import Recording

@@ -1,4 +1,4 @@
-"""What a guard's tests assert."""
+"""The assertions that a guard's tests make."""
 
 from contextlib import aclosing
 
@@ -17,12 +17,12 @@ from hooks.testing.sync import run
 
 
 def assert_chunk_invariant(hooks: Hooks, source: Source, *, num_random: int = 50, seed: int = 0) -> None:
-    """Fails unless the hooks release the same, and end it the same, wherever the stream is cut, as where each
-    output, channel and tool call is one chunk.
+    """Fail unless the hooks release the same text and the same end, wherever the stream is cut.
 
-    It is cut in two at every place (of more than 400 characters, at 400 places, many of them tokens' ends),
-    into its tokens, into characters and in `num_random` ways drawn with `seed`; each is run streaming and
-    not, and behind the protocol of hook workers. The message shows the smallest cut that tells.
+    The measure is the run in which each output, channel and tool call is one chunk. The stream is cut into
+    its tokens, into characters, in two at every place (at 400 places if it is longer), and in `num_random`
+    ways drawn with `seed`. Each cut is run streaming, not streaming, and behind the protocol of hook workers.
+    The message shows the smallest cut that makes a difference.
     """
     __tracebackhide__ = True
     stream = stream_of(source)
@@ -43,12 +43,12 @@ def assert_chunk_invariant(hooks: Hooks, source: Source, *, num_random: int = 50
 def assert_never_released(
     hooks: Hooks, source: Source, *secrets: str, num_random: int = 50, seed: int = 0
 ) -> None:
-    """Fails if one of `secrets` shows in anything that a client gets, wherever the stream is cut: in the text
-    of any channel, a closing text, tokens' texts or bytes, what their alternatives could spell, a tool's
-    name, or a reason. It is cut and run as `assert_chunk_invariant` does.
+    """Fail if one of `secrets` shows in anything that a client gets, wherever the stream is cut.
 
-    Fails as well where that would prove nothing: if the stream itself never says a secret, if a hook fails,
-    or if it refuses the prompt. Raises `TypeError` without a secret, and `ValueError` for one that is empty.
+    A secret may show in the text of any channel, a closing text, tokens' texts or bytes, a spelling by their
+    top alternatives, a tool's name, or a reason. The stream is cut and run as in `assert_chunk_invariant`.
+    The test also fails if it would prove nothing: the stream never says a secret, a hook fails, or a hook
+    refuses the prompt. Raises `TypeError` without a secret, and `ValueError` for an empty one.
     """
     __tracebackhide__ = True
     if not secrets:

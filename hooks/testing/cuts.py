@@ -1,4 +1,4 @@
-"""The ways to cut a stream that a hook must not tell apart, and the smallest that it does."""
+"""The ways to cut a stream. A hook must say the same for all of them."""
 
 import math
 import random
@@ -11,16 +11,19 @@ Places = tuple[int, ...]
 """See `hooks.testing.streams`."""
 
 Cut = Places | None
-"""None: as it was recorded."""
+"""None: the stream as it was recorded."""
 
 MAX_RANDOM_PLACES = 12
 MAX_IN_TWO = 400
-"""Places to cut a stream in two at, one after another."""
+"""The most places at which a stream is cut in two, one after another."""
 
 
 def named_cuts(stream: Recording) -> Iterator[tuple[str, Places]]:
-    """Into its tokens, into characters, and in two: at every place, or of more than `MAX_IN_TWO` at half as
-    many tokens' ends and half as many places, as far from each other as may be."""
+    """Cut the stream into tokens, into characters, and in two at every place.
+
+    A stream with more than `MAX_IN_TWO` places is cut in two at that many: evenly spread tokens' ends and
+    places.
+    """
     places, ends = range(1, num_places(stream) + 1), token_places(stream)
     yield "cut into tokens", tuple(ends)
     yield "cut into characters", tuple(places)
@@ -30,8 +33,8 @@ def named_cuts(stream: Recording) -> Iterator[tuple[str, Places]]:
 
 
 def all_cuts(stream: Recording, *, num_random: int = 0, seed: int = 0) -> Iterator[Cut]:
-    """Not at all, in all of these ways, those with the fewest places first, and at random; and as it was
-    recorded, if that is another order."""
+    """No cut, all named cuts (the fewest places first), random cuts, and the stream as it was recorded, if
+    its outputs are interleaved."""
     yield ()
     yield from sorted((places for _, places in named_cuts(stream)), key=len)
     places = range(1, num_places(stream) + 1)
@@ -47,7 +50,7 @@ def _thinned(places: Sequence[int]) -> Sequence[int]:
 
 
 async def smallest(cut: Places, fails: Callable[[Places], Awaitable[object]]) -> Places:
-    """`cut`, which fails, without the places that it fails without as well."""
+    """The failing `cut` without the places that it does not need to fail."""
     size = len(cut) // 2
     while size:
         start = 0

@@ -1,4 +1,4 @@
-"""Does a hook say the same wherever a stream is cut? If not: where, and what differs, in words."""
+"""The first cut at which a hook says something else, and the difference in words."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import aclosing
@@ -15,14 +15,14 @@ from hooks.testing.play import Released
 from hooks.testing.streams import cut
 
 CONTEXT = 30
-"""Characters to show on either side of what matters."""
+"""Characters to show on either side of a difference."""
 MAX_PLACES = 10
 """Places to name."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One cut of a stream whose outcome is not that of the whole text in one chunk."""
+    """A cut with another outcome than the whole text in one chunk."""
 
     stream: Recording
     places: Cut
@@ -38,7 +38,7 @@ class Difference:
         yield from _chunks(cut(self.stream, self.places))
         whole, got = self.whole.outcome, self.got.outcome
         if whole == got:
-            yield "  run again, it was as the whole: the hook does not always say the same of the same"
+            yield "  run again, it was as the whole: the hook does not always say the same"
         for key in whole.texts | got.texts:
             expected, found = whole.texts.get(key, ""), got.texts.get(key, "")
             if expected != found:
@@ -58,8 +58,10 @@ class Difference:
 async def first_difference(
     hooks: list[LoadedHook], stream: Recording, cuts: Iterable[Cut]
 ) -> Difference | None:
-    """Run every cut in every mode. The difference that it finds has no place that could be left out. Raises
-    `HookError` if a hook fails on the whole text, and `RefusedError` if one refuses the prompt."""
+    """Run every cut in every mode, and return the first difference, with no place more than it needs.
+
+    Raises `HookError` if a hook fails on the whole text, and `RefusedError` if a hook refuses the prompt.
+    """
     cuts = list(cuts)
     whole: Released | None = None
     async with aclosing(modes(hooks, stream)) as all_modes:
@@ -80,7 +82,7 @@ async def _difference(mode: Mode, whole: Released, cuts: Iterable[Cut]) -> Diffe
 
     for places in cuts:
         got = await mode.play(places)
-        # Where a hook ends the request, what was said elsewhere before is a matter of their order.
+        # If a hook ends the request, the order of the outputs decides how much the others have said by then.
         if differs(got) and (places is not None or not (_is_ended(whole) or _is_ended(got))):
             places = await mode.smallest(places, differs)
             return Difference(mode.stream, places, mode.where, whole, await mode.play(places))
@@ -129,7 +131,7 @@ def _name_of(delta: Delta) -> str:
 
 
 def _shortened(text: str) -> str:
-    # What matters is at the chunks' ends.
+    # A chunk's ends show where it was cut.
     return repr(f"{text[:CONTEXT]}…{text[-CONTEXT:]}" if len(text) > 2 * CONTEXT else text)
 
 

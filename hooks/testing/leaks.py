@@ -1,5 +1,5 @@
-"""Where, of all that a client gets, a text shows: in a channel's text, in tokens' texts or bytes, in what
-their alternatives could spell, in a tool's name, or in the reason that ended an output."""
+"""Finds a text in anything that a client gets: texts, tokens' texts and bytes, spellings by top alternatives,
+tools' names, and reasons."""
 
 from collections.abc import Iterator, Sequence
 
@@ -36,8 +36,8 @@ def _places(secret: str, deltas: Sequence[Delta]) -> Iterator[str]:
 
 
 def _is_spelt(secret: bytes, tokens: Sequence[Token]) -> bool:
-    """Whether `secret` can be spelt by choosing, at each token, what was drawn or one of its alternatives."""
-    begun: set[int] = set()  # how much of it the tokens so far may have spelt, at their end
+    """Whether some choice of each token or one of its alternatives spells `secret`."""
+    begun: set[int] = set()  # lengths of the secret's beginnings that the tokens so far can end in
     for token in tokens:
         now: set[int] = set()
         for piece in {token.raw, *(top.raw for top in token.top)}:

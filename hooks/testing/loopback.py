@@ -1,5 +1,5 @@
-"""Hooks behind the protocol of hook workers, in this very process: what a worker changes, without waiting for
-one to start, and for hooks that have no import path."""
+"""Hooks behind the protocol of hook workers, in this process: no worker has to start, and hooks need no
+import path."""
 
 import asyncio
 import socket
@@ -15,8 +15,7 @@ from hooks.workers.worker import Worker
 
 @asynccontextmanager
 async def behind_worker(pipeline: Pipeline) -> AsyncIterator[WorkerPool]:
-    """A pool whose one worker runs `pipeline` on this same loop. All that the two say to each other goes
-    through a real socket."""
+    """A pool whose one worker runs `pipeline` on this event loop. Their messages go through a real socket."""
     ours, theirs = socket.socketpair()
     specs, allowed = (
         [HookSpec(hook.name, mode="shadow" if hook.is_shadow else "enforce") for hook in hooks]

@@ -1,4 +1,4 @@
-"""Every way in which hooks may be run on a stream, wherever it is cut."""
+"""The ways to run hooks on a stream: streaming or not, in this process or in a worker."""
 
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
@@ -23,18 +23,18 @@ class Mode:
     opener: GuardFactory
     stream: Recording
     whole: Recording
-    """The same, not cut at all."""
+    """The stream without a cut."""
     streaming: bool
     where: str
     """The mode in words."""
 
     async def play(self, places: Cut) -> Released:
-        # What is whole is cut sooner than what came in many deltas.
+        # A whole stream is quicker to cut than one of many deltas.
         stream = self.stream if places is None else cut(self.whole, places)
         return await play_once(self.opener, stream, streaming=self.streaming)
 
     async def smallest(self, places: Cut, is_wrong: Callable[[Released], object]) -> Cut:
-        """Without those that it is wrong without as well."""
+        """The places that the run needs to be wrong."""
 
         async def fails(fewer: Places) -> object:
             return is_wrong(await self.play(fewer))
@@ -43,7 +43,7 @@ class Mode:
 
 
 async def modes(hooks: list[LoadedHook], stream: Recording) -> AsyncGenerator[Mode]:
-    """Closes the hooks behind the last."""
+    """Each mode in turn. Closes the hooks after the last."""
     whole = cut(stream, ())
     async with closing(hooks):
         for streaming, in_worker, where in MODES:

@@ -1,4 +1,4 @@
-"""What hooks log while they are run again and again: each line once."""
+"""Logs each line once while hooks are run again and again."""
 
 import logging
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def logged_once() -> Iterator[None]:
-    """Of what is logged of hooks inside, no line comes twice."""
+    """Inside, no line about hooks is logged twice."""
     seen: set[str] = set()
 
     def is_new(record: logging.LogRecord) -> bool:

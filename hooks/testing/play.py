@@ -1,4 +1,4 @@
-"""Run hooks on a stream, and see what a client would have got of it."""
+"""Runs hooks on a stream, and returns what a client would get."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -27,15 +27,15 @@ Hooks = OneHook | Sequence[OneHook]
 """A hook, or several as a pipeline."""
 
 Finish = tuple[str | None, str | int | None]
-"""`finish_reason` and `stop_reason`; (None, None) of an output that came to no end."""
+"""`finish_reason` and `stop_reason`; (None, None) if the output has no end."""
 
 StreamKey = tuple[int, Channel, int | None, str | None]
-"""Output, channel, and which tool call: its index and its name."""
+"""Output, channel, the tool call's index and its name."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What must not depend on where a stream is cut."""
+    """The part of a result that must not depend on where the stream is cut."""
 
     texts: dict[StreamKey, str]
     finishes: dict[int, Finish]
@@ -47,14 +47,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Released:
-    """What a client would have got."""
+    """The result of a run: everything that a client would get."""
 
     deltas: tuple[Delta, ...]
     judgements: tuple[Judgement, ...] = ()
-    """What each hook said of each chunk, in order."""
+    """Each hook's verdict on each chunk, in order."""
     failure: HookError | RefusedError | EngineError | None = None
     request: GenerationRequest | None = None
-    """What the engine was asked; None: nothing."""
+    """The request that the engine got; None: it got none."""
 
     @property
     def refused(self) -> str | None:
@@ -73,7 +73,7 @@ class Released:
 
     @property
     def tool_calls(self) -> list[tuple[str, str]]:
-        """Name and arguments of each call of the first output, those without any included."""
+        """Name and arguments of each tool call of the first output. Arguments may be empty."""
         calls = {key: text for key, text in self.outcome.texts.items() if key[:2] == (0, "tool_call")}
         return [(name or "", text) for (*_, name), text in calls.items()]
 
@@ -87,7 +87,7 @@ class Released:
 
     @property
     def tokens(self) -> tuple[Token, ...]:
-        """Those of the first output, in the order delivered."""
+        """The first output's tokens, in the order delivered."""
         return tuple(token for delta in self.deltas if not delta.index for token in delta.tokens)
 
     @property
@@ -107,7 +107,7 @@ class Released:
         return Outcome(texts, finishes, failed, refused)
 
     def text(self, channel: Channel, output_index: int = 0) -> str:
-        """All of a channel's; of several tool calls, one behind another."""
+        """A channel's text. The arguments of several tool calls stand one after another."""
         return "".join(
             text
             for (index, name, *_), text in self.outcome.texts.items()
@@ -119,11 +119,10 @@ class Released:
 
 
 def play(hooks: Hooks, source: Source, *, streaming: bool = True, in_worker: bool = False) -> Released:
-    """Run hooks on a stream, its chunks as they are; the same whether `streaming` and wherever they run.
-    There is no model to go on otherwise: a `rewind` ends the stream, as `terminate` would.
+    """Run hooks on a stream, chunk by chunk. `streaming` and `in_worker` change nothing in the result.
 
-    A failing hook's own exception is raised, or what it returned is named by a `BadVerdictError`; a hook that
-    cannot be loaded raises `HookLoadError`.
+    No model can continue the stream, so a `rewind` ends it, as `terminate` would. Raises a failing hook's own
+    exception, `BadVerdictError` for a return value that is no verdict, and `HookLoadError`.
     """
     judgements: list[Judgement] = []
     probed = [Probe(hook, judgements).hook for hook in load(hooks)]
@@ -140,7 +139,7 @@ async def _play(hooks: list[LoadedHook], stream: Recording, streaming: bool, in_
 
 @asynccontextmanager
 async def closing(hooks: Iterable[LoadedHook]) -> AsyncIterator[None]:
-    """Closes the hooks when nobody runs them any more on this event loop."""
+    """Close the hooks at the end of the block."""
     try:
         yield
     finally:
@@ -160,7 +159,7 @@ def _load_one(hook: OneHook) -> LoadedHook:
         return load_hook(hook)
     instance = hook() if isinstance(hook, type) else hook
     loaded = LoadedHook.of(getattr(instance, "__name__", type(instance).__name__), instance)
-    return loaded if instance is not hook else replace(loaded, on_close=None)  # whose it is may go on with it
+    return loaded if instance is not hook else replace(loaded, on_close=None)  # its owner may go on using it
 
 
 @asynccontextmanager
@@ -205,7 +204,7 @@ async def collect(
     request: GenerationRequest,
     generate: Callable[[GenerationRequest], Deltas],
 ) -> Released:
-    """What `opener`'s hooks release of what `generate` answers to the request, and what ended it."""
+    """Run the hooks of `opener` on the answer of `generate`. The result holds an error that ended the run."""
     kept: list[Delta] = []
     asked: list[GenerationRequest] = []
 

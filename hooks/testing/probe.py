@@ -1,4 +1,4 @@
-"""A look at every call of a hook: what it was shown, what it said, how long that took."""
+"""Watches every call of a hook: the chunk, the verdict, and the time."""
 
 import statistics
 import time
@@ -13,7 +13,7 @@ from hooks.loading.loader import LoadedHook
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a hook said of one chunk. Positions count the characters of the text that it was shown."""
+    """A hook's verdict on one chunk. Positions count characters of the text that the hook was shown."""
 
     hook: str
     output_index: int
@@ -25,13 +25,13 @@ class Judgement:
     start: int
     """Where `pending` begins."""
     spans: tuple[tuple[int, int, str], ...] = ()
-    """What became of characters that were not let through as they were: (start, end, replacement)."""
+    """The characters that were not released as they were: (start, end, replacement)."""
     num_held: int = 0
-    """Characters left undecided, the last."""
+    """The number of last characters that stay undecided."""
     reason: str | None = None
-    """Of a terminate or a rewind; of an error, the exception's type."""
+    """The reason of a terminate or a rewind; for an error, the exception's type."""
     is_shadow: bool = False
-    """It had no effect."""
+    """Whether the verdict had no effect."""
 
     @property
     def end(self) -> int:
@@ -39,10 +39,10 @@ class Judgement:
 
 
 class Probe:
-    """Wraps a hook; `hook` is to be run in its place."""
+    """Wraps a hook. Run `hook` in its place."""
 
     def __init__(self, hook: LoadedHook, judgements: list[Judgement] | None = None) -> None:
-        """`judgements`: a list to add to, which several hooks may share; None: they are not kept."""
+        """`judgements`: a list to add to, which hooks may share; None: no judgement is kept."""
         self._call: Callable[..., Any] = hook.call
         self._judgements = judgements
         self.hook = replace(hook, call=self._look_async if hook.is_async else self._look)
@@ -51,14 +51,14 @@ class Probe:
     def reset(self) -> None:
         self._seconds: list[float] = []
         self.num_held = 0
-        """Most characters undecided at a time."""
+        """The most characters undecided at a time."""
         self.num_calls_held = 0
-        """Most calls in a row that left some undecided."""
+        """The most calls in a row that left some undecided."""
         self._in_a_row = 0
 
     @property
     def microseconds(self) -> float:
-        """Median of one call."""
+        """The median time of one call."""
         return statistics.median(self._seconds or [0.0]) * 1e6
 
     def _look(self, chunk: Chunk) -> Any:
@@ -92,17 +92,17 @@ class Probe:
         self.num_calls_held = max(self.num_calls_held, self._in_a_row)
 
     def _judge(self, chunk: Chunk, verdict: Any) -> None:
-        if self._judgements is not None and not chunk.aborted:  # nothing comes of what it says then
+        if self._judgements is not None and not chunk.aborted:  # that verdict has no effect
             self._judgements.append(_judgement(self.hook, chunk, verdict))
 
 
 def _judgement(hook: LoadedHook, chunk: Chunk, verdict: Any) -> Judgement:
-    """`verdict`: what the hook returned, or the exception that it raised."""
+    """`verdict`: the hook's return value, or the exception that it raised."""
     pending = chunk.pending
     start = len(chunk.text) - len(pending)
     try:
         told = _told(verdict, pending, start)
-    except (TypeError, ValueError):  # no such verdict can be carried out
+    except (TypeError, ValueError):  # the verdict cannot be carried out
         told = {"action": "error", "reason": "BadVerdictError"}
     return Judgement(
         hook=hook.name,

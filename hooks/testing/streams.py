@@ -1,9 +1,9 @@
-"""Streams to test hooks with: made of text, of tokens or of a recording, and cut anew at any place.
+"""Streams to test hooks with: made from text, tokens or a recording, and cut at any place.
 
-A stream is a `Recording`: a request and its deltas. To be cut, its outputs are put one behind another, and of
-each output its channels and tool calls: not cut at all, each of these is one chunk, however they came. The
-places where it may be cut are numbered from 1, over all of that text: at place p a chunk ends behind the p-th
-character.
+A stream is a `Recording`: a request and its deltas. A cut puts the outputs one after another, and in each
+output its channels and tool calls. Without any place, each of these is one chunk. Places are numbered from 1
+over all of the
+text: at place p a chunk ends after the p-th character.
 """
 
 import re
@@ -19,7 +19,7 @@ from engine.recording import Recording, TimedDelta
 from hooks.testing.sync import run
 
 Source = str | Sequence[str] | Path | Recording
-"""A text, its tokens, the file of a recording, or a recording."""
+"""A text, a list of tokens, the file of a recording, or a recording."""
 
 Prompt = str | Sequence[Mapping[str, Any]] | GenerationRequest
 """A user's words, a chat's messages, or a whole request."""
@@ -98,7 +98,7 @@ def token_places(stream: Recording) -> list[int]:
 
 
 def is_interleaved(stream: Recording) -> bool:
-    """Whether an output, a channel or a call goes on behind another."""
+    """Whether an output, a channel or a call goes on after another one began."""
     keys = [_key(timed.delta) for timed in stream.deltas]
     return len(list(groupby(keys))) > len(set(keys))
 
@@ -150,7 +150,7 @@ def _key(delta: Delta) -> _Key:
 
 
 class _Run:
-    """Deltas that could have been one: all that an output says on a channel, or in a call."""
+    """Deltas that could be one: everything that an output says on one channel, or in one call."""
 
     def __init__(self, first: Delta) -> None:
         self.first = first
@@ -191,14 +191,14 @@ def _untold(text: str) -> Token:
 
 
 def _take(tokens: list[Token], length: int) -> list[Token]:
-    """Take the tokens of the next `length` characters from the end of `tokens`, which are in reverse."""
+    """Take the tokens of the next `length` characters from the end of the reversed list `tokens`."""
     taken: list[Token] = []
     while tokens and length:
         token = tokens.pop()
         text, rest = token.text[:length], token.text[length:]
         length -= len(text)
         if rest:
-            while taken and not taken[-1].text:  # which share its text
+            while taken and not taken[-1].text:  # the tokens without text share the text of the next one
                 taken.pop()
             tokens.append(_untold(rest))
             token = _untold(text)
@@ -214,7 +214,7 @@ def _runs(stream: Recording) -> list[_Run]:
         if delta.finish_reason is not None and key in runs and key != next(reversed(runs)):
             if delta.text:
                 runs[key].add(replace(delta, finish_reason=None, stop_reason=None))
-            runs[None] = _Run(delta)  # an output's end stays behind all that it says
+            runs[None] = _Run(delta)  # an output's end stays after all of its text
             runs[None].add(replace(delta, text="", tokens=() if delta.text else delta.tokens))
         else:
             runs.setdefault(key, _Run(delta)).add(delta)

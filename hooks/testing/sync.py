@@ -1,4 +1,4 @@
-"""Run a coroutine from plain code, as a test is."""
+"""Runs a coroutine from plain code, such as a test."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Its result. Where a loop runs already, as in an async test, it runs in a thread of its own."""
+    """The coroutine's result. It runs in a thread of its own if a loop runs already, as in an async test."""
     if not _is_looping():
         return asyncio.run(coroutine)
     with ThreadPoolExecutor(1) as pool:

@@ -199,7 +199,7 @@ def test_one_that_does_not_always_say_the_same_is_told() -> None:
     def moody(chunk: Chunk) -> Verdict:
         return emit(chunk.pending + "!" * (next(chunks) == 9))
 
-    with pytest.raises(AssertionError, match="the hook does not always say the same of the same"):
+    with pytest.raises(AssertionError, match="the hook does not always say the same"):
         assert_chunk_invariant(moody, "abcdef")
 
 
