@@ -1,4 +1,4 @@
-"""`weir chat`: a terminal client that shows the stream as it comes."""
+"""`weir chat`: a terminal client that shows the stream as it arrives."""
 
 import argparse
 import asyncio
@@ -15,15 +15,15 @@ from weir_bench.server import NoModelError, error_message, first_model
 
 def add_chat_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "message", nargs="?", help="say this, print the answer and leave; otherwise, a dialogue"
+        "message", nargs="?", help="send this, print the answer and exit (default: a dialogue)"
     )
     parser.add_argument(
         "--url", default="http://127.0.0.1:8000/v1", help="the server's base URL (%(default)s)"
     )
-    parser.add_argument("--model", help="the model's name (default: the first that the server has)")
+    parser.add_argument("--model", help="the model's name (default: the server's first)")
     parser.add_argument("--system", help="a system prompt")
     parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (%(default)s)")
-    parser.add_argument("--max-tokens", type=int, help="tokens of an answer, at most")
+    parser.add_argument("--max-tokens", type=int, help="most tokens of an answer")
     parser.add_argument(
         "--api-key",
         default=os.environ.get("OPENAI_API_KEY"),
@@ -74,7 +74,7 @@ async def _dialogue(session: aiohttp.ClientSession, options: argparse.Namespace)
 
 
 async def _ask() -> str | None:
-    """The next line typed that is not empty; None at the end of the input."""
+    """The next line of input that is not empty; None at the end of the input."""
     while True:
         try:
             line = await asyncio.to_thread(input, "> " if sys.stdin.isatty() else "")
@@ -94,7 +94,8 @@ async def _show(pieces: AsyncIterator[str]) -> str:
 
 
 async def _pieces(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> AsyncIterator[str]:
-    """The answer's text as it comes. How it ended, if not by itself, goes to standard error."""
+    """The answer's text as it arrives. If the model did not end the answer itself, the reason goes to
+    standard error."""
     async with session.post(f"{url}/chat/completions", json=body) as response:
         if response.status != 200:
             print(f"[{response.status}: {error_message(await response.read())}]", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`weir hooks fuzz`: look for a text that a hook is wrong on."""
+"""`weir hooks fuzz`: looks for a text that a hook is wrong on."""
 
 import argparse
 import asyncio
@@ -16,8 +16,8 @@ from weir_bench.argument_types import number, some_text
 
 def add_fuzz_arguments(parser: argparse.ArgumentParser) -> None:
     add_hook_arguments(parser)
-    parser.add_argument("--seconds", type=number, default=60.0, help="how long to look (%(default)g)")
-    parser.add_argument("--seed", type=int, help="draws the same texts again (default: a fresh one)")
+    parser.add_argument("--seconds", type=number, default=60.0, help="seconds to look (%(default)g)")
+    parser.add_argument("--seed", type=int, help="draw the texts of this seed again (default: a fresh seed)")
     parser.add_argument(
         "--secret",
         type=some_text,
@@ -29,8 +29,8 @@ def add_fuzz_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def fuzz_hook(options: argparse.Namespace) -> None:
-    """Exits with 1 if something was found, and with 2 if the hook cannot be fuzzed."""
-    if find_spec("hypothesis") is None:  # a dependency of this command alone
+    """Exits with 1 if a text was found, and with 2 if the hook cannot be fuzzed."""
+    if find_spec("hypothesis") is None:  # only this command depends on it
         _leave("Hypothesis is missing: install the extra 'testing' of weir-proxy")
     seed = random.getrandbits(32) if options.seed is None else options.seed
     task = FuzzTask(
@@ -48,7 +48,7 @@ def fuzz_hook(options: argparse.Namespace) -> None:
         print(error)
         raise SystemExit(1) from error
     print(f"{report.num_texts:,} texts")
-    print(report.finding or "nothing found")
+    print(f"{report.finding}\n  again   --seed {report.seed}" if report.finding else "nothing found")
     raise SystemExit(1 if report.finding else 0)
 
 

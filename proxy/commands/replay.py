@@ -1,4 +1,4 @@
-"""`weir replay`: what a client would have got of recorded answers, and whether that has changed."""
+"""`weir replay`: what a client would get of recorded answers, and whether this has changed."""
 
 import argparse
 import asyncio
@@ -36,7 +36,7 @@ from proxy.config import ServeSettings, load_settings
 from weir_bench.argument_types import number_or_zero
 
 MAX_QUESTION = 80
-"""Characters of it to show."""
+"""Characters of a question that a report shows."""
 
 
 def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,9 +49,9 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="pkg.module.Class or path/to/file.py:Class; repeat in order",
     )
-    parser.add_argument("--config", help="the YAML file of weir serve, for its hooks and parsers")
-    parser.add_argument("--reasoning-parser", choices=REASONING_PARSERS, help="as weir serve has it")
-    parser.add_argument("--tool-call-parser", choices=TOOL_CALL_PARSERS, help="as weir serve has it")
+    parser.add_argument("--config", help="a YAML file of weir serve; its hooks and parsers are used")
+    parser.add_argument("--reasoning-parser", choices=REASONING_PARSERS, help="the same as for weir serve")
+    parser.add_argument("--tool-call-parser", choices=TOOL_CALL_PARSERS, help="the same as for weir serve")
     parser.add_argument(
         "--speed",
         type=number_or_zero,
@@ -59,7 +59,9 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
         help="1: as fast as recorded; 0: without waiting (%(default)g)",
     )
     parser.add_argument(
-        "--accept", action="store_true", help="keep the result as the one to compare with: FILE.accepted.json"
+        "--accept",
+        action="store_true",
+        help="write the result to FILE.accepted.json, to compare later results with it",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=replay)
@@ -67,14 +69,14 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Replayed:
-    """One recording, played."""
+    """A recording, and its answer without and with hooks."""
 
     path: Path
     recording: Recording
     said: Released
-    """What a client would have got without hooks."""
+    """What a client would get without hooks."""
     released: Released
-    """What it would have got with them."""
+    """What a client would get with hooks."""
 
     @property
     def accepted_path(self) -> Path:
@@ -82,8 +84,8 @@ class Replayed:
 
     @cached_property
     def changes(self) -> list[str] | None:
-        """Lines that differ from the accepted result, as it is when this is first asked for; None if there is
-        none. Raises `ValueError` if it cannot be read."""
+        """The lines that differ from the accepted result; None if there is no accepted result. The result is
+        read once, at the first use. Raises `ValueError` if it cannot be read."""
         try:
             text = self.accepted_path.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -99,7 +101,7 @@ class Replayed:
             ) from error
 
     def lines(self, *, is_accepting: bool) -> Iterator[str]:
-        """The report, for people. `is_accepting`: the result has just been accepted."""
+        """The report as text. `is_accepting`: the result has just been accepted."""
         yield f"{self.path}  {_question(self.recording.request)}"
         if self.released.request not in (None, self.recording.request):
             yield f"  the model would be asked: {_question(self.released.request)}"
@@ -126,26 +128,27 @@ class Replayed:
 
     def accept(self) -> None:
         text = json.dumps(snapshot(self.released), indent=1, ensure_ascii=False) + "\n"
-        # It says what the recording says, so it is for the same readers, and until that is so for nobody.
+        # The result has text of the recording. Only those who may read the recording may read it, and until
+        # its mode is copied, only its owner.
         self.accepted_path.touch(mode=0o600)
         self.accepted_path.write_text(text, encoding="utf-8")
         shutil.copymode(self.path, self.accepted_path)
 
 
 class _Player:
-    """The hooks and parsers of a server."""
+    """Plays recordings through the hooks and parsers of a server."""
 
     def __init__(self, settings: ServeSettings) -> None:
         """Raises `HookLoadError`."""
         self._judgements: list[Judgement] = []
-        hooks = map(self._probed, _named(settings.hook_specs))
-        allowed = [self._probed(load_hook(spec)) for spec in settings.allowed_hooks]
+        hooks = map(self._with_probe, _load_named(settings.hook_specs))
+        allowed = [self._with_probe(load_hook(spec)) for spec in settings.allowed_hooks]
         self._pipeline = Pipeline(hooks, allowed, settings.options(PipelineOptions))
         self._parsers = Parsers(settings.reasoning_parser, settings.tool_call_parser)
 
     async def play(self, path: Path, speed: float) -> Replayed:
-        """Raises `ValueError` for a file that is no recording, or whose request names a hook that it may
-        not."""
+        """Raises `ValueError` if the file is no recording, or if its request names a hook that is not
+        allowed."""
         recording = Recording.load(path)
         unguarded = replace(recording.request, hooks=())
         said = await collect(Pipeline(), unguarded, lambda _: self._deltas(recording, speed=0))
@@ -156,7 +159,7 @@ class _Player:
     async def aclose(self) -> None:
         await self._pipeline.aclose()
 
-    def _probed(self, hook: LoadedHook) -> LoadedHook:
+    def _with_probe(self, hook: LoadedHook) -> LoadedHook:
         return Probe(hook, self._judgements).hook
 
     def _deltas(self, recording: Recording, speed: float) -> Deltas:
@@ -165,7 +168,7 @@ class _Player:
 
 
 def replay(options: argparse.Namespace) -> None:
-    """Exits with 1 if a result is not what was accepted, and with 2 if something cannot be played."""
+    """Exits with 1 if a result differs from the accepted one, and with 2 if a recording cannot be played."""
     try:
         has_changed = asyncio.run(_replay(options))
     except (OSError, ValueError, HookLoadError) as error:
@@ -193,27 +196,28 @@ async def _play_all(player: _Player, options: argparse.Namespace) -> bool:
         if options.json:
             results.append(one.as_json())
         else:
-            print("\n".join(_painted(one.lines(is_accepting=options.accept))), end="\n\n")
+            print("\n".join(_coloured(one.lines(is_accepting=options.accept))), end="\n\n")
     if options.json:
         print(json.dumps(results, indent=1, ensure_ascii=False))
     return has_changed
 
 
 def _settings(options: argparse.Namespace) -> ServeSettings:
-    """Raises `ValueError` if a server would not start with them."""
+    """The settings of a server with these options. Raises `ValueError` if a server would not start with
+    them."""
     arguments = ["--engine", "echo"]
     for name in ("config", "reasoning_parser", "tool_call_parser"):
         if (value := getattr(options, name)) is not None:
             arguments += [f"--{name.replace('_', '-')}", value]
     try:
         return load_settings([*arguments, *(part for hook in options.hook for part in ("--hook", hook))])
-    except SystemExit as error:  # with 1, which here says that a result has changed
+    except SystemExit as error:  # its status is 1, which means here that a result has changed
         raise ValueError(str(error).removeprefix("weir serve: ")) from None
 
 
-def _named(specs: Iterable[HookSpec]) -> Iterator[LoadedHook]:
-    """By their own names or their classes', and of one name the second as `Name 2`: how the path is spelled,
-    which depends on the folder, is no change. Raises `HookLoadError`."""
+def _load_named(specs: Iterable[HookSpec]) -> Iterator[LoadedHook]:
+    """The loaded hooks, named by their configured names or by their classes. The second of one name is `Name
+    2`. Import paths are not used as names: they depend on the folder. Raises `HookLoadError`."""
     names: Counter[str] = Counter()
     for spec in specs:
         hook = load_hook(spec)
@@ -222,8 +226,8 @@ def _named(specs: Iterable[HookSpec]) -> Iterator[LoadedHook]:
         yield replace(hook, name=name if names[name] == 1 else f"{name} {names[name]}")
 
 
-def _painted(lines: Iterable[str]) -> Iterator[str]:
-    """On a terminal, what is gone red and what is new green."""
+def _coloured(lines: Iterable[str]) -> Iterator[str]:
+    """The lines; on a terminal, removed lines are red and new lines green."""
     is_plain = not sys.stdout.isatty() or "NO_COLOR" in os.environ
     colours = {} if is_plain else {"-": "31", "+": "32"}
     for line in lines:

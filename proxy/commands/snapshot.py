@@ -1,4 +1,4 @@
-"""What a client gets of a recording: as JSON that can be kept, and as lines that people read and compare."""
+"""The result of a replay, as JSON to keep and as lines to read and compare."""
 
 import difflib
 from collections.abc import Iterator, Sequence
@@ -12,11 +12,12 @@ VERSION = 2
 JSONObject = dict[str, Any]
 
 _QUIET = ("emit", "hold")
-"""Actions that change nothing of what is released."""
+"""Actions that do not change the released text."""
 
 
 def snapshot(released: Released) -> JSONObject:
-    """All that must not change unnoticed: what was released, and the verdicts that made it so."""
+    """The part of a result that must not change unnoticed: the released outputs, and the verdicts that
+    changed them."""
     verdicts = [verdict_of(judgement) for judgement in released.judgements]
     return {
         "version": VERSION,
@@ -31,7 +32,7 @@ def snapshot(released: Released) -> JSONObject:
 
 
 def outputs_of(released: Released) -> list[JSONObject]:
-    """Each output's streams, how many tokens came with them, and how it ended."""
+    """Each output: its streams, its number of tokens and its end."""
     outputs: dict[int, JSONObject] = {}
     for index in sorted({delta.index for delta in released.deltas}):
         finish_reason, stop_reason = released.finish(index)
@@ -48,7 +49,7 @@ def outputs_of(released: Released) -> list[JSONObject]:
 
 
 def verdict_of(judgement: Judgement) -> JSONObject:
-    """`pending` and `spans` count the characters that the hook was shown."""
+    """One verdict as JSON. `pending` and `spans` are offsets in the text that the hook was shown."""
     return {
         "hook": judgement.hook,
         "shadow": judgement.is_shadow,
@@ -70,7 +71,7 @@ def failure_of(released: Released) -> str | None:
 
 
 def changes(before: JSONObject, after: JSONObject) -> list[str]:
-    """The lines that differ, the old with `- ` and the new with `+ ` before them."""
+    """The lines that differ: old lines begin with `- `, and new ones with `+ `."""
     diff = list(difflib.unified_diff(list(_lines(before)), list(_lines(after)), n=0, lineterm=""))
     return [f"{line[0]} {line[1:]}" for line in diff[2:] if not line.startswith("@@")]
 
@@ -90,7 +91,7 @@ def _lines(snapshot: JSONObject) -> Iterator[str]:
 
 
 def report(said: Released, released: Released) -> Iterator[str]:
-    """What the model said beside what a client would have got, and every verdict."""
+    """The model's text beside the client's text, and every verdict."""
     after = {output["output"]: output for output in outputs_of(released)}
     for before in outputs_of(said):
         index = before["output"]
@@ -111,7 +112,7 @@ def report(said: Released, released: Released) -> Iterator[str]:
 
 
 def _verdicts(judgements: Sequence[Judgement]) -> Iterator[str]:
-    """By hook and stream; those in a row that only let through, or only held, in one line."""
+    """The verdicts, by hook and stream. Adjacent verdicts that only emit, or only hold, share one line."""
     streams: dict[tuple[Any, ...], list[Judgement]] = {}
     for one in judgements:
         stream = one.hook, one.channel, one.tool_name, one.output_index

@@ -1,4 +1,5 @@
-"""`weir watermark detect`: whether a text has the watermark of a key (`engine.logits_processors.builtin`)."""
+"""`weir watermark detect`: looks for the watermark of a key in a text
+(`engine.logits_processors.builtin`)."""
 
 import argparse
 import os
@@ -17,17 +18,21 @@ def add_watermark_arguments(parser: argparse.ArgumentParser) -> None:
         default=os.environ.get("WEIR_WATERMARK_KEY"),
         help="the watermark's key; better set as WEIR_WATERMARK_KEY",
     )
-    detects.add_argument("--gamma", type=float, default=0.25, help="its share of green tokens (%(default)g)")
     detects.add_argument(
-        "--model", default=str(MODEL_DIR), help="the model that may have written it, for its tokenizer"
+        "--gamma", type=float, default=0.25, help="the watermark's share of green tokens (%(default)g)"
+    )
+    detects.add_argument(
+        "--model",
+        default=str(MODEL_DIR),
+        help="the model that may have written the text; its tokenizer is used",
     )
     detects.set_defaults(run=detect)
 
 
 def detect(options: argparse.Namespace) -> None:
-    """Exits with 2 if it cannot be told."""
+    """Exits with 2 if the text, the key or the tokenizer cannot be used."""
     try:
-        # They load torch and transformers, which no other command line should wait for.
+        # These modules import torch and transformers, which no other command needs.
         from engine.logits_processors.builtin.watermark import GreenList
         from engine.text.tokenizer import LocalTokenizer
 

@@ -1,1 +1,1 @@
-"""`weir hooks check`: a hook on recordings, cut at every place."""
+"""`weir hooks check`: runs a hook on recordings that are cut at every place."""

@@ -1,13 +1,11 @@
-"""`weir hooks check`: does a hook say the same wherever a stream is cut, and at what cost?
+"""Checks that a hook gives the same result wherever a stream is cut, and measures its cost.
 
-A guard that is right when a client streams must be right at every chunk boundary. Each built-in recording is
-run through the hook whole, in one chunk, and then cut: into its tokens, into characters, and in two at every
-place; in one process with the checks, and in a worker. What is delivered must not differ.
+The hook gets each built-in recording in one chunk, then in tokens, in characters, and cut in two at every
+place; first in one process with the checks, then in a worker. The released stream must always be the same.
 
-A hook that reads prompts is shown one of every shape, and must say the same of it in a worker.
+A hook that reads prompts also gets prompts of every shape. Its answer must be the same in a worker.
 
-All of it runs in a process beside this one (`hooks.testing.checking.process`), which watches it
-(`hooks.workers.watched`).
+The checks run in a watched process (`hooks.testing.checking.process`, `hooks.workers.watched`).
 """
 
 from collections.abc import Callable, Mapping
@@ -65,25 +63,25 @@ PROMPTS: Mapping[str, Mapping[str, Any]] = {
     },
     "of completions": {"endpoint": "completions", "prompts": ("Once", "", "Grüße 🎉 " * 2000)},
 }
-"""What to show a hook that reads prompts: fields of the requests."""
+"""The requests for a hook that reads prompts, as fields."""
 
 
 @dataclass
 class Result:
-    """What one recording showed."""
+    """The result of one recording."""
 
     name: str
     num_runs: int = 0
     differing: list[str] = field(default_factory=list)
-    """The cuts whose outcome is not that of the whole text in one chunk."""
+    """The cuts whose released stream differs from that of the whole text in one chunk."""
     num_leaked: int = 0
-    """Most characters that a cut delivered and the hook withholds when it sees the whole text."""
+    """Most characters that were released with a cut and are withheld with the whole text in one chunk."""
     num_held: int = 0
-    """Most characters undecided at a time, cut into tokens."""
+    """Most characters that were undecided at a time, with the text cut into tokens."""
     num_calls_held: int = 0
-    """Most calls in a row that left some undecided."""
+    """Most calls in a row after which characters were undecided."""
     microseconds: float = 0.0
-    """Median of one call."""
+    """Median time of one call."""
     failure: str | None = None
 
     @property
@@ -94,7 +92,7 @@ class Result:
 async def check(
     spec: HookSpec, options: PipelineOptions | None = None, tell: Callable[[Result], None] = lambda _: None
 ) -> list[Result]:
-    """Check one hook; `tell` is told each result at once. Raises `CheckError` if the hook cannot be loaded,
+    """Check one hook. `tell` gets each result at once. Raises `CheckError` if the hook cannot be loaded,
     fails its self-test, ends its process, or takes longer than the options allow."""
     results: list[Result] = []
 

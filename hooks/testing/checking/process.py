@@ -1,4 +1,5 @@
-"""The process that `hooks.testing.checking.check` runs: a hook, on every recording, cut in every way."""
+"""The watched process of `hooks.testing.checking.check`: runs one hook on every recording, cut in every
+way."""
 
 import asyncio
 import logging
@@ -29,69 +30,67 @@ from hooks.workers.worker import with_alarm
 
 
 class LateError(RuntimeError):
-    """A call of the hook took too long: it would again, and the check would not end."""
+    """A call of the hook took too long. The check ends, because later calls would take as long."""
 
 
 class _Checker:
-    """Runs the checks, and tells whoever watches what it is about to do."""
+    """Runs the checks, and says before each step what the hook is about to see."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._doing = ""
+        self._step = ""
 
     async def check(self, task: Task) -> None:
         """Raises `HookLoadError`, `HookError` from the self-test, and `LateError`."""
         options = task.options
         probe = Probe(load_hook(task.spec, options.hook_load_timeout))
         hook = with_alarm(probe.hook, options.hook_timeout, self._connection.beat)
-        self._tell("it was put to its self-test")
+        self._announce("it was put to its self-test")
         here = Pipeline([hook], options=options)
         there = WorkerPool(1, [task.spec], options=options)
         try:
             await here.start()
-            self._tell("it was loaded in a worker")
+            self._announce("it was loaded in a worker")
             await there.start()
             for name in RECORDINGS:
-                self._say(await self._check_one(name, probe, here, there))
+                self._send(await self._check_recording(name, probe, here, there))
             if here.prompt_readers:
-                self._say(await self._check_prompts(here, there))
+                self._send(await self._check_prompts(here, there))
         finally:
             await there.aclose()
             await here.aclose()
 
-    async def _check_one(self, name: str, probe: Probe, here: GuardFactory, there: GuardFactory) -> Result:
+    async def _check_recording(
+        self, name: str, probe: Probe, here: GuardFactory, there: GuardFactory
+    ) -> Result:
         result = Result(name)
-        channel, said = RECORDINGS[name]
-        stream = stream_of(said, channel=channel)
+        channel, text = RECORDINGS[name]
+        stream = stream_of(text, channel=channel)
         whole = await self._run(here, name, "whole", cut(stream, ()))
-        if isinstance(whole.failure, HookError):
-            result.failure = "fails on the whole text"
-            return result
-        if whole.refused is not None:
-            result.failure = f"refuses the prompt, {stream.request.messages[0]['content']!r}"
+        result.failure = _failure_of(whole, stream)
+        if result.failure is not None:
             return result
         probe.reset()
         await self._run(here, name, "cut into tokens", cut(stream, token_places(stream)))
         result.num_held, result.num_calls_held = probe.num_held, probe.num_calls_held
         result.microseconds = probe.microseconds
-        for where, opener in (("", here), (" in a worker", there)):
+        for where, pipeline in (("", here), (" in a worker", there)):
             for label, places in named_cuts(stream):
-                released = await self._run(opener, name, label + where, cut(stream, places))
+                released = await self._run(pipeline, name, label + where, cut(stream, places))
                 result.num_runs += 1
                 if isinstance(released.failure, HookError):
                     result.failure = f"fails {label}{where}"
                     return result
                 if released.outcome != whole.outcome:
                     result.differing.append(label + where)
-                    text = released.text(channel)
-                    leaked = len(text) - num_shared(text, whole.text(channel))
+                    leaked = _num_leaked(released.text(channel), whole.text(channel))
                     result.num_leaked = max(result.num_leaked, leaked)
         return result
 
-    async def _run(self, opener: GuardFactory, name: str, how: str, stream: Recording) -> Released:
-        self._tell(f"it saw the recording {name!r}, {how}")
+    async def _run(self, pipeline: GuardFactory, name: str, how: str, stream: Recording) -> Released:
+        self._announce(f"it saw the recording {name!r}, {how}")
         request = replace(stream.request, stream=True)
-        released = await collect(opener, request, lambda _: self._beating(stream))
+        released = await collect(pipeline, request, lambda _: self._beating(stream))
         self._check_late(released.failure)
         return released
 
@@ -102,21 +101,22 @@ class _Checker:
         for label, fields in PROMPTS.items():
             request = GenerationRequest(request_id="weir-test", model="weir-test", **fields)
             try:
-                said = await self._shown(here, label, request)
-                in_worker = await self._shown(there, f"{label}, in a worker", request)
+                expected = await self._result_of_prompt(here, label, request)
+                in_worker = await self._result_of_prompt(there, f"{label}, in a worker", request)
             except HookError:
                 result.failure = f"fails on a prompt {label}"
                 return result
             result.num_runs += 2
-            if in_worker != said:
+            if in_worker != expected:
                 result.failure = f"says something else of a prompt {label} in a worker"
         result.microseconds = (tally.seconds - before) / len(PROMPTS) * 1e6
         return result
 
-    async def _shown(self, opener: GuardFactory, label: str, request: GenerationRequest) -> Any:
-        """What came of it: the request as it goes on, and an answer in its place; or the reason why not."""
-        self._tell(f"it saw a prompt {label}")
-        guard = opener.open(request)
+    async def _result_of_prompt(self, pipeline: GuardFactory, label: str, request: GenerationRequest) -> Any:
+        """The result of a prompt: the request that goes on, with the answer if there is one; or the reason of
+        a refusal."""
+        self._announce(f"it saw a prompt {label}")
+        guard = pipeline.open(request)
         try:
             step = await guard.admit(request)
         except RefusedError as error:
@@ -130,7 +130,7 @@ class _Checker:
 
     def _check_late(self, failure: BaseException | None) -> None:
         if failure is not None and isinstance(failure.__cause__, TimeoutError):
-            raise LateError(self._doing) from failure
+            raise LateError(self._step) from failure
 
     async def _beating(self, stream: Recording) -> Deltas:
         async with aclosing(source_of(stream)) as deltas:
@@ -138,13 +138,26 @@ class _Checker:
                 self._connection.beat()
                 yield delta
 
-    def _tell(self, doing: str) -> None:
-        self._doing = doing
-        self._say(doing)
+    def _announce(self, step: str) -> None:
+        self._step = step
+        self._send(step)
 
-    def _say(self, message: str | Result) -> None:
+    def _send(self, message: str | Result) -> None:
         self._connection.send(message)
         self._connection.flush()
+
+
+def _failure_of(whole: Released, stream: Recording) -> str | None:
+    """Why the whole text, in one chunk, gives nothing to compare with."""
+    if isinstance(whole.failure, HookError):
+        return "fails on the whole text"
+    if whole.refused is not None:
+        return f"refuses the prompt, {stream.request.messages[0]['content']!r}"
+    return None
+
+
+def _num_leaked(text: str, whole: str) -> int:
+    return len(text) - num_shared(text, whole)
 
 
 async def main() -> None:

@@ -1,1 +1,1 @@
-"""`weir hooks fuzz`: the search for a text that a hook is wrong on."""
+"""`weir hooks fuzz`: searches for a text that a hook is wrong on."""

@@ -1,4 +1,4 @@
-"""The process that `hooks.testing.fuzzing.task` runs: a hook, on texts that it may be wrong on."""
+"""The watched process of `hooks.testing.fuzzing.task`: fuzzes one hook, and sends the report."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ def main() -> None:
     with asyncio.Runner() as runner:
         connection = runner.run(inherited())
         (task,) = runner.run(connection.receive())
-        logging.getLogger("weir.hooks").setLevel(logging.CRITICAL)  # failures are what is looked for
+        logging.getLogger("weir.hooks").setLevel(logging.CRITICAL)  # the fuzzer reports failures itself
         try:
             ended = Ended(_fuzz(task, connection, runner))
         except HookLoadError as error:
@@ -30,7 +30,9 @@ def _fuzz(task: FuzzTask, connection: Connection, runner: asyncio.Runner) -> Fuz
 
     fuzzer = Fuzzer(task.spec, secrets=task.secrets, options=task.options, tell=tell, beat=connection.beat)
     finding = fuzzer.run(task.seconds, task.seed, runner)
-    return FuzzReport(fuzzer.num_texts, f"{finding}\n  again   --seed {finding.seed}" if finding else None)
+    if finding is None:
+        return FuzzReport(fuzzer.num_texts)
+    return FuzzReport(fuzzer.num_texts, str(finding), finding.seed)
 
 
 async def _leave(connection: Connection, ended: Ended) -> None:

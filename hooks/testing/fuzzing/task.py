@@ -1,4 +1,4 @@
-"""`weir hooks fuzz`: the task that its process (`hooks.testing.fuzzing.process`) gets, and the result."""
+"""The task of `weir hooks fuzz`, which runs in a watched process (`hooks.testing.fuzzing.process`)."""
 
 from dataclasses import dataclass
 
@@ -15,12 +15,15 @@ class FuzzTask(Task):
 @dataclass(frozen=True)
 class FuzzReport:
     num_texts: int
-    finding: str | None
-    """In words; None: nothing was found."""
+    finding: str | None = None
+    """What is wrong, in words; None if nothing was found."""
+    seed: int | None = None
+    """The seed that draws the finding's text at once."""
 
 
 async def fuzz(task: FuzzTask) -> FuzzReport:
-    """Raises `CheckError` if the hook ends the process or comes to no end, and `HookLoadError`."""
+    """Fuzz one hook. Raises `HookLoadError`, and `CheckError` if the hook ends the process or does not
+    end."""
     report = await watched("hooks.testing.fuzzing.process", task)
     if isinstance(report, Exception):
         raise report
