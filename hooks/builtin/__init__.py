@@ -1,7 +1,7 @@
-"""The guards that ship, written on what `hooks` exports and nothing else: copy one to begin yours.
+"""The guards that ship. They use only the exports of `hooks` and the tools of `hooks.detect`.
 
-`spans` makes a guard of a detector, and each guard is mainly its detector. A guard's short name stands for
-its import path wherever a hook is named: `--hook phrases`.
+Most guards are a detector that `SpanGuard` turns into a guard; copy one to begin your own. A guard's short
+name can replace its import path wherever a hook is named: `--hook phrases`.
 """
 
 SHORT_NAMES = {

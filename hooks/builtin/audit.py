@@ -1,7 +1,7 @@
-"""An account of what hooks decide, for whoever answers for it: `audit`, with `args: {path: audit.jsonl}`.
+"""A log of the decisions that hooks make: `audit`, with `args: {path: audit.jsonl}`.
 
-One record for each decision: when, for whom, by which hook, what and why, where, and how long it had been
-held; the withheld text only if asked for. It may stand anywhere in the pipeline, and lets everything through.
+Each decision is one record: its time, user, hook, action, reason and place, and how long the text was held.
+The record has the withheld text only if asked for. The hook may stand anywhere in the pipeline.
 """
 
 import sqlite3
@@ -20,11 +20,11 @@ _TOLD = (
     *("output_index", "channel", "tool_name", "offset", "num_withheld", "held_seconds"),
 )
 FIELDS = ("time", *_TOLD, "text")
-"""The fields of a record, in order. `time` is UTC; `text` is what was withheld, if that is kept; the others
-are those of `Decision`. `tool_name` counts as withheld text if the request has no such tool."""
+"""The fields of a record, in order. `time` is UTC; `text` is the withheld text, if it is kept; the others
+are attributes of `Decision`. `tool_name` counts as withheld text if the request has no such tool."""
 _MIB = 1024 * 1024
 _MAX_NAME = 256
-"""Characters that are kept of a name that a caller or a model gave."""
+"""Characters kept of a name that a caller or a model gave."""
 
 
 class Audit:
@@ -44,14 +44,14 @@ class Audit:
     ) -> None:
         """`format`: `jsonl`, a JSON object a line, or `sqlite`, rows of a table `decisions`.
 
-        `max_size`: bytes of a file of lines (64 MiB), which is then renamed to `path.1`, that to `path.2` and
-        so on; `keep`: how many of those (5). `include_text`: also what was withheld. `min_held`: seconds; a
-        hold that ended sooner, with nothing withheld, is no record.
+        `max_size`: most bytes of a file of lines (64 MiB). A full file is renamed to `path.1`, `path.1` to
+        `path.2` and so on. `keep`: the number of renamed files (5). `include_text`: record the withheld text.
+        `min_held`: seconds; a shorter hold makes no record if nothing was withheld.
 
-        What cannot be written waits, is tried again and is logged as an error. `required`: meanwhile every
-        request fails; else 10,000 records wait, and those that are lost are counted in the audit.
+        Records that cannot be written wait and are tried again; an error is logged. `required`: every request
+        fails meanwhile; otherwise up to 10,000 records wait, and the audit counts the lost ones.
 
-        Raises `OSError` or `sqlite3.Error` if it cannot be written, and `ValueError` for what makes no sense.
+        Raises `OSError` or `sqlite3.Error` if it cannot be written, and `ValueError` for invalid arguments.
         """
         if format == "sqlite" and (max_size is not None or keep is not None):
             raise ValueError("max_size and keep are of files of lines")
@@ -81,7 +81,7 @@ class Audit:
             raise OSError("the audit cannot be written")
 
     def close(self) -> None:
-        """Write what waits: see `Journal.close`."""
+        """Write the waiting records: see `Journal.close`."""
         self._journal.close()
 
     def _record(self, decision: Decision) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""A classifier of transformers, of texts or of tokens, on the service's own device: `--hook classifier`.
+"""A transformers model that classifies texts or tokens, on the service's own device: `--hook classifier`.
 
-The windows of all streams that wait are judged together, on a thread of their own, while other streams go on.
+A separate thread judges the waiting windows of all streams together, while other streams go on.
 """
 
 from pathlib import Path
@@ -40,17 +40,17 @@ class Classifier(JudgeGuard):
         max_batch_size: Count = 32,
         **options: Unpack[Options],
     ) -> None:
-        """`model`: a folder, or a name on the hub, whose config says what it is: for sequence classification,
-        which judges windows whole, or for token classification, which finds entities in them. None of its
-        code is run.
+        """`model`: a folder, or a name on the hub. Its config names the task: sequence classification judges
+        whole windows, token classification finds entities in them. No code of the model is run.
 
-        `labels`: those to act on, without `B-` and the like; None: all entities of a token classifier.
-        `threshold`: from 0 to 1, the least score that counts. `window`: how many `unit`s are judged together,
-        and `stride` from the first of them to that of the next window (None: three quarters). Tokens are
-        counted word by word. At most `window` characters are held, 32 for each token, 400 for each sentence.
-        `device`: `auto` is CUDA where there is a device. `max_batch_size`: windows to judge at a time.
+        `labels`: the labels to act on, without `B-` and the like; None: all entities of a token classifier.
+        `threshold`: from 0 to 1, the least score that counts. `window`: the number of `unit`s judged
+        together. `stride`: the units from the start of one window to the start of the next (None: three
+        quarters). Tokens are counted word by word. The guard holds at most `window` characters, or 32 for
+        each token, or 400 for each sentence. `device`: `auto` is CUDA if there is one. `max_batch_size`:
+        windows judged at a time.
 
-        A score does not depend on what is judged in the same batch, but for rounding: one within 0.0001 of
+        A score does not depend on the other windows of its batch, but for rounding: a score within 0.0001 of
         `threshold` may count or not. Raises `ValueError` for what the model cannot do.
         """
         classifier = load_classifier(model, labels, threshold, device)

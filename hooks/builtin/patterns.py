@@ -1,6 +1,6 @@
-"""Regular expressions that nothing said may match: `patterns`, with `args: {patterns: {ticket: 'T-\\d{6}'}}`.
+"""Regular expressions that no text may match: `patterns`, with `args: {patterns: {ticket: 'T-\\d{6}'}}`.
 
-The syntax is that of the `regex` package.
+The patterns have the syntax of the `regex` package.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,13 +26,13 @@ class Patterns(SpanGuard):
         timeout: Seconds = 0.1,
         **options: Unpack[Options],
     ) -> None:
-        """`patterns`: by the names that matches get as their entity, or a list, whose entity is `pattern`.
+        """`patterns`: patterns by their entity's name, or a list; the entity of a list is `pattern`.
 
-        `max_length`: characters that a match may have, for all patterns or by name; a longer one is none.
-        What could become a match is held, so that a pattern without a bound, as `a.*b`, needs it. `timeout`:
-        seconds that one search may take; past it the hook has failed, and the request ends.
+        `max_length`: most characters of a match, for all patterns or by name; a longer text is no match. The
+        guard holds text that could become a match, so a pattern without a bound, as `a.*b`, needs
+        `max_length`. `timeout`: seconds that one search may take; a longer search fails and ends the request.
 
-        Raises `ValueError` for a pattern that is none, has no bound, or cannot be searched for in a stream.
+        Raises `ValueError` for a pattern that is invalid, has no bound, or cannot be searched in a stream.
         """
         named = patterns.items() if isinstance(patterns, Mapping) else (("pattern", p) for p in patterns)
         limits = max_length if isinstance(max_length, Mapping) else {}

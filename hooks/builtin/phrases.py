@@ -1,7 +1,7 @@
-"""Phrases that must not be said, any number of them: `--hook phrases`, with `args: {phrases: [...]}`.
+"""A list of phrases that no answer may contain: `--hook phrases`, with `args: {phrases: [...]}`.
 
-All are looked for at once, in one automaton, on folded text (see `folding`), and on what escapes, tags and
-emphasis leave of it (see `readings`); what is cut is the original.
+One automaton looks for all phrases at once. It searches the folded text (see `folding`), and the text without
+escapes, tags and emphasis (see `readings`). The guard cuts a match out of the original text.
 """
 
 import re
@@ -24,7 +24,7 @@ except ImportError as error:
 
 ENTITY = "phrase"
 _REACH = 16
-"""Most invisible characters and underscores in a row that a word may go on behind."""
+"""Most invisible characters and underscores in a row inside one word. A longer row ends the word."""
 _WITHOUT_SPACES = re.compile(f"[{WITHOUT_SPACES}]")
 
 
@@ -41,10 +41,10 @@ class Phrases(SpanGuard):
         fold: Sequence[Fold] = FOLDS,
         **options: Unpack[Options],
     ) -> None:
-        """`phrases`, and those in `file`, one a line (UTF-8). `word_boundaries`: not as a part of a longer
-        word. `fold`: what makes no difference, some of `folding.FOLDS`.
+        """`phrases`: the phrases. `file`: a file with more of them, one a line (UTF-8). `word_boundaries`:
+        ignore a phrase within a longer word. `fold`: the differences to ignore, some of `folding.FOLDS`.
 
-        Raises `ValueError` for no phrases, or one of which folding leaves nothing.
+        Raises `ValueError` if there are no phrases, or if folding leaves nothing of a phrase.
         """
         with blamed_on("file"):
             read = Path(file).read_text(encoding="utf-8").splitlines() if file is not None else []
@@ -68,12 +68,12 @@ class PhraseDetector:
             raise ValueError("phrases: there are none")
         self._automaton = ahocorasick.Automaton()
         for phrase, following in zip(folded, [*folded[1:], ""], strict=True):
-            # In this order, what begins with a phrase stands right behind it.
+            # The list is sorted: a longer phrase that begins with a phrase follows it directly.
             self._automaton.add_word(phrase, (len(phrase), following.startswith(phrase)))
         self._automaton.make_automaton()
         self._most_folded = max(map(len, folded))
         self._most = 2 * self._most_folded + 64
-        """Characters of a match, with all that folding takes out of it. What is longer is none."""
+        """Most characters of a match, with the characters that folding removes. A longer text is no match."""
         self.longest = self._most + _REACH
 
     def _folded(self, phrase: str) -> str:
@@ -109,7 +109,7 @@ class PhraseDetector:
     def _undecided(
         self, text: str, start: int, folded: str, origins: Sequence[int], complete: set[int]
     ) -> int:
-        """Where the longest end of the text begins that a phrase begins with."""
+        """Return where the longest end of the text starts that is the beginning of a phrase."""
         for i in range(max(0, len(folded) - self._most_folded), len(folded)):
             if i not in complete and self._automaton.match(folded[i:]):
                 begin = start + origins[i]
@@ -118,7 +118,7 @@ class PhraseDetector:
         return len(text)
 
     def _is_joined_left(self, text: str, begin: int, first: str) -> bool:
-        """Whether `first`, at `begin`, goes on a word."""
+        """Whether the character `first` at `begin` continues a word."""
         if not self._is_bounded or not _is_of_word(first):
             return False
         for i in range(begin - 1, max(-1, begin - 1 - _REACH), -1):
@@ -127,7 +127,7 @@ class PhraseDetector:
         return False
 
     def _is_joined_right(self, text: str, end: int, last: str, is_final: bool) -> bool | None:
-        """Whether a word that `last` is of goes on at `end`; None: the text ends too soon to tell."""
+        """Whether the word that ends in `last` continues at `end`; None: the text ends too soon to tell."""
         if not self._is_bounded or not _is_of_word(last):
             return False
         for char in text[end : end + _REACH]:
@@ -136,7 +136,7 @@ class PhraseDetector:
         return False if is_final or len(text) >= end + _REACH else None
 
     def _between(self, char: str) -> str:
-        """What a character is beside a word: underscores may be emphasis, so what is behind them counts."""
+        """Return the folded character beside a word, '' for none or for `_`, which may be emphasis."""
         return "" if char == "_" else self._folding.character(char)
 
 

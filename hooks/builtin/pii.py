@@ -1,6 +1,6 @@
 """Personal data: addresses, phone numbers, cards, accounts and national ids: `--hook pii`.
 
-Entities are named as Presidio names them. What has check digits is one only if they hold.
+Entities have Presidio's names. A number that has check digits is a match only if they are right.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from hooks.detect.rules import Rule, RuleDetector, chosen
 from hooks.detect.spans import SpanGuard
 
 LOCALES = tuple(NATIONAL_IDS)
-"""The countries, as ISO 3166 has them, whose national ids and phone numbers are known."""
+"""The countries (ISO 3166 codes) whose national ids and phone numbers are known."""
 
 
 class Pii(SpanGuard):
@@ -32,10 +32,10 @@ class Pii(SpanGuard):
         locales: Names = LOCALES,
         **options: Unpack[Options],
     ) -> None:
-        """`entities`: which to find (None: all). `locales`: the countries, of `LOCALES`, whose national ids
-        to find, and whose phone numbers in the form that is used at home.
+        """`entities`: the kinds to find (None: all). `locales`: the countries, out of `LOCALES`, whose
+        national ids and phone numbers in national form to find.
 
-        Raises `ValueError` for an entity or a country that is not known.
+        Raises `ValueError` for an unknown entity or country.
         """
         rules = _rules(locales)
         known = {rule.entity for rule in rules}

@@ -1,6 +1,6 @@
-"""Names, places and whatever else Presidio's recognisers tell from a whole sentence: `--hook presidio`.
+"""Names, places and other entities that Presidio's recognisers find in a sentence: `--hook presidio`.
 
-A sentence is held until it is whole, and judged by itself. That takes milliseconds: use `--hook-workers`.
+The guard holds and judges each sentence alone. Judging takes milliseconds: use `--hook-workers`.
 """
 
 from collections.abc import Sequence
@@ -36,11 +36,11 @@ class Presidio(SpanGuard):
         configuration: str | Path | None = None,
         **options: Unpack[Options],
     ) -> None:
-        """`entities`: which to find; by default what `pii` does not. `score`: how sure a recogniser must be.
-        `max_sentence`: characters after which a sentence is taken for whole. `configuration`: Presidio's own
-        file for its analyzer, with models and recognisers (default: Presidio's, for English).
+        """`entities`: the kinds to find; `pii` does not find the default ones. `score`: the least score that
+        counts. `max_sentence`: most characters of a sentence. `configuration`: Presidio's file for its
+        analyzer, with models and recognisers (default: Presidio's own, for English).
         """
-        if configuration is not None and not Path(configuration).is_file():  # which Presidio would pass over
+        if configuration is not None and not Path(configuration).is_file():  # Presidio ignores a missing file
             raise ValueError(f"configuration: there is no file {configuration}")
         analyzer = AnalyzerEngineProvider(analyzer_engine_conf_file=configuration).create_engine()
         wanted = list(entities)
@@ -50,7 +50,7 @@ class Presidio(SpanGuard):
 
 
 class SentenceDetector:
-    """Finds what an analyzer finds in each sentence. It goes on from a sentence's first character, always."""
+    """Finds what an analyzer finds in each sentence. A scan always starts at the beginning of a sentence."""
 
     reach = 0
 

@@ -1,7 +1,7 @@
-"""A detector that a service of its own runs, asked over HTTP: `--hook remote`.
+"""A detector that runs in a separate service, asked over HTTP: `--hook remote`.
 
-It speaks two APIs: OpenAI's moderations, which judges texts whole, and `POST /api/v1/text/contents` of the
-detectors that the FMS guardrails orchestrator asks, which finds spans in them.
+The guard speaks two APIs. OpenAI's moderations judge a text as a whole. `POST /api/v1/text/contents`, the API
+of the detectors behind the FMS guardrails orchestrator, finds spans in a text.
 """
 
 from collections.abc import Mapping
@@ -38,19 +38,19 @@ class Remote(JudgeGuard):
         api_key_env: str | None = None,
         **options: Unpack[Options],
     ) -> None:
-        """`url`: all of it, as `http://127.0.0.1:8080/api/v1/text/contents`. `model`: of moderations, where
-        the service has several. `detector`, `detector_params`: of contents, its header `detector-id` and what
-        that detector takes.
+        """`url`: the complete URL, as `http://127.0.0.1:8080/api/v1/text/contents`. `model`: for moderations,
+        the model's name if the service has several. `detector`, `detector_params`: for contents, the header
+        `detector-id` and the arguments of that detector.
 
         `labels`: the categories, detections or types of detections to act on; None: all. `threshold`: the
-        least score that counts; None: whatever the service reports. `window` and `stride` count `unit`s,
-        `sentences` or `characters`, as those of `classifier` do, and bound what is held in the same way.
+        least score that counts; None: everything that the service reports counts. `window` and `stride` count
+        `unit`s, `sentences` or `characters`, and bound the held text, as for `classifier`.
 
-        `timeout`: seconds for a request, in which it may wait for one of `max_connections`, and is sent once
-        more if its connection breaks. What is not answered then, is answered by an error, or makes no sense,
-        fails. `api_key_env`: the environment variable that holds the key for `Authorization: Bearer`.
+        `timeout`: seconds for a request, including the wait for one of `max_connections` and one more try if
+        the connection breaks. A late answer, an error and an invalid answer fail. `api_key_env`: the
+        environment variable that holds the key for `Authorization: Bearer`.
 
-        Raises `ValueError` for an argument that makes no sense.
+        Raises `ValueError` for invalid arguments.
         """
         wanted = None if labels is None else frozenset(labels)
         service = DetectorService(url, timeout, max_connections, api_key_env)

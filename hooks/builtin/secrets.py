@@ -1,9 +1,9 @@
 """Secrets: keys and tokens by the formats that their issuers publish, and passwords: `--hook secrets`.
 
-What has no format of its own is taken for a secret where a word such as `password=` stands before it and it
-looks drawn at random. A key is held until its end shows: a password for at most 1,024 characters, a token for
-10,173; ordinary text for no more than a word. Of a private key nothing is held once it has begun: all is
-withheld up to its end line, or to the stream's end if that never comes.
+A text without a format of its own is a secret if a word such as `password=` stands before it and it looks
+random. The guard holds a key until its end is clear: a password for at most 1,024 characters, a token for
+10,173. It holds ordinary text for at most a word. It does not hold a private key once the key has begun: it
+withholds everything up to the key's end line, or up to the end of the stream if that line never comes.
 """
 
 from typing import Unpack
@@ -23,5 +23,5 @@ class Secrets(SpanGuard):
 
     @checked
     def __init__(self, *, entities: Names | None = None, **options: Unpack[Options]) -> None:
-        """`entities`: which to find (None: all). Raises `ValueError` for one that is not known."""
+        """`entities`: the kinds of secret to find (None: all). Raises `ValueError` for an unknown entity."""
         super().__init__(Reader(RuleDetector(chosen([*KEYS, *PASSWORDS], entities)), ESCAPES), **options)

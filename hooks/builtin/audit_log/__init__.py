@@ -1,1 +1,1 @@
-"""The log of the guard `audit`: records, the thread that writes them, and the places they go to."""
+"""The log of the guard `audit`: the records, the thread that writes them, and the file or table."""

@@ -1,4 +1,4 @@
-"""Records that a thread of its own writes, so that nobody who makes one waits for a disk."""
+"""A journal whose own thread writes the records, so that no caller waits for a disk."""
 
 import logging
 import threading
@@ -13,33 +13,32 @@ logger = logging.getLogger("weir.audit")
 
 Record = dict[str, Any]
 LIMIT = 10_000
-"""Records that may wait."""
+"""Most records that may wait."""
 BATCH = 500
-"""Records written in one go, at most."""
+"""Most records in one write."""
 RETRY = 1.0
-"""Seconds after which what failed is tried again."""
+"""Seconds between a failed write and the next try."""
 REMIND = 60.0
-"""Seconds after which the log is told again that writing fails."""
+"""Seconds between two log messages that writing fails."""
 CLOSING = 5.0
-"""Seconds that `close` waits for the last records to be written."""
+"""Most seconds that `close` waits for the last records to be written."""
 
 
 class Sink(Protocol):
-    """Where records go. Used by one thread at a time."""
+    """A place to write records to. One thread uses it at a time."""
 
     def write(self, records: Sequence[Record]) -> int:
-        """Write the first few, at least one, and return how many. Raises what keeps it from that, and then
-        has written none."""
+        """Write the first records, at least one, and return how many. An error means that it wrote none."""
 
     def close(self) -> None:
-        """Let go of what is open. A later `write` opens it again."""
+        """Close the open file or connection. A later `write` opens it again."""
 
 
 class Journal:
-    """Takes records without delay, and writes them as soon as it can: many at a time when many come."""
+    """Takes records without delay, and writes them as soon as it can, in batches."""
 
     def __init__(self, sink: Sink, name: str) -> None:
-        """`name`: what logs call it."""
+        """`name`: the journal's name in log messages."""
         self._sink = sink
         self._name = name
         self._waiting: deque[Record] = deque()
@@ -49,10 +48,10 @@ class Journal:
         self._num_lost = 0
         self._reminded: float | None = None
         self.error: Exception | None = None
-        """Why nothing can be written; None: it can, as far as is known."""
+        """The error of the last write; None: no error is known."""
 
     def put(self, record: Record) -> bool:
-        """Have a record written. Returns whether there was room for it: if not, it is lost, and counted."""
+        """Queue a record. Returns whether there was room; a record without room is lost and counted."""
         with self._is_changed:
             if len(self._waiting) >= LIMIT:
                 self._num_lost += 1
@@ -66,7 +65,7 @@ class Journal:
         return True
 
     def close(self) -> None:
-        """Returns once all is written, the last try has failed, or `CLOSING` seconds have passed."""
+        """Return once all is written, the last try has failed, or `CLOSING` seconds have passed."""
         with self._is_changed:
             thread = self._thread
             self._is_closing = True
@@ -81,14 +80,14 @@ class Journal:
             is_last_try = self._is_closing
             try:
                 self._wrote(self._sink.write(batch))
-            except Exception as error:  # noqa: BLE001 - whatever it is, it must be heard of and tried again
+            except Exception as error:  # noqa: BLE001 - any error is logged, and the write is tried again
                 self._failed(error)
                 if is_last_try:
                     self._end()
                     return
 
     def _next(self) -> list[Record]:
-        """Wait for records, and return the first few; none once it is closed, which ends the thread."""
+        """Wait for records and return the first ones. An empty list, after `close`, ends the thread."""
         with self._is_changed:
             self._is_changed.wait_for(lambda: self._waiting or self._is_closing)
             if not self._waiting:
@@ -108,7 +107,7 @@ class Journal:
                 self._num_lost = 0
 
     def _failed(self, error: Exception) -> None:
-        """Say so, and wait until it may be tried again."""
+        """Log the error, and wait `RETRY` seconds or until `close`."""
         with self._is_changed:
             self.error = error
             self._remind(error)
@@ -118,7 +117,7 @@ class Journal:
         if self._reminded is not None and time.monotonic() - self._reminded < REMIND:
             return
         self._reminded = time.monotonic()
-        # Not its message, which may hold the record.
+        # The error's message is left out, because it may contain the record.
         why = getattr(error, "strerror", None) or getattr(error, "sqlite_errorname", type(error).__name__)
         num_waiting, num_lost = len(self._waiting), self._num_lost
         logger.error(
@@ -132,5 +131,5 @@ class Journal:
 
 
 def now() -> str:
-    """UTC, by ISO 8601."""
+    """Return the time as UTC in ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

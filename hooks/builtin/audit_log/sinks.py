@@ -1,4 +1,4 @@
-"""Where several processes may write records at once: a file of lines, turned over when full, or a table."""
+"""Places for records that several processes may write at once: a rotated file of lines, or a table."""
 
 import errno
 import fcntl
@@ -16,13 +16,13 @@ _MODE = 0o600
 class LineFile:
     """Records as JSON, one a line, in `path`; older files are `path.1`, `path.2` and so on.
 
-    Several processes may write to it at once and every line stays whole: they take turns at a lock
-    (`path.lock`), and each looks first whether another has turned the file over. A write that a full disk cut
-    short is taken back.
+    Several processes may write to it at once and every line stays whole. The processes take turns with a lock
+    (`path.lock`), and each first checks whether another one has renamed the file. A write that a full disk
+    cuts short is undone.
     """
 
     def __init__(self, path: str | Path, max_size: int, keep: int) -> None:
-        """`max_size`: bytes. `keep`: files beside `path`. Raises `OSError` if it cannot be written."""
+        """`max_size`: bytes. `keep`: files beside `path`. Raises `OSError` if `path` cannot be written."""
         self._path = Path(path).absolute()
         self._max_size = max_size
         self._keep = keep
@@ -51,7 +51,7 @@ class LineFile:
 
     @contextmanager
     def _turn(self) -> Iterator[tuple[int, int]]:
-        """The file's descriptor, and its size in bytes, while no other process writes to it."""
+        """Yield the file's descriptor and its size in bytes, while no other process writes to it."""
         lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT, _MODE)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -74,7 +74,7 @@ class LineFile:
             return False
 
     def _append(self, file: int, size: int, data: bytes) -> None:
-        if size and os.pread(file, 1, size - 1) != b"\n":  # whoever wrote last was killed at it
+        if size and os.pread(file, 1, size - 1) != b"\n":  # the last writer was killed while writing
             data = b"\n" + data
         try:
             if os.write(file, data) < len(data):
@@ -84,7 +84,7 @@ class LineFile:
             raise
 
     def _turn_over(self) -> None:
-        """Rename each file to the next number, to make room for a new one. The oldest goes."""
+        """Rename each file to the next number, to make room for a new one. The oldest is deleted."""
         names = [self._path, *(Path(f"{self._path}.{i}") for i in range(1, self._keep + 1))]
         count = next((i for i, name in enumerate(names) if not name.exists()), len(names))
         if count == len(names):
@@ -98,7 +98,7 @@ class Table:
     """Records as rows of the table `decisions` of an SQLite database, in write-ahead mode."""
 
     def __init__(self, path: str | Path, columns: Sequence[str]) -> None:
-        """Raises `OSError` or `sqlite3.Error` if it cannot be written."""
+        """Raises `OSError` or `sqlite3.Error` if the database cannot be written."""
         self._path = Path(path).absolute()
         self._columns = columns
         self._connection: sqlite3.Connection | None = None
@@ -133,5 +133,5 @@ class Table:
 
 
 def _storable(value: Any) -> Any:
-    """Half a surrogate pair, which SQLite does not take for text, is stored as its escape."""
+    """Escape half surrogate pairs, because SQLite does not accept them as text."""
     return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""The two APIs by which services judge texts: what is sent, and what answers say.
+"""The two APIs by which services judge texts: their requests and their answers.
 
 OpenAI's moderations: https://platform.openai.com/docs/api-reference/moderations. Text contents:
 https://foundation-model-stack.github.io/fms-guardrails-orchestrator (Detector API).
@@ -13,11 +13,11 @@ from hooks.builtin.remote_service.service import DetectorError, DetectorService
 from hooks.detect.detector import Match
 
 MAX_TEXTS = 16
-"""Texts in one request."""
+"""Most texts in one request."""
 
 
 CONFIG = ConfigDict(strict=True, allow_inf_nan=False, hide_input_in_errors=True)
-"""Of the models of answers. Errors show nothing of an answer, which may repeat the text it is about."""
+"""Settings of the answer models. Errors do not show the answer, because it may repeat the judged text."""
 
 
 class _Answer(BaseModel):
@@ -36,7 +36,7 @@ class ModerationList(_Answer):
 
 class Detection(_Answer):
     start: int
-    """In characters."""
+    """A position in the text, in characters."""
     end: int
     text: str | None = None
     detection: str
@@ -50,7 +50,7 @@ DETECTIONS = TypeAdapter(list[list[Detection]], config=CONFIG)
 
 
 class Moderations:
-    """OpenAI's moderations, which judge a text as a whole: a match is all of it."""
+    """OpenAI's moderations API. It judges a text as a whole, so a match covers the whole text."""
 
     def __init__(
         self,
@@ -59,16 +59,16 @@ class Moderations:
         threshold: float | None,
         model: str | None,
     ) -> None:
-        """`labels`: the categories that count; None: all. `threshold`: the least score that does; None: what
-        the service flags."""
+        """`labels`: the categories that count; None: all. `threshold`: the least score that counts; None: a
+        category counts if the service flags it."""
         self._service = service
         self._labels = labels
         self._threshold = threshold
         self._model = {} if model is None else {"model": model}
 
     async def judge(self, texts: Sequence[str]) -> list[list[Match]]:
-        """The matches in each text. Raises as `DetectorService.post` does, `DetectorError` for an answer that
-        makes no sense, and pydantic's `ValidationError` for one of another form."""
+        """Return the matches in each text. Raises the errors of `DetectorService.post`, `DetectorError` for
+        an answer that makes no sense, and pydantic's `ValidationError` for an answer of another form."""
         found: list[list[Match]] = []
         for some in _some(texts):
             answer = ModerationList.model_validate_json(
@@ -80,8 +80,8 @@ class Moderations:
         return found
 
     def _label(self, result: Moderation) -> str | None:
-        """The category that the text is in, the one with the best score if there are several; None: in none
-        that counts. Raises `DetectorError` if the answer lacks what is asked for."""
+        """Return the text's category, the one with the best score if several count; None if none counts.
+        Raises `DetectorError` if the answer lacks a wanted category or its scores."""
         judged = result.categories if self._threshold is None else result.category_scores
         if missing := sorted((self._labels or frozenset()) - judged.keys()):
             raise DetectorError(f"the service has no category {', '.join(missing)}")
@@ -98,7 +98,7 @@ class Moderations:
 
 
 class Contents:
-    """The text contents API, which finds spans in a text."""
+    """The text contents API. It finds spans in a text."""
 
     def __init__(
         self,
@@ -108,8 +108,8 @@ class Contents:
         detector: str,
         params: Mapping[str, Any],
     ) -> None:
-        """`labels`: the detections, or types of them, that count; None: all. Raises `ValueError` without a
-        detector."""
+        """`labels`: the detections, or types of detections, that count; None: all. Raises `ValueError` for an
+        empty `detector`."""
         if not detector:
             raise ValueError("contents needs a detector")
         self._service = service
@@ -119,7 +119,7 @@ class Contents:
         self._params = dict(params)
 
     async def judge(self, texts: Sequence[str]) -> list[list[Match]]:
-        """As `Moderations.judge`."""
+        """Return the matches in each text. Raises the errors of `Moderations.judge`."""
         found: list[list[Match]] = []
         for some in _some(texts):
             body = {"contents": some, "detector_params": self._params}
@@ -128,12 +128,12 @@ class Contents:
         return found
 
     def _matches(self, text: str, detections: Sequence[Detection]) -> Iterator[Match]:
-        """Raises `DetectorError` for a place that is not in the text, or does not say what it should."""
+        """Raises `DetectorError` for a place outside the text, or a place with another text than reported."""
         for one in detections:
             found = text[one.start : one.end]
             if not 0 <= one.start < one.end <= len(text) or one.text not in (None, found):
                 raise DetectorError("the service found something that is not there")
-            # Its type comes first: `detection` may be a sentence about the text.
+            # The type comes first, because `detection` may be a sentence about the text.
             names = [name for name in (one.detection_type, one.detection) if self._is_wanted(name)]
             if names and one.score >= self._least:
                 yield Match(one.start, one.end, names[0])

@@ -1,4 +1,4 @@
-"""A service that judges texts, on the other end of a few connections."""
+"""The connections to a service that judges texts."""
 
 import asyncio
 import json
@@ -10,19 +10,19 @@ from urllib.parse import urlsplit
 import aiohttp
 
 MAX_ANSWER = 8 * 1024 * 1024
-"""Bytes of an answer, as it is when it has been decompressed."""
+"""Most bytes of an answer after decompression."""
 
 
 class DetectorError(RuntimeError):
-    """The service did not answer as its API says. The message holds nothing of the text."""
+    """The service did not answer as its API says. The message contains no part of the text."""
 
 
 class DetectorService:
-    """One URL to post JSON to. Its connections are made on the event loop that it is first used on."""
+    """One URL to post JSON to. The event loop that uses the service makes the connections."""
 
     def __init__(self, url: str, timeout: float, max_connections: int, api_key_env: str | None) -> None:
         """`timeout`: seconds for one `post`. `api_key_env`: the environment variable that holds the key.
-        Raises `ValueError` for a URL that is not whole, or a variable that is not set."""
+        Raises `ValueError` for an incomplete URL or a variable that is not set."""
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
             raise ValueError(f"url is a whole one, as http://127.0.0.1:8080/v1/moderations, not {url!r}")
         self._url = url
@@ -37,25 +37,25 @@ class DetectorService:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def post(self, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> bytes:
-        """The body of the answer. Raises `DetectorError` for a status that is not 200, `TimeoutError` if it
-        takes longer than the timeout, and `aiohttp.ClientError` if the connection breaks twice."""
+        """Return the answer's body. Raises `DetectorError` for a status other than 200, `TimeoutError` after
+        the timeout, and `aiohttp.ClientError` if the connection breaks twice."""
         data, all_headers = json.dumps(body).encode(), {**self._headers, **(headers or {})}
         async with asyncio.timeout(self._timeout):
             try:
                 return await self._post(data, all_headers)
             except aiohttp.ClientConnectionError:
-                # It has not been answered, and to judge a text twice changes nothing. A connection that was
-                # kept open is often found closed like this.
+                # The request has no answer yet, and judging a text twice changes nothing. The service has
+                # often closed a connection that was kept open.
                 return await self._post(data, all_headers)
 
     async def close(self) -> None:
-        """Close the connections. More are made if more is asked."""
+        """Close the connections. A later `post` makes new ones."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
     async def _post(self, data: bytes, headers: Mapping[str, str]) -> bytes:
-        # Not to where it may redirect: the text is for this service alone.
+        # No redirects are followed: the text is for this service alone.
         request = self._here().post(self._url, data=data, headers=headers, allow_redirects=False)
         async with request as response:
             if response.status != 200:
@@ -75,7 +75,7 @@ class DetectorService:
 
 
 async def _whole(answer: aiohttp.StreamReader) -> bytes:
-    """Raises `DetectorError` for one of more than `MAX_ANSWER` bytes, and has not read it all then."""
+    """Read an answer. Raises `DetectorError` after `MAX_ANSWER` bytes, without reading the rest."""
     pieces = bytearray()
     async for piece in answer.iter_any():
         pieces += piece
