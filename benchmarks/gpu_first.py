@@ -107,9 +107,7 @@ def sequence(token_ids: list[int], max_tokens: int) -> Sequence:
     )
     group = SequenceGroup(request)
     detokenizer: Any = None
-    seq = Sequence(group, 0, token_ids, len(token_ids), max_tokens, None, frozenset(), detokenizer)
-    group.sequences.append(seq)
-    return seq
+    return group.add(token_ids, max_tokens=max_tokens, detokenizer=detokenizer)
 
 
 def generate(runner: ModelRunner, prompts: list[list[int]], max_tokens: int) -> list[Output]:

@@ -61,7 +61,7 @@ def time_attention(rows: int, context: int) -> None:
     scheduled = []
     for blocks in torch.randperm(rows * width).view(rows, width).tolist():
         seq = sequence([0] * context, 1)
-        seq.block_table += blocks
+        seq.cache.block_table += blocks
         scheduled.append(ScheduledSequence(seq, context - 1, context))
     batch = Batch.of(Layout.of(scheduled, BLOCK_SIZE), device)
     query = torch.randn(rows, HEADS, KEPT.key_dim, device=device, dtype=DTYPE)

@@ -1,8 +1,9 @@
-"""What tells the contents of the cache's blocks apart.
+"""Hashes that identify the contents of the cache's blocks.
 
-A block's keys and values follow from every token up to its end. So its hash is chained: of its parent's hash
-and its own token ids, and the first block's parent is a root, made of who may share it. SHA-256 of fields
-of fixed length: nobody can craft two texts, or two roots, with a hash in common.
+A block's keys and values follow from every token up to its end. So the hash of a block is made of its
+parent's hash and its own token ids. The parent of the first block is a root, which says who may share the
+block. The hashes are SHA-256 of fields of fixed length: nobody can craft two texts, or two roots, with the
+same hash.
 """
 
 import hashlib
@@ -11,7 +12,7 @@ from array import array
 
 
 def root_hash(cache_salt: str | None) -> bytes:
-    """The root of all requests with this `cache_salt`, or of all without one."""
+    """The root of all requests with this `cache_salt`; None: of all requests without one."""
     return hashlib.sha256(repr(cache_salt).encode()).digest()
 
 
@@ -30,9 +31,10 @@ def extend_hashes(
     num_public: int = 0,
     secret: bytes = b"",
 ) -> None:
-    """Bring the hashes of a sequence's first blocks up to `num_blocks`, all of them full.
+    """Add to a sequence's block hashes until there are `num_blocks`. These blocks must be full.
 
-    Those that go beyond the first `num_public` tokens are also made of `secret` (32 bytes, or none).
+    The hash of a block that goes beyond the first `num_public` tokens is also made of `secret` (32 bytes, or
+    none).
     """
     parent = hashes[-1] if hashes else root
     for start in range(len(hashes) * block_size, num_blocks * block_size, block_size):

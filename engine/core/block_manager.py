@@ -1,13 +1,12 @@
-"""Which block of the key-value cache belongs to whom, and what it holds. Pure accounting: the memory itself
-is `KVCache`'s.
+"""Which sequences have a block of the key-value cache, and which text it holds. Pure accounting: `KVCache`
+has the memory itself.
 
-A block may be in several block tables: a reference count tells in how many. One that is full may be told to
-stay known by its hash (`engine.core.block_hash`), and is then found by whoever has the same text. It stays
-known
-when its last owner lets it go, until it is needed for something else:
+A block may be in several block tables; a reference count says in how many. A full block can be made known by
+its hash (`engine.core.block_hash`), and is then found by every sequence with the same text. A known block
+stays known when its last owner frees it, until it is needed for something else:
 
-    in tables (count > 0)  ──free──►  free (count 0): at the front what holds nothing known,
-            ▲                            │            behind it what does, least lately used first
+    in tables (count > 0)  ──free──►  free (count 0): blocks that are not known first, then
+            ▲                            │            known blocks, least recently used first
             └──────── reuse ─────────────┘
 """
 
@@ -17,10 +16,10 @@ from itertools import chain
 
 
 class BlockManager:
-    """Hands out blocks of `block_size` tokens, and finds those that hold a text already.
+    """Hands out blocks of `block_size` tokens, and finds blocks that already hold a text.
 
-    Invariant: every block is free exactly once, or in as many block tables as it has references, in each
-    once. Every hash names one block, and that block no other hash.
+    Invariant: every block is either free, listed once, or in as many block tables as it has references, once
+    in each. Every hash names one block, and a block has at most one hash.
     """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
@@ -33,12 +32,12 @@ class BlockManager:
 
     @property
     def num_used(self) -> int:
-        """Blocks in tables; those that are free and still known do not count."""
+        """Blocks in tables. Blocks that are free and still known do not count."""
         return self.num_blocks - len(self._free)
 
     def reuse(self, block_table: list[int], hashes: Sequence[bytes]) -> None:
-        """Begin an empty table with the blocks of the longest run of `hashes`, from the first, that are
-        known."""
+        """Begin an empty table with known blocks: those of the first `hashes`, up to the first unknown
+        one."""
         for block_hash in hashes:
             block = self._cached.get(block_hash)
             if block is None:
@@ -49,7 +48,8 @@ class BlockManager:
             block_table.append(block)
 
     def allocate(self, block_table: list[int], num_tokens: int) -> bool:
-        """Grow the table until it holds `num_tokens`. False, and nothing changed, if too few are free."""
+        """Grow the table until it holds `num_tokens`. False: too few blocks are free, and nothing has
+        changed."""
         missing = -(-num_tokens // self.block_size) - len(block_table)
         if missing > len(self._free):
             return False
@@ -57,15 +57,15 @@ class BlockManager:
         return True
 
     def cache(self, block: int, block_hash: bytes) -> None:
-        """Have a block in use, full and not to be written again, known by its hash. Of several with the same
-        contents one is."""
+        """Make a block known by its hash. It must be in use, full, and never written again. If another block
+        has the same contents, only that one stays known."""
         if block_hash not in self._cached:
             self._cached[block_hash] = block
             self._hashes[block] = block_hash
 
     def free(self, block_table: list[int]) -> None:
-        """Take the table's blocks back. Its last are the first to be used for something else: without them
-        the others can still be found."""
+        """Take back the table's blocks and empty it. Its last blocks are reused first: the blocks before them
+        can still be found without them."""
         for block in reversed(block_table):
             self._ref_counts[block] -= 1
             if not self._ref_counts[block]:
@@ -75,10 +75,11 @@ class BlockManager:
         block_table.clear()
 
     def truncate(self, block_table: list[int], num_tokens: int) -> int:
-        """Take back what lies behind the table's first `num_tokens`, which is going to be written anew.
+        """Take back the blocks behind the table's first `num_tokens`, since the tokens there will be written
+        anew.
 
-        Returns how many of these the table still holds: a block that holds the last of them, and is others'
-        as well, is taken back whole, since it is not to be written.
+        Returns how many of the `num_tokens` the table still holds. If other tables share the block of the
+        last ones, the whole block is taken back, since it may not be written.
         """
         num_blocks = -(-num_tokens // self.block_size)
         if num_tokens % self.block_size and num_blocks <= len(block_table):
@@ -93,14 +94,16 @@ class BlockManager:
         return min(num_tokens, len(block_table) * self.block_size)
 
     def check(self, block_tables: Iterable[list[int]]) -> None:
-        """Raise `AssertionError` unless the invariant holds, given every table in use."""
+        """Raise `AssertionError` unless the invariant holds. `block_tables`: every table in use."""
         tables = list(block_tables)
         owned = Counter(chain.from_iterable(tables))
         counts = {block: count for block, count in enumerate(self._ref_counts) if count}
         if owned != counts or any(len(set(table)) != len(table) for table in tables):
-            raise AssertionError(f"blocks lost or shared unawares: {owned} owned, {counts} counted")
+            raise AssertionError(
+                f"blocks lost, or shared without a reference: {owned} in tables, {counts} counted"
+            )
         if sorted([*counts, *self._free]) != list(range(self.num_blocks)):
-            raise AssertionError(f"blocks lost: {len(counts)} owned, {len(self._free)} free")
+            raise AssertionError(f"blocks lost: {len(counts)} in tables, {len(self._free)} free")
         known = {h: block for block, h in enumerate(self._hashes) if h is not None}
         if known != self._cached:
             raise AssertionError(f"{len(self._cached)} hashes name {len(known)} blocks")

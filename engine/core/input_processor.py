@@ -1,4 +1,4 @@
-"""Makes a request's sequences: checks what it asks for, tokenizes it, and sees that it fits."""
+"""Makes a request's sequences: checks the fields, tokenizes the prompts, and checks that they fit."""
 
 import math
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.config import EngineConfig, SchedulingPolicy
 from engine.core.block_hash import root_hash, unique_root
-from engine.core.sequence import Sequence, SequenceGroup
+from engine.core.sequence import SequenceGroup
 from engine.execution.model_runner import ModelRunner
 from engine.guided.grammar import GUIDED_FIELDS
 from engine.guided.guidance import Guidance
@@ -15,15 +15,16 @@ from engine.logits_processors import Context
 from engine.logits_processors.hello_world import hello_world
 from engine.logits_processors.registry import ProcessorRegistry
 from engine.protocol import GenerationRequest, Prompt, RequestError, SamplingParams, Token
+from engine.sampling.penalties import LogitBias
 from engine.text.alignment import align_tokens
 from engine.text.detokenizer import Detokenizer, TextStream
 from engine.text.tokenizer import LocalTokenizer
 
 MAX_N = 128
 MAX_LOGPROBS = 20
-"""Both are the OpenAI API's own limits."""
+"""Both limits are the OpenAI API's."""
 MAX_BIAS = 1e30
-"""Beyond, a logit would leave the range of floats."""
+"""A larger bias would take a logit out of the range of floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +41,13 @@ class InputProcessor:
 
     @classmethod
     def make(cls, tokenizer: LocalTokenizer, runner: ModelRunner, config: EngineConfig) -> "InputProcessor":
-        """For a model, and what is configured. Raises `ProcessorLoadError`."""
+        """For a loaded model and its configuration. Raises `ProcessorLoadError`."""
         own = tokenizer.eos_token_id
         eos_token_ids = runner.eos_token_ids.union(() if own is None else (own,))
-        # The tokenizer's own first.
         context = Context(
             tokenizer,
             runner.vocab_size,
-            tuple(sorted(eos_token_ids, key=lambda i: (i != own, i))),
+            tuple(sorted(eos_token_ids, key=lambda i: (i != own, i))),  # the tokenizer's own one first
             runner.device,
         )
         always = [hello_world(context)] if config.enable_test_logits_processor else []
@@ -70,13 +70,13 @@ class InputProcessor:
         )
 
     def process(self, request: GenerationRequest) -> SequenceGroup:
-        """The request's sequences, ready to be scheduled. Raises `RequestError`, and `LogitsProcessorError`.
+        """The request's sequences, ready to be scheduled. Raises `RequestError` and `LogitsProcessorError`.
 
-        It may take a while for a long text, and touches nothing shared: meant for a worker thread.
+        A long text takes a while. Nothing shared is touched, so that a worker thread can do it.
         """
         check_extra(request)
-        asked = self.guidance.asked_of(request)
-        request, wanted = self.processors.realize(request)
+        grammar = self.guidance.requested_grammar(request)
+        request, processors = self.processors.realize(request)
         self._check_sampling(request)
         if request.priority and self.scheduling_policy != "priority":
             raise RequestError(
@@ -84,7 +84,8 @@ class InputProcessor:
             )
         root = root_hash(request.cache_salt) if self.enable_prefix_caching else unique_root()
         secret = b"" if self.share_outputs else unique_root()
-        group = SequenceGroup(request, root_hash=root, output_secret=secret)
+        bias = LogitBias(request.sampling.logit_bias) if request.sampling.logit_bias else None
+        group = SequenceGroup(request, root_hash=root, output_secret=secret, bias=bias)
         if request.is_chat:
             template_kwargs = request.extra.get("chat_template_kwargs")
             if not isinstance(template_kwargs, Mapping | None):
@@ -97,17 +98,17 @@ class InputProcessor:
         if not group.sequences:
             raise RequestError("There is no prompt.", param="prompt")
         for seq in group.sequences:
-            seq.processors = tuple(one.start(seq) for one in wanted)
-        if asked is not None:
-            self.guidance.begin(group, asked)
+            seq.sampling.processors = tuple(one.start(seq.sampling.token_ids) for one in processors)
+        if grammar is not None:
+            self.guidance.begin(group, grammar)
         return group
 
     def may_take_long(self, request: GenerationRequest) -> bool:
-        """Whether `process` may take seconds, for a grammar that is new. Raises `RequestError`."""
+        """Whether `process` may take seconds, because its grammar is new. Raises `RequestError`."""
         return self.guidance.must_compile(request)
 
     def close(self) -> None:
-        """End what it keeps running."""
+        """End the processes that it keeps."""
         self.guidance.close()
 
     def _encode(self, prompt: Prompt) -> list[int]:
@@ -130,18 +131,13 @@ class InputProcessor:
         seed = request.sampling.seed
         group.num_prompt_tokens += len(ids)
         for i in range(request.sampling.num_candidates):
-            group.sequences.append(
-                Sequence(
-                    group=group,
-                    index=len(group.sequences),
-                    token_ids=list(ids),
-                    num_prompt_tokens=len(ids),
-                    max_tokens=max_tokens,
-                    seed=None if seed is None else seed + i,
-                    eos_token_ids=frozenset() if request.sampling.ignore_eos else self.eos_token_ids,
-                    detokenizer=Detokenizer(self.tokenizer.fast, ids, request.sampling.stop),
-                    echo_texts=echo_texts,
-                )
+            group.add(
+                ids,
+                max_tokens=max_tokens,
+                detokenizer=Detokenizer(self.tokenizer.fast, ids, request.sampling.stop),
+                seed=None if seed is None else seed + i,
+                eos_token_ids=frozenset() if request.sampling.ignore_eos else self.eos_token_ids,
+                echo_texts=echo_texts,
             )
 
     def _room(self, num_prompt_tokens: int, max_tokens: int | None, param: str) -> int:
@@ -172,7 +168,7 @@ class InputProcessor:
 
 
 def check_sampling(s: SamplingParams) -> None:
-    """Raise `RequestError`, naming the field, for the first that is out of its range."""
+    """Raise `RequestError` for the first field that is out of its range."""
     max_tokens = math.inf if s.max_tokens is None else s.max_tokens
     rules = {
         "n": (1 <= s.n <= MAX_N, f"must be between 1 and {MAX_N}"),
@@ -212,11 +208,11 @@ UNSUPPORTED = (
     "truncate_prompt_tokens",
     "use_beam_search",
 )
-"""Refused unless they are empty or false."""
+"""Fields that are refused unless they are empty or false."""
 
 
 def check_extra(request: GenerationRequest) -> None:
-    """Raise `RequestError` for a field that would change the output if this engine could honour it."""
+    """Raise `RequestError` for a field that should change the output, but that this engine cannot honour."""
     extra: Mapping[str, Any] = {k: v for k, v in request.extra.items() if v is not None}
     best_of = extra.get("best_of")
     refused = {
@@ -225,7 +221,7 @@ def check_extra(request: GenerationRequest) -> None:
         "best_of": best_of is not None and best_of != request.sampling.n,
         **{name: bool(extra.get(name)) for name in UNSUPPORTED},
         **{name: True for name in extra if name.startswith("guided_") and name not in GUIDED_FIELDS},
-        # 0 asks for some.
+        # 0 asks for prompt logprobs as well.
         "prompt_logprobs": extra.get("prompt_logprobs", False) is not False,
     }
     for name, is_refused in refused.items():

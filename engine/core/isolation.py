@@ -44,7 +44,7 @@ def sample_apart(sampler: Sampler, logits: Tensor, sequences: Seq[Sequence]) -> 
     if not sequences:
         return {}
     try:
-        return dict(zip(sequences, sampler.sample(logits, sequences), strict=True))
+        return dict(zip(sequences, sampler.sample(logits, [s.sampling for s in sequences]), strict=True))
     except torch.AcceleratorError:
         raise
     except Exception:

@@ -1,68 +1,34 @@
-"""What the engine measures of its own work, as plain values: who tells them, and how, is not its business.
+"""Measures the engine's own work, as plain values. How they are shown is decided elsewhere.
 
-One thread writes; any may read. Names and meanings are vLLM's where it has them. Times are wall time of the
-engine's thread, in seconds: work that a GPU does by itself is seen where the thread waits for it.
+One thread writes; any thread may read. Names and meanings are vLLM's where it has them. Times are wall time
+of the engine's thread, in seconds. Work that a GPU does by itself is seen where the thread waits for it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
 from time import perf_counter
-from typing import TYPE_CHECKING
 
+from engine.core.scheduler import ScheduledSequence
+from engine.core.sequence import Sequence
 from engine.histogram import Histogram
 
-if TYPE_CHECKING:
-    from engine.core.scheduler import ScheduledSequence
-    from engine.core.sequence import Sequence as OneSequence
-
+# fmt: off
 SHORT_TIMES = (
-    1e-5,
-    2.5e-5,
-    5e-5,
-    1e-4,
-    2.5e-4,
-    5e-4,
-    1e-3,
-    2.5e-3,
-    5e-3,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1,
+    1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
 )
 LONG_TIMES = (
-    0.001,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.2,
-    0.3,
-    0.5,
-    0.8,
-    1,
-    2,
-    5,
-    10,
-    20,
-    40,
-    60,
-    120,
-    480,
-    1920,
+    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1, 2, 5, 10, 20, 40, 60, 120, 480, 1920,
 )
+# fmt: on
 POWERS_OF_TWO = tuple(2**n for n in range(15))
 
 PHASES = ("schedule", "forward", "sample", "update")
-"""Of a step. `update` turns ids into text and says what came of them; where drafts come true, `sample` and
+"""The phases of a step. `update` turns ids into text and makes deltas. Where drafts come true, `sample` and
 `update` follow again."""
 
 
 class EngineMetrics:
-    """Kept by the engine's thread, which tells it where it is."""
+    """Kept by the engine's thread, which says where it is."""
 
     def __init__(self) -> None:
         self.step_seconds: Mapping[str, Histogram] = {phase: Histogram(SHORT_TIMES) for phase in PHASES}
@@ -74,23 +40,24 @@ class EngineMetrics:
             "request_prefill_time_seconds": Histogram(LONG_TIMES),
             "request_decode_time_seconds": Histogram(LONG_TIMES),
         }
-        """By name. Those of requests have an entry for each output; `request_decode_time_seconds` has another
-        each time that one ends again, after it was rewound."""
+        """By name. A request has an entry for each of its outputs. An output that is rewound and ends again
+        has another entry in `request_decode_time_seconds`."""
         self._now = 0.0
 
     def begin_step(self) -> None:
         self._now = perf_counter()
 
     def end_phase(self, phase: str) -> None:
-        """One that began where the last ended."""
+        """End a phase, which began where the last one ended."""
         began, self._now = self._now, perf_counter()
         self.step_seconds[phase].observe(self._now - began)
 
-    def queue(self, seq: "OneSequence") -> None:
+    def queue(self, seq: Sequence) -> None:
+        """Note that a sequence was added."""
         seq.queued_at = perf_counter()
 
-    def schedule(self, scheduled: Sequence["ScheduledSequence"]) -> None:
-        """What a step is going to compute."""
+    def schedule(self, scheduled: Seq[ScheduledSequence]) -> None:
+        """Note the sequences that a step is going to run."""
         num_tokens = 0
         for s in scheduled:
             num_tokens += s.num_tokens
@@ -100,8 +67,8 @@ class EngineMetrics:
         self._observe("iteration_tokens_total", num_tokens)
         self._observe("iteration_sequences", len(scheduled))
 
-    def advance(self, seq: "OneSequence") -> None:
-        """A sequence got a token, or came to its end."""
+    def advance(self, seq: Sequence) -> None:
+        """Note that a sequence got a token, or ended."""
         if not seq.begun_at:
             seq.begun_at = self._now
             self._observe("request_prefill_time_seconds", self._now - seq.scheduled_at)

@@ -2,9 +2,10 @@
 
 from itertools import chain, repeat
 
-from engine.core.sequence import Logprobs, Sequence
+from engine.core.sequence import Sequence
 from engine.protocol import Channel, Delta, LogitsProcessorError, Token, TopLogprob
 from engine.sampling.sampler import Sampled
+from engine.sampling.sampling_state import Logprobs
 from engine.text.tokenizer import LocalTokenizer
 
 StopReason = str | int | None
@@ -48,13 +49,15 @@ class OutputProcessor:
         seq.token_ids.append(sampled.id)
         if sampled.logprobs is not None:
             seq.cumulative_logprob += sampled.logprobs.logprob
-        return self._token(sampled.id, None if seq.sampling.logprobs is None else sampled.logprobs)
+        return self._token(sampled.id, None if seq.sampling.params.logprobs is None else sampled.logprobs)
 
     def _decide(self, seq: Sequence, token: Token) -> tuple[tuple[Token, ...], StopReason]:
         """The tokens whose text the new token decides, and the stop reason if the output stops."""
-        if token.id in seq.eos_token_ids or token.id in seq.sampling.stop_token_ids:
-            return self._stop(seq, token)
-        may_stop = seq.num_output_tokens > seq.sampling.min_tokens
+        sampling = seq.sampling
+        if token.id in sampling.eos_token_ids or token.id in sampling.params.stop_token_ids:
+            seq.finish_reason = "stop"
+            return last_tokens(seq, token, self._tokenizer.special_ids)
+        may_stop = seq.num_output_tokens > sampling.params.min_tokens
         tokens = seq.detokenizer.decode(token, may_stop=may_stop)
         if seq.detokenizer.stopped is not None:
             seq.finish_reason = "stop"
@@ -62,15 +65,6 @@ class OutputProcessor:
             seq.finish_reason = "length"
             tokens += seq.detokenizer.flush()
         return tokens, seq.detokenizer.stopped
-
-    def _stop(self, seq: Sequence, token: Token) -> tuple[tuple[Token, ...], StopReason]:
-        seq.finish_reason = "stop"
-        tokens = seq.detokenizer.flush()
-        stop_reason = None if token.id in seq.eos_token_ids else token.id
-        if stop_reason is None or token.id in self._tokenizer.special_ids:
-            return (*tokens, token), stop_reason
-        # A stop token with text is withheld, like a stop string: no hook was shown its text.
-        return tokens, stop_reason
 
     def _echo_tokens(self, seq: Sequence, texts: tuple[str, ...]) -> tuple[Token, ...]:
         # The first token has no logprob. The others have none either, unless the request asks for logprobs.
@@ -103,3 +97,15 @@ class OutputProcessor:
             prompt_token_ids=tuple(seq.prompt_token_ids) if is_first else None,
             usage=seq.group.usage,
         )
+
+
+def last_tokens(
+    seq: Sequence, end: Token, special_ids: frozenset[int]
+) -> tuple[tuple[Token, ...], StopReason]:
+    """The tokens that are still due, and the stop reason, when the token `end` ends the output."""
+    tokens = seq.detokenizer.flush()
+    stop_reason = None if end.id in seq.sampling.eos_token_ids else end.id
+    if stop_reason is None or end.id in special_ids:
+        return (*tokens, end), stop_reason
+    # A stop token with text is withheld, like a stop string: no hook was shown its text.
+    return tokens, stop_reason

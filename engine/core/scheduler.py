@@ -1,27 +1,28 @@
-"""Which sequences compute how many tokens in the next step. Pure Python; it knows neither model nor text.
+"""Plans which sequences compute how many tokens in the next step. Pure Python; knows neither model nor text.
 
-There is no prefill phase and no decode phase, as in vLLM v1: a sequence has `num_tokens`, of which
-`num_computed_tokens` are in the cache, and a step lets some sequences catch up by some tokens, within a
-budget. Chunked prefill is a sequence that catches up over several steps; decoding is one that is a single
-token behind; preemption sets `num_computed_tokens` back to 0.
+As in vLLM v1, there are no separate phases for prefill and decode. A sequence has `num_tokens`, and
+`num_computed_tokens` of them are in the cache. Each step lets some sequences catch up by some tokens, within
+a budget. A chunked prefill is a sequence that catches up over several steps. A sequence that decodes is one
+token behind. Preemption sets `num_computed_tokens` back to 0.
 
-**Whose turn it is.** `waiting` and `running` are both in order of `Sequence.rank`: by priority, then by turn.
-A request's turn is its arrival. Its second output has the turn of the request after it, its third that of the
-one after that, and so on, as if they had come one by one. So a request of many outputs takes all the places
-that nobody else waits for, but not all that become free, and each of its outputs is overtaken by a bounded
-number of others. The first in `waiting` is the next to run; the last in `running` is the first to be
-preempted. Who runs keeps its place until it is done, or until one that ranks before it needs its blocks.
-One that is rewound has fewer tokens than before; if it was done, it waits again, with the rank that it had.
+**Order.** `waiting` and `running` are both sorted by `Sequence.rank`: by priority, then by turn. A request's
+first output has the turn of the request's arrival. Its second output has the turn of the request after it,
+its third output that of the one after that, as if the outputs had arrived one by one. So a request of many
+outputs gets all places that nobody else waits for, but not all places that become free, and only a bounded
+number of others overtake each of its outputs. The first sequence in `waiting` runs next. The last one in
+`running` is preempted first. A running sequence keeps its place until it is done, or until a sequence before
+it needs its blocks. A rewound sequence has fewer tokens than before; if it was done, it waits again with its
+old rank.
 
-**Who gets the step.** Those that decode come first, a token each. What prompts may have beside them is the
-`StepBudget`'s to say. Of that, a prompt takes all that it still needs, but one that cannot finish in this
-step at most half of what is left, and leaves the rest to those behind it: a long prompt does not keep short
-ones waiting. What nobody behind it wants, it gets.
+**Share of a step.** Sequences that decode come first, with one token each. The `StepBudget` says how many
+prompt tokens may join them. A prompt that can finish in this step gets all the tokens it needs. Another
+prompt gets at most half of what is left, so that a long prompt does not keep short ones behind it waiting.
+Tokens that nobody behind it wants are given to it in the end.
 
-**What is computed once.** A sequence begins with the blocks of the longest text known that begins as it does.
-Full blocks become known as they are computed, prompts and outputs alike, so a preempted sequence finds its
-own again. The outputs of one prompt wait until the first of them has it computed, and share what it has,
-whether or not requests share with each other.
+**Sharing blocks.** A sequence begins with the blocks of the longest known text that begins like it. Full
+blocks become known as soon as they are computed, for prompts and outputs alike, so a preempted sequence finds
+its own blocks again. The outputs of one prompt wait until the first of them has computed it. They share its
+blocks even if requests share none with each other.
 """
 
 from bisect import bisect_left, insort
@@ -34,11 +35,11 @@ from engine.core.step_budget import StepBudget
 from engine.sampling.speculation import Speculation
 
 MAX_PARTIAL_PREFILLS = 4
-"""Prompts begun and not finished, beyond which none is begun that a step cannot finish: it would take a place
-and blocks, and next to nothing of the step."""
+"""Prompts that may be begun and unfinished at a time. One more that the step cannot finish would take a place
+and blocks, and get next to nothing of the step."""
 PROMPT_LOGPROBS_CHUNK = 256
-"""Prompt tokens computed in one step for a sequence that wants their logprobs: each needs a row of logits as
-wide as the vocabulary, where others need one row in all."""
+"""Most prompt tokens computed in one step for a sequence that wants their logprobs. Each of them needs a row
+of logits as wide as the vocabulary; other sequences need one row in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +50,17 @@ class ScheduledSequence:
     start: int
     end: int
     draft: tuple[int, ...] = ()
-    """Tokens that may follow, computed as well: if the next one drawn is the first of them, the logits of the
-    one after it are there, and so on."""
+    """Guesses at the tokens that follow, computed as well. If the next token drawn is the first guess, the
+    logits of the token after it are there already, and so on."""
 
     @property
     def num_tokens(self) -> int:
-        """That the model computes."""
+        """Tokens that the model computes, with the draft."""
         return self.end - self.start + len(self.draft)
 
     @property
     def num_samples(self) -> int:
-        """Tokens that it may get, each with a row of logits."""
+        """Most tokens that the sequence can get, each from a row of logits."""
         return 1 + len(self.draft) if self.is_sampled else 0
 
     @property
@@ -70,12 +71,12 @@ class ScheduledSequence:
 
     @property
     def is_decode(self) -> bool:
-        """Whether it does nothing else."""
+        """Whether it computes a single token and gets the next one."""
         return self.end - self.start == 1 and self.is_sampled
 
     @property
     def prompt_logprob_positions(self) -> range:
-        """Positions whose logits foretell prompt tokens with logprobs asked for, and not yet known."""
+        """Positions whose logits give the logprobs of prompt tokens that are wanted and not known yet."""
         seq = self.sequence
         if not seq.needs_prompt_logprobs:
             return range(0)
@@ -83,9 +84,9 @@ class ScheduledSequence:
 
 
 class Scheduler:
-    """Owns who waits and who runs.
+    """Owns the sequences that wait and those that run.
 
-    `schedule` reserves blocks for a step, `update` is told that it was run, `remove` gives blocks back.
+    `schedule` reserves blocks for a step, `update` says that the step was run, `remove` gives blocks back.
     """
 
     def __init__(
@@ -97,14 +98,14 @@ class Scheduler:
         step_budget: StepBudget | None = None,
         speculation: Speculation | None = None,
     ) -> None:
-        """`step_budget`: None sets prompts no limit but `max_num_batched_tokens`; `speculation`: None, no
+        """`step_budget`: None limits prompts by `max_num_batched_tokens` alone; `speculation`: None makes no
         drafts."""
         self.block_manager = block_manager
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self.num_preempted = 0
         self.num_cache_queries = 0
-        """Prompt tokens of the sequences that began to run, each prompt's once."""
+        """Prompt tokens of the sequences that began to run; each prompt counts once."""
         self.num_cache_hits = 0
         self._max_num_seqs = max_num_seqs
         self._max_num_batched_tokens = max_num_batched_tokens
@@ -122,38 +123,40 @@ class Scheduler:
             insort(self.waiting, seq, key=_rank)
 
     def remove(self, seq: Sequence) -> None:
-        """Forget a finished or aborted sequence, and free its blocks. Unknown ones are ignored."""
+        """Forget a finished or aborted sequence and free its blocks. A sequence not known here is ignored."""
         for queue in (self.running, self.waiting):
             if (at := _place(queue, seq)) is not None:
                 del queue[at]
-        self.block_manager.free(seq.block_table)
+        self.block_manager.free(seq.cache.block_table)
 
     def rewind(self, seq: Sequence) -> None:
-        """Its last tokens were taken back, and so is what was computed of them. One that was removed, since
-        it had finished, waits again."""
-        del seq.block_hashes[seq.num_tokens // self.block_manager.block_size :]
-        # The last token is computed again, for the logits of the next.
-        num_held = self.block_manager.truncate(seq.block_table, seq.num_tokens - 1)
-        seq.num_computed_tokens = min(seq.num_computed_tokens, num_held)
+        """Drop the blocks of tokens that were taken back. A sequence that was done waits again."""
+        cache = seq.cache
+        del cache.block_hashes[seq.num_tokens // self.block_manager.block_size :]
+        # The last token is computed again, to get the logits of the next one.
+        num_held = self.block_manager.truncate(cache.block_table, seq.num_tokens - 1)
+        cache.num_computed_tokens = min(cache.num_computed_tokens, num_held)
         if all(_place(queue, seq) is None for queue in (self.running, self.waiting)):
             insort(self.waiting, seq, key=_rank)
 
     def update(self, scheduled: ScheduledSequence) -> None:
-        """It was run: its full blocks become known, and the other outputs of a prompt now computed may come.
+        """Note that a share of a step was run. Call it before the sequence gets its next token.
 
-        To be told before the sequence gets its next token.
+        The sequence's full blocks become known. If its prompt is now computed, the prompt's other outputs may
+        come.
         """
         seq, size = scheduled.sequence, self.block_manager.block_size
-        seq.num_computed_tokens = scheduled.end
+        cache = seq.cache
+        cache.num_computed_tokens = scheduled.end
         if full := range(scheduled.start // size, scheduled.end // size):
             self._extend_hashes(seq, full.stop)
             for i in full:
-                self.block_manager.cache(seq.block_table[i], seq.block_hashes[i])
-        if scheduled.end == seq.num_prompt_tokens == seq.num_tokens and not seq.num_rewinds:
+                self.block_manager.cache(cache.block_table[i], cache.block_hashes[i])
+        if scheduled.end == seq.num_prompt_tokens == seq.num_tokens and not seq.was_rewound:
             self._let_followers_come(seq)
 
     def schedule(self) -> list[ScheduledSequence]:
-        """Plan one step and reserve its blocks. Those that compute a single token come first."""
+        """Plan one step and reserve its blocks. Sequences that compute a single token come first."""
         num_decodes, num_tokens = self._budgets()
         num_preempted = self.num_preempted
         ends: dict[Sequence, int] = {}
@@ -161,7 +164,7 @@ class Scheduler:
         if self.waiting and num_preempted == self.num_preempted:
             num_tokens = self._admit(ends, num_tokens)
         self._give_rest(ends, num_tokens)
-        scheduled = [ScheduledSequence(seq, seq.num_computed_tokens, end) for seq, end in ends.items()]
+        scheduled = [ScheduledSequence(seq, seq.cache.num_computed_tokens, end) for seq, end in ends.items()]
         if self._speculation.num_speculative_tokens:
             scheduled = self._with_drafts(scheduled)
         return sorted(scheduled, key=lambda s: s.end - s.start > 1)
@@ -177,15 +180,15 @@ class Scheduler:
         return num_decodes, num_prefill_tokens
 
     def _go_on(self, ends: dict[Sequence, int], num_decodes: int, num_tokens: int) -> int:
-        """Where the chunks of those that run end. What is left of the tokens for prompts."""
+        """Set where the chunks of running sequences end. Returns the prompt tokens that are left."""
         at = 0
-        # Whoever is preempted stands behind the one that needs its blocks, and has no chunk yet.
+        # A preempted sequence stands behind the one that needs its blocks, and has no chunk yet.
         while at < len(self.running):
             seq = self.running[at]
             is_decode = seq.num_uncomputed_tokens == 1
             chunk = min(1, num_decodes) if is_decode else _share(seq, num_tokens)
             if chunk:
-                end = seq.num_computed_tokens + chunk
+                end = seq.cache.num_computed_tokens + chunk
                 if not self._make_room(seq, end):
                     break
                 ends[seq] = end
@@ -195,22 +198,23 @@ class Scheduler:
         return num_tokens
 
     def _make_room(self, seq: Sequence, end: int) -> bool:
-        """Reserve blocks up to `end`, whoever behind it has to give up its own. False: it had to itself."""
-        while not self.block_manager.allocate(seq.block_table, end):
+        """Reserve blocks up to `end`, preempting the last sequences as needed. False: it preempted itself."""
+        while not self.block_manager.allocate(seq.cache.block_table, end):
             if self._preempt_last() is seq:
                 return False
         return True
 
     def _admit(self, ends: dict[Sequence, int], num_tokens: int) -> int:
-        """Let those that wait run, while there are places, blocks and tokens. What is left of the tokens."""
-        num_partial = sum(ends.get(s, s.num_computed_tokens) < s.num_tokens for s in self.running)
+        """Let waiting sequences run while there are places, blocks and tokens. Returns the tokens left."""
+        num_partial = sum(ends.get(s, s.cache.num_computed_tokens) < s.num_tokens for s in self.running)
         while num_tokens and self.waiting and len(self.running) < self._max_num_seqs:
             seq = self.waiting[0]
             self._reuse_blocks(seq)
             chunk = _share(seq, num_tokens)
-            end = seq.num_computed_tokens + chunk
+            end = seq.cache.num_computed_tokens + chunk
             num_partial += end < seq.num_tokens
-            if num_partial > MAX_PARTIAL_PREFILLS or not self.block_manager.allocate(seq.block_table, end):
+            has_room = num_partial <= MAX_PARTIAL_PREFILLS
+            if not (has_room and self.block_manager.allocate(seq.cache.block_table, end)):
                 self._give_up(seq)
                 break
             self._count(seq)
@@ -221,27 +225,27 @@ class Scheduler:
         return num_tokens
 
     def _give_rest(self, ends: dict[Sequence, int], num_tokens: int) -> None:
-        """Lengthen the chunks of those that left something to others behind them."""
+        """Give tokens that nobody wanted to the sequences that got less than they need."""
         for seq, end in ends.items():
             if end == seq.num_tokens:
                 continue
-            more = min(num_tokens, seq.num_computed_tokens + _longest_chunk(seq) - end)
-            if more and self.block_manager.allocate(seq.block_table, end + more):
+            more = min(num_tokens, seq.cache.num_computed_tokens + _longest_chunk(seq) - end)
+            if more and self.block_manager.allocate(seq.cache.block_table, end + more):
                 ends[seq] += more
                 num_tokens -= more
 
     def _with_drafts(self, scheduled: list[ScheduledSequence]) -> list[ScheduledSequence]:
-        """Those that decode, with what may come next, as far as tokens and blocks are left. Nobody is
-        preempted for a guess."""
+        """Add drafts to sequences that decode, as far as tokens and blocks are left. A draft preempts
+        nobody."""
         num_left = self._max_num_batched_tokens - sum(s.num_tokens for s in scheduled)
         drafted = []
         for s in scheduled:
             seq = s.sequence
             if s.is_decode:
-                # The last token that it may have is never computed.
+                # The last token that the sequence may have is never computed.
                 num_wanted = min(num_left, seq.max_tokens - seq.num_output_tokens - 1)
-                draft = self._speculation.draft(seq, num_wanted)
-                if draft and self.block_manager.allocate(seq.block_table, s.end + len(draft)):
+                draft = self._speculation.draft(seq.sampling, num_wanted)
+                if draft and self.block_manager.allocate(seq.cache.block_table, s.end + len(draft)):
                     s = replace(s, draft=tuple(draft))
                     num_left -= len(draft)
                     self._speculation.num_drafts += 1
@@ -257,47 +261,46 @@ class Scheduler:
         return seq
 
     def _give_up(self, seq: Sequence) -> None:
-        self.block_manager.free(seq.block_table)
-        seq.num_computed_tokens = 0
+        self.block_manager.free(seq.cache.block_table)
+        seq.cache.num_computed_tokens = 0
 
     def _count(self, seq: Sequence) -> None:
-        # A prompt's other candidates, and who was preempted, find what was computed for themselves.
-        if seq.is_first and not seq.has_run:
+        # A prompt's other candidates, and preempted sequences, find blocks that were computed for themselves.
+        if seq.is_first and not seq.cache.has_run:
             self.num_cache_queries += seq.num_prompt_tokens
-            self.num_cache_hits += seq.num_computed_tokens
-            seq.group.num_cached_tokens += seq.num_computed_tokens
-        seq.has_run = True
+            self.num_cache_hits += seq.cache.num_computed_tokens
+            seq.group.num_cached_tokens += seq.cache.num_computed_tokens
+        seq.cache.has_run = True
 
     def _reuse_blocks(self, seq: Sequence) -> None:
-        # At least one token is always computed, for the logits of the next; and so are those whose logits
-        # foretell prompt tokens with logprobs asked for.
+        # At least one token is always computed, to get the logits of the next one. Prompt tokens whose logits
+        # give wanted logprobs are computed too.
         num_tokens = len(seq.prompt_logprobs) if seq.needs_prompt_logprobs else seq.num_tokens - 1
         num_blocks = num_tokens // self.block_manager.block_size
         self._extend_hashes(seq, num_blocks)
-        self.block_manager.reuse(seq.block_table, seq.block_hashes[:num_blocks])
-        seq.num_computed_tokens = len(seq.block_table) * self.block_manager.block_size
+        self.block_manager.reuse(seq.cache.block_table, seq.cache.block_hashes[:num_blocks])
+        seq.cache.num_computed_tokens = len(seq.cache.block_table) * self.block_manager.block_size
 
     def _extend_hashes(self, seq: Sequence, num_blocks: int) -> None:
-        if len(seq.block_hashes) < num_blocks:
-            size = self.block_manager.block_size
+        if len(seq.cache.block_hashes) < num_blocks:
             extend_hashes(
-                seq.block_hashes,
+                seq.cache.block_hashes,
                 seq.group.root_hash,
                 seq.token_ids,
-                size,
+                self.block_manager.block_size,
                 num_blocks,
                 num_public=seq.num_prompt_tokens,
                 secret=seq.group.output_secret,
             )
 
     def _num_shareable_blocks(self, seq: Sequence) -> int:
-        """Of its prompt, with the prompt's other candidates."""
+        """Blocks of its prompt that the prompt's other candidates can share."""
         return (seq.num_prompt_tokens - 1) // self.block_manager.block_size
 
     def _let_followers_come(self, seq: Sequence) -> None:
         if num_blocks := self._num_shareable_blocks(seq):
             for follower in seq.followers:
-                follower.block_hashes = seq.block_hashes[:num_blocks]
+                follower.cache.block_hashes = seq.cache.block_hashes[:num_blocks]
                 follower.prompt_logprobs = list(seq.prompt_logprobs)
                 insort(self.waiting, follower, key=_rank)
 
@@ -317,6 +320,6 @@ def _longest_chunk(seq: Sequence) -> int:
 
 
 def _share(seq: Sequence, num_tokens: int) -> int:
-    """What it may have of so many tokens for all."""
+    """The part of `num_tokens` that this sequence gets; the rest is for those behind it."""
     wanted = _longest_chunk(seq)
     return wanted if wanted <= num_tokens else (num_tokens + 1) // 2

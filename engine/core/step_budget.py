@@ -1,16 +1,16 @@
-"""How many prompt tokens a step may compute beside sequences that decode. Arithmetic on times it is told.
+"""Learns how many prompt tokens a step may compute beside sequences that decode. Arithmetic on given times.
 
-A sequence that decodes waits for the whole of every step, so that what prompts add to a step is what their
-neighbours' next tokens are late by. No fixed number of tokens is right for that: it depends on model, machine
-and batch. So it is learnt: how long steps take that only decode, and what prompts add to one, as a line:
+A sequence that decodes waits for the whole of every step. The time that prompts add to a step is the delay of
+their neighbours' next tokens. No fixed number of prompt tokens is right for every model, machine and batch.
+So two times are learned: how long steps take that only decode, and how much prompts add to a step, as a line:
 
     added = overhead + tokens * seconds per token
 
-The prompts' share is what lets a step take `SLOWDOWN` times as long as one that only decodes. Where the
-overhead alone is more than that, few tokens make a step as late as many do; then the share is what adds as
-much again.
+The prompts get as many tokens as let a step take `SLOWDOWN` times as long as one that only decodes. If the
+overhead alone takes longer than that, few tokens delay a step as much as many; then prompts get as many
+tokens as add the overhead once more.
 
-Where more sequences wait for their prompts than decode, the share grows in proportion: one stream is not kept
+If more sequences wait for their prompts than decode, the share grows in proportion: one stream is not kept
 smooth at the cost of twenty that have not begun.
 """
 
@@ -18,45 +18,48 @@ from collections import deque
 from statistics import median
 
 SLOWDOWN = 1.65
-"""How much longer a step may take than one that only decodes. Less than what is promised (2), since some take
-longer than they were meant to."""
+"""How many times as long as a step that only decodes a step with prompts may take. It is below the promised
+2, since some steps take longer than planned."""
 FIRST_SHARE = 16
-"""Prompt tokens in the first step of all that has some. From then on, at most twice as many as were tried."""
+"""Prompt tokens in the first step that has any. Later steps have at most twice as many as were tried."""
 MIN_SHARE = 2
 DITHER = 0.7
-"""Every other step has this part of the share: a line needs points that differ."""
+"""Every other step gets this part of the share, since a line needs points that differ."""
 NUM_REMEMBERED = 5
-"""Steps that only decoded, of whose times the median counts."""
+"""Steps that only decoded; the median of their times counts."""
 MAX_MIXED_IN_A_ROW = 16
-"""Steps with prompts, after which one without tells again how long those take."""
+"""After this many steps with prompts, a step without prompts measures again how long one takes."""
 ALIKE = 1.25
-"""Steps of more than so many times as many sequences that decode, or fewer, take another time."""
+"""Two steps compare if their numbers of decoding sequences differ by this factor at most."""
 
 
 class StepBudget:
-    """`fixed`: a number of prompt tokens that is always right; None: learn it."""
+    """`fixed`: the prompt tokens of every step; None: learn the number."""
 
     def __init__(self, fixed: int | None = None) -> None:
         self._fixed = fixed
         self._tried = FIRST_SHARE / 2
-        """The largest share that was used whole."""
+        """The largest share that prompts used up."""
         self._crowding = 1.0
-        """Prompts for each sequence that decodes, in the step last planned; at least 1."""
+        """Waiting prompts for each sequence that decodes, in the last step planned; at least 1."""
         self._planned: int | None = None
-        """Tokens that prompts may have of it; None once it is over."""
+        """Prompt tokens of that step; None once it is over."""
         self._decode_seconds: deque[float] = deque(maxlen=NUM_REMEMBERED)
         self._num_decodes = 0
-        """In the steps that took these."""
+        """Sequences that decoded in those steps."""
         self._num_mixed = 0
-        """Steps with prompts since the last without."""
+        """Steps with prompts since the last step without."""
         self._added = _Line()
         self._was_late = False
-        """The last step took much longer than was to be expected. One may have, for any reason; two in a row
-        mean that what was learnt is no longer so."""
+        """Whether the last step took much longer than expected. One such step may have any reason. Two in a
+        row mean that the line is no longer right."""
 
     def plan(self, num_decodes: int, num_prompts: int) -> int:
-        """What prompts may have of the next step, so many sequences (at least 1) decoding in it and so many
-        waiting for their prompts; now and then nothing."""
+        """The prompt tokens of the next step; now and then 0.
+
+        `num_decodes`: sequences that decode in it, at least 1; `num_prompts`: sequences that wait for their
+        prompts.
+        """
         if self._fixed is not None:
             return self._fixed
         self._crowding = max(1.0, num_prompts / num_decodes)
@@ -66,7 +69,7 @@ class StepBudget:
         return self._planned
 
     def observe(self, num_decodes: int, num_prefill_tokens: int, seconds: float) -> None:
-        """Learn from the step planned: how many decoded in it, its prompt tokens, how long it took."""
+        """Learn from the planned step: how many sequences decoded, its prompt tokens, how long it took."""
         planned, self._planned = self._planned, None
         if planned is None or not num_decodes:
             return
@@ -91,7 +94,7 @@ class StepBudget:
         return (SLOWDOWN - 1) * median(self._decode_seconds)
 
     def _share(self) -> float:
-        """Prompt tokens, where no more prompts wait than sequences decode."""
+        """Prompt tokens of a step, if no more prompts wait than sequences decode."""
         overhead, per_token = self._added.fit()
         limit = max(self._room(), 2 * overhead)
         tried = 2 * self._tried
@@ -108,12 +111,13 @@ class StepBudget:
 
 
 class _Line:
-    """The line through points of which the latest weigh most."""
+    """The line through points. The latest points weigh most."""
 
     FORGETTING = 0.9
-    """Weight of a point in that of the next."""
+    """A point's weight when the next point comes, which weighs 1."""
     PRIOR = 0.01
-    """Weight of the guess that it goes through the origin; with points that hardly differ, it decides."""
+    """The weight of the guess that the line goes through the origin. It decides if the points hardly
+    differ."""
 
     def __init__(self) -> None:
         self._n = self._x = self._y = self._xx = self._xy = 0.0
@@ -128,7 +132,7 @@ class _Line:
         self._xy = keep * self._xy + x * y
 
     def fit(self) -> tuple[float, float]:
-        """Where it begins and how it rises, neither less than 0."""
+        """The line's value at 0, and its slope. Neither is less than 0."""
         if not self._n:
             return 0.0, 0.0
         x, y = self._x / self._n, self._y / self._n

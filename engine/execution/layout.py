@@ -101,7 +101,7 @@ def _tables(spans: Sequence[tuple[ScheduledSequence, int]], block_size: int) -> 
     """So many rows alike for each sequence, as wide as the longest needs, padded with any block."""
     if not spans:
         return np.zeros((0, 0), dtype=np.int64)
-    rows = [(s.sequence.block_table[: -(-(s.start + s.num_tokens) // block_size)], n) for s, n in spans]
+    rows = [(s.sequence.cache.block_table[: -(-(s.start + s.num_tokens) // block_size)], n) for s, n in spans]
     tables = np.zeros((sum(n for _, n in rows), max(len(b) for b, _ in rows)), dtype=np.int64)
     row = 0
     for blocks, number in rows:

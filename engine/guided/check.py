@@ -1,13 +1,13 @@
-"""A process of its own that tries grammars, so that none can hold the service up, or end it.
+"""A process of its own that tries grammars, so that no grammar can block or end the service.
 
-The text of a grammar is a stranger's, and with some the library takes minutes, or gigabytes. Here they cost
-this process: what takes longer than `CPU_SECONDS`, or needs more than `MEMORY`, ends it, and the next grammar
-gets another one. It is a script, called with the vocabulary's size, which loads nothing but the library. A
-job is a line of JSON,
+The text of a grammar comes from a stranger, and the library takes minutes or gigabytes for some. Here such a
+grammar costs this process: one that takes longer than `CPU_SECONDS`, or needs more than `MEMORY`, ends it,
+and the next grammar gets a new process. The module is a script, called with the size of the vocabulary. It
+loads nothing but the library. A job is a line of JSON,
 
-    {"kind": "json", "text": "{\"type\": \"object\"}", "blanks": "[ ]{1,32}"}
+    {"kind": "json", "text": "{\"type\": \"object\"}", "whitespace": "[ ]{1,32}"}
 
-and so is its outcome: `{"grammar": ...}`, in the library's own form, or `{"error": ...}`.
+and so is its outcome: `{"grammar": ...}` in the library's own form, or `{"error": ...}`.
 """
 
 import contextlib
@@ -26,30 +26,31 @@ MEMORY = 2 * 1024**3
 NUM_TEXTS = 8
 NUM_BYTES = 24
 TRYING_SECONDS = 0.2
-"""Of each grammar, so many random texts are begun; what is too much for the library is often so at once."""
+"""Each grammar is tried with `NUM_TEXTS` random texts of `NUM_BYTES`, for this long at most. A grammar that
+is too much for the library is often too much at once."""
 MAX_REASON = 300
 """Characters of an error."""
 
 
 def limits() -> LLParserLimits:
-    """Of a grammar, and of a step in one."""
-    # A state takes one or two kilobytes, and what a grammar has come to is kept with it.
-    # What would be computed ahead depends on the vocabulary, which this process does not know.
-    # Of items, a mask of a large schema takes some thousands; an ambiguous one's take 20 microseconds each.
+    """What a grammar may need, and what a step in it may need."""
+    # A lexer state takes one or two kilobytes, and is kept with its grammar. Large lexemes are not computed
+    # ahead: their cost depends on the vocabulary, unknown to this process. The mask of a large schema takes
+    # some thousands of items; an ambiguous one takes 20 microseconds an item.
     return LLParserLimits(
         max_lexer_states=30_000, step_max_items=10_000, precompute_large_lexemes=False, verbose_errors=False
     )
 
 
-def convert(kind: str, text: str, blanks: str) -> str:
+def convert(kind: str, text: str, whitespace: str) -> str:
     """The grammar in the library's form. Raises `ValueError`."""
     match kind:
         case "json":
-            if blanks:
-                return LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_pattern": blanks})
+            if whitespace:
+                return LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_pattern": whitespace})
             return LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_flexible": False})
         case "choice":
-            # JSON's escapes are Lark's.
+            # Lark reads JSON's escapes.
             return LLMatcher.grammar_from_lark("start: " + " | ".join(map(json.dumps, json.loads(text))))
         case "regex":
             return LLMatcher.grammar_from_regex(text)
@@ -66,17 +67,17 @@ def readable(error: str) -> str:
 
 
 def try_out(grammar: LLMatcher) -> str:
-    """What goes wrong within the first bytes of a few texts of it, rather nested ones; nothing: ""."""
+    """Begin a few random texts of the grammar, rather nested ones. Returns the error that came up, or ""."""
     rng, until = random.Random(0), time.process_time() + TRYING_SECONDS
     for _ in range(NUM_TEXTS):
         text = grammar.deep_copy()
         for _ in range(NUM_BYTES):
             mask = text.compute_bitmask()
-            can_come = [byte for byte in range(256) if mask[byte // 8] >> byte % 8 & 1]
-            if text.is_error() or not can_come or time.process_time() > until:
+            allowed = [byte for byte in range(256) if mask[byte // 8] >> byte % 8 & 1]
+            if text.is_error() or not allowed or time.process_time() > until:
                 break
-            nesting = [byte for byte in can_come if byte in b'{["(']
-            text.consume_token(rng.choice(nesting if nesting and rng.random() < 0.5 else can_come))
+            nesting = [byte for byte in allowed if byte in b'{["(']
+            text.consume_token(rng.choice(nesting if nesting and rng.random() < 0.5 else allowed))
         if text.is_error():
             return text.get_error()
     return ""

@@ -1,4 +1,4 @@
-"""Grammars made ready to be followed: tried in a process of their own, compiled, and kept."""
+"""Makes grammars ready to be followed: tries them in a process of their own, compiles them and keeps them."""
 
 import json
 import subprocess
@@ -18,46 +18,48 @@ from engine.guided.grammar import Grammar
 from engine.text.tokenizer import LocalTokenizer
 
 MAX_COMPILED = 64
-"""Grammars that are kept, the latest used. A common one has some hundred kilobytes."""
+"""Grammars that are kept: those used last. A common one takes some hundred kilobytes."""
 
 
 CREDIT = 0.5
 TOKEN_SECONDS = 0.003
-"""Of a core: what following a grammar may take, and for each token; in the mean it takes a hundredth."""
+"""Seconds of one core that following a grammar may take: `CREDIT` once, and `TOKEN_SECONDS` for each token.
+The mean need is a hundredth of that."""
 
 
 class GrammarError(ValueError):
-    """There is no such grammar, or it is too much. The message is for whoever asked for it."""
+    """The grammar is not valid, or is too much for the service. The message is for the caller."""
 
 
 @dataclass(eq=False, slots=True)
 class Compiled:
-    """A grammar that is ready, and what it has taken to follow it so far: the whole batch waits for that."""
+    """A grammar that is ready, and the time spent following it so far. The whole batch waits for that
+    time."""
 
     matcher: LLMatcher
-    """At the grammar's beginning: to be copied, and left there."""
+    """At the beginning of the grammar. Copy it; do not move it."""
     seconds: float = 0.0
     num_tokens: int = 0
 
     def check(self) -> None:
         """Raises `GrammarError` if it has taken too long."""
-        # An ambiguous grammar is slow where it is ambiguous, which nobody can tell beforehand.
+        # An ambiguous grammar is slow where it is ambiguous, which cannot be known beforehand.
         if self.seconds > CREDIT + TOKEN_SECONDS * self.num_tokens:
             raise GrammarError("it takes too long to follow")
 
     @contextmanager
-    def following(self) -> Iterator[None]:
-        """Around what follows it."""
+    def timed(self) -> Iterator[None]:
+        """Counts the time of its body as time spent following the grammar."""
         begun = time.thread_time()
         yield
         self.seconds += time.thread_time() - begun
 
 
 class GrammarCompiler:
-    """A model's. `compile` may take seconds, and be called from several threads."""
+    """Compiles grammars for one model. `compile` may take seconds, and several threads may call it."""
 
     def __init__(self, tokenizer: LocalTokenizer, vocab_size: int, eos_token_ids: tuple[int, ...]) -> None:
-        """`vocab_size`: of the logits. Without an end of sequence nothing can be compiled."""
+        """`vocab_size`: of the logits. A model without an end-of-sequence token can follow no grammar."""
         self._local, self._vocab_size, self._eos_token_ids = tokenizer, vocab_size, eos_token_ids
         self._checker = Checker(vocab_size)
         self._compiled: OrderedDict[Grammar, Compiled | GrammarError] = OrderedDict()
@@ -66,7 +68,7 @@ class GrammarCompiler:
 
     @property
     def tokenizer(self) -> LLTokenizer:
-        """Made when it is first asked for: that takes a second for 150,000 tokens. Raises `GrammarError`."""
+        """Made at the first use, which takes a second for 150,000 tokens. Raises `GrammarError`."""
         with self._lock:
             if self._tokenizer is None:
                 if not self._eos_token_ids:
@@ -84,17 +86,17 @@ class GrammarCompiler:
 
     def compile(self, grammar: Grammar) -> Compiled:
         """Raises `GrammarError`."""
-        found = self._find(grammar)
-        if found is None:
+        compiled = self._find(grammar)
+        if compiled is None:
             try:
-                found = self._make(grammar)
+                compiled = self._make(grammar)
             except GrammarError as error:
-                found = error
-            self._keep(grammar, found)
-        if isinstance(found, GrammarError):
-            raise GrammarError(str(found))
-        found.check()
-        return found
+                compiled = error
+            self._keep(grammar, compiled)
+        if isinstance(compiled, GrammarError):
+            raise GrammarError(str(compiled))
+        compiled.check()
+        return compiled
 
     def close(self) -> None:
         self._checker.close()
@@ -105,17 +107,17 @@ class GrammarCompiler:
                 self._compiled.move_to_end(grammar)
             return self._compiled.get(grammar)
 
-    def _keep(self, grammar: Grammar, made: Compiled | GrammarError) -> None:
+    def _keep(self, grammar: Grammar, compiled: Compiled | GrammarError) -> None:
         with self._lock:
-            self._compiled[grammar] = made
+            self._compiled[grammar] = compiled
             while len(self._compiled) > MAX_COMPILED:
                 self._compiled.popitem(last=False)
 
     def _make(self, grammar: Grammar) -> Compiled:
-        known = self._checker.check(grammar)
-        matcher = LLMatcher(self.tokenizer, known, log_level=0, limits=check.limits())
+        converted = self._checker.check(grammar)
+        matcher = LLMatcher(self.tokenizer, converted, log_level=0, limits=check.limits())
         compiled = Compiled(matcher)
-        with compiled.following():
+        with compiled.timed():
             first = matcher.deep_copy()
             first.compute_bitmask()
         for one in (matcher, first):
@@ -125,7 +127,8 @@ class GrammarCompiler:
 
 
 class Checker:
-    """Keeps a process that runs `engine.guided.check`: started when needed, again when a grammar ended it."""
+    """Keeps a process that runs `engine.guided.check`. It starts one when needed, and a new one when a
+    grammar has ended the last."""
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
@@ -142,17 +145,17 @@ class Checker:
         outcome = json.loads(answer)
         if "error" in outcome:
             raise GrammarError(outcome["error"])
-        known: str = outcome["grammar"]
-        return known
+        converted: str = outcome["grammar"]
+        return converted
 
     def close(self) -> None:
-        """End the process, whatever it does. Another `check` starts a new one."""
+        """End the process, even in the middle of a job. Another `check` starts a new one."""
         process, self._process = self._process, None
         if process is not None:
             _end(process)
 
     def _ask(self, job: bytes) -> bytes:
-        """One line for another; none if the process ended instead."""
+        """Send a line and read one. Empty if the process ended instead."""
         process = self._process = self._process or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -160,7 +163,7 @@ class Checker:
             process.stdin.write(job)
             process.stdin.flush()
             answer = process.stdout.readline()
-        except (OSError, ValueError):  # it has ended, or was closed meanwhile
+        except (OSError, ValueError):  # the process ended, or was closed meanwhile
             answer = b""
         if not answer:
             self.close()
@@ -168,11 +171,11 @@ class Checker:
 
     def _start(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-P", check.__file__, str(self._vocab_size)],
+            [sys.executable, check.__file__, str(self._vocab_size)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # what interrupts the service is not for it
+            start_new_session=True,  # an interrupt of the service does not reach it
         )
         weakref.finalize(self, _end, process)
         return process

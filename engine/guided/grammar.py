@@ -1,10 +1,11 @@
-"""What a request asks its outputs to be, in the fields of OpenAI and vLLM. No library is loaded here.
+"""Reads from a request's fields which grammar its outputs must follow. Loads no library of grammars.
 
-- `response_format`: `json_object`, or `json_schema` with a schema (the responses endpoint's `text.format`);
+- `response_format`: `json_object`, or `json_schema` with a schema (`text.format` of the responses endpoint);
 - `structured_outputs`: one of `json`, `json_object`, `regex`, `choice` and `grammar`;
-- `guided_json`, `guided_regex`, `guided_choice`, `guided_grammar`: the same as vLLM first spelled it.
+- `guided_json`, `guided_regex`, `guided_choice`, `guided_grammar`: the same, as vLLM first spelled it.
 
-They are left in `GenerationRequest.extra`, so that an upstream gets them as they were given.
+The fields stay in `GenerationRequest.extra`, so that an upstream gets them unchanged. llguidance reads and
+judges schemas and grammars; here only the outer form of the fields is checked.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,56 +15,56 @@ import orjson
 
 from engine.protocol import GenerationRequest, RequestError
 
-BLANKS = r" |\r?\n[ \t]{0,32}"
-"""Between JSON's tokens there may be none, or these: one line, or lines with indents. No model goes on with
-blanks for ever."""
-NO_BLANKS = ""
+WHITESPACE = r" |\r?\n[ \t]{0,32}"
+"""What may stand between JSON's tokens: nothing, a space, or a line break with an indent. The bound keeps a
+model from going on with whitespace for ever."""
+NO_WHITESPACE = ""
 
-Kind = Literal["json", "regex", "choice", "grammar", "lark"]
+GrammarKind = Literal["json", "regex", "choice", "grammar", "lark"]
 
 
 class Grammar(NamedTuple):
-    """What an output must be. Equal ones are compiled once."""
+    """The form of an output. Equal grammars are compiled once."""
 
-    kind: Kind
+    kind: GrammarKind
     text: str
     """A schema, or a list of choices, as JSON; a regular expression; GBNF or Lark."""
-    blanks: str = BLANKS
-    """Of JSON: a regular expression."""
+    whitespace: str = WHITESPACE
+    """For JSON: a regular expression for the whitespace between tokens."""
 
 
-class Asked(NamedTuple):
-    """A grammar, and the field that it came in: errors name it."""
+class RequestedGrammar(NamedTuple):
+    """A grammar, and the field that asked for it. Errors name the field."""
 
     grammar: Grammar
     field: str
 
 
-def asked_of(request: GenerationRequest) -> Asked | None:
-    """What the request's fields ask its text to be. Raises `RequestError`, naming the field."""
-    found = list(_all_asked(request))
+def requested_grammar(request: GenerationRequest) -> RequestedGrammar | None:
+    """The grammar that the request's fields ask for. Raises `RequestError`, which names the field."""
+    found = list(_all_requested(request))
     if len(found) > 1:
-        names = " and ".join(asked.field for asked in found)
+        names = " and ".join(one.field for one in found)
         raise RequestError(f"Only one of {names} can be given.", param=found[1].field)
     return found[0] if found else None
 
 
-def _all_asked(request: GenerationRequest) -> Iterator[Asked]:
+def _all_requested(request: GenerationRequest) -> Iterator[RequestedGrammar]:
     extra = request.extra
     if (response_format := extra.get("response_format")) is not None:
         name = "text.format" if request.endpoint == "responses" else "response_format"
-        yield from _of_response_format(response_format, name)
+        yield from _from_response_format(response_format, name)
     if (structured := extra.get("structured_outputs")) is not None:
-        yield from _of_structured_outputs(structured)
-    blanks = _blanks({"whitespace_pattern": extra.get("guided_whitespace_pattern")}, "guided_")
+        yield from _from_structured_outputs(structured)
+    whitespace = _whitespace({"whitespace_pattern": extra.get("guided_whitespace_pattern")}, "guided_")
     for kind in _READERS:
         name = f"guided_{kind}"
         value = extra.get(name)
         if value is not None and value is not False:
-            yield _read(kind, value, name, blanks)
+            yield _read(kind, value, name, whitespace)
 
 
-def _of_response_format(value: Any, name: str) -> Iterator[Asked]:
+def _from_response_format(value: Any, name: str) -> Iterator[RequestedGrammar]:
     match value:
         case {"type": "text"}:
             return
@@ -79,7 +80,7 @@ def _of_response_format(value: Any, name: str) -> Iterator[Asked]:
             )
 
 
-def _of_structured_outputs(value: Any) -> Iterator[Asked]:
+def _from_structured_outputs(value: Any) -> Iterator[RequestedGrammar]:
     at = "structured_outputs"
     if not isinstance(value, Mapping):
         raise RequestError(f"{at} must be an object.", param=at)
@@ -91,42 +92,45 @@ def _of_structured_outputs(value: Any) -> Iterator[Asked]:
     if not kinds:
         raise RequestError(f"{at} must have one of {', '.join(_READERS)}.", param=at)
     for kind in kinds:
-        yield _read(kind, given[kind], f"{at}.{kind}", _blanks(given, f"{at}."))
+        yield _read(kind, given[kind], f"{at}.{kind}", _whitespace(given, f"{at}."))
 
 
 _OPTIONS = ("whitespace_pattern", "disable_any_whitespace")
 
 
-def _blanks(options: Mapping[str, Any], at: str) -> str:
+def _whitespace(options: Mapping[str, Any], at: str) -> str:
     if options.get("disable_any_whitespace"):
-        return NO_BLANKS
+        return NO_WHITESPACE
     pattern = options.get("whitespace_pattern")
     if pattern is None:
-        return BLANKS
+        return WHITESPACE
     if not isinstance(pattern, str):
         name = f"{at}whitespace_pattern"
         raise RequestError(f"{name} must be a regular expression.", param=name)
     return pattern
 
 
-def _read(kind: str, value: Any, field: str, blanks: str = BLANKS) -> Asked:
+def _read(kind: str, value: Any, field: str, whitespace: str = WHITESPACE) -> RequestedGrammar:
     try:
-        known, text = _READERS[kind](value)
+        grammar_kind, text = _READERS[kind](value)
         text.encode()
     except ValueError as error:
         reason = "is not valid Unicode" if isinstance(error, UnicodeError) else error
         raise RequestError(f"{field} {reason}.", param=field) from error
-    return Asked(Grammar(known, text, blanks if known == "json" else BLANKS), field)
+    return RequestedGrammar(
+        Grammar(grammar_kind, text, whitespace if grammar_kind == "json" else WHITESPACE), field
+    )
 
 
 GUIDED_FIELDS = frozenset(
     {f"guided_{kind}" for kind in ("json", "json_object", "regex", "choice", "grammar")}
     | {"guided_whitespace_pattern", "guided_decoding_backend"}
 )
-"""Of a request. Which library does it changes nothing that is promised here."""
+"""The `guided_` fields of a request that are accepted. `guided_decoding_backend` has no effect: it names a
+library, and the result is the same with any."""
 
 
-def _json(value: Any) -> tuple[Kind, str]:
+def _json(value: Any) -> tuple[GrammarKind, str]:
     if isinstance(value, str):
         try:
             value = orjson.loads(value)
@@ -140,19 +144,19 @@ def _json(value: Any) -> tuple[Kind, str]:
         raise ValueError("must be a JSON schema") from error
 
 
-def _json_object(value: Any) -> tuple[Kind, str]:
+def _json_object(value: Any) -> tuple[GrammarKind, str]:
     if value is not True:
         raise ValueError("must be true or false")
     return "json", '{"type":"object"}'
 
 
-def _regex(value: Any) -> tuple[Kind, str]:
+def _regex(value: Any) -> tuple[GrammarKind, str]:
     if not isinstance(value, str):
         raise ValueError("must be a regular expression")
     return "regex", value
 
 
-def _choice(value: Any) -> tuple[Kind, str]:
+def _choice(value: Any) -> tuple[GrammarKind, str]:
     if not isinstance(value, list | tuple) or not value or not all(isinstance(one, str) for one in value):
         raise ValueError("must be a list of texts")
     try:
@@ -161,13 +165,13 @@ def _choice(value: Any) -> tuple[Kind, str]:
         raise ValueError("must be a list of texts") from error
 
 
-def _grammar(value: Any) -> tuple[Kind, str]:
+def _grammar(value: Any) -> tuple[GrammarKind, str]:
     if not isinstance(value, str):
         raise ValueError("must be a grammar")
     return "grammar", value
 
 
-_READERS: dict[str, Callable[[Any], tuple[Kind, str]]] = {
+_READERS: dict[str, Callable[[Any], tuple[GrammarKind, str]]] = {
     "json": _json,
     "json_object": _json_object,
     "regex": _regex,

@@ -1,14 +1,14 @@
-"""What a server guides, and how: the one thing of this package that the rest of the engine holds."""
+"""What a server guides, and how. The rest of the engine holds nothing else of this package."""
 
 from engine.core.sequence import SequenceGroup
 from engine.guided.compiler import GrammarCompiler, GrammarError
-from engine.guided.grammar import Asked, asked_of
+from engine.guided.grammar import RequestedGrammar, requested_grammar
 from engine.guided.guide import Guide
 from engine.guided.mask import GuidedMask
 from engine.guided.reasoning import ReasoningForm
 from engine.guided.tool_calls import forced_calls
-from engine.logits_processors import Context, TokenIds
-from engine.logits_processors.run import Entry, Started
+from engine.logits_processors import Context
+from engine.logits_processors.started import ProcessorEntry, StartedProcessor
 from engine.parsers.registry import NUM_PROMPT_TOKENS
 from engine.protocol import GenerationRequest, RequestError
 from engine.text.tokenizer import LocalTokenizer
@@ -18,7 +18,7 @@ MAX_SIZE = 256 * 1024
 
 
 class Guidance:
-    """A model's, with the parsers that the service reads its outputs by."""
+    """Guides the outputs of one model, knowing the parsers that the service reads them with."""
 
     def __init__(
         self,
@@ -33,44 +33,45 @@ class Guidance:
         self._compiler = GrammarCompiler(tokenizer, context.vocab_size, context.eos_token_ids)
         self._reasoning = ReasoningForm.of(reasoning_parser, tokenizer) if reasoning_parser else None
         self._tool_call_parser = tool_call_parser
-        # Before all other masks: who leaves nothing of what a grammar allows is at fault.
+        # It runs before all other masks: a mask that leaves no token of the grammar is the one at fault.
         mask = GuidedMask(context.device, num_threads)
-        self._entry = Entry("guided decoding", "mask", rank=-1, batch=mask)
+        self._entry = ProcessorEntry("guided decoding", "mask", rank=-1, batch=mask)
 
-    def asked_of(self, request: GenerationRequest) -> Asked | None:
-        """What the request's outputs are to be. Raises `RequestError`."""
-        asked = asked_of(request)
+    def requested_grammar(self, request: GenerationRequest) -> RequestedGrammar | None:
+        """The grammar that the request's outputs must follow. Raises `RequestError`."""
+        requested = requested_grammar(request)
         if forced := forced_calls(request, self._tool_call_parser, self._tokenizer):
-            if asked is not None and not asked.field.startswith(("response_format", "text.format")):
-                reason = "cannot be had when a tool must be called"
-                raise RequestError(f"{asked.field} {reason}.", param=asked.field)
-            asked = forced
-        if asked is not None and sum(map(len, asked.grammar)) > MAX_SIZE:
+            if requested is not None and not requested.field.startswith(("response_format", "text.format")):
+                reason = "cannot be combined with tools that must be called"
+                raise RequestError(f"{requested.field} {reason}.", param=requested.field)
+            requested = forced
+        if requested is not None and sum(map(len, requested.grammar)) > MAX_SIZE:
             raise RequestError(
-                f"{asked.field}: must not be longer than {MAX_SIZE} characters.", param=asked.field
+                f"{requested.field}: must not be longer than {MAX_SIZE} characters.", param=requested.field
             )
-        return asked
+        return requested
 
     def must_compile(self, request: GenerationRequest) -> bool:
         """Whether `begin` may take long. Raises `RequestError`."""
-        asked = self.asked_of(request)
-        return asked is not None and not self._compiler.has(asked.grammar)
+        requested = self.requested_grammar(request)
+        return requested is not None and not self._compiler.has(requested.grammar)
 
-    def begin(self, group: SequenceGroup, asked: Asked) -> None:
-        """Give the request's sequences their guides. Raises `RequestError`, naming the field."""
+    def begin(self, group: SequenceGroup, requested: RequestedGrammar) -> None:
+        """Give the request's sequences their guides. Raises `RequestError`, which names the field."""
         try:
-            grammar, tokenizer = self._compiler.compile(asked.grammar), self._compiler.tokenizer
+            grammar, tokenizer = self._compiler.compile(requested.grammar), self._compiler.tokenizer
         except GrammarError as error:
-            raise RequestError(f"{asked.field}: {error}.", param=asked.field) from error
+            raise RequestError(f"{requested.field}: {error}.", param=requested.field) from error
         reasoning = self._reasoning if group.request.is_chat else None
         for seq in group.sequences:
             prompt_end = (
                 self._tokenizer.decode(seq.prompt_token_ids[-NUM_PROMPT_TOKENS:]) if reasoning else ""
             )
-            ids = TokenIds(seq.token_ids, seq.num_prompt_tokens)
-            seq.eos_token_ids = self._eos_token_ids  # also of a request that ignores them: see the `Sampler`
-            seq.guide = Guide(grammar, tokenizer, ids, reasoning, prompt_end)
-            seq.processors = (Started(self._entry, params={"guide": seq.guide}), *seq.processors)
+            state = seq.sampling
+            state.eos_token_ids = self._eos_token_ids  # also if the request ignores them: see the `Sampler`
+            state.guide = Guide(grammar, tokenizer, state.token_ids, reasoning, prompt_end)
+            started = StartedProcessor(self._entry, params={"guide": state.guide})
+            state.processors = (started, *state.processors)
 
     def close(self) -> None:
         self._compiler.close()

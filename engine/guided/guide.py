@@ -1,4 +1,5 @@
-"""One sequence's place in its grammar. It reads each of the sequence's tokens once, whoever drew them."""
+"""One sequence's place in its grammar. It reads each token of the sequence once, wherever the token is
+from."""
 
 from llguidance import LLTokenizer
 from torch import Tensor
@@ -9,37 +10,37 @@ from engine.logits_processors import TokenIds
 
 
 class Guide:
-    """Kept on the sequence, and used by the engine's thread alone."""
+    """Belongs to one sequence. Only the engine's thread uses it."""
 
     def __init__(
         self,
         grammar: Compiled,
         tokenizer: LLTokenizer,
-        ids: TokenIds,
+        token_ids: TokenIds,
         reasoning: ReasoningForm | None = None,
         prompt_end: str = "",
     ) -> None:
-        """`reasoning`: what may come before."""
-        self._grammar, self._tokenizer, self._ids = grammar, tokenizer, ids
+        """`reasoning`: the form of the reasoning that may come before the grammar."""
+        self._grammar, self._tokenizer, self._token_ids = grammar, tokenizer, token_ids
         self._form, self._prompt_end = reasoning, prompt_end
         self._begin()
 
     def _begin(self) -> None:
-        self._num_read = self._ids.num_prompt_tokens
+        self._num_read = self._token_ids.num_prompt_tokens
         self.matcher = self._grammar.matcher.deep_copy()
-        """Has read all of the sequence that the grammar is for."""
+        """Has read the part of the output that the grammar is for."""
         self.reasoning: Reasoning | None = self._form.begin(self._prompt_end) if self._form else None
-        """None: the grammar holds."""
+        """None: reasoning is over, and the grammar holds."""
 
     def catch_up(self) -> None:
-        """Read what is new; all of it again, if some was taken back."""
-        if len(self._ids) < self._num_read:
+        """Read the new tokens, or all of them again if some were taken back."""
+        if len(self._token_ids) < self._num_read:
             self._begin()
-        if self._num_read < len(self._ids):
-            with self._grammar.following():
-                for token_id in self._ids[self._num_read :]:
+        if self._num_read < len(self._token_ids):
+            with self._grammar.timed():
+                for token_id in self._token_ids[self._num_read :]:
                     self._read(token_id)
-        self._num_read = len(self._ids)
+        self._num_read = len(self._token_ids)
 
     def _read(self, token_id: int) -> None:
         if self.reasoning is None:
@@ -51,16 +52,19 @@ class Guide:
 
     @property
     def must_end(self) -> bool:
-        """Whether nothing but the end can come."""
+        """Whether only an end of sequence can come."""
         self.catch_up()
         return self.reasoning is None and self.matcher.is_stopped()
 
     def fill(self, bits: Tensor) -> None:
-        """Which tokens may come next, in `bits` `[vocab / 32]`, int32, of zeros. Raises `ValueError` if the
-        sequence has left its grammar, or is too much for the library, or takes it too long."""
+        """Set the bits of the tokens that may come next. `bits`: `[vocab / 32]`, int32, all zero.
+
+        Raises `ValueError` if the sequence has left its grammar, or if the grammar is too much for the
+        library or takes too long.
+        """
         self.catch_up()
         self._check()
-        with self._grammar.following():
+        with self._grammar.timed():
             if self.reasoning is None:
                 self.matcher.unsafe_compute_mask_ptr(bits.data_ptr(), bits.nbytes)
             else:
@@ -74,7 +78,7 @@ class Guide:
             raise ValueError(self.matcher.get_error())
 
     def _fill_before(self, reasoning: Reasoning, bits: Tensor) -> None:
-        """Before the grammar holds."""
+        """The bits while reasoning goes on, or may still begin."""
         if reasoning.is_open:
             bits.fill_(-1)
             for token_id in self._tokenizer.eos_tokens:
@@ -88,6 +92,6 @@ class Guide:
 
 
 def _bit(token_id: int) -> int:
-    """As an int32 has it."""
+    """The token's bit in its word, as a signed 32-bit integer."""
     at = token_id % 32
     return 1 << at if at < 31 else -(1 << 31)

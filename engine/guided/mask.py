@@ -1,4 +1,4 @@
-"""Takes out the tokens that grammars forbid, of all rows that have one at once."""
+"""Takes out the tokens that grammars forbid, for all rows that have a grammar at once."""
 
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
@@ -10,12 +10,12 @@ from engine.guided.guide import Guide
 
 
 class GuidedMask:
-    """A logits processor of the batch form (contract 7.2): a row's parameters have its `guide`."""
+    """A logits processor of the batch form (contract 7.2). The parameters of a row have its `guide`."""
 
     kind = "mask"
 
     def __init__(self, device: torch.device, num_threads: int | None = None) -> None:
-        """So many threads find out what may come; None: as many as torch uses by itself."""
+        """`num_threads`: threads that ask the guides; None: as many as torch uses by itself."""
         self._limits = LIMITS.to(device)
         self._num_threads = num_threads or torch.get_num_threads()
         self._threads = ThreadPoolExecutor(self._num_threads, "weir-guided")
@@ -35,23 +35,23 @@ class GuidedMask:
         try:
             _fill(own)
         finally:
-            wait(filled)  # no guide is in two hands
+            wait(filled)  # so that no other thread still uses a guide
         for some in filled:
             some.result()
         return bits
 
 
 def _fill(rows: list[tuple[Guide, Tensor]]) -> None:
-    with torch.inference_mode():  # a thread has its own
+    with torch.inference_mode():  # each thread has its own mode
         for guide, bits in rows:
             guide.fill(bits)
 
 
 def unpack(bits: Tensor, values: Tensor) -> Tensor:
-    """Packed in int32 `[rows, words]`, as float32 `[rows, words * 32]`: `values` has eight for each byte."""
+    """Unpack int32 `[rows, words]` to float32 `[rows, words * 32]`. `values`: eight floats for each byte."""
     return values.index_select(0, bits.view(torch.uint8).flatten().int()).view(len(bits), -1)
 
 
 LIMITS = torch.tensor([[float("inf" if byte >> i & 1 else "-inf") for i in range(8)] for byte in range(256)])
-"""What a logit may be at most, for each bit of a byte. Looking up eight at once is several times as fast as
-masking by booleans."""
+"""The most that a logit can be, for each bit of a byte, `[256, 8]`. To look up eight limits at once is
+several times as fast as to mask by booleans."""

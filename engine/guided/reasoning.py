@@ -1,8 +1,8 @@
-"""Where a model's reasoning ends, and what it was asked for begins, told by its tokens as they come.
+"""Finds where a model's reasoning ends and its answer begins, from the tokens as they come.
 
-What counts as reasoning is what the server's parser takes for it (`engine.parsers`). Until it has ended,
-every token may come but one that ends the output. A model that may reason or not begins with either: with the
-tokens of the parser's marker, or with what it was asked for.
+Reasoning is the part of an output that the server's parser takes for reasoning (`engine.parsers`). Until it
+ends, every token may come except one that ends the output. Some models may reason or not. Their output begins
+either with the tokens of the parser's marker, or with the answer itself.
 """
 
 import re
@@ -13,23 +13,23 @@ from engine.parsers.reasoning import REASONING_MARKERS, begins_open
 from engine.text.tokenizer import LocalTokenizer
 
 MAX_MARKER = 128
-"""Bytes that are kept to find an end in that comes in pieces."""
+"""Bytes that are kept to find an end marker that comes in pieces."""
 
-# gpt-oss thinks in channels of its own, and answers in the one called final.
+# gpt-oss thinks in channels of its own, and answers in the channel called final.
 _HARMONY_END = re.compile(rb"<\|channel\|>final[^<]*(?:<\|constrain\|>[^<]*)?<\|message\|>")
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningForm:
-    """A family's."""
+    """How a family of models writes its reasoning."""
 
     name: str
-    """Of its parser."""
+    """The name of its parser."""
     starts: tuple[tuple[int, ...], ...]
-    """The tokens of each marker that it may begin with."""
+    """The tokens of each marker that can begin reasoning."""
     end: re.Pattern[bytes]
     raw: Callable[[int], bytes]
-    """A token's bytes."""
+    """Gives a token's bytes."""
 
     @classmethod
     def of(cls, parser: str, tokenizer: LocalTokenizer) -> "ReasoningForm":
@@ -41,30 +41,33 @@ class ReasoningForm:
         return cls(parser, starts, end, tokenizer.raw)
 
     def begin(self, prompt_end: str) -> "Reasoning":
-        """`prompt_end`: the prompt's last words."""
+        """`prompt_end`: the last words of the prompt."""
         markers = REASONING_MARKERS.get(self.name)
         return Reasoning(self, is_open=markers is None or begins_open(markers, prompt_end))
 
 
 class Reasoning:
-    """One output's, as far as it has come."""
+    """The reasoning of one output, as far as it has come."""
 
     def __init__(self, form: ReasoningForm, *, is_open: bool) -> None:
         self._form = form
         self.is_open = is_open
-        """False: it has not begun, and need not."""
+        """False: reasoning has not begun, and need not begin."""
         self.begun: list[int] = []
-        """Until it is open, the tokens so far: the first ones of a marker."""
+        """The tokens that came before reasoning opened: the first ones of a marker."""
         self._tail = b""
 
     @property
     def next_ids(self) -> set[int]:
-        """The tokens that go on with a marker."""
+        """The tokens that continue a marker."""
         return {start[len(self.begun)] for start in self._starts(self.begun)}
 
     def take(self, token_id: int) -> Sequence[int] | bytes | None:
-        """The next token. None: it goes on. Once reasoning has ended, or there turns out to be none, what has
-        come after it: bytes, or tokens."""
+        """Take the next token. Returns None while reasoning goes on.
+
+        When reasoning has ended, or turns out to be absent, returns the beginning of the answer: bytes, or
+        tokens.
+        """
         if not self.is_open:
             self.begun.append(token_id)
             if tuple(self.begun) in self._form.starts:
@@ -79,6 +82,6 @@ class Reasoning:
         return None
 
     def _starts(self, begun: Sequence[int]) -> list[tuple[int, ...]]:
-        """The markers that begin so, and go on."""
+        """The markers that begin with these tokens and have more."""
         num = len(begun)
         return [one for one in self._form.starts if one[:num] == tuple(begun) and len(one) > num]

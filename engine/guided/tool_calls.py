@@ -1,4 +1,5 @@
-"""Tools that a model must call: the grammar of its own way to write calls (`engine.parsers.tool_calls`)."""
+"""Makes the grammar for tools that a model must call, in the model's own form
+(`engine.parsers.tool_calls`)."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -6,20 +7,22 @@ from typing import Any
 
 import orjson
 
-from engine.guided.grammar import BLANKS, Asked, Grammar
+from engine.guided.grammar import WHITESPACE, Grammar, RequestedGrammar
 from engine.protocol import GenerationRequest, RequestError
 from engine.text.tokenizer import LocalTokenizer
 
 Function = Mapping[str, Any]
 
 
-def forced_calls(request: GenerationRequest, parser: str | None, tokenizer: LocalTokenizer) -> Asked | None:
-    """The calls that the request must be answered with; None: it may be answered otherwise. Raises
+def forced_calls(
+    request: GenerationRequest, parser: str | None, tokenizer: LocalTokenizer
+) -> RequestedGrammar | None:
+    """The grammar of the calls that must answer the request. None: the request forces no call. Raises
     `RequestError`."""
     choice = request.tool_choice
     if not request.uses_tools or choice in (None, "auto"):
         return None
-    if parser not in FORMS:
+    if parser not in CALL_RULES:
         raise RequestError(
             "tool_choice: calls cannot be forced in the form that this server's model writes them in; give "
             "'auto' or 'none'.",
@@ -30,12 +33,12 @@ def forced_calls(request: GenerationRequest, parser: str | None, tokenizer: Loca
         name = choice["function"]["name"]
         functions = [function for function in functions if function["name"] == name][:1]
     is_one = isinstance(choice, Mapping) or not request.parallel_tool_calls
-    text = "\n".join(FORMS[parser](functions, is_one, tokenizer))
-    return Asked(Grammar("lark", text), "tools")
+    text = "\n".join(CALL_RULES[parser](functions, is_one, tokenizer))
+    return RequestedGrammar(Grammar("lark", text), "tools")
 
 
-Form = Callable[[list[Function], bool, LocalTokenizer], Iterator[str]]
-"""The rules, in Lark, for calls of these functions: one, or more."""
+CallRules = Callable[[list[Function], bool, LocalTokenizer], Iterator[str]]
+"""Gives the rules, in Lark, for calls of these functions: for one call, or for several."""
 
 
 def _hermes(functions: list[Function], is_one: bool, tokenizer: LocalTokenizer) -> Iterator[str]:
@@ -52,7 +55,7 @@ def _llama3_json(functions: list[Function], is_one: bool, tokenizer: LocalTokeni
 
 def _mistral(functions: list[Function], is_one: bool, tokenizer: LocalTokenizer) -> Iterator[str]:
     start, arguments = _marker("[TOOL_CALLS]", tokenizer), _marker("[ARGS]", tokenizer)
-    if arguments.startswith("<["):  # the tokenizer has it, and so it is of the later form
+    if arguments.startswith("<["):  # the tokenizer has this token, so the model writes the later form
         yield "start: call" if is_one else "start: call+"
         yield f"call: {start} named"
         yield "named: " + _either(functions)
@@ -63,8 +66,13 @@ def _mistral(functions: list[Function], is_one: bool, tokenizer: LocalTokenizer)
     yield from _objects(functions, "arguments")
 
 
-FORMS: dict[str | None, Form] = {"hermes": _hermes, "llama3_json": _llama3_json, "mistral": _mistral}
-"""By the parsers that read them. gpt-oss writes its calls in channels, after whatever it thinks of first."""
+CALL_RULES: dict[str | None, CallRules] = {
+    "hermes": _hermes,
+    "llama3_json": _llama3_json,
+    "mistral": _mistral,
+}
+"""By the parser that reads the calls. gpt-oss has no entry: it writes calls in channels, after any
+thoughts."""
 
 
 def _objects(functions: list[Function], key: str) -> Iterator[str]:
@@ -80,19 +88,19 @@ def _either(functions: list[Function]) -> str:
 
 
 def _schema(function: Function, at: int) -> str:
-    """What its arguments are, an object in any case: parsers take nothing else for a call's."""
+    """The rule for the function's arguments. They are always an object: parsers accept nothing else."""
     schema = function.get("parameters")
     field = f"tools[{at}].function.parameters"
     if not isinstance(schema, Mapping | None):
         raise RequestError(f"{field} must be a JSON schema.", param=field)
-    schema = {"type": "object", "x-guidance": {"whitespace_pattern": BLANKS}} | dict(schema or {})
+    schema = {"type": "object", "x-guidance": {"whitespace_pattern": WHITESPACE}} | dict(schema or {})
     if schema["type"] != "object":
         raise RequestError(f"{field} must be a JSON schema of an object.", param=field)
     return "%json " + orjson.dumps(schema).decode()
 
 
 def _marker(text: str, tokenizer: LocalTokenizer) -> str:
-    """A special token is not its text."""
+    """A marker in Lark. A special token is named by its id, because its text does not match it."""
     ids = tokenizer.encode(text, add_special_tokens=False)
     return f"<[{ids[0]}]>" if len(ids) == 1 and ids[0] in tokenizer.special_ids else _text(text)
 

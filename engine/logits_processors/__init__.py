@@ -1,8 +1,9 @@
-"""Logits processors: what changes the logits of a request's tokens before one is drawn.
+"""Logits processors change the logits of a request's next token before it is drawn.
 
-The names that the author of one needs; `api` says what one is. A server registers processors by name
-(`registry`), a request names those that it wants, and the sampler runs them (`run`). What a request wants is
-data, which other engines can read too: `engine.processor_specs`. `builtin` has those that ship.
+These are the names that the author of a processor needs; `api` explains them. A server registers processors
+by name (`registry`), a request names those that it wants, and the sampler runs them (`run`). A request's
+wishes are data, which other engines can read too: `engine.processor_specs`. `builtin` has the processors that
+ship.
 """
 
 from engine.logits_processors.api import (

@@ -1,6 +1,6 @@
 """What the author of a logits processor needs. No torch is loaded here.
 
-A processor is a class. The names of what it is called with say which form it has (contract 7.1, 7.2):
+A processor is a class. The names of its call's parameters say which form it has (contract 7.1, 7.2):
 
     class Warmer:                                     # one row; a fresh instance for every sequence
         class Params(BaseModel):
@@ -18,24 +18,24 @@ A processor is a class. The names of what it is called with say which form it ha
         def __call__(self, logits, params):           # [rows, vocab], and a dict for each row
             return logits / logits.new_tensor([[p["temperature"]] for p in params])
 
-Class attributes, all of which may be left out:
+Class attributes, all of them optional:
 
-- `kind`: "mask", if it takes tokens out by setting their logits to minus infinity, and does nothing else;
-  "shaper" (default), for anything else. Masks come first. No processor brings back a token that was masked
-  before it, and a mask raises no logit.
-- `Params`: a pydantic model of what a request may set. Without one, nothing may be set.
-- `prepare(context, **args)`: a class method, called once at start with the arguments that the server's
-  configuration sets, for what all instances share. What it raises keeps the server from starting.
+- `kind`: "mask" for a processor that only sets logits to minus infinity; "shaper" (default) for any other.
+  Masks run first. No processor brings back a token that was masked before it, and a mask raises no logit.
+- `Params`: a pydantic model of the parameters that a request may set. Without it, a request may set none.
+- `prepare(context, **args)`: a class method, called once at start with the arguments from the server's
+  configuration. It returns what all instances share. An exception in it keeps the server from starting.
 
-`__init__` is given, by name, what it asks for of `params` (its `Params`, to be read; row form only),
-`context` (a `Context`), `shared` (what `prepare` gave) and, without a `prepare`, the configured arguments. It
-runs before the request is admitted, on a thread beside the engine's, as do the validators of `Params`: what
-takes its time belongs there. `__call__` runs on the engine's one thread, which waits for it. What either
-raises fails the request alone; what a validator refuses is the caller's fault.
+`__init__` gets the arguments that it names, of these: `params` (its `Params`, not to be changed; row form
+only), `context` (a `Context`), `shared` (the result of `prepare`) and, if there is no `prepare`, the
+configured arguments. `__init__` and the validators of `Params` run before the request is admitted, on a
+thread beside the engine's; slow work belongs there. `__call__` runs on the engine's only thread, which waits
+for it. An exception in any of them fails only its own request. A value that a validator refuses is the
+caller's error.
 
-What `__call__` does should depend on `input_ids` and the parameters alone. A processor that keeps something
-from one call to the next, as how far it has read, must notice an `input_ids` that is no longer than before:
-a call may be repeated, and the last tokens may be taken back (`Rewind`).
+The result of `__call__` should depend only on `input_ids` and the parameters. A processor that keeps
+something between calls, such as its place in the text, must notice an `input_ids` that is not longer than
+before: a call may be repeated, and the last tokens may be taken back (`Rewind`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -57,7 +57,7 @@ class LogitsProcessor(Protocol):
     """The per-row form, TensorRT-LLM's and Dynamo's (contract 7.1)."""
 
     def __call__(self, input_ids: "TokenIds", logits: "Tensor") -> "Tensor | None":
-        """Change `logits` `[vocab]`, float32, in place, or return what is to stand there. `input_ids`: the
+        """Change `logits` `[vocab]`, float32, in place, or return their replacement. `input_ids`: the
         sequence so far, prompt and output."""
 
 
@@ -65,26 +65,29 @@ class BatchLogitsProcessor(Protocol):
     """The batch form, SGLang's (contract 7.2)."""
 
     def __call__(self, logits: "Tensor", params: list[dict[str, Any]]) -> "Tensor":
-        """Return what is to stand for `logits` `[rows, vocab]`, float32, which may be changed. A row's dict
-        has its parameters, and its `Req` as `__req__`; it is the sequence's own, and lives as long. If the
-        call fails, each row is called alone, its dict, and lists, sets and dicts in that, as before."""
+        """Return the replacement of `logits` `[rows, vocab]`, float32, which may be changed.
+
+        A row's dict holds its parameters, and its `Req` as `__req__`. It belongs to the sequence and lives as
+        long. If the call fails, each row is called alone. Its dict is then restored, with the lists, sets and
+        dicts in it.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a processor may know of the engine that runs it."""
+    """What a processor may know about the engine that runs it."""
 
     tokenizer: "Tokenizer"
     vocab_size: int
-    """Of the logits; the tokenizer may know fewer tokens."""
+    """The width of the logits. The tokenizer may know fewer tokens."""
     eos_token_ids: tuple[int, ...]
-    """That end an output; the tokenizer's own stands first."""
+    """The tokens that end an output; the tokenizer's own one comes first."""
     device: "torch.device"
     """Where the logits are."""
 
 
 class TokenIds(Sequence[int]):
-    """A sequence's tokens so far, to be read. A slice is a list."""
+    """A sequence's tokens so far, read-only. A slice is a list."""
 
     __slots__ = ("_ids", "num_prompt_tokens")
 
@@ -109,13 +112,13 @@ class TokenIds(Sequence[int]):
 class Req:
     """A row's request in the batch form, as SGLang names it."""
 
-    def __init__(self, ids: list[int], num_prompt_tokens: int) -> None:
+    def __init__(self, ids: "TokenIds | list[int]", num_prompt_tokens: int) -> None:
         self._ids = ids
         self._num_prompt_tokens = num_prompt_tokens
 
     @property
     def origin_input_ids(self) -> list[int]:
-        """The prompt's."""
+        """The prompt's token ids."""
         return self._ids[: self._num_prompt_tokens]
 
     @property
@@ -124,23 +127,23 @@ class Req:
 
 
 class NoParams(BaseModel):
-    """Of a processor that has no `Params`."""
+    """The parameters of a processor without `Params`: none."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class AnyParams(BaseModel):
-    """Whatever a request gives."""
+    """Accepts any parameters."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class BaseLogitsProcessor:
-    """Dynamo's name: a processor written for it runs here when only its import line changes."""
+    """Dynamo's base class: a processor written for Dynamo runs here with a changed import line."""
 
 
 class CustomLogitProcessor:
-    """SGLang's, likewise. A request names it instead of sending its code."""
+    """SGLang's base class, for the same reason. A request names the processor; it never sends code."""
 
     Params: type[BaseModel] = AnyParams
 
@@ -152,4 +155,5 @@ def _in_vocabulary(token_id: int, info: ValidationInfo) -> int:
 
 
 TokenId = Annotated[int, Field(ge=0, strict=True), AfterValidator(_in_vocabulary)]
-"""For `Params`: a token of the model's. Validators find the `Context` as `ValidationInfo.context`."""
+"""For `Params`: the id of one of the model's tokens. Validators get the `Context` as
+`ValidationInfo.context`."""

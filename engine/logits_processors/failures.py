@@ -1,4 +1,4 @@
-"""What the log says of a logits processor that failed."""
+"""What the log says about a logits processor that failed."""
 
 import logging
 import traceback
@@ -7,11 +7,12 @@ logger = logging.getLogger("weir.engine")
 
 
 class BadLogitsError(ValueError):
-    """A processor left what cannot be used. The message is of our own making, and names no text."""
+    """A processor left logits that cannot be used. The message is written here, and quotes no text."""
 
 
 def log_failure(name: str, what: str, error: BaseException) -> None:
-    """By default its type and place alone: its message, or a value in its trace, may be a withheld text."""
+    """Log the error's type and place only. The message and the traceback may quote withheld text, so they are
+    logged at level DEBUG alone."""
     logger.error("logits processor %s %s: %s", name, what, _described(error))
     logger.debug("logits processor %s %s", name, what, exc_info=error)
 

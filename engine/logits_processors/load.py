@@ -1,4 +1,4 @@
-"""Logits processors by name: found, checked and built at start (contract 7.3)."""
+"""Finds, checks and builds logits processors by name, at start (contract 7.3)."""
 
 import inspect
 import re
@@ -10,27 +10,26 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ValidationError
 
 from engine.config import LogitsProcessorConfig
-from engine.core.sequence import Sequence
 from engine.import_path import ImportPathError, describe, find_class
-from engine.logits_processors.api import Context, Kind, NoParams, Req
+from engine.logits_processors.api import Context, Kind, NoParams, Req, TokenIds
 from engine.logits_processors.builtin import SHORT_NAMES
-from engine.logits_processors.run import Entry, Started
+from engine.logits_processors.started import ProcessorEntry, StartedProcessor
 from engine.protocol import SamplingParams
 
 ENTRY_POINTS = "weir.logits_processors"
-"""By which installed packages register processors under names of their own."""
+"""The group of entry points by which installed packages register processors under names of their own."""
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 Form = Literal["row", "batch", "sampling"]
-"""sampling: it only says what the built-in stages of the sampler are to do (`min_tokens`, `logit_bias`)."""
+"""sampling: the processor only sets options of the sampler's own stages (`min_tokens`, `logit_bias`)."""
 
 
 class ProcessorLoadError(ValueError):
-    """A logits processor cannot be found, or is none: the server must not start without it."""
+    """A processor cannot be found, or its class has no valid form. The server must not start without it."""
 
 
 class ParamsError(ValueError):
-    """Parameters that a processor does not take. `at` says which, as `.name[0]`."""
+    """Parameters that a processor does not take. `at` says which one, as `.name[0]`."""
 
     def __init__(self, at: str, reason: str) -> None:
         super().__init__(reason)
@@ -38,15 +37,15 @@ class ParamsError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Registered:
-    """A processor, ready to be given to sequences."""
+class RegisteredProcessor:
+    """A processor that is ready to be started for sequences."""
 
     config: LogitsProcessorConfig
     cls: type
-    entry: Entry
+    entry: ProcessorEntry
     context: Context
     shared: Any = None
-    """What its `prepare` gave."""
+    """The result of its `prepare`."""
 
     @property
     def name(self) -> str:
@@ -59,11 +58,11 @@ class Registered:
 
     @property
     def sampling(self) -> Callable[[Any, SamplingParams], SamplingParams] | None:
-        """Of the sampling form: what a request's sampling is with its parameters."""
+        """In the sampling form: changes a request's sampling, given the processor's parameters."""
         return getattr(self.cls, "sampling", None)
 
     def unknown(self, names: Iterable[str]) -> list[str]:
-        """Those of them that none of its parameters has."""
+        """The names that none of its parameters has."""
         model = self.params_model
         if model.model_config.get("extra") == "allow":
             return []
@@ -82,27 +81,27 @@ class Registered:
             at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
             raise ParamsError(at, first["msg"].removeprefix("Value error, ")) from error
 
-    def start(self, seq: Sequence, params: BaseModel) -> Started:
-        """A fresh one, for a sequence. Raises what its `__init__` does."""
+    def start(self, token_ids: TokenIds, params: BaseModel) -> StartedProcessor:
+        """Start it for the sequence that has these tokens. Raises any exception of its `__init__`."""
         if self.entry.batch is None:
-            return Started(self.entry, call=self.build(params=params))
-        req = Req(seq.token_ids, seq.num_prompt_tokens)
-        return Started(self.entry, params={**params.model_dump(), "__req__": req})
+            return StartedProcessor(self.entry, call=self.build(params=params))
+        req = Req(token_ids, token_ids.num_prompt_tokens)
+        return StartedProcessor(self.entry, params={**params.model_dump(), "__req__": req})
 
     def build(self, **offered: Any) -> Any:
-        """An instance. Raises what its `__init__` does."""
+        """Make an instance. Raises any exception of its `__init__`."""
         return self.cls(**self.arguments(**offered))
 
     def arguments(self, **offered: Any) -> dict[str, Any]:
-        """For `__init__`: of what is offered, what it asks for by name; and what is configured."""
-        asked = inspect.signature(self.cls).parameters
+        """The arguments for `__init__`: the configured ones, and the offered ones that it names."""
+        parameters = inspect.signature(self.cls).parameters
         offered |= {"context": self.context, "shared": self.shared}
         configured = {} if hasattr(self.cls, "prepare") else self.config.args
-        return {**configured, **{name: value for name, value in offered.items() if name in asked}}
+        return {**configured, **{name: value for name, value in offered.items() if name in parameters}}
 
 
 def find(configs: Iterable[LogitsProcessorConfig]) -> list[tuple[LogitsProcessorConfig, type]]:
-    """The classes of those configured, then of installed packages'. Raises `ProcessorLoadError`."""
+    """The classes of the configured processors, then of installed packages. Raises `ProcessorLoadError`."""
     installed = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
     paths = SHORT_NAMES | installed
     configs = list(configs)
@@ -110,7 +109,7 @@ def find(configs: Iterable[LogitsProcessorConfig]) -> list[tuple[LogitsProcessor
     configs += [LogitsProcessorConfig(name, name) for name in sorted(installed) if name not in used]
     for name in (names := [config.name for config in configs]):
         if not _NAME.fullmatch(name):
-            raise ProcessorLoadError(f"{name!r} is no name for a logits processor")
+            raise ProcessorLoadError(f"{name!r} cannot be the name of a logits processor")
         if names.count(name) > 1:
             raise ProcessorLoadError(f"two logits processors are called {name!r}")
     return [(config, _find(config, paths.get(config.path, config.path))) for config in configs]
@@ -123,40 +122,42 @@ def _find(config: LogitsProcessorConfig, path: str) -> type:
         kind_of(cls)
         model = getattr(cls, "Params", NoParams)
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
-            raise ProcessorLoadError("has Params that are no pydantic model")
+            raise ProcessorLoadError("has Params that are not a pydantic model")
         if config.params and not config.mandatory:
-            raise ProcessorLoadError("has params, which are for requests to give unless it is mandatory")
+            raise ProcessorLoadError("has params, but is not mandatory: a request gives its own params")
     except (ImportPathError, ProcessorLoadError) as error:
         raise ProcessorLoadError(f"logits processor {config.name!r} ({config.path}) {error}") from error
     return cls
 
 
-def register(config: LogitsProcessorConfig, cls: type, rank: int, context: Context) -> Registered:
-    """Build what there is one of, and try what every request will have. Raises `ProcessorLoadError`."""
+def register(config: LogitsProcessorConfig, cls: type, rank: int, context: Context) -> RegisteredProcessor:
+    """Build everything that there is one of, and try the arguments that every request will have. Raises
+    `ProcessorLoadError`."""
     prepare = getattr(cls, "prepare", None)
     try:
         shared = prepare(context, **config.args) if prepare else None
-        found = Registered(config, cls, Entry(config.name, kind_of(cls), rank), context, shared)
+        entry = ProcessorEntry(config.name, kind_of(cls), rank)
+        registered = RegisteredProcessor(config, cls, entry, context, shared)
         form = form_of(cls)
         if form == "row":
-            inspect.signature(cls).bind(**found.arguments(params=None))
+            inspect.signature(cls).bind(**registered.arguments(params=None))
         if form == "batch":
-            found = replace(found, entry=replace(found.entry, batch=found.build()))
+            registered = replace(registered, entry=replace(entry, batch=registered.build()))
         if config.mandatory:
-            params = found.validate(config.params)
+            params = registered.validate(config.params)
             if form == "row":
-                found.build(params=params)
+                registered.build(params=params)
     except ParamsError as error:
         raise ProcessorLoadError(f"logits processor {config.name!r}: params{error.at}: {error}") from error
     except (Exception, SystemExit) as error:
         raise ProcessorLoadError(
             f"logits processor {config.name!r} cannot be built: {describe(error)}"
         ) from error
-    return found
+    return registered
 
 
 def kind_of(cls: type) -> Kind:
-    """Raises `ProcessorLoadError` for one that there is not."""
+    """Raises `ProcessorLoadError` for an unknown kind."""
     kind: Kind = getattr(cls, "kind", "shaper")
     if kind not in get_args(Kind):
         raise ProcessorLoadError(f"is of kind {kind!r}, which must be one of {', '.join(get_args(Kind))}")
@@ -164,7 +165,7 @@ def kind_of(cls: type) -> Kind:
 
 
 def form_of(cls: type) -> Form:
-    """By the names of what it is called with. Raises `ProcessorLoadError` if it has none of the forms."""
+    """The form, found by the names of the call's parameters. Raises `ProcessorLoadError` if none matches."""
     call = inspect.getattr_static(cls, "__call__", None)
     names = list(inspect.signature(call).parameters)[1:] if inspect.isfunction(call) else []
     if not inspect.iscoroutinefunction(call) and len(names) == 2:

@@ -1,10 +1,10 @@
-"""The logits processors of a server, and which of them a request has (contract 7.3, 7.4).
+"""The logits processors of a server, and those that a request gets (contract 7.3, 7.4).
 
-They run in the order registered, masks before shapers, whatever the order in which a request names them.
+Processors run in the order registered, masks before shapers. The order in a request has no effect.
 
-A request names them in `SamplingParams.logits_processors`; or, as vLLM's and SGLang's clients have it, in
-`vllm_xargs` or `custom_params`: an object whose keys are processors' names and whose values are objects of
-parameters, or an object of parameters that exactly one processor has.
+A request names processors in `SamplingParams.logits_processors`. Clients of vLLM and SGLang name them in
+`vllm_xargs` or `custom_params` instead: an object whose keys are processors' names and whose values are
+objects of parameters, or an object of parameters that exactly one processor has.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,20 +14,19 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from engine.config import LogitsProcessorConfig
-from engine.core.sequence import Sequence
-from engine.logits_processors.api import Context
+from engine.logits_processors.api import Context, TokenIds
 from engine.logits_processors.builtin.forced_sequence import ForcedSequence
 from engine.logits_processors.failures import log_failure
 from engine.logits_processors.load import (
     ParamsError,
     ProcessorLoadError,
-    Registered,
+    RegisteredProcessor,
     find,
     form_of,
     kind_of,
     register,
 )
-from engine.logits_processors.run import Entry, Started
+from engine.logits_processors.started import ProcessorEntry, StartedProcessor
 from engine.processor_specs import (
     ForcedTokenSequenceSpec,
     LogitsProcessorSpec,
@@ -39,13 +38,13 @@ from engine.protocol import GenerationRequest, LogitsProcessorError, RequestErro
 
 FIELD = "logits_processors"
 OTHER_FIELDS = ("vllm_xargs", "custom_params")
-"""In `GenerationRequest.extra`: how vLLM and SGLang spell it."""
+"""The fields of `GenerationRequest.extra` that vLLM and SGLang use."""
 AFTER_ALL = 1_000_000
-"""The rank of what has no place among those registered."""
+"""The rank of a processor without a place among the registered ones."""
 
 
-class Asked(NamedTuple):
-    """What a request asks for, and in which fields: errors name them."""
+class RequestedProcessor(NamedTuple):
+    """A processor that a request asks for, and the fields that ask for it. Errors name the fields."""
 
     spec: LogitsProcessorSpec
     name_at: str
@@ -53,22 +52,22 @@ class Asked(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A processor that a request has."""
+class SequenceProcessor:
+    """A processor that each sequence of a request gets."""
 
     name: str
     rank: int
-    make: Callable[[Sequence], Started]
+    make: Callable[[TokenIds], StartedProcessor]
 
-    def start(self, seq: Sequence) -> Started:
-        """A fresh one. Raises `LogitsProcessorError`."""
-        with _at_fault(self.name):
-            return self.make(seq)
+    def start(self, token_ids: TokenIds) -> StartedProcessor:
+        """Start it for the sequence that has these tokens. Raises `LogitsProcessorError`."""
+        with _failing_as(self.name):
+            return self.make(token_ids)
 
 
 @contextmanager
-def _at_fault(name: str) -> Iterator[None]:
-    """Around what is a processor's own: whatever that raises becomes a `LogitsProcessorError`."""
+def _failing_as(name: str) -> Iterator[None]:
+    """Around a processor's own code: any exception becomes a `LogitsProcessorError`."""
     try:
         yield
     except (ParamsError, KeyboardInterrupt):
@@ -78,8 +77,8 @@ def _at_fault(name: str) -> Iterator[None]:
         raise LogitsProcessorError(name) from error
 
 
-Expressed = Callable[[SamplingParams], SamplingParams]
-"""What a processor is to a request, if it is no more than that."""
+SamplingChange = Callable[[SamplingParams], SamplingParams]
+"""All that a processor of the sampling form does to a request."""
 
 
 class ProcessorRegistry:
@@ -92,35 +91,37 @@ class ProcessorRegistry:
         always: Iterable[LogitsProcessorSpec] = (),
         stage: Stage = Stage.AGGREGATED,
     ) -> None:
-        """`always`: for every request, beside the mandatory ones. Raises `ProcessorLoadError`."""
-        found = enumerate(find(configs))
-        self._registered = {c.name: register(c, cls, rank, context) for rank, (c, cls) in found}
+        """`always`: processors for every request, beside the mandatory ones. Raises `ProcessorLoadError`."""
+        classes = enumerate(find(configs))
+        self._registered = {c.name: register(c, cls, rank, context) for rank, (c, cls) in classes}
         self._stage = stage
         forced = LogitsProcessorConfig(ForcedTokenSequenceSpec.kind, ForcedTokenSequenceSpec.kind)
         self._forced = register(forced, ForcedSequence, AFTER_ALL, context)
         self._named = {name: r for name, r in self._registered.items() if not r.config.mandatory}
         mandatory = [r.config for r in self._registered.values() if r.config.mandatory]
         specs = [*(NamedProcessorSpec(c.name, c.params) for c in mandatory), *always]
-        self._always = self._realize(Asked(spec, FIELD, FIELD) for spec in specs)
+        self._always = self._realize(RequestedProcessor(spec, FIELD, FIELD) for spec in specs)
 
-    def realize(self, request: GenerationRequest) -> tuple[GenerationRequest, list[Wanted]]:
-        """The request as the rest of the engine is to see it, and its processors in the order in which they
-        run. Raises `RequestError`, naming the field, and `LogitsProcessorError`."""
-        asked = [*self._from_specs(request.sampling.logits_processors), *self._from_extra(request.extra)]
-        self._check_names(asked)
-        sampling, found = request.sampling, list[Wanted]()
-        for one in [*self._always, *self._realize(asked)]:
-            if isinstance(one, Wanted):
-                found.append(one)
+    def realize(self, request: GenerationRequest) -> tuple[GenerationRequest, list[SequenceProcessor]]:
+        """The request with its sampling changed by processors, and its other processors in running order.
+
+        Raises `RequestError`, which names the field, and `LogitsProcessorError`.
+        """
+        requested = [*self._from_specs(request.sampling.logits_processors), *self._from_extra(request.extra)]
+        self._check_names(requested)
+        sampling, processors = request.sampling, list[SequenceProcessor]()
+        for one in [*self._always, *self._realize(requested)]:
+            if isinstance(one, SequenceProcessor):
+                processors.append(one)
             else:
                 sampling = one(sampling)
-        return replace(request, sampling=sampling), sorted(found, key=attrgetter("rank"))
+        return replace(request, sampling=sampling), sorted(processors, key=attrgetter("rank"))
 
-    def _from_specs(self, specs: Iterable[LogitsProcessorSpec]) -> Iterator[Asked]:
+    def _from_specs(self, specs: Iterable[LogitsProcessorSpec]) -> Iterator[RequestedProcessor]:
         for i, spec in enumerate(specs):
-            yield Asked(spec, f"{FIELD}[{i}].name", f"{FIELD}[{i}].params")
+            yield RequestedProcessor(spec, f"{FIELD}[{i}].name", f"{FIELD}[{i}].params")
 
-    def _from_extra(self, extra: Mapping[str, Any]) -> Iterator[Asked]:
+    def _from_extra(self, extra: Mapping[str, Any]) -> Iterator[RequestedProcessor]:
         for field in OTHER_FIELDS:
             given = extra.get(field)
             if not given:
@@ -129,12 +130,14 @@ class ProcessorRegistry:
                 raise RequestError(f"{field} must be an object.", param=field)
             if all(name in self._named and isinstance(params, Mapping) for name, params in given.items()):
                 for name, params in given.items():
-                    yield Asked(NamedProcessorSpec(name, params), f"{field}.{name}", f"{field}.{name}")
+                    at = f"{field}.{name}"
+                    yield RequestedProcessor(NamedProcessorSpec(name, params), at, at)
             else:
-                yield Asked(NamedProcessorSpec(self._who_takes(given, field), given), field, field)
+                spec = NamedProcessorSpec(self._only_taker(given, field), given)
+                yield RequestedProcessor(spec, field, field)
 
-    def _who_takes(self, params: Mapping[str, Any], field: str) -> str:
-        """The one processor that has parameters of these names."""
+    def _only_taker(self, params: Mapping[str, Any], field: str) -> str:
+        """The name of the only processor that has parameters of these names. Raises `RequestError`."""
         takers = [name for name, r in self._named.items() if not r.unknown(params)]
         if len(takers) == 1:
             return takers[0]
@@ -144,56 +147,65 @@ class ProcessorRegistry:
             reason = "no logits processor that a request may name takes this"
         raise RequestError(f"{field}: {reason}.", param=field)
 
-    def _check_names(self, asked: Iterable[Asked]) -> None:
+    def _check_names(self, requested: Iterable[RequestedProcessor]) -> None:
         seen: set[str] = set()
-        for spec, at, _ in asked:
+        for spec, at, _ in requested:
             if not isinstance(spec, NamedProcessorSpec):
                 continue
             if not self._named:
-                raise RequestError(f"{FIELD}: this server has none that a request may name.", param=FIELD)
+                raise RequestError(
+                    f"{FIELD}: this server has no logits processors that a request may name.", param=FIELD
+                )
             if spec.name not in self._named:
                 names = ", ".join(self._named)
-                raise RequestError(f"{at}: there is none called {spec.name!r}, but {names}.", param=at)
+                raise RequestError(
+                    f"{at}: there is no logits processor {spec.name!r}; there are {names}.", param=at
+                )
             if spec.name in seen:
                 raise RequestError(f"{at}: {spec.name!r} is named twice.", param=at)
             seen.add(spec.name)
 
-    def _realize(self, asked: Iterable[Asked]) -> list[Wanted | Expressed]:
-        return [self._realize_one(one, i) for i, one in enumerate(asked) if one.spec.runs_in(self._stage)]
+    def _realize(self, requested: Iterable[RequestedProcessor]) -> list[SequenceProcessor | SamplingChange]:
+        return [self._realize_one(one, i) for i, one in enumerate(requested) if one.spec.runs_in(self._stage)]
 
-    def _realize_one(self, asked: Asked, place: int) -> Wanted | Expressed:
+    def _realize_one(self, requested: RequestedProcessor, place: int) -> SequenceProcessor | SamplingChange:
         rank = AFTER_ALL + 1 + place
-        match asked.spec:
+        match requested.spec:
             case NamedProcessorSpec(name=name, params=params):
-                return _of(self._registered[name], params, asked.params_at)
+                return _with_params(self._registered[name], params, requested.params_at)
             case ForcedTokenSequenceSpec(token_ids=token_ids, eos_token_id=eos):
-                return _of(self._forced, {"token_ids": token_ids, "eos_token_id": eos}, asked.params_at)
+                params = {"token_ids": token_ids, "eos_token_id": eos}
+                return _with_params(self._forced, params, requested.params_at)
             case PythonProcessorSpec(factory=factory):
-                return Wanted("python", rank, lambda _: _started(factory(), rank))
+                return SequenceProcessor("python", rank, lambda _: _started(factory(), rank))
             case spec:
-                raise RequestError(f"{FIELD}: {type(spec).__name__} is not known here.", param=FIELD)
+                raise RequestError(f"{FIELD}: this engine does not know {type(spec).__name__}.", param=FIELD)
 
 
-def _of(registered: Registered, params: Mapping[str, Any], at: str) -> Wanted | Expressed:
+def _with_params(
+    registered: RegisteredProcessor, params: Mapping[str, Any], at: str
+) -> SequenceProcessor | SamplingChange:
     """Raises `RequestError` for parameters that it does not take, `LogitsProcessorError` if it fails."""
     try:
-        with _at_fault(registered.name):
+        with _failing_as(registered.name):
             valid = registered.validate(params)
     except ParamsError as error:
         raise RequestError(f"{at}{error.at}: {error}.", param=f"{at}{error.at}") from error
-    if (expressed := registered.sampling) is not None:
+    if (sampling_of := registered.sampling) is not None:
 
-        def express(sampling: SamplingParams) -> SamplingParams:
-            with _at_fault(registered.name):
-                return expressed(valid, sampling)
+        def change(sampling: SamplingParams) -> SamplingParams:
+            with _failing_as(registered.name):
+                return sampling_of(valid, sampling)
 
-        return express
-    return Wanted(registered.name, registered.entry.rank, lambda seq: registered.start(seq, valid))
+        return change
+    return SequenceProcessor(
+        registered.name, registered.entry.rank, lambda token_ids: registered.start(token_ids, valid)
+    )
 
 
-def _started(instance: Any, rank: int) -> Started:
-    """Raises `ProcessorLoadError` for what is no processor of the row form."""
+def _started(instance: Any, rank: int) -> StartedProcessor:
+    """Raises `ProcessorLoadError` if the instance has not the row form."""
     cls = type(instance)
     if form_of(cls) != "row":
         raise ProcessorLoadError(f"{cls.__name__} has not the form that is called with one row")
-    return Started(Entry(cls.__name__, kind_of(cls), rank), call=instance)
+    return StartedProcessor(ProcessorEntry(cls.__name__, kind_of(cls), rank), call=instance)

@@ -1,79 +1,58 @@
-"""Runs the logits processors of a draw (contract 7.1, 7.2, 7.5, 7.6).
+"""Runs the logits processors of one draw (contract 7.1, 7.2, 7.5, 7.6).
 
-A processor of the batch form is called once for all rows that have it; if that fails, once for each, so that
-only the row at fault fails. Each row fares as it would alone. After each call a row's limit is held: a mask
-raises no logit, a shaper brings back none that was minus infinity. Who leaves something that is not a number,
-or no token to draw, fails its row.
+A processor of the batch form is called once for all rows that have it. If the call fails, each row is called
+alone, so that only the row at fault fails. Each row gets the same result as alone.
+
+After each call the result is limited: a mask raises no logit, and a shaper brings back no token that is minus
+infinity. A processor that leaves something that is not a number, or no token to draw, fails its row.
 """
 
 import math
-from collections.abc import Callable
-from collections.abc import Sequence as Seq
+from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from engine.core.sequence import Sequence
-from engine.logits_processors.api import BatchLogitsProcessor, Kind, LogitsProcessor, TokenIds
+from engine.logits_processors.api import BatchLogitsProcessor, Kind
 from engine.logits_processors.failures import BadLogitsError, log_failure
+from engine.logits_processors.started import ProcessorEntry, StartedProcessor
 from engine.protocol import LogitsProcessorError
+from engine.sampling.sampling_state import SamplingState
 
 CEILING = 1e30
-"""As far as a shaper may raise a logit, infinity included: what follows can still calculate with it."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Entry:
-    """A processor, whosever it is."""
-
-    name: str
-    kind: Kind
-    rank: int
-    """Of one kind, the lowest runs first."""
-    batch: BatchLogitsProcessor | None = None
-    """Its one instance, if it has the batch form."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Started:
-    """A processor of one sequence's. Made before the sequence is admitted, and dropped with it."""
-
-    entry: Entry
-    call: LogitsProcessor | None = None
-    """Its own instance, in the per-row form."""
-    params: dict[str, Any] | None = None
-    """Its own dict, in the batch form: parameters, and what the processor puts there."""
+"""The most that a shaper can raise a logit by, infinity included, so that later stages can still
+calculate."""
 
 
 class _Row(NamedTuple):
     at: int
-    """In the logits."""
-    sequence: Sequence
-    started: Started
+    """Its place in the logits."""
+    state: SamplingState
+    started: StartedProcessor
 
 
 class ProcessorRun:
-    """One draw's. `failed`: the rows that a processor failed."""
+    """The processors of one draw. `failed`: the rows that a processor failed, with the error."""
 
-    def __init__(self, logits: Tensor, sequences: Seq[Sequence]) -> None:
-        """`logits` `[rows, vocab]` are left as they are."""
+    def __init__(self, logits: Tensor, states: Sequence[SamplingState]) -> None:
+        """`logits` `[rows, vocab]` are not changed."""
         self.failed: dict[int, LogitsProcessorError] = {}
         self._given = logits
-        self._rows = [_Row(i, s, started) for i, s in enumerate(sequences) for started in s.processors]
+        self._rows = [_Row(i, s, started) for i, s in enumerate(states) for started in s.processors]
         self._bests: list[tuple[list[_Row], Tensor]] = []
+        """The best logits that a call left, for each of its rows."""
 
-    def mask(self, logits: Tensor, _: Seq[Sequence]) -> Tensor:
+    def mask(self, logits: Tensor, _: Sequence[SamplingState]) -> Tensor:
         return self._run("mask", logits)
 
-    def shape(self, logits: Tensor, _: Seq[Sequence]) -> Tensor:
+    def shape(self, logits: Tensor, _: Sequence[SamplingState]) -> Tensor:
         return self._run("shaper", logits)
 
     def _run(self, kind: Kind, logits: Tensor) -> Tensor:
-        calls: dict[Entry, list[_Row]] = {}
+        calls: dict[ProcessorEntry, list[_Row]] = {}
         for row in self._rows:
             if row.started.entry.kind == kind and row.at not in self.failed:
                 calls.setdefault(row.started.entry, []).append(row)
@@ -92,9 +71,9 @@ class ProcessorRun:
 
     def _call(self, row: _Row, logits: Tensor) -> None:
         own, kind = logits[row.at], row.started.entry.kind
-        given = _outcome(lambda: torch.minimum(_call_row(row, own), _limit(kind, own), out=own))
-        if isinstance(given, BaseException):
-            self._fail(row, given)
+        outcome = _outcome(lambda: torch.minimum(_call_row(row, own), _limit(kind, own), out=own))
+        if isinstance(outcome, BaseException):
+            self._fail(row, outcome)
         else:
             self._bests.append(([row], own.amax(-1, keepdim=True)))
 
@@ -102,27 +81,27 @@ class ProcessorRun:
         index = torch.tensor([row.at for row in rows], device=logits.device)
         own, kind = logits[index], rows[0].started.entry.kind
         params = [row.started.params or {} for row in rows]
-        before = [_copied(one) for one in params]
-        given = _outcome(
+        saved = [_copied(one) for one in params]
+        outcome = _outcome(
             lambda: torch.minimum(_fitting(processor(own.clone(), params), own), _limit(kind, own))
         )
-        if not isinstance(given, BaseException):
-            logits.index_copy_(0, index, given)
-            self._bests.append((rows, given.amax(-1)))
+        if not isinstance(outcome, BaseException):
+            logits.index_copy_(0, index, outcome)
+            self._bests.append((rows, outcome.amax(-1)))
         elif len(rows) == 1:
-            self._fail(rows[0], given)
+            self._fail(rows[0], outcome)
         else:
-            for row, one, was in zip(rows, params, before, strict=True):
-                one.clear()
-                one.update(was)
+            for row, changed, before in zip(rows, params, saved, strict=True):
+                changed.clear()
+                changed.update(before)
                 self._call_batch([row], processor, logits)
 
     def _check(self) -> None:
-        """Fail the rows whose best logit is none."""
-        found = torch.cat([best for _, best in self._bests]).tolist() if self._bests else []
+        """Fail the rows whose best logit is not a finite number."""
+        bests = torch.cat([best for _, best in self._bests]).tolist() if self._bests else []
         rows = [row for rows, _ in self._bests for row in rows]
         self._bests.clear()
-        for row, best in zip(rows, found, strict=True):
+        for row, best in zip(rows, bests, strict=True):
             if not math.isfinite(best) and self._given[row.at].amax().isfinite():
                 left = "something that is not a number" if math.isnan(best) else "no token to draw"
                 self._fail(row, BadLogitsError(f"it left {left}"))
@@ -130,43 +109,43 @@ class ProcessorRun:
     def _fail(self, row: _Row, error: BaseException) -> None:
         name = row.started.entry.name
         if row.at not in self.failed:
-            request_id = row.sequence.group.request.request_id
-            log_failure(name, f"failed request {request_id}", error)
+            log_failure(name, f"failed request {row.state.request.request_id}", error)
             self.failed[row.at] = LogitsProcessorError(name)
 
 
 def _limit(kind: Kind, logits: Tensor) -> Tensor:
-    """What no logit may exceed after the call: itself, or for a shaper anything that is not masked."""
+    """The most that each logit can be after a call: for a mask itself, for a shaper anything if not
+    masked."""
     return logits if kind == "mask" else logits + CEILING
 
 
 def _copied(params: dict[str, Any]) -> dict[str, Any]:
-    """With what is in it that a processor may add to."""
+    """A copy of the dict, and of the lists, sets and dicts in it."""
     return {name: copy(one) if isinstance(one, list | set | dict) else one for name, one in params.items()}
 
 
 def _outcome(call: Callable[[], Tensor]) -> Tensor | BaseException:
-    """What a processor gave, or what it raised: anything but the loss of the device is its row's affair."""
+    """The call's result, or the exception that fails its rows. The loss of the device is raised."""
     try:
         return call()
     except (torch.AcceleratorError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # noqa: BLE001 - a panic in Rust is no `Exception`; whoever gets it logs it
+    except BaseException as error:  # noqa: BLE001 - a panic in Rust is no `Exception`; the caller logs it
         return error
 
 
 def _call_row(row: _Row, logits: Tensor) -> Tensor:
-    """`logits` stay as they are: no processor gets hold of a tensor in which other rows stand."""
-    seq, call = row.sequence, row.started.call
+    """`logits` are not changed: no processor can reach a tensor that holds other rows."""
+    call = row.started.call
     assert call is not None
-    given = call(TokenIds(seq.token_ids, seq.num_prompt_tokens), changed := logits.clone())
-    return _fitting(changed if given is None else given, logits)
+    result = call(row.state.token_ids, changed := logits.clone())
+    return _fitting(changed if result is None else result, logits)
 
 
-def _fitting(given: object, like: Tensor) -> Tensor:
-    """Raises `BadLogitsError` for what cannot stand in its place."""
-    if not isinstance(given, Tensor):
-        raise BadLogitsError(f"it gave no tensor but {type(given).__name__}")
-    if given.shape != like.shape:
-        raise BadLogitsError(f"it gave {tuple(given.shape)} for {tuple(like.shape)}")
-    return given.to(like)
+def _fitting(result: object, like: Tensor) -> Tensor:
+    """Raises `BadLogitsError` if `result` cannot replace `like`."""
+    if not isinstance(result, Tensor):
+        raise BadLogitsError(f"it returned {type(result).__name__}, not a tensor")
+    if result.shape != like.shape:
+        raise BadLogitsError(f"it returned shape {tuple(result.shape)} for shape {tuple(like.shape)}")
+    return result.to(like)

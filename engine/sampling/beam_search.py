@@ -1,20 +1,22 @@
-"""Beam search: the likeliest whole outputs, instead of tokens drawn one by one.
+"""Beam search: finds the likeliest whole outputs, instead of drawing tokens one by one.
 
-As vLLM has it: each step asks the engine for one more token of every live hypothesis, with its likeliest
-alternatives, and keeps the best of all continuations. The prefix cache makes a hypothesis cost its last few
-tokens. Nobody sees a hypothesis before it is chosen (contract 5.5): each comes as a whole, best first.
+It works as in vLLM. Each step asks the engine for one more token of every live hypothesis, with the likeliest
+alternatives, and keeps the best of all continuations. With the prefix cache, a hypothesis costs its last few
+tokens. A hypothesis leaves this module when it is chosen, as a whole, best first (contract 5.5).
 """
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Sequence as Seq
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from typing import Any, Protocol
 
 from engine.core.input_processor import MAX_LOGPROBS, InputProcessor
-from engine.core.sequence import Sequence as OneSequence
+from engine.core.output_processor import last_tokens
+from engine.core.sequence import Sequence
 from engine.protocol import (
     Delta,
     Deltas,
@@ -27,16 +29,18 @@ from engine.protocol import (
 )
 
 FIELDS = ("use_beam_search", "length_penalty")
-"""In `GenerationRequest.extra`. `n` is the width: as many beams live, and as many outputs are given."""
+"""The fields of `GenerationRequest.extra` that belong to a search. `n` is its width: the number of beams that
+live, and the number of outputs."""
 MAX_BEAMS = MAX_LOGPROBS // 2
-"""Each step looks at twice as many continuations of a beam, since some may end it."""
+"""Each step looks at twice as many continuations as there are beams, since some of them may end a beam."""
 
 MAX_LENGTH_PENALTY = 10
-"""Either way: beyond, the powers of lengths leave the range of floats, and nothing else would count."""
+"""In either direction. Beyond it, powers of lengths leave the range of floats, and nothing else would
+count."""
 
 
 class Generate(Protocol):
-    """The engine's, for a step. `is_counted`: its prompt is an earlier step's, and what came of that."""
+    """Asks the engine for one step. `is_counted`: an earlier step has counted the prompt and its tokens."""
 
     def __call__(self, request: GenerationRequest, *, is_counted: bool) -> Deltas: ...
 
@@ -47,13 +51,13 @@ def is_beam_search(request: GenerationRequest) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hypothesis:
-    """A possible output: a token, and what stands before it."""
+    """A possible output: a token, and the hypothesis before it."""
 
     parent: "Hypothesis | None" = None
     token: Token | None = None
     length: int = 0
     logprob: float = 0.0
-    """Of all its tokens."""
+    """Sum over all its tokens."""
 
     def tokens(self) -> list[Token]:
         tokens: list[Token] = []
@@ -68,17 +72,17 @@ class Hypothesis:
 class BeamSearch:
     """The search for one prompt's outputs."""
 
-    sequence: OneSequence
-    """Of which prompt, length and ends are taken."""
+    sequence: Sequence
+    """Gives the prompt, the length and the tokens that end an output."""
     width: int
     length_penalty: float
     num_generated: int = 0
-    """Tokens, of all hypotheses."""
+    """Tokens of all hypotheses."""
     salt: str = field(default_factory=secrets.token_hex)
-    """Nobody else finds in the cache what was searched: some of it may come to be withheld."""
+    """Keeps the searched texts out of other requests' reach in the cache, since hooks may withhold some."""
 
     async def run(self, request: GenerationRequest, generate: Generate) -> list[Hypothesis]:
-        """The best `width`, best first."""
+        """The best `width` hypotheses, best first."""
         live, done = [Hypothesis()], list[Hypothesis]()
         for _ in range(self.sequence.max_tokens):
             continuations = await self._continue(live, request, generate)
@@ -95,11 +99,12 @@ class BeamSearch:
         return nlargest(self.width, [*done, *live], key=self._score)
 
     def is_ended(self, hypothesis: Hypothesis) -> bool:
-        ends = self.sequence.eos_token_ids.union(self.sequence.sampling.stop_token_ids)
+        state = self.sequence.sampling
+        ends = state.eos_token_ids.union(state.params.stop_token_ids)
         return hypothesis.token is not None and hypothesis.token.id in ends
 
     async def _continue(
-        self, live: Sequence[Hypothesis], request: GenerationRequest, generate: Generate
+        self, live: Seq[Hypothesis], request: GenerationRequest, generate: Generate
     ) -> list[Hypothesis]:
         prompt = self.sequence.prompt_token_ids
         prompts = tuple((*prompt, *(t.id for t in beam.tokens() if t.id is not None)) for beam in live)
@@ -119,8 +124,8 @@ class BeamSearch:
         divisor: float = max(1, hypothesis.length) ** self.length_penalty
         return hypothesis.logprob / divisor
 
-    def _is_decided(self, best: Hypothesis, done: Sequence[Hypothesis]) -> bool:
-        """Whether no live hypothesis can come to score better than those that ended."""
+    def _is_decided(self, best: Hypothesis, done: Seq[Hypothesis]) -> bool:
+        """Whether no live hypothesis can still score better than those that have ended."""
         length = self.sequence.max_tokens if self.length_penalty > 0 else best.length
         attainable: float = best.logprob / length**self.length_penalty
         return len(done) == self.width and attainable <= self._score(done[-1])
@@ -131,14 +136,16 @@ async def beam_search(
 ) -> AsyncGenerator[Delta, None]:
     """The request's outputs, each in one delta. Raises `RequestError`."""
     length_penalty = _check(request)
-    if asked := processor.guidance.asked_of(request):
-        raise RequestError(f"use_beam_search cannot be had with {asked.field}.", param=asked.field)
+    if grammar := processor.guidance.requested_grammar(request):
+        raise RequestError(f"use_beam_search cannot be combined with {grammar.field}.", param=grammar.field)
     plain = {name: value for name, value in request.extra.items() if name not in FIELDS}
     group = await asyncio.to_thread(processor.process, replace(request, extra=plain))
-    _check(group.request)  # with what the server's own processors made of it
-    if any(seq.processors for seq in group.sequences):
-        # Hypotheses are ranked by what the model says, and each step is a request of its own.
-        raise RequestError("use_beam_search cannot be had with logits processors.", param="use_beam_search")
+    _check(group.request)  # now with the changes that the server's own processors made
+    if any(seq.sampling.processors for seq in group.sequences):
+        # Hypotheses are ranked by the model's own logprobs, and each step is a request of its own.
+        raise RequestError(
+            "use_beam_search cannot be combined with logits processors.", param="use_beam_search"
+        )
     width = request.sampling.n
     num_generated = 0
     for first in range(0, len(group.sequences), width):
@@ -151,7 +158,7 @@ async def beam_search(
 
 
 def _check(request: GenerationRequest) -> float:
-    """The length penalty. Raises `RequestError` for what cannot be had together with a search."""
+    """The length penalty. Raises `RequestError` for a field that a search cannot honour."""
     s, default = request.sampling, SamplingParams()
     length_penalty: Any = request.extra.get("length_penalty", 1.0)
     if isinstance(length_penalty, bool) or not isinstance(length_penalty, int | float):
@@ -161,14 +168,15 @@ def _check(request: GenerationRequest) -> float:
         raise RequestError(f"length_penalty must be {rule}.", param="length_penalty")
     if s.n > MAX_BEAMS:
         raise RequestError(f"n must be at most {MAX_BEAMS} with use_beam_search.", param="n")
-    if request.echo:
-        raise RequestError("echo cannot be had with use_beam_search.", param="echo")
-    if s.num_candidates != s.n:
-        raise RequestError("best_of cannot be had with use_beam_search.", param="best_of")
     penalties = ("presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias")
-    for name in ("stop", "min_tokens", *penalties):
-        if getattr(s, name) != getattr(default, name):
-            raise RequestError(f"{name} cannot be had with use_beam_search.", param=name)
+    is_combined = {
+        "echo": request.echo,
+        "best_of": s.num_candidates != s.n,
+        **{name: getattr(s, name) != getattr(default, name) for name in ("stop", "min_tokens", *penalties)},
+    }
+    for name, is_given in is_combined.items():
+        if is_given:
+            raise RequestError(f"{name} cannot be combined with use_beam_search.", param=name)
     return float(length_penalty)
 
 
@@ -176,9 +184,7 @@ def _logprob(hypothesis: Hypothesis) -> float:
     return hypothesis.logprob
 
 
-def _continuations(
-    beam: Hypothesis, top: Sequence[TopLogprob], num_logprobs: int | None
-) -> Iterator[Hypothesis]:
+def _continuations(beam: Hypothesis, top: Seq[TopLogprob], num_logprobs: int | None) -> Iterator[Hypothesis]:
     for one in top:
         token = Token(one.id, "", one.raw)
         if num_logprobs is not None:
@@ -187,19 +193,17 @@ def _continuations(
 
 
 def _delta(
-    seq: OneSequence, hypothesis: Hypothesis, is_ended: bool, usage: Usage, special_ids: frozenset[int]
+    seq: Sequence, hypothesis: Hypothesis, is_ended: bool, usage: Usage, special_ids: frozenset[int]
 ) -> Delta:
     chosen = hypothesis.tokens()
     end = chosen.pop() if is_ended else None
-    tokens = [t for token in chosen for t in seq.detokenizer.decode(token)]
-    tokens += seq.detokenizer.flush()
-    stop_reason = end.id if end is not None and end.id not in seq.eos_token_ids else None
-    if end is not None and (stop_reason is None or end.id in special_ids):
-        tokens.append(end)  # one that stands for text is not given, like a stop string
+    decided = tuple(t for token in chosen for t in seq.detokenizer.decode(token))
+    rest, stop_reason = (seq.detokenizer.flush(), None) if end is None else last_tokens(seq, end, special_ids)
+    tokens = decided + rest
     return Delta(
         index=seq.index,
         text="".join(token.text for token in tokens),
-        tokens=tuple(tokens),
+        tokens=tokens,
         finish_reason="length" if end is None else "stop",
         stop_reason=stop_reason,
         prompt_token_ids=tuple(seq.prompt_token_ids),

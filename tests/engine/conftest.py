@@ -299,7 +299,7 @@ class TinyCore:
 
     def check_blocks(self) -> None:
         scheduler = self.core.scheduler
-        self.core.block_manager.check(s.block_table for s in [*scheduler.running, *scheduler.waiting])
+        self.core.block_manager.check(s.cache.block_table for s in [*scheduler.running, *scheduler.waiting])
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
-"""Words that may not come, as vLLM's `bad_words`: the last token of each is masked where the others stand.
+"""Forbids words, like vLLM's `bad_words`: masks the last token of a word where its other tokens have come.
 
-A word is what the tokenizer makes of it, with a blank before it and without. Spelt in other tokens it passes:
-where a word must never be said, a hook that reads text has to say so as well.
+Each word is tokenized twice, with a space before it and without. The same word in other tokens passes. To
+keep a word out for certain, use a hook that reads the text as well.
 """
 
 from collections import defaultdict
@@ -34,16 +34,17 @@ class BadWords:
                     raise ValueError("a bad word must not be blank")
                 for text in (word.lstrip(), f" {word.lstrip()}"):
                     if not (ids := encode(text, add_special_tokens=False)):
-                        raise ValueError(f"this model's tokenizer makes nothing of {word!r}")
+                        raise ValueError(f"this model's tokenizer has no tokens for {word!r}")
                     self._sequences.add(tuple(ids))
             return self
 
     def __init__(self, params: Params, context: Context) -> None:
         self._device = context.device
         self._endings: dict[int | None, list[tuple[list[int], int]]] = defaultdict(list)
-        """What may stand, and what may not follow, by the last that stands; None: whatever stands."""
+        """By the last token before a word's end: the word's tokens before its last one, and the last one.
+        None: words of one token, which are forbidden anywhere."""
         for *first, last in params._sequences:
-            if last < context.vocab_size:  # else the model cannot say it
+            if last < context.vocab_size:  # otherwise the model cannot say the word
                 self._endings[first[-1] if first else None].append((first, last))
 
     def __call__(self, input_ids: TokenIds, logits: Tensor) -> None:

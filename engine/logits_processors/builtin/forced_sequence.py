@@ -1,7 +1,7 @@
-"""The same answer, whatever the model says: some tokens, and then the end of sequence.
+"""Gives the same answer, whatever the model says: some tokens, and then the end of sequence.
 
-Also what a `ForcedTokenSequenceSpec` asks for, and so what shows that processors work at all: see
-WEIR_ENABLE_TEST_LOGITS_PROCESSOR.
+A `ForcedTokenSequenceSpec` is run by this processor. WEIR_ENABLE_TEST_LOGITS_PROCESSOR uses it to show that
+processors work at all.
 """
 
 from typing import TYPE_CHECKING
@@ -23,10 +23,10 @@ class ForcedSequence:
 
         token_ids: list[TokenId] = Field(min_length=1)
         eos_token_id: TokenId | None = None
-        """None: the model's own."""
+        """None: the model's own end of sequence."""
 
     def __init__(self, params: Params, context: Context) -> None:
-        """Raises `ValueError` for a model that has no end of sequence, if `params` names none."""
+        """Raises `ValueError` if neither `params` nor the model has an end of sequence."""
         eos = params.eos_token_id
         if eos is None:
             if not context.eos_token_ids:

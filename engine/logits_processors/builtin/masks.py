@@ -1,4 +1,4 @@
-"""What masks do to a row of logits, `[vocab]`, in place."""
+"""Masks tokens in a row of logits, `[vocab]`, in place."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ def as_index(token_ids: Sequence[int], device: torch.device) -> Tensor:
 
 
 def keep_only(logits: Tensor, token_ids: Tensor | int) -> None:
-    """Mask all tokens but these."""
+    """Mask all tokens except these."""
     kept = logits[token_ids].clone()
     logits.fill_(MASKED)
     logits[token_ids] = kept

@@ -1,7 +1,7 @@
-"""No run of `ngram_size` tokens twice within a window, as DeepSeek-OCR and SGLang have it.
+"""Forbids to repeat a run of `ngram_size` tokens within a window, as in DeepSeek-OCR and SGLang.
 
-The window is the last `window_size` tokens, prompt and output; a run counts if it begins there. What is in
-`whitelist_token_ids` may end a run that was there before.
+The window is the last `window_size` tokens of prompt and output. A run counts if it begins in the window. A
+token in `whitelist_token_ids` may end a run that came before.
 """
 
 from collections import defaultdict
@@ -32,9 +32,9 @@ class NoRepeatNGram(Reading):
 
     def begin(self) -> None:
         self._last: list[int] = []
-        """The last tokens read: what the next one would follow in a run."""
+        """The last tokens read, one fewer than a run has."""
         self._followed: dict[tuple[int, ...], dict[int, int]] = defaultdict(dict)
-        """What followed them, each with where its latest run begins."""
+        """The tokens that followed a beginning of a run, each with the place where its latest run begins."""
 
     def take(self, token_id: int, at: int, is_prompt: bool) -> None:
         if len(self._last) == self._size - 1:

@@ -1,10 +1,10 @@
-"""For processors that keep something of what they have read, so that a step costs what it adds."""
+"""The base of processors that keep state from the tokens they read: a step reads only the new ones."""
 
 from engine.logits_processors import TokenIds
 
 
 class Reading:
-    """Reads each token once. With a sequence that is no longer than before it begins anew: some tokens were
+    """Reads each token once. It begins again if the sequence is not longer than before: then tokens were
     taken back, or a call is repeated."""
 
     def __init__(self) -> None:
@@ -12,12 +12,13 @@ class Reading:
         self.begin()
 
     def begin(self) -> None:
-        """Forget everything."""
+        """Forget all tokens."""
 
     def take(self, token_id: int, at: int, is_prompt: bool) -> None:
-        """The next token, which stands at place `at`."""
+        """Read the next token, which is at place `at` of the sequence."""
 
     def catch_up(self, input_ids: TokenIds) -> None:
+        """Read the tokens that are new."""
         if len(input_ids) <= self._num_read:
             self._num_read = 0
             self.begin()

@@ -1,6 +1,6 @@
-"""What the sampler does by itself, as processors: for a server that wants it of every request.
+"""Stages that the sampler has anyway, as processors, for a server that wants them for every request.
 
-They only change what a request asks for, so that there is one way of doing it, for all rows at once.
+They only change the request's sampling parameters, so that the sampler does the work, for all rows at once.
 """
 
 import math
@@ -14,13 +14,13 @@ from engine.protocol import SamplingParams
 
 
 class LogitBias:
-    """Beside the request's own: biases of one token add up."""
+    """Adds biases to the request's own. Biases of one token add up."""
 
     class Params(BaseModel):
         model_config = ConfigDict(extra="forbid")
 
         logit_bias: dict[Annotated[TokenId, Field(strict=False)], Annotated[float, Field(ge=-1e30, le=1e30)]]
-        """By token id, which in JSON is a text."""
+        """By token id. JSON writes the id as a string."""
 
     @staticmethod
     def sampling(params: Params, sampling: SamplingParams) -> SamplingParams:
@@ -30,7 +30,7 @@ class LogitBias:
 
 
 class MinTokens:
-    """At least so many, but no more than the request has room for."""
+    """Raises the request's `min_tokens`, up to its `max_tokens`."""
 
     class Params(BaseModel):
         model_config = ConfigDict(extra="forbid")

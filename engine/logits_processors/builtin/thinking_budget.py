@@ -1,11 +1,11 @@
-"""At most so many tokens of thinking: then a new line, and the token that ends it.
+"""Limits the tokens of thinking: then a line break comes, and the token that ends thinking.
 
-What counts is what stands in the block of thinking that is open last, its tokens in the prompt included, as
-where a chat template opens it. A block that the output opens after one has ended goes on with what is left of
-the budget. Earlier turns' thinking does not count.
+The tokens in the last block of thinking count, with those that the prompt has of it (a chat template may open
+the block). If the output opens another block, that one gets what is left of the budget. The thinking of
+earlier turns does not count.
 
-The markers' ids are the model's own tokenizer's, and one that has no such tokens is refused at start.
-SGLang's processors are the model for the name of the parameter.
+The markers are tokens of the model's own tokenizer. A model without such tokens is refused at start. The
+parameter is named as in SGLang's processors.
 """
 
 from typing import NamedTuple
@@ -31,7 +31,7 @@ PRESETS = {
     "qwen3.5": Markers(),
     "seed-oss": Markers("<seed:think>", "</seed:think>"),
 }
-"""By the models' names."""
+"""By the name of the family of models."""
 
 
 class _Ids(NamedTuple):
@@ -52,10 +52,10 @@ class ThinkingBudget(Reading):
     def prepare(
         cls, context: Context, model: str = "qwen3", start: str | None = None, end: str | None = None
     ) -> _Ids:
-        """`model`: one of `PRESETS`; `start`, `end`: what thinking stands between in another. Raises
-        `ValueError` for a tokenizer that has no token for one of them, or for a new line."""
+        """`model`: one of `PRESETS`; `start`, `end`: the markers around thinking, for any other model. Raises
+        `ValueError` if the tokenizer has no token for a marker or for a line break."""
         if model.lower() not in PRESETS:
-            raise ValueError(f"there is no {model!r}; there are {', '.join(PRESETS)}")
+            raise ValueError(f"there is no preset {model!r}; there are {', '.join(PRESETS)}")
         markers = PRESETS[model.lower()]
         return _Ids(*(_id_of(text, context) for text in (start or markers.start, end or markers.end, "\n")))
 
@@ -87,7 +87,7 @@ def _id_of(text: str, context: Context) -> int:
     tokenizer = context.tokenizer
     ids = tokenizer.encode(text, add_special_tokens=False)
     if len(ids) != 1:
-        # A SentencePiece tokenizer puts a blank before what it encodes, though it has the token.
+        # A SentencePiece tokenizer encodes a text with a space before it, though it has the token.
         ids = [i for i in range(context.vocab_size) if tokenizer.raw(i) == text.encode()]
     if not ids or tokenizer.raw(ids[0]) != text.encode():
         raise ValueError(f"the model's tokenizer has no token for {text!r}")

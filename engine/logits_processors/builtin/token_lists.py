@@ -1,7 +1,7 @@
-"""Tokens that may not come, and tokens beside which none may: each request has its own list.
+"""Forbids a list of tokens, or all other tokens. Each request has its own list.
 
-vLLM has the second as `allowed_token_ids`; SGLang's processor of the first wants all requests of a batch to
-have one list.
+vLLM calls the second `allowed_token_ids`. SGLang's processor for the first needs one list for all requests of
+a batch.
 """
 
 from pydantic import BaseModel, ConfigDict, Field

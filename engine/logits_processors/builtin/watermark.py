@@ -1,10 +1,10 @@
 """A watermark that is found by counting ("A Watermark for Large Language Models", Kirchenbauer et al., 2023).
 
-The token before and a secret key choose a share `gamma` of the vocabulary, the green list, and the logits of
-that are raised by `delta`: the paper's algorithm 2, with a keyed hash as in its section 5. Who knows the key
-counts green tokens (`weir watermark detect`): without a watermark they are a share of about `gamma`, with it
-more than chance allows. It works greedy as well as drawn. Where the model has no choice there is none, and
-rewording takes it out.
+The previous token and a secret key choose a share `gamma` of the vocabulary, the green list. The logits of
+green tokens are raised by `delta`. This is the paper's algorithm 2, with a keyed hash as in its section 5.
+Whoever knows the key counts green tokens (`weir watermark detect`). In other texts about a share `gamma` of
+the tokens is green; in a marked text there are more than chance allows. It works for greedy and for random
+sampling. A text in which the model had no choice carries no mark, and rewording removes the mark.
 """
 
 import hashlib
@@ -20,39 +20,39 @@ from torch import Tensor
 from engine.logits_processors import Context, TokenIds
 
 _BITS = 31
-"""Of slopes, heights and codes: what is made of them fits 64 bits, on any device."""
+"""Bits of slopes, heights and codes. A product of two and a sum fit 64 bits, on any device."""
 _LEVELS = 24
-"""Bits that are compared with gamma: float32 is exact on them."""
+"""Bits that are compared with gamma. float32 holds them exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Detection:
     num_scored: int
-    """Tokens, each with the one before it, that came for the first time."""
+    """Pairs of neighbouring tokens; a pair that comes again does not count."""
     num_green: int
     gamma: float
 
     @property
     def z_score(self) -> float:
-        """Standard deviations by which there are more green tokens than without a watermark."""
+        """How many standard deviations more green tokens there are than in a text without a watermark."""
         expected = self.gamma * self.num_scored
         return (self.num_green - expected) / math.sqrt(expected * (1 - self.gamma)) if expected else 0.0
 
     @property
     def p_value(self) -> float:
-        """How probable it is to find as many without one."""
+        """The probability of as many green tokens in a text without a watermark."""
         return 0.5 * math.erfc(self.z_score / math.sqrt(2))
 
 
 class GreenList:
-    """Which tokens are green behind which: those whose hash, of both and the key, is in its lowest share.
+    """Says which tokens are green after which: those whose hash with the previous token and the key is low.
 
-    A hash is a point on a line (a token's code) that the token before it chooses: a multiplication and an
-    addition for every token of a vocabulary.
+    The previous token chooses a line, and the token's code is a point on it, so that a hash costs one
+    multiplication and one addition for each token of the vocabulary.
     """
 
     def __init__(self, key: str, gamma: float = 0.25) -> None:
-        """Raises `ValueError` for no key, or a share that is none."""
+        """Raises `ValueError` for an empty key, or a `gamma` that is not between 0 and 1."""
         if not key:
             raise ValueError("a watermark needs a key, which nobody else should know")
         if not 0 < gamma < 1:
@@ -65,7 +65,7 @@ class GreenList:
         return self._hash(b"code", token_id) >> 64 - _BITS
 
     def line(self, previous: int) -> tuple[int, int]:
-        """Its slope, which is odd, and its height at 0."""
+        """The slope of its line, which is odd, and the height at 0."""
         slope, height = divmod(self._hash(b"line", previous) >> 64 - 2 * _BITS, 1 << _BITS)
         return slope | 1, height
 
@@ -79,7 +79,7 @@ class GreenList:
         return Detection(len(pairs), sum(self.is_green(*pair) for pair in pairs), self.gamma)
 
     def _hash(self, purpose: bytes, token_id: int) -> int:
-        """64 bits."""
+        """A keyed hash of 64 bits."""
         made = hashlib.blake2b(token_id.to_bytes(8), key=self._key, person=purpose, digest_size=8)
         return int.from_bytes(made.digest())
 
@@ -88,12 +88,12 @@ class Watermark:
     class Shared(NamedTuple):
         green: GreenList
         codes: Tensor
-        """Of all tokens, `[vocab]`."""
+        """The code of each token, `[vocab]`."""
         delta: float
 
     @classmethod
     def prepare(cls, context: Context, key: str, gamma: float = 0.25, delta: float = 2.0) -> Shared:
-        """Raises `ValueError` for no key, or a `gamma` that is no share."""
+        """Raises `ValueError` for an empty key, or a `gamma` that is not between 0 and 1."""
         green = GreenList(key, gamma)
         codes = torch.tensor([green.code(i) for i in range(context.vocab_size)], device=context.device)
         return cls.Shared(green, codes, delta)
@@ -105,6 +105,6 @@ class Watermark:
         slope, height = self._green.line(input_ids[-1])
         hashes = (self._codes * slope).add_(height).bitwise_and_((1 << _BITS) - 1)
         levels = hashes.bitwise_right_shift_(_BITS - _LEVELS).float()
-        # 1 below the limit, else 0: quicker than a comparison.
+        # 1 below the limit, 0 from it on. This is faster than a comparison.
         green = levels.neg_().add_(self._green.limit).clamp_(0, 1)
         logits.add_(green, alpha=self._delta)

@@ -242,10 +242,10 @@ async def test_an_error_in_sampling_fails_one_request(
 
     keep_top_k = sampler.keep_top_k
 
-    def fail(logits: Any, sequences: Any) -> Any:
-        if any(s.sampling.top_k == 13 for s in sequences):
+    def fail(logits: Any, states: Any) -> Any:
+        if any(s.params.top_k == 13 for s in states):
             raise RuntimeError("hook of the test")
-        return keep_top_k(logits, sequences)
+        return keep_top_k(logits, states)
 
     monkeypatch.setattr(sampler, "keep_top_k", fail)
     await failing_among_others(engine, {"top_k": 13, "temperature": 1.0})

@@ -100,7 +100,7 @@ class Load:
 
     def check(self) -> None:
         scheduler = self.core.scheduler
-        self.core.block_manager.check(s.block_table for s in [*scheduler.running, *scheduler.waiting])
+        self.core.block_manager.check(s.cache.block_table for s in [*scheduler.running, *scheduler.waiting])
 
     def serve(self, num_requests: int) -> None:
         for _ in range(num_requests):

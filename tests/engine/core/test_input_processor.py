@@ -165,7 +165,7 @@ def test_each_output_of_each_prompt_is_a_sequence(
     processor: InputProcessor, completion_request: Complete
 ) -> None:
     group = processor.process(completion_request((5, 6), (7,), n=2, seed=10))
-    assert [(s.index, s.token_ids, s.seed) for s in group.sequences] == [
+    assert [(s.index, s.token_ids, s.sampling.seed) for s in group.sequences] == [
         (0, [5, 6], 10),
         (1, [5, 6], 11),
         (2, [7], 10),

@@ -312,7 +312,7 @@ def test_blocks_are_kept_as_far_as_they_hold_what_stands(
         ids = list(seq.output_token_ids)
         core.core.rewind(group, Rewind(1, keep))
         core.check_blocks()
-        assert seq.num_computed_tokens >= len(PROMPT) + keep - 4, "of a shared block at most is lost"
+        assert seq.cache.num_computed_tokens >= len(PROMPT) + keep - 4, "of a shared block at most is lost"
         core.run()
         assert seq.output_token_ids[:keep] == ids[:keep]
         assert seq.output_token_ids[keep] != ids[keep]

@@ -29,19 +29,8 @@ def outputs(
     )
     group = SequenceGroup(request, root_hash=root or root_hash(None))
     prompt = [next(ids) for _ in range(prompt)] if isinstance(prompt, int) else prompt
-    group.sequences = [
-        Sequence(
-            group=group,
-            index=index,
-            token_ids=list(prompt),
-            num_prompt_tokens=len(prompt),
-            seed=None,
-            eos_token_ids=frozenset(),
-            detokenizer=None,  # type: ignore[arg-type]
-            **{"max_tokens": 100} | fields,
-        )
-        for index in range(n)
-    ]
+    for _ in range(n):
+        group.add(prompt, detokenizer=None, **{"max_tokens": 100} | fields)  # type: ignore[arg-type]
     return group.sequences
 
 
@@ -68,7 +57,7 @@ def step(scheduler: Scheduler) -> dict[Sequence, tuple[int, int]]:
         scheduler.update(s)
         if is_sampled:
             s.sequence.token_ids.append(7)
-    scheduler.block_manager.check(q.block_table for q in [*scheduler.running, *scheduler.waiting])
+    scheduler.block_manager.check(q.cache.block_table for q in [*scheduler.running, *scheduler.waiting])
     return {s.sequence: (s.start, s.end) for s in plan}
 
 
@@ -108,7 +97,7 @@ def test_the_last_to_arrive_is_preempted_and_goes_to_the_front_with_its_tokens()
     assert step(s) == {a: (7, 8), b: (7, 8)}
     assert step(s) == {a: (8, 9)}, "the first needs a block; the second gives up its own"
     assert list(s.waiting) == [b, c]
-    assert (b.num_computed_tokens, b.block_table, b.num_output_tokens) == (0, [], 2)
+    assert (b.cache.num_computed_tokens, b.cache.block_table, b.num_output_tokens) == (0, [], 2)
     s.remove(a)
     assert step(s) == {b: (4, 9), c: (0, 1)}, "recomputed, with what it had generated, but for a block kept"
     assert b.group.num_cached_tokens == 0, "which is no hit of its prompt"
@@ -139,7 +128,8 @@ def test_without_tokens_to_generate_nothing_is_sampled() -> None:
 
 @pytest.mark.parametrize(("known", "positions"), [(0, range(2, 6)), (4, range(4, 6)), (9, range(0))])
 def test_prompt_logprobs_that_are_known_are_not_computed_again(known: int, positions: range) -> None:
-    seq = sequence(10, echo_texts=("x",) * 10, prompt_logprobs=[None] * known)
+    seq = sequence(10, echo_texts=("x",) * 10)
+    seq.prompt_logprobs += [None] * known  # type: ignore[list-item]
     assert ScheduledSequence(seq, 2, 6).prompt_logprob_positions == positions
 
 
@@ -162,8 +152,8 @@ def test_a_prompt_begins_with_the_blocks_of_one_that_began_alike() -> None:
     step(s)
     s.add(b)
     assert step(s)[b] == (4, 9)
-    assert b.block_table[0] == a.block_table[0]
-    assert b.block_table[1] != a.block_table[1]
+    assert b.cache.block_table[0] == a.cache.block_table[0]
+    assert b.cache.block_table[1] != a.cache.block_table[1]
     assert (b.group.num_cached_tokens, s.num_cache_queries, s.num_cache_hits) == (4, 18, 4)
 
 
@@ -205,7 +195,7 @@ def test_an_output_with_a_secret_is_found_by_nobody_but_itself() -> None:  # con
         step(s)
     s._give_up(a)  # as if preempted
     s._reuse_blocks(a)
-    assert a.num_computed_tokens == 8
+    assert a.cache.num_computed_tokens == 8
     s.remove(a)
     b = sequence([*a.token_ids, 5])
     s.add(b)
@@ -238,8 +228,8 @@ def test_the_outputs_of_a_prompt_wait_for_its_first_and_share_its_blocks(root: b
     assert step(s) == {a: (0, 6)}
     assert step(s) == {a: (6, 10)}
     assert step(s) == {a: (10, 11), b: (8, 10), c: (8, 10)}
-    assert a.block_table[:2] == b.block_table[:2] == c.block_table[:2]
-    assert len({a.block_table[2], b.block_table[2], c.block_table[2]}) == 3
+    assert a.cache.block_table[:2] == b.cache.block_table[:2] == c.cache.block_table[:2]
+    assert len({a.cache.block_table[2], b.cache.block_table[2], c.cache.block_table[2]}) == 3
     assert s.block_manager.num_used == 5
     assert (a.group.num_cached_tokens, s.num_cache_queries) == (0, 10)
 
@@ -362,7 +352,7 @@ def test_beside_those_that_decode_prompts_have_what_the_budget_says() -> None:
     s.add(sequence(50))
     assert step(s)[a] == (4, 5)
     assert budget.asked == [(1, 2)]
-    assert b.num_computed_tokens + s.running[-1].num_computed_tokens == 5
+    assert b.cache.num_computed_tokens + s.running[-1].cache.num_computed_tokens == 5
     budget.size = 0
     assert step(s) == {a: (5, 6)}
     s.remove(a)

@@ -85,18 +85,12 @@ class Machine(RuleBasedStateMachine):
         group = SequenceGroup(request, root_hash=root_hash(salt) if self.is_caching else unique_root())
         for prompt in prompts:
             for _ in range(n):
-                seq = Sequence(
-                    group=group,
-                    index=len(group.sequences),
-                    token_ids=list(prompt),
-                    num_prompt_tokens=len(prompt),
+                group.add(
+                    prompt,
                     max_tokens=max_tokens,
-                    seed=None,
-                    eos_token_ids=frozenset(),
                     detokenizer=NoText(),  # type: ignore[arg-type]
                     echo_texts=("x",) * len(prompt) if has_prompt_logprobs else None,
                 )
-                group.sequences.append(seq)
         for seq in group.sequences:
             self.scheduler.add(seq)
         self.groups.append(group)
@@ -139,18 +133,18 @@ class Machine(RuleBasedStateMachine):
 
     def write(self, s: ScheduledSequence) -> None:
         seq = s.sequence
-        assert s.start == seq.num_computed_tokens < s.end <= seq.num_tokens
-        others = [q.block_table for q in self.scheduler.running if q is not seq]
+        assert s.start == seq.cache.num_computed_tokens < s.end <= seq.num_tokens
+        others = [q.cache.block_table for q in self.scheduler.running if q is not seq]
         text = seq.token_ids[: s.end] + list(s.draft)
         for position in range(s.start, len(text)):
-            block = seq.block_table[position // BLOCK_SIZE]
+            block = seq.cache.block_table[position // BLOCK_SIZE]
             assert not any(block in table for table in others), "what is shared is not written"
             slot = block * BLOCK_SIZE + position % BLOCK_SIZE
             self.memory[slot] = seq.group.root_hash, tuple(text[: position + 1])
 
     def read(self, seq: Sequence, end: int) -> None:
         for position in range(end):
-            slot = seq.block_table[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE
+            slot = seq.cache.block_table[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE
             assert self.memory[slot] == (seq.group.root_hash, tuple(seq.token_ids[: position + 1]))
 
     def settle(self, s: ScheduledSequence, token: int) -> None:
@@ -177,13 +171,13 @@ class Machine(RuleBasedStateMachine):
         if not hasattr(self, "scheduler"):
             return
         scheduler = self.scheduler
-        scheduler.block_manager.check(s.block_table for s in scheduler.running)
+        scheduler.block_manager.check(s.cache.block_table for s in scheduler.running)
         assert len(scheduler.running) <= MAX_NUM_SEQS
         for queue in (scheduler.running, scheduler.waiting):
             assert [s.rank for s in queue] == sorted({s.rank for s in queue})
-        assert not any(s.block_table or s.num_computed_tokens for s in scheduler.waiting)
+        assert not any(s.cache.block_table or s.cache.num_computed_tokens for s in scheduler.waiting)
         for seq in scheduler.running:
-            self.read(seq, seq.num_computed_tokens)
+            self.read(seq, seq.cache.num_computed_tokens)
 
     def teardown(self) -> None:
         if not hasattr(self, "scheduler"):

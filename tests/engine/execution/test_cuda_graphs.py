@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.core.scheduler import ScheduledSequence
-from engine.core.sequence import Sequence, SequenceGroup
+from engine.core.sequence import SequenceGroup
 from engine.execution.batch import Batch, sent
 from engine.execution.cuda_graphs import DecodeGraphs, Run, buckets_for
 from engine.execution.layout import Layout
@@ -53,8 +53,8 @@ def decoding(runner: ModelRunner, lengths: list[int], drafts: int = 0) -> Layout
     for i, length in enumerate(lengths):
         ids = torch.randint(4, 400, (length,), generator=torch.manual_seed(i)).tolist()
         group = SequenceGroup(completion(tuple(ids)))
-        seq = Sequence(group, i, ids, length, 5, None, frozenset(), detokenizer=None)  # type: ignore[arg-type]
-        seq.block_table += [next(blocks) for _ in range(-(-(length + drafts) // size))]
+        seq = group.add(ids, max_tokens=5, detokenizer=None)  # type: ignore[arg-type]
+        seq.cache.block_table += [next(blocks) for _ in range(-(-(length + drafts) // size))]
         scheduled.append(ScheduledSequence(seq, length - 1, length, tuple(range(7, 7 + drafts))))
     return Layout.of(scheduled, size)
 
@@ -142,8 +142,8 @@ def test_what_is_not_all_single_tokens_or_too_much_runs_by_itself(runner: ModelR
     graphs = graphs_of(runner, max_rows=4, capture=lambda run: run)
     assert not graphs.has_room(decoding(runner, [5] * 5))
     chunk = SequenceGroup(completion(tuple(range(20))))
-    seq = Sequence(chunk, 0, list(range(20)), 20, 5, None, frozenset(), detokenizer=None)  # type: ignore[arg-type]
-    seq.block_table += [0, 1]
+    seq = chunk.add(range(20), max_tokens=5, detokenizer=None)  # type: ignore[arg-type]
+    seq.cache.block_table += [0, 1]
     assert not graphs.has_room(Layout.of([ScheduledSequence(seq, 0, 20)], 16))
     assert not graphs.has_room(decoding(runner, [runner.max_model_len + 1]))
 

@@ -21,7 +21,7 @@ from transformers import (
 
 from engine.config import EngineConfig
 from engine.core.scheduler import ScheduledSequence
-from engine.core.sequence import Sequence, SequenceGroup
+from engine.core.sequence import SequenceGroup
 from engine.execution.kernels.cpu import native_library
 from engine.execution.kernels.cpu.native_linear import fast_linear
 from engine.execution.kernels.protocol import no_linear
@@ -78,14 +78,14 @@ def logits_of(runner: ModelRunner, prompts: list[list[int]], cuts: list[int]) ->
     """Each prompt's logits at its end, computed piece by piece, all prompts' pieces of a turn in one step."""
     group = SequenceGroup(completion(*map(tuple, prompts)))
     sequences = [
-        Sequence(group, i, list(p), len(p), 1, None, frozenset(), detokenizer=None)  # type: ignore[arg-type]
-        for i, p in enumerate(prompts)
+        group.add(p, max_tokens=1, detokenizer=None)  # type: ignore[arg-type]
+        for p in prompts
     ]
     size = runner.kv_cache.block_size
     blocks = iter(torch.randperm(runner.kv_cache.num_blocks, generator=torch.manual_seed(0)).tolist())
     found: dict[int, torch.Tensor] = {}
     for seq in sequences:
-        seq.block_table += [next(blocks) for _ in range(-(-len(seq.token_ids) // size))]
+        seq.cache.block_table += [next(blocks) for _ in range(-(-len(seq.token_ids) // size))]
     begin = 0
     for cut in [*cuts, 10_000]:
         step = [

@@ -99,15 +99,15 @@ def test_a_choice_is_its_texts_and_no_other(choices: list[str], compiler: Gramma
     assert not takes(compiler, grammar, "".join(choices) + "!")
 
 
-def test_blanks_in_json_are_few(compiler: GrammarCompiler) -> None:
+def test_whitespace_in_json_is_short(compiler: GrammarCompiler) -> None:
     grammar = json_grammar({"type": "object"})
     for text in ('{"a":1}', '{"a": 1}', '{\n  "a": 1\n}', '{\r\n\t\t"a": [\n 1]}'):
         assert takes(compiler, grammar, text)
     for text in ('{  "a":1}', '{\n\n"a":1}', "{\n" + " " * 33 + '"a":1}', '{"a":1} ', ' {"a":1}'):
         assert not takes(compiler, grammar, text)
-    assert takes(compiler, grammar._replace(blanks=""), '{"a":1}')
-    assert not takes(compiler, grammar._replace(blanks=""), '{"a": 1}')
-    assert takes(compiler, grammar._replace(blanks="[ ]{1,3}"), '{   "a":1}')
+    assert takes(compiler, grammar._replace(whitespace=""), '{"a":1}')
+    assert not takes(compiler, grammar._replace(whitespace=""), '{"a": 1}')
+    assert takes(compiler, grammar._replace(whitespace="[ ]{1,3}"), '{   "a":1}')
 
 
 def test_few_grammars_are_kept(monkeypatch: pytest.MonkeyPatch, compiler: GrammarCompiler) -> None:
@@ -127,7 +127,7 @@ def test_a_grammar_that_took_too_long_to_follow_is_refused(
 ) -> None:
     grammar = Grammar("regex", "slow+")
     compiled = compiler.compile(grammar)
-    with compiled.following():
+    with compiled.timed():
         compiled.matcher.deep_copy().compute_bitmask()
     assert compiler.compile(grammar) is compiled
     assert compiled.seconds > 0

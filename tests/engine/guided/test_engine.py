@@ -209,15 +209,15 @@ def guide_of(tiny_core: Callable[..., Any]) -> Callable[..., Guide]:
 
     def make(**extra: Any) -> Guide:
         (seq,) = core.processor.process(completion((5, 6), extra=extra)).sequences
-        assert seq.guide is not None
-        seq.guide.seq = seq
-        return seq.guide
+        assert seq.sampling.guide is not None
+        seq.sampling.guide.seq = seq
+        return seq.sampling.guide
 
     return make
 
 
 def allowed(guide: Guide) -> list[int]:
-    mask = guide.seq.processors[0].entry.batch  # type: ignore[attr-defined]
+    mask = guide.seq.sampling.processors[0].entry.batch  # type: ignore[attr-defined]
     logits = mask(torch.zeros(1, VOCAB_SIZE), [{"guide": guide}])
     return (logits[0] == 0).nonzero().flatten().tolist()
 

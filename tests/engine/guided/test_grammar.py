@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from engine.guided.grammar import BLANKS, Grammar, asked_of
+from engine.guided.grammar import WHITESPACE, Grammar, requested_grammar
 from engine.protocol import GenerationRequest, RequestError
 
 SCHEMA = {"type": "integer"}
@@ -69,13 +69,13 @@ def request_with(endpoint: Any = "chat", **extra: Any) -> GenerationRequest:
     ],
 )
 def test_each_field_asks_for_a_grammar(extra: dict[str, Any], grammar: Grammar, field: str) -> None:
-    assert asked_of(request_with(**extra)) == (grammar, field)
+    assert requested_grammar(request_with(**extra)) == (grammar, field)
 
 
 def test_the_responses_endpoint_has_a_name_of_its_own_for_it() -> None:
     extra = {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}}
-    assert asked_of(request_with("responses", **extra)) == (
-        Grammar("json", TEXT, BLANKS),
+    assert requested_grammar(request_with("responses", **extra)) == (
+        Grammar("json", TEXT, WHITESPACE),
         "text.format.schema",
     )
 
@@ -84,7 +84,7 @@ def test_the_responses_endpoint_has_a_name_of_its_own_for_it() -> None:
     "extra", [{}, {"response_format": {"type": "text"}}, {"guided_json": None}, {"response_format": None}]
 )
 def test_nothing_is_asked(extra: dict[str, Any]) -> None:
-    assert asked_of(request_with(**extra)) is None
+    assert requested_grammar(request_with(**extra)) is None
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,6 @@ def test_nothing_is_asked(extra: dict[str, Any]) -> None:
 )
 def test_what_is_no_grammar_is_refused_by_its_field(extra: dict[str, Any], param: str) -> None:
     with pytest.raises(RequestError) as caught:
-        asked_of(request_with(**extra))
+        requested_grammar(request_with(**extra))
     assert caught.value.param == param
     assert param in str(caught.value)

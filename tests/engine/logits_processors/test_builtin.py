@@ -15,7 +15,7 @@ from engine.config import LogitsProcessorConfig
 from engine.logits_processors import Context, TokenIds
 from engine.logits_processors.builtin.thinking_budget import PRESETS
 from engine.logits_processors.builtin.watermark import GreenList
-from engine.logits_processors.load import ParamsError, ProcessorLoadError, Registered, find, register
+from engine.logits_processors.load import ParamsError, ProcessorLoadError, RegisteredProcessor, find, register
 from engine.protocol import RequestError
 from engine.text.tokenizer import LocalTokenizer
 from tests.engine.conftest import SPECIAL, VOCAB_SIZE, completion
@@ -40,7 +40,7 @@ def built(context: Context) -> Callable[..., Any]:
     return make
 
 
-def registered_as(name: str, context: Context, **args: Any) -> Registered:
+def registered_as(name: str, context: Context, **args: Any) -> RegisteredProcessor:
     ((config, cls),) = find([LogitsProcessorConfig(name, name, args)])
     return register(config, cls, 0, context)
 
@@ -118,7 +118,7 @@ def test_a_bad_word_that_is_no_token_at_all_is_refused(context: Context) -> None
             return []
 
     deaf = Context(Deaf(), VOCAB_SIZE, (1,), context.device)  # type: ignore[arg-type]
-    with pytest.raises(ParamsError, match="makes nothing of 'fox'"):
+    with pytest.raises(ParamsError, match="has no tokens for 'fox'"):
         registered_as("bad_words", deaf).validate({"bad_words": ["fox"]})
 
 
@@ -273,7 +273,7 @@ def test_a_preset_s_markers_are_looked_up_in_the_model_s_own_tokenizer(model: st
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
-        ({"model": "qwen9"}, "there is no 'qwen9'; there are deepseek-r1, glm-4"),
+        ({"model": "qwen9"}, "there is no preset 'qwen9'; there are deepseek-r1, glm-4"),
         ({"start": "<|im_start|>", "end": "</end>"}, "no token for '</end>'"),
         ({"start": ""}, "no token for '<think>'"),
     ],
@@ -298,13 +298,13 @@ def test_min_tokens_and_logit_bias_are_the_sampler_s_own(tiny_core: Callable[...
     request = completion((5, 6), max_tokens=20, logit_bias={4: 1.0, 9: -1.0}, logits_processors=bias)
     group = core.add(request)
     (seq,) = group.sequences
-    assert seq.processors == ()
-    assert seq.sampling.logit_bias == {4: 3.0, 9: -1.0, 1: 50.0}
+    assert seq.sampling.processors == ()
+    assert seq.sampling.params.logit_bias == {4: 3.0, 9: -1.0, 1: 50.0}
     core.run()
     assert len(core.answers(group)[0].ids) == 8, "seven tokens, and the end"
     for own, most, expected in ((0, 3, 3), (9, 20, 9), (0, None, 7)):
         (seq,) = core.processor.process(completion((5, 6), min_tokens=own, max_tokens=most)).sequences
-        assert seq.sampling.min_tokens == expected
+        assert seq.sampling.params.min_tokens == expected
 
 
 def test_a_bias_of_no_token_is_refused(tiny_core: Callable[..., Any]) -> None:

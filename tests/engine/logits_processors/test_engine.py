@@ -20,7 +20,7 @@ from engine.demo import MODEL_DIR
 from engine.guided.guide import Guide
 from engine.import_path import find_class
 from engine.logits_processors import ForcedTokenSequenceSpec, PythonProcessorSpec, Req
-from engine.logits_processors.run import Started
+from engine.logits_processors.started import StartedProcessor
 from engine.protocol import GenerationRequest, LogitsProcessorError, RequestError
 from tests.engine.conftest import TinyCore, answers, completion
 from tests.engine.core.test_generation import cramped_core, random_prompts
@@ -242,7 +242,7 @@ async def test_beam_search_refuses_what_it_could_not_honour(
 ) -> None:  # contract 7.7
     processors = settings.pop("asked", ())
     engine = await start_engine(**settings)
-    with pytest.raises(RequestError, match="cannot be had with"):
+    with pytest.raises(RequestError, match="cannot be combined with"):
         await engine.complete((5, 6), n=2, extra={"use_beam_search": True}, logits_processors=processors)
     assert (await engine.complete((5, 6), max_tokens=3, logits_processors=processors))[0].ids
 
@@ -281,7 +281,7 @@ async def test_1000_requests_leave_no_processor_state(start_engine: Any) -> None
 def num_alive() -> int:
     """Of what is a sequence's own."""
     gc.collect()
-    return sum(type(one) in (Started, Req, Guide) for one in gc.get_objects())
+    return sum(type(one) in (StartedProcessor, Req, Guide) for one in gc.get_objects())
 
 
 # What an embedding program may ask for.

@@ -12,7 +12,6 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from engine.config import LogitsProcessorConfig
-from engine.core.sequence import Sequence, SequenceGroup
 from engine.logits_processors import (
     Context,
     ForcedTokenSequenceSpec,
@@ -20,6 +19,7 @@ from engine.logits_processors import (
     NamedProcessorSpec,
     PythonProcessorSpec,
     Stage,
+    TokenIds,
 )
 from engine.logits_processors.load import ProcessorLoadError
 from engine.logits_processors.registry import ProcessorRegistry
@@ -127,7 +127,7 @@ def test_an_installed_package_s_entry_points_are_registered(folder: Path, contex
     assert names(registry, request_of(*named(other={}, acme={}))) == ["acme", "other"]
     registry = ProcessorRegistry(context, [LogitsProcessorConfig("mine", "other", {"by": 5.0})])
     assert names(registry, request_of(*named(mine={}, acme={}))) == ["mine", "acme"]
-    with pytest.raises(RequestError, match="none called 'other'"):
+    with pytest.raises(RequestError, match="no logits processor 'other'"):
         registry.realize(request_of(*named(other={})))
 
 
@@ -140,12 +140,12 @@ def test_an_installed_package_s_entry_points_are_registered(folder: Path, contex
         ("acme_processors.Async", {}, "has no plain __call__"),
         ("acme_processors.NoForm", {}, "has no plain __call__"),
         ("acme_processors.NoKind", {}, "kind 'filter'"),
-        ("acme_processors.NoModel", {}, "no pydantic model"),
+        ("acme_processors.NoModel", {}, "not a pydantic model"),
         ("acme_processors.NeedsMore", {}, "missing a required argument: 'file'"),
         ("acme_processors.Good", {"args": {"by": 2}}, "unexpected keyword argument 'by'"),
         ("acme_processors.Unprepared", {}, "no such token"),
         ("acme_processors.BatchThatFails", {}, "no file here"),
-        ("acme_processors.Good", {"params": {"a": 1}}, "unless it is mandatory"),
+        ("acme_processors.Good", {"params": {"a": 1}}, "is not mandatory"),
         (
             "acme_processors.Good",
             {"params": {"a": 1}, "mandatory": True},
@@ -220,9 +220,8 @@ def test_vllm_and_sglang_clients_name_them_their_way(asked: dict[str, Any], cont
     registry = ProcessorRegistry(context, [c for c in ALL if c.name != "counts"])
     request = request_of(*asked.pop("specs", ()), **asked)
     _, wanted = registry.realize(request)
-    seq = sequence_of(request)
     assert [one.name for one in wanted] == ["only", "likes"]
-    only, likes = (one.start(seq).call for one in wanted)
+    only, likes = (one.start(TokenIds([5, 6, 7], 3)).call for one in wanted)
     assert (only.token_id, likes.params.back) == (3, 2)  # type: ignore[union-attr]
 
 
@@ -260,7 +259,7 @@ def test_a_mandatory_processor_runs_for_every_request_and_none_can_alter_it(cont
     for request in (request_of(), request_of(*named(ban={"ban": [3]}, likes={}))):
         _, wanted = registry.realize(request)
         assert "only" in [one.name for one in wanted]
-        (only,) = (one.start(sequence_of(request)).call for one in wanted if one.name == "only")
+        (only,) = (one.start(TokenIds([5, 6, 7], 3)).call for one in wanted if one.name == "only")
         assert only.token_id == 9  # type: ignore[union-attr]
     for asked in (
         request_of(*named(only={"token_id": 3})),
@@ -313,7 +312,7 @@ def test_one_that_cannot_be_made_fails_the_request_and_not_the_engine(
     with pytest.raises(LogitsProcessorError) as caught:
         request = request_of(*named(moody=params))
         for one in registry.realize(request)[1]:
-            one.start(sequence_of(request))
+            one.start(TokenIds([5, 6, 7], 3))
     assert caught.value.processor == "moody"
     assert "hush" not in str(caught.value)
     assert "hush" not in caplog.text
@@ -351,8 +350,8 @@ def test_a_callable_is_no_json(tmp_path: Path) -> None:
         ({"kind": "python", "factory": "os.system"}, "no kind of logits processor 'python'"),
         ({"kind": "hypnosis"}, "no kind of logits processor 'hypnosis'"),
         ({"name": "likes"}, "no kind"),
-        ({"kind": "named"}, "no named"),
-        ({"kind": "named", "name": "likes", "code": "x"}, "no named"),
+        ({"kind": "named"}, "not a valid named"),
+        ({"kind": "named", "name": "likes", "code": "x"}, "not a valid named"),
         ({"kind": "forced_token_sequence", "token_ids": [1.5], "eos_token_id": 1}, "integers"),
         ({"kind": "forced_token_sequence", "token_ids": [1], "eos_token_id": -1}, "integers"),
     ],
@@ -377,19 +376,6 @@ def test_a_stage_runs_what_is_meant_for_it(stage: Stage, expected: list[str], co
     assert names(registry, request_of(*SPECS)) == expected
 
 
-def sequence_of(request: GenerationRequest) -> Sequence:
-    return Sequence(
-        group=SequenceGroup(request),
-        index=0,
-        token_ids=[5, 6, 7],
-        num_prompt_tokens=3,
-        max_tokens=9,
-        seed=None,
-        eos_token_ids=frozenset(),
-        detokenizer=None,  # type: ignore[arg-type]
-    )
-
-
 def test_every_sequence_has_a_fresh_processor(
     tiny_core: Callable[..., Any],
 ) -> None:  # contract 7.4
@@ -402,7 +388,9 @@ def test_every_sequence_has_a_fresh_processor(
 
     specs = (*named(likes={}, counts={}), PythonProcessorSpec(factory))
     group = core.processor.process(completion((5, 6), (7, 8), n=2, logits_processors=specs))
-    states = [id(started.call or started.params) for seq in group.sequences for started in seq.processors]
+    states = [
+        id(started.call or started.params) for seq in group.sequences for started in seq.sampling.processors
+    ]
     assert len(set(states)) == len(states) == 4 * 3
     assert len(made) == 4
 
@@ -412,9 +400,9 @@ def test_a_python_processor_of_the_batch_form_fails_its_request(registry: Proces
         def __call__(self, logits: Any, params: Any) -> Any:
             return logits
 
-    (one,) = registry.realize(request := request_of(PythonProcessorSpec(Batch)))[1]
+    (one,) = registry.realize(request_of(PythonProcessorSpec(Batch)))[1]
     with pytest.raises(LogitsProcessorError):
-        one.start(sequence_of(request))
+        one.start(TokenIds([5, 6, 7], 3))
 
 
 def test_a_spec_of_a_kind_unknown_here_is_refused(registry: ProcessorRegistry) -> None:

@@ -21,7 +21,7 @@ from engine.core.sequence import Sequence
 from engine.logits_processors import PythonProcessorSpec
 from engine.logits_processors.run import ProcessorRun
 from engine.protocol import LogitsProcessorError
-from engine.sampling.sampler import SampledToken, Sampler
+from engine.sampling.sampler import Sampled, SampledToken, Sampler
 from tests.engine.conftest import VOCAB_SIZE, completion
 from tests.engine.logits_processors.processors import ALL, EVERYTHING, Ban, kinds, named
 
@@ -57,8 +57,13 @@ def logits_of(rows: int, seed: int = 0) -> Tensor:
 
 
 def processed(sampler: Sampler, logits: Tensor, sequences: list[Sequence]) -> tuple[Tensor, dict[int, Any]]:
-    run = ProcessorRun(logits, sequences)
-    return sampler._process(logits, sequences, run), run.failed
+    states = [seq.sampling for seq in sequences]
+    run = ProcessorRun(logits, states)
+    return sampler._process(logits, states, run), run.failed
+
+
+def sample(sampler: Sampler, logits: Tensor, sequences: list[Sequence]) -> list[Sampled]:
+    return sampler.sample(logits, [seq.sampling for seq in sequences])
 
 
 def test_the_row_form_changes_its_row_in_place_and_sees_the_sequence_so_far(
@@ -109,7 +114,9 @@ def test_masks_come_before_shapers_in_the_order_registered(
     logits = logits_of(2)
     one = sequence(likes={"by": 2.0}, counts={}, only={"token_id": 7})
     other = sequence(only={"token_id": 7}, counts={}, likes={"by": 2.0})
-    assert [s.entry.name for s in one.processors] == [s.entry.name for s in other.processors]
+    assert [s.entry.name for s in one.sampling.processors] == [
+        s.entry.name for s in other.sampling.processors
+    ]
     rows, _ = processed(sampler, logits[[0, 0]], [one, other])
     assert torch.equal(rows[0], rows[1])
     assert rows[0, 7] == logits[0, 7] + 3
@@ -139,7 +146,7 @@ def test_a_processor_may_raise_a_token_to_infinity(
 ) -> None:
     for temperature in (0.0, 0.3, 1.0):
         seq = sequence(sampling={"temperature": temperature}, likes={"by": 1e38})
-        (token,) = sampler.sample(logits_of(1), [seq])
+        (token,) = sample(sampler, logits_of(1), [seq])
         assert isinstance(token, SampledToken)
         assert token.id == 7
 
@@ -153,7 +160,7 @@ def test_greedy_or_not_a_mask_and_a_shaper_decide(
         sequence(sampling=sampling, only={"token_id": 33}),
         sequence(sampling=sampling, likes={"by": 99.0}),
     ]
-    assert [t.id for t in sampler.sample(logits_of(2), sequences) if isinstance(t, SampledToken)] == [33, 7]
+    assert [t.id for t in sample(sampler, logits_of(2), sequences) if isinstance(t, SampledToken)] == [33, 7]
 
 
 FAILURES = ["raise", "exit", "panic", "shape", "sparse", "nan", "empty"]
@@ -199,7 +206,7 @@ def test_a_batch_that_failed_is_not_counted_twice(
         _, failed = processed(sampler, logits_of(3), sequences)
     assert [*failed] == [1]
     for row in (0, 2):
-        state = sequences[row].processors[0].params or {}
+        state = sequences[row].sampling.processors[0].params or {}
         assert (state["calls"], state["lengths"]) == (2, [0, 1])
 
 
@@ -211,7 +218,7 @@ def test_masks_that_leave_nothing_fail_their_row(
         sequence(only={"token_id": 3}),
         sequence(sampling={"min_tokens": 1}, only={"token_id": 1}),
     ]
-    first, second, third = sampler.sample(logits_of(3), sequences)
+    first, second, third = sample(sampler, logits_of(3), sequences)
     assert isinstance(first, LogitsProcessorError)
     assert isinstance(second, SampledToken)
     assert isinstance(third, LogitsProcessorError)
@@ -223,16 +230,16 @@ def test_logits_of_the_model_that_are_no_numbers_are_not_the_processors_fault(
 ) -> None:
     logits = logits_of(2)
     logits[0, 17] = float("nan")
-    first, second = sampler.sample(logits, [sequence(likes={}), sequence(likes={})])
+    first, second = sample(sampler, logits, [sequence(likes={}), sequence(likes={})])
     assert first is None
     assert isinstance(second, SampledToken)
     assert not caplog.text
 
 
 def test_a_draw_without_processors_copies_nothing(sequence: Callable[..., Sequence]) -> None:
-    logits, sequences = logits_of(2), [sequence(), sequence()]
-    run = ProcessorRun(logits, sequences)
-    assert run.mask(logits, sequences) is run.shape(logits, sequences) is logits
+    logits, states = logits_of(2), [sequence().sampling, sequence().sampling]
+    run = ProcessorRun(logits, states)
+    assert run.mask(logits, states) is run.shape(logits, states) is logits
 
 
 def test_no_processor_holds_a_tensor_in_which_other_rows_stand(
@@ -288,11 +295,11 @@ def test_what_fails_is_told_in_the_log_with_its_request(
     for how, reason in (
         ("raise", r"RuntimeError at \S+/processors\.py:\d+"),
         ("nan", "it left something that is not a number"),
-        ("shape", r"it gave \(\S+\) for \(\S+\)"),
+        ("shape", r"it returned shape \(\S+\) for shape \(\S+\)"),
     ):
         caplog.clear()
         with caplog.at_level(logging.INFO):
-            (error,) = sampler.sample(logits_of(1), [sequence(failsalone={"how": how})])
+            (error,) = sample(sampler, logits_of(1), [sequence(failsalone={"how": how})])
         assert isinstance(error, LogitsProcessorError)
         assert str(error) == "A logits processor failed, so the request was ended."
         (message,) = caplog.messages
@@ -304,7 +311,7 @@ def test_its_trace_is_in_the_log_for_who_asks_for_more(
     sampler: Sampler, sequence: Callable[..., Sequence], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
-        sampler.sample(logits_of(1), [sequence(failsalone={"how": "raise"})])
+        sample(sampler, logits_of(1), [sequence(failsalone={"how": "raise"})])
     assert "the model said: hush" in caplog.text
 
 

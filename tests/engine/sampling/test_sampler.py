@@ -17,28 +17,26 @@ from transformers import (
     set_seed,
 )
 
-from engine.core.sequence import Sequence, SequenceGroup
+from engine.logits_processors import TokenIds
 from engine.logits_processors.run import ProcessorRun
 from engine.protocol import GenerationRequest, SamplingParams
+from engine.sampling.penalties import LogitBias
 from engine.sampling.sampler import LOGPROB_FLOOR, Sampler
+from engine.sampling.sampling_state import SamplingState
 
 VOCAB_SIZE = 200
 
 
-def sequence(
+def state(
     output: list[int] | None = None, prompt: tuple[int, ...] = (1, 2, 3), **sampling: Any
-) -> Sequence:
+) -> SamplingState:
     params = SamplingParams(**sampling)
-    request = GenerationRequest(request_id="r", model="m", endpoint="completions", sampling=params)
-    return Sequence(
-        group=SequenceGroup(request),
-        index=0,
-        token_ids=[*prompt, *(output or [])],
-        num_prompt_tokens=len(prompt),
-        max_tokens=100,
-        seed=params.seed,
+    return SamplingState(
+        GenerationRequest(request_id="r", model="m", endpoint="completions", sampling=params),
+        TokenIds([*prompt, *(output or [])], len(prompt)),
         eos_token_ids=frozenset() if params.ignore_eos else frozenset({9}),
-        detokenizer=None,  # type: ignore[arg-type]
+        seed=params.seed,
+        bias=LogitBias(params.logit_bias) if params.logit_bias else None,
     )
 
 
@@ -46,8 +44,8 @@ def logits_of(rows: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(rows, VOCAB_SIZE, generator=torch.Generator().manual_seed(seed)) * 3
 
 
-def process(sampler: Sampler, logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
-    return sampler._process(logits, sequences, ProcessorRun(logits, sequences))
+def process(sampler: Sampler, logits: torch.Tensor, states: list[SamplingState]) -> torch.Tensor:
+    return sampler._process(logits, states, ProcessorRun(logits, states))
 
 
 @pytest.fixture
@@ -60,11 +58,11 @@ def test_the_whole_grid_of_settings_has_transformers_distribution(sampler: Sampl
     grid = itertools.product(
         (0.3, 1.0, 1.7), (0, 1, 7, 500), (0.0, 0.5, 0.95, 1.0), (0.0, 0.1, 1.0), (1.0, 1.3, 0.8)
     )
-    sequences, expected = [], []
+    states, expected = [], []
     settings = list(grid)
     logits = logits_of(len(settings))
     for row, (temperature, top_k, top_p, min_p, repetition_penalty) in enumerate(settings):
-        seq = sequence(
+        seq = state(
             [5, 6, 5],
             temperature=temperature,
             top_k=top_k,
@@ -72,7 +70,7 @@ def test_the_whole_grid_of_settings_has_transformers_distribution(sampler: Sampl
             min_p=min_p,
             repetition_penalty=repetition_penalty,
         )
-        sequences.append(seq)
+        states.append(seq)
         theirs = LogitsProcessorList([RepetitionPenaltyLogitsProcessor(repetition_penalty)])
         theirs.append(TemperatureLogitsWarper(temperature))
         if top_k:
@@ -81,9 +79,9 @@ def test_the_whole_grid_of_settings_has_transformers_distribution(sampler: Sampl
             theirs.append(TopPLogitsWarper(top_p))
         if min_p:
             theirs.append(MinPLogitsWarper(min_p))
-        expected.append(theirs(torch.tensor([seq.token_ids]), logits[row : row + 1].clone())[0])
+        expected.append(theirs(torch.tensor([[*seq.token_ids]]), logits[row : row + 1].clone())[0])
     before = logits.clone()
-    processed = process(sampler, logits, sequences)
+    processed = process(sampler, logits, states)
     assert torch.equal(logits, before), "the logits are left as they are"
     assert torch.equal(processed.isinf(), torch.stack(expected).isinf())
     torch.testing.assert_close(processed.softmax(-1), torch.stack(expected).softmax(-1), atol=1e-5, rtol=0)
@@ -91,17 +89,17 @@ def test_the_whole_grid_of_settings_has_transformers_distribution(sampler: Sampl
 
 def test_penalties_follow_openai_s_formula(sampler: Sampler) -> None:
     logits = logits_of(2)
-    seq = sequence([5, 6, 5], presence_penalty=0.5, frequency_penalty=0.25, logit_bias={5: 2.0, 7: -100.0})
+    seq = state([5, 6, 5], presence_penalty=0.5, frequency_penalty=0.25, logit_bias={5: 2.0, 7: -100.0})
     expected = logits.clone()
     expected[0, 5] += 2.0 - 0.5 - 2 * 0.25
     expected[0, 6] -= 0.5 + 0.25
     expected[0, 7] -= 100
-    torch.testing.assert_close(process(sampler, logits, [seq, sequence([5, 6])]), expected)
+    torch.testing.assert_close(process(sampler, logits, [seq, state([5, 6])]), expected)
 
 
 def test_a_logit_bias_is_made_ready_once_for_its_request(sampler: Sampler) -> None:
-    logits, seq = logits_of(2), sequence([5], logit_bias=dict.fromkeys(range(30), 1.5))
-    other = sequence([5], logit_bias={7: 2.0, 3: -1.0})
+    logits, seq = logits_of(2), state([5], logit_bias=dict.fromkeys(range(30), 1.5))
+    other = state([5], logit_bias={7: 2.0, 3: -1.0})
     expected = logits.clone()
     expected[0, :30] += 1.5
     expected[1, 7] += 2.0
@@ -109,20 +107,21 @@ def test_a_logit_bias_is_made_ready_once_for_its_request(sampler: Sampler) -> No
     made = []
     for _ in range(2):
         assert torch.equal(process(sampler, logits, [seq, other]), expected)
-        made.append(seq.group.bias)
-    assert made[0] is made[1] is not None
+        assert seq.bias is not None
+        made.append(seq.bias.tensors(logits))
+    assert made[0] is made[1]
 
 
 def test_min_tokens_masks_eos_and_stop_ids_until_reached(sampler: Sampler) -> None:
     logits = logits_of(4)
     logits[:, 9] = 50
-    sequences = [
-        sequence([5], min_tokens=2, temperature=0.0),
-        sequence([5, 6], min_tokens=2, temperature=0.0),
-        sequence([5], min_tokens=2, temperature=0.0, ignore_eos=True),
-        sequence([5], min_tokens=2, temperature=0.0, ignore_eos=True, stop_token_ids=(9,)),
+    states = [
+        state([5], min_tokens=2, temperature=0.0),
+        state([5, 6], min_tokens=2, temperature=0.0),
+        state([5], min_tokens=2, temperature=0.0, ignore_eos=True),
+        state([5], min_tokens=2, temperature=0.0, ignore_eos=True, stop_token_ids=(9,)),
     ]
-    ids = [token.id for token in sampler.sample(logits, sequences) if token]
+    ids = [token.id for token in sampler.sample(logits, states) if token]
     theirs = MinLengthLogitsProcessor(5, 9)(torch.ones(1, 4), logits[:1].clone()).argmax()
     assert ids == [theirs, 9, 9, logits[3].topk(2).indices[1]]
 
@@ -130,7 +129,7 @@ def test_min_tokens_masks_eos_and_stop_ids_until_reached(sampler: Sampler) -> No
 def test_a_shaper_never_revives_a_masked_token(sampler: Sampler) -> None:
     logits = logits_of(1)
     logits[0, 9] = 50
-    seq = sequence([9], min_tokens=5, logit_bias={9: 100.0}, repetition_penalty=0.1, presence_penalty=-2.0)
+    seq = state([9], min_tokens=5, logit_bias={9: 100.0}, repetition_penalty=0.1, presence_penalty=-2.0)
     assert process(sampler, logits, [seq])[0, 9] == float("-inf")
 
 
@@ -139,13 +138,13 @@ def test_a_row_without_a_token_to_draw_gets_none_and_its_neighbours_theirs(sampl
     logits[1] = float("nan")
     logits[2, 17] = float("nan")
     everything = tuple(range(VOCAB_SIZE))
-    sequences = [
-        sequence(),
-        sequence(),
-        sequence(temperature=0.0),
-        sequence(min_tokens=3, stop_token_ids=everything),
+    states = [
+        state(),
+        state(),
+        state(temperature=0.0),
+        state(min_tokens=3, stop_token_ids=everything),
     ]
-    first, *others = sampler.sample(logits, sequences)
+    first, *others = sampler.sample(logits, states)
     assert first is not None
     assert others == [None, None, None]
 
@@ -153,22 +152,22 @@ def test_a_row_without_a_token_to_draw_gets_none_and_its_neighbours_theirs(sampl
 def test_greedy_takes_the_most_likely_after_shaping(sampler: Sampler) -> None:
     logits = logits_of(3)
     best, second = logits[1].topk(2).indices.tolist()
-    sequences = [sequence(temperature=0.0), sequence(temperature=0.0, logit_bias={best: -100.0}), sequence()]
-    sampled = sampler.sample(logits, sequences)
+    states = [state(temperature=0.0), state(temperature=0.0, logit_bias={best: -100.0}), state()]
+    sampled = sampler.sample(logits, states)
     assert [token.id for token in sampled[:2] if token] == [logits[0].argmax(), second]
 
 
 def test_seeded_draws_do_not_depend_on_the_batch(sampler: Sampler) -> None:
     logits = logits_of(3)
-    alone, among = sequence(seed=5), [sequence(), sequence(seed=5), sequence(seed=6, top_k=3)]
+    alone, among = state(seed=5), [state(), state(seed=5), state(seed=6, top_k=3)]
     for _ in range(20):
         one, three = sampler.sample(logits[1:2], [alone]), sampler.sample(logits, among)
         assert one[0] == three[1]
 
 
 def test_the_engine_s_seed_makes_unseeded_draws_repeatable() -> None:
-    logits, sequences = logits_of(8), [sequence() for _ in range(8)]
-    draws = [Sampler(torch.device("cpu"), seed=s).sample(logits, sequences) for s in (1, 1, 2)]
+    logits, states = logits_of(8), [state() for _ in range(8)]
+    draws = [Sampler(torch.device("cpu"), seed=s).sample(logits, states) for s in (1, 1, 2)]
     assert draws[0] == draws[1] != draws[2]
 
 
@@ -177,20 +176,20 @@ def test_draws_have_the_distribution_s_frequencies(sampler: Sampler) -> None:
     probs = torch.tensor([0.5, 0.3, 0.15, 0.05])
     logits = torch.full((20000, VOCAB_SIZE), float("-inf"))
     logits[:, :4] = probs.log()
-    sampled = sampler.sample(logits, [sequence()] * 20000)
+    sampled = sampler.sample(logits, [state()] * 20000)
     counts = torch.bincount(torch.tensor([token.id for token in sampled if token]), minlength=4)
     assert ((counts - 20000 * probs).abs() < 5 * (20000 * probs * (1 - probs)).sqrt()).all()
 
 
 def test_logprobs_are_of_the_raw_distribution_unless_configured(sampler: Sampler) -> None:
     logits = logits_of(3)
-    sequences = [
-        sequence(logprobs=3, top_k=1, seed=1),
-        sequence(logprobs=0, temperature=0.0),
-        sequence(seed=2),
+    states = [
+        state(logprobs=3, top_k=1, seed=1),
+        state(logprobs=0, temperature=0.0),
+        state(seed=2),
     ]
     raw = logits.log_softmax(-1)
-    first, second, third = (token for token in sampler.sample(logits, sequences) if token)
+    first, second, third = (token for token in sampler.sample(logits, states) if token)
     top = raw[0].topk(3)
     assert first.logprobs is not None
     assert first.logprobs.logprob == pytest.approx(top.values[0].item())
@@ -202,7 +201,7 @@ def test_logprobs_are_of_the_raw_distribution_unless_configured(sampler: Sampler
     assert third.logprobs is None
 
     processed = Sampler(torch.device("cpu"), logprobs_mode="processed_logprobs")
-    (token,) = processed.sample(logits[:1], [sequence(logprobs=3, top_k=1)])
+    (token,) = processed.sample(logits[:1], [state(logprobs=3, top_k=1)])
     assert token is not None
     assert token.logprobs is not None
     assert token.logprobs.logprob == 0

@@ -12,7 +12,7 @@ from torch import Tensor
 pytest.importorskip("triton")
 
 from engine.core.scheduler import ScheduledSequence
-from engine.core.sequence import Sequence, SequenceGroup
+from engine.core.sequence import SequenceGroup
 from engine.execution.attention import Scoring
 from engine.execution.batch import Batch
 from engine.execution.kernels.gpu.triton_attention import TritonAttention
@@ -36,9 +36,9 @@ def schedule(spans: list[tuple[int, int]], kv_cache: KVCache) -> list[ScheduledS
     )  # the first is nobody's
     blocks = iter(order.tolist())
     scheduled = []
-    for i, (start, end) in enumerate(spans):
-        seq = Sequence(group, i, list(range(end)), end, 1, None, frozenset(), detokenizer=None)  # type: ignore[arg-type]
-        seq.block_table += [next(blocks) for _ in range(-(-end // kv_cache.block_size))]
+    for start, end in spans:
+        seq = group.add(range(end), max_tokens=1, detokenizer=None)  # type: ignore[arg-type]
+        seq.cache.block_table += [next(blocks) for _ in range(-(-end // kv_cache.block_size))]
         scheduled.append(ScheduledSequence(seq, start, end))
     return scheduled
 

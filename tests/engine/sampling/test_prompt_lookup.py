@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.sampling.speculation import PromptLookup
+from engine.sampling.prompt_lookup import PromptLookup
 
 
 def by_search(ids: list[int], min_ngram: int, max_ngram: int, num_tokens: int) -> list[int]:

@@ -1,0 +1,91 @@
+"""How one sequence's next tokens are drawn: all that the sampler reads and keeps. Loads no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.logits_processors import TokenIds
+from engine.logits_processors.started import StartedProcessor
+from engine.protocol import GenerationRequest, SamplingParams
+from engine.sampling.prompt_lookup import PromptLookup
+
+if TYPE_CHECKING:
+    import torch
+
+    from engine.guided.guide import Guide
+    from engine.sampling.penalties import LogitBias, TokenCounts
+
+
+class Logprobs(NamedTuple):
+    """Logprobs at one place of a sequence: natural logarithms, finite."""
+
+    logprob: float
+    """Of the token that the sequence has there."""
+    top: list[tuple[int, float]]
+    """Token ids and their logprobs, most likely first."""
+
+
+@dataclass(eq=False, slots=True)
+class SamplingState:
+    request: GenerationRequest
+    token_ids: TokenIds
+    """The sequence's tokens so far."""
+    eos_token_ids: frozenset[int]
+    """Tokens that end the sequence. Empty if the request ignores them and follows no grammar."""
+    seed: int | None = None
+    bias: LogitBias | None = None
+    """None: the request has no `logit_bias`."""
+    processors: tuple[StartedProcessor, ...] = ()
+    """The sequence's logits processors, in no order. Filled by the `InputProcessor`."""
+    guide: Guide | None = None
+    """The sequence's place in the grammar that it must follow. None: it follows none."""
+    banned: dict[int, frozenset[int]] = field(default_factory=dict)
+    """Token ids that rewinds forbid, by the number of output tokens before them."""
+    num_rewinds: int = 0
+    generator: torch.Generator | None = None
+    """Made by the `Sampler` at the first draw of a sequence with a seed. A preemption keeps it."""
+    token_counts: TokenCounts | None = None
+    """Made by the `Sampler` for a sequence with penalties."""
+    lookup: PromptLookup | None = None
+    """Made by `Speculation` for a sequence that decodes."""
+
+    def rewind(self, num_output_tokens: int, banned: Iterable[int]) -> None:
+        """Forget the sequence's later tokens, and forbid `banned` as the next one.
+
+        Earlier bans at this place stay. State made from token ids is dropped and made again when needed.
+        """
+        self.banned = {place: ids for place, ids in self.banned.items() if place <= num_output_tokens}
+        self.banned[num_output_tokens] = self.banned.get(num_output_tokens, frozenset()).union(banned)
+        self.generator = self.token_counts = self.lookup = None
+        self.num_rewinds += 1
+
+    @property
+    def params(self) -> SamplingParams:
+        return self.request.sampling
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.token_ids) - self.token_ids.num_prompt_tokens
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """Top alternatives to compute for each token drawn, counted as in `SamplingParams.logprobs`.
+
+        Candidates need the logprobs of their own tokens, because they are chosen by them.
+        """
+        has_choice = self.params.num_candidates > self.params.n
+        return 0 if has_choice and self.params.logprobs is None else self.params.logprobs
+
+    @property
+    def draw_seed(self) -> int | None:
+        """The seed of `generator`.
+
+        Each rewind leads to another seed. To go on with the old generator would not be repeatable: how many
+        draws it had made depends on when the engine learned of the rewind.
+        """
+        if self.seed is None or not self.num_rewinds:
+            return self.seed
+        return int.from_bytes(sha256(f"{self.seed} {self.num_rewinds}".encode()).digest()[:8])
