@@ -1,14 +1,51 @@
-"""The packages' arrows, read off their imports; and no torch where none is due."""
+"""The packages' arrows and the size of rooms, read off the files; and no torch where none is needed."""
 
 import ast
 import subprocess
 import sys
+from collections import Counter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 OURS = {"proxy", "engine", "hooks"}
+FILES = [file for name in (*OURS, "weir_bench") for file in (ROOT / name).rglob("*.py")]
+MODULES = {".".join(f.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): f for f in FILES}
+MAX_MODULES = 15
+MAX_LINES = 400
+
+
+def modules_imported_by(file: Path) -> set[str]:
+    """All imports count: those inside of functions and those for types alone as well."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module, f"{file}: a relative import"
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in MODULES else node.module for name in names}
+    return found & MODULES.keys()
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    imports = {name: modules_imported_by(file) for name, file in MODULES.items()}
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_no_folder_holds_too_many_modules() -> None:
+    folders = Counter(file.parent for file in FILES if file.name != "__init__.py")
+    assert {str(folder): num for folder, num in folders.items() if num > MAX_MODULES} == {}
+
+
+def test_no_module_is_too_long() -> None:
+    lengths = {str(file): len(file.read_text().splitlines()) for file in FILES}
+    assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}
 
 
 def imports_of(package: str, but: str = "") -> set[str]:
