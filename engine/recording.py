@@ -40,8 +40,8 @@ from typing import Any
 import orjson
 from pydantic import TypeAdapter
 
+from engine.deltas import first_tokens
 from engine.protocol import Delta, Engine, EngineError, GenerationRequest, Rewind, Token, TopLogprob
-from engine.rewindable import first_tokens
 
 VERSION = 1
 

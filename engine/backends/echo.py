@@ -1,7 +1,7 @@
-"""An engine without a model: the prompt back, a word at a time. For trying hooks, and clients, without a GPU.
+"""An engine without a model: it returns the prompt, one word at a time. For trying hooks and clients.
 
-It honours `n`, `max_tokens`, `stop`, `echo`, `logprobs`, and `ignore_eos` (by saying it over and over); what
-only a model could honour changes nothing.
+It honours `n`, `max_tokens`, `stop`, `echo`, `logprobs`, and `ignore_eos` (by repeating the prompt).
+Parameters that only a model can honour change nothing.
 """
 
 import re
@@ -11,8 +11,9 @@ from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any
 
-from engine.backends.activity import Activity
 from engine.backends.refusals import refuse_logits_processors
+from engine.backends.request_tracker import RequestTracker
+from engine.deltas import num_output_tokens
 from engine.protocol import (
     Channel,
     Delta,
@@ -35,11 +36,11 @@ _WORD = re.compile(r" ?\S+|\s")
 
 
 class EchoEngine:
-    """Gives back a completion's prompt, or a chat's last user message.
+    """Returns a completion's prompt, or a chat's last user message.
 
-    A token is a word with the blank before it, and its id a hash of that (below `VOCAB_SIZE`, the same in
-    every process; two words may share one). A prompt of ids is given back as their decimal numbers. Every
-    logprob is 0. `delay`: seconds before each token.
+    A token is a word with the blank before it. Its id is a hash of the word, below `VOCAB_SIZE`. The id is
+    the same in every process, and two words may share one. A prompt of token ids is returned as decimal
+    numbers. Every logprob is 0. `delay`: seconds before each token.
     """
 
     tokenizer: Tokenizer | None = None
@@ -47,7 +48,7 @@ class EchoEngine:
     def __init__(self, *, delay: float = 0.0) -> None:
         self.info = ModelInfo(vocab_size=VOCAB_SIZE)
         self.delay = delay
-        self._activity = Activity()
+        self._requests = RequestTracker()
 
     async def start(self) -> None:
         pass
@@ -60,31 +61,31 @@ class EchoEngine:
             _output(index, tokens, request)
             for index, tokens in enumerate(t for t in prompt_tokens for _ in range(request.sampling.n))
         ]
-        with self._activity.run() as run:
-            run.usage = Usage(prompt_tokens=sum(map(len, prompt_tokens)), completion_tokens=0)
+        with self._requests.track() as tracked:
+            tracked.usage = Usage(prompt_tokens=sum(map(len, prompt_tokens)), completion_tokens=0)
             for step in range(max(map(len, outputs))):
-                await self._activity.pause(self.delay)
+                await self._requests.pause(self.delay)
                 for deltas in outputs:
                     if step < len(deltas):
                         delta = deltas[step]
-                        drawn = 0 if delta.channel == "echo" else len(delta.tokens)
-                        run.usage = replace(run.usage, completion_tokens=run.usage.completion_tokens + drawn)
-                        yield replace(delta, usage=run.usage)
+                        completion_tokens = tracked.usage.completion_tokens + num_output_tokens(delta)
+                        tracked.usage = replace(tracked.usage, completion_tokens=completion_tokens)
+                        yield replace(delta, usage=tracked.usage)
 
     def stats(self) -> EngineStats:
-        return self._activity.stats()
+        return self._requests.stats()
 
     def check_health(self) -> None:
-        self._activity.check()
+        self._requests.check()
 
     async def aclose(self) -> None:
-        self._activity.close()
+        self._requests.close()
 
 
 def _last_words(messages: tuple[Mapping[str, Any], ...]) -> str:
     said = [message.get("content") for message in messages if message.get("role") == "user"]
     if not said:
-        raise RequestError("There is no user message to give back.", param="messages")
+        raise RequestError("There is no user message to return.", param="messages")
     content = said[-1] or ""
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
@@ -107,7 +108,7 @@ def _tokenize(prompt: Prompt, logprobs: int | None) -> list[Token]:
 
 
 def _output(index: int, prompt: list[Token], request: GenerationRequest) -> list[Delta]:
-    """One output whole: its prompt, if asked for, its tokens, its end."""
+    """All deltas of one output: the prompt if `request.echo`, the tokens, the end."""
     sampling = request.sampling
     tokens = prompt[: sampling.max_tokens]
     if sampling.ignore_eos and sampling.max_tokens:

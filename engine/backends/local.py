@@ -1,8 +1,9 @@
 """The in-process engine: `EngineCore` on a thread of its own, seen from an event loop.
 
-The thread owns torch and the core; the loop owns the streams. What goes in goes through one inbox: a request
-to add, to rewind or to abort, or None to stop. What comes out of a step goes back in a single post to the
-loop, and so does word that a rewind was done, behind all that was said before. Nothing else is shared.
+The thread owns torch and the core; the loop owns the streams. The loop puts messages into one inbox: a group
+to add, an output to rewind, a group to abort, or None to stop. The thread posts callbacks to the loop: one
+with all outputs of a step, and one when it has rewound an output, after all earlier outputs. Nothing else is
+shared.
 """
 
 import asyncio
@@ -39,22 +40,22 @@ from engine.text.tokenizer import LocalTokenizer
 logger = logging.getLogger("weir.engine")
 
 NUM_COMPILERS = 2
-"""Threads on which requests with a new grammar wait for it."""
+"""Threads that compile the grammars of new requests."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Add:
+class _AddGroup:
     group: SequenceGroup
 
 
 @dataclass(frozen=True, slots=True)
-class _Rewind:
+class _RewindOutput:
     group: SequenceGroup
     rewind: Rewind
 
 
 @dataclass(frozen=True, slots=True)
-class _Abort:
+class _AbortGroup:
     group: SequenceGroup
 
 
@@ -64,9 +65,9 @@ class LocalEngine:
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
         self.info = ModelInfo()
-        """Filled by `start`, like `tokenizer`."""
+        """`start` fills it, and `tokenizer`."""
         self.tokenizer: Tokenizer | None = None
-        self._inbox: queue.SimpleQueue[_Add | _Rewind | _Abort | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[_AddGroup | _RewindOutput | _AbortGroup | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="weir-engine", daemon=True)
         self._compilers = ThreadPoolExecutor(NUM_COMPILERS, thread_name_prefix="weir-grammar")
         self._streams: dict[SequenceGroup, DeltaQueue] = {}
@@ -75,7 +76,7 @@ class LocalEngine:
         self._out_of_service: str | None = "The engine has not been started."
 
     async def start(self) -> None:
-        """Load model and tokenizer. Raises `ValueError` or `OSError` for what cannot be loaded or served."""
+        """Load model and tokenizer. Raises `ValueError` or `OSError` if they cannot be loaded or served."""
         self._loop = asyncio.get_running_loop()
         self._loaded: asyncio.Future[InputProcessor] = self._loop.create_future()
         self._thread.start()
@@ -94,7 +95,7 @@ class LocalEngine:
         return self._generate(request)
 
     async def _search(self, request: GenerationRequest) -> Deltas:
-        self._admit()  # as a whole: what it asks for step by step does not queue up again
+        self._admit()  # once, as a whole: the requests of its steps are not counted again
         step = partial(self._generate, is_admitted=True)
         async with aclosing(beam_search(request, self._processor, step)) as deltas:
             async for delta in deltas:
@@ -107,7 +108,7 @@ class LocalEngine:
     async def _generate(
         self, request: GenerationRequest, *, is_admitted: bool = False, is_counted: bool = False
     ) -> Deltas:
-        """`is_counted`: its prompt is, already."""
+        """`is_counted`: the prompt's tokens are counted already."""
         self.check_health()
         if not is_admitted:
             self._admit()
@@ -119,7 +120,7 @@ class LocalEngine:
             if is_counted:
                 group.num_prompt_tokens = 0
             stream = self._streams[group] = DeltaQueue()
-            self._inbox.put(_Add(group))
+            self._inbox.put(_AddGroup(group))
             finished: set[int] = set()
             while len(finished) < request.num_outputs:
                 void: set[int] = set()
@@ -133,14 +134,14 @@ class LocalEngine:
                         void.add(rewind.index)
                         finished.discard(rewind.index)
                         stream.rewind(rewind.index)
-                        self._inbox.put(_Rewind(group, rewind))
+                        self._inbox.put(_RewindOutput(group, rewind))
         finally:
             self._num_outputs -= request.num_candidates
             if group is not None and self._streams.pop(group, None) is not None:
-                self._inbox.put(_Abort(group))
+                self._inbox.put(_AbortGroup(group))
 
     async def _process(self, request: GenerationRequest) -> SequenceGroup:
-        """Where a grammar is compiled, other requests need not wait behind it."""
+        """Compile grammars on threads of their own, so that other requests need not wait for them."""
         compilers = self._compilers if self._processor.may_take_long(request) else None
         try:
             return await self._loop.run_in_executor(compilers, self._processor.process, request)
@@ -151,7 +152,7 @@ class LocalEngine:
             raise EngineError("The engine is shutting down.", status=503) from None
 
     def stats(self) -> EngineStats:
-        """As of the last step."""
+        """The numbers after the last step."""
         return self._stats
 
     def check_health(self) -> None:
@@ -165,7 +166,7 @@ class LocalEngine:
             await asyncio.to_thread(self._thread.join)
         self._close("The engine has been shut down.")
 
-    # On the event loop, posted by the thread.
+    # Callbacks on the event loop, which the thread posts.
 
     def _open(self, processor: InputProcessor, stats: EngineStats) -> None:
         self._stats = stats
@@ -182,7 +183,7 @@ class LocalEngine:
         for group, output in outputs:
             stream = self._streams.get(group)
             if stream is None:
-                continue  # its reader has left
+                continue  # the reader has closed the stream
             if isinstance(output, EngineError):
                 stream.fail(output)
             else:
@@ -198,10 +199,10 @@ class LocalEngine:
         for stream in self._streams.values():
             stream.fail(EngineError(reason, status=503))
 
-    # On the thread.
+    # Methods of the engine thread.
 
     def _post(self, callback: Callable[..., None], *args: object) -> None:
-        # A loop that closed before `aclose` has nobody left to tell.
+        # If the loop was closed before `aclose`, no reader is left.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *args)
 
@@ -209,7 +210,7 @@ class LocalEngine:
         try:
             core, processor = self._load()
         except Exception as error:
-            logger.debug("the engine cannot start", exc_info=True)  # told to whoever called `start`
+            logger.debug("the engine cannot start", exc_info=True)  # `start` raises the error
             self._post(self._refuse, error)
             return
         self._post(self._open, processor, core.stats())
@@ -227,24 +228,24 @@ class LocalEngine:
 
     def _load(self) -> tuple[EngineCore, InputProcessor]:
         config = self.config
-        find(config.logits_processors)  # what is quick to refuse is refused before a model loads
+        find(config.logits_processors)  # a quick check, before a model loads
         tokenizer = LocalTokenizer.load(config.model, trust_remote_code=config.trust_remote_code)
         runner = ModelRunner.load(config)
         processor = InputProcessor.make(tokenizer, runner, config)
         return EngineCore(runner, tokenizer, config), processor
 
     def _take_in(self, core: EngineCore) -> bool:
-        """Take what the inbox holds, waiting if there is nothing else to do. False: stop."""
+        """Handle all messages in the inbox. Waits for one if there is no other work. False: stop."""
         is_waiting = not core.has_work
         while is_waiting or not self._inbox.empty():
             is_waiting = False
             match self._inbox.get():
-                case _Add(group):
+                case _AddGroup(group):
                     core.add(group)
-                case _Rewind(group, rewind):
+                case _RewindOutput(group, rewind):
                     core.rewind(group, rewind)
                     self._post(self._resume, group, rewind)
-                case _Abort(group):
+                case _AbortGroup(group):
                     core.abort(group)
                 case None:
                     return False

@@ -1,4 +1,4 @@
-"""An engine that records what another one says: the seam between engine and hooks, kept in files."""
+"""An engine that records the answers of another engine, as they are before any hook sees them."""
 
 import logging
 import time
@@ -23,10 +23,11 @@ logger = logging.getLogger("weir.engine")
 
 
 class RecordingEngine:
-    """Passes on what another engine says, and writes it down as it comes (see `engine.recording`).
+    """Passes on another engine's deltas, and writes them to files as they come (see `engine.recording`).
 
-    Each answer is a file in `folder`, from its first delta on; a request that the engine refuses leaves none.
-    No recording ever holds an answer up or fails it. Of more than `max_bytes`, the oldest files are removed.
+    Each answer has a file in `folder` from its first delta on. A refused request leaves no file. Recording
+    never delays an answer and never fails it. When the files exceed `max_bytes` together, the oldest are
+    removed.
     """
 
     def __init__(self, engine: Engine, folder: Path | str, *, max_bytes: int) -> None:
@@ -42,7 +43,7 @@ class RecordingEngine:
         return self._engine.tokenizer
 
     async def start(self) -> None:
-        """Raises `ValueError` as well, if the folder cannot be written to."""
+        """Start the other engine. Also raises `ValueError` if the folder cannot be written to."""
         self._folder.start()
         logger.warning(
             "every request, and what the model says before any hook sees it, is recorded in %s",

@@ -1,8 +1,7 @@
-"""A folder that recordings are written to while they stream, a file for each request.
+"""A folder that recordings are written to while they stream, one file for each request.
 
-What is added is written by a thread of its own, a few times a second, so that the event loop never waits for
-a disk. A file holds whole lines only, whenever the writing stops. When all of them together grow beyond their
-limit, the oldest are removed.
+A thread writes new lines ten times a second, so that the event loop never waits for a disk. At any time a
+file holds whole lines only. When the files exceed their limit together, the oldest are removed.
 """
 
 import asyncio
@@ -21,11 +20,11 @@ from engine.recording import Line, encode
 logger = logging.getLogger("weir.engine")
 
 INTERVAL = 0.1
-"""Seconds between two writings."""
+"""Seconds between two writes."""
 MAX_UNWRITTEN = 20_000
-"""Lines that may wait to be written, of all requests. A recording that finds more is cut short."""
+"""Lines of all requests that may wait to be written. A recording that finds more waiting is cut short."""
 
-_OURS = re.compile(r"\d{8}T\d{12}-[\w.-]+\.jsonl", re.ASCII)
+_RECORDING_NAME = re.compile(r"\d{8}T\d{12}-[\w.-]+\.jsonl", re.ASCII)
 
 
 class RecordingFile:
@@ -35,12 +34,12 @@ class RecordingFile:
         self.path = path
         self.size = size
         self.takes_more = True
-        """Lines are still added to it."""
+        """Whether lines may still be added."""
         self.is_writable = True
-        """Lines that were added may still be written."""
+        """Whether added lines may still be written."""
 
     def append(self, data: bytes) -> None:
-        """All of it or nothing. Raises `OSError`."""
+        """Write all of `data`, or nothing. Raises `OSError`."""
         create = 0 if self.size else os.O_CREAT | os.O_EXCL
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | create, 0o600)
         try:
@@ -58,7 +57,7 @@ class RecordingFile:
 
 
 class RecordingFolder:
-    """`open`, `add` and `aclose` are for the event loop; what begins with `_write` runs in the thread."""
+    """Its methods run on the event loop, but for those that begin with `_write`: they run in a thread."""
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self.path = path
@@ -74,7 +73,7 @@ class RecordingFolder:
         self._has_failed = False
 
     def start(self) -> None:
-        """Make the folder, if it is not there. Raises `ValueError` if it cannot be written to."""
+        """Make the folder if it does not exist. Raises `ValueError` if it cannot be written to."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             probe = RecordingFile(self.path / f".{os.getpid()}")
@@ -83,12 +82,12 @@ class RecordingFolder:
             probe.path.unlink()
         except OSError as error:
             raise ValueError(f"nothing can be recorded in {self.path}: {error.strerror}") from error
-        paths = sorted(path for path in self.path.iterdir() if _OURS.fullmatch(path.name))
+        paths = sorted(path for path in self.path.iterdir() if _RECORDING_NAME.fullmatch(path.name))
         self._files.extend(RecordingFile(path, path.stat().st_size) for path in paths)
         self._size = sum(file.size for file in self._files)
 
     def open(self, request: GenerationRequest) -> RecordingFile:
-        """A file for a request. It is there once something was written."""
+        """A file for a request. The first write creates it on disk."""
         name = re.sub(r"[^\w.-]", "_", request.request_id, flags=re.ASCII)[:80]
         file = RecordingFile(self.path / f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{name}.jsonl")
         self.add(file, request)
@@ -98,17 +97,17 @@ class RecordingFolder:
         if not (file.takes_more and file.is_writable):
             return
         if self._is_closed:
-            self._write([(file, line)])  # the last words of a stream that the end cut short
+            self._write([(file, line)])  # closing the engine cut a stream short: these are its last lines
         elif len(self._unwritten) + self._num_writing >= MAX_UNWRITTEN:
             file.takes_more = False
-            self._tell("more is said than can be written")
+            self._log_failure("lines come faster than they can be written")
         else:
             self._unwritten.append((file, line))
             if self._timer is None and self._writing is None:
                 self._timer = asyncio.get_running_loop().call_later(INTERVAL, self._flush)
 
     async def aclose(self) -> None:
-        """Write what is left."""
+        """Write the lines that wait, and end the thread."""
         while self._writing is not None or self._unwritten:
             if self._writing is None:
                 self._flush()
@@ -147,13 +146,13 @@ class RecordingFolder:
             file.append(b"".join(encode(line) + b"\n" for line in lines))
         except (OSError, TypeError, ValueError) as error:
             file.is_writable = False
-            self._tell(error)
+            self._log_failure(error)
         if file.size and not before:
             self._files.append(file)
         self._size += file.size - before
 
     def _rotate(self) -> None:
-        """Remove the oldest until the rest is within the limit, be they finished or not."""
+        """Remove the oldest files, finished or not, until the rest is within the limit."""
         while self._files and self._size > self._max_bytes:
             oldest = self._files.popleft()
             oldest.is_writable = False
@@ -161,9 +160,9 @@ class RecordingFolder:
             try:
                 oldest.path.unlink(missing_ok=True)
             except OSError as error:
-                self._tell(error)
+                self._log_failure(error)
 
-    def _tell(self, error: object) -> None:
+    def _log_failure(self, error: object) -> None:
         if not self._has_failed:
             self._has_failed = True
             logger.error("recordings are cut short or missing from here on: %s", error)

@@ -1,4 +1,4 @@
-"""An engine that gives back recorded answers, with their times if wanted. For tests, demos and benchmarks."""
+"""An engine that plays recorded answers, with their times if asked. For tests, demos and benchmarks."""
 
 import math
 import time
@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from engine.backends.activity import Activity
 from engine.backends.refusals import refuse_logits_processors
+from engine.backends.request_tracker import RequestTracker
 from engine.protocol import (
     Delta,
     Deltas,
@@ -26,20 +26,21 @@ from engine.protocol import (
 from engine.recording import Recording
 
 MIN_SPEED = 0.001
-"""A second in a quarter of an hour."""
+"""One recorded second takes a quarter of an hour."""
 
 
 class ReplayEngine:
-    """Answers a request with the recording of one like it.
+    """Answers a request with the recording of a similar request.
 
-    `recordings`: a folder of `*.jsonl` files (read by `start`, in name order), or recordings. A recording is
-    for requests with its messages or prompts, its `n` and its `echo`; a chat's also serves the responses
-    endpoint. Of several, the one with the most sampling parameters equal to the request's is taken, and of
-    equals the first. A message's content given as one part of text is the same as that text. What was
-    recorded comes back as it was, token ids and logprobs also to who did not ask for them.
+    `recordings`: a folder of `*.jsonl` files, which `start` reads in name order, or recordings. A recording
+    answers requests with the same messages or prompts, the same `n` and the same `echo`. A recorded chat also
+    answers the responses endpoint. If several recordings fit, the engine takes the one that shares the most
+    sampling parameters with the request, or the first of equals. A message's content may be a text or one
+    text part: both are the same. The recorded deltas come back unchanged, with token ids and logprobs even if
+    the request did not ask for them.
 
-    `speed`: 0 does not wait, 1 keeps the recorded times, 2 is twice as fast. Raises `ValueError` for one that
-    would wait for ever.
+    `speed`: 0 does not wait, 1 keeps the recorded times, 2 is twice as fast. Raises `ValueError` for a speed
+    that would wait for ever.
     """
 
     tokenizer: Tokenizer | None = None
@@ -51,12 +52,12 @@ class ReplayEngine:
         self.speed = speed
         self._folder = Path(recordings) if isinstance(recordings, Path | str) else None
         self._recordings: dict[bytes, list[Recording]] = {}
-        self._activity = Activity()
+        self._requests = RequestTracker()
         if not isinstance(recordings, Path | str):
             self._add(recordings)
 
     async def start(self) -> None:
-        """Read the folder. Raises `ValueError` for a file that is no recording, or if there is none."""
+        """Read the folder. Raises `ValueError` for a file that is no recording, or for an empty folder."""
         if self._folder is not None:
             paths = sorted(self._folder.glob("*.jsonl"))
             if not paths:
@@ -67,25 +68,25 @@ class ReplayEngine:
     async def generate(self, request: GenerationRequest) -> Deltas:
         refuse_logits_processors(request)
         recording = self._find(request)
-        with self._activity.run() as run:
+        with self._requests.track() as tracked:
             started = time.monotonic()
             for timed in recording.deltas:
                 await self._wait(started, timed.t)
                 delta = timed.delta
-                run.usage = delta.usage or _counted(run.usage, delta)
+                tracked.usage = delta.usage or _counted(tracked.usage, delta)
                 yield delta
             if recording.failure:
                 await self._wait(started, recording.failure.t)
                 raise EngineError(recording.failure.message, status=recording.failure.status)
 
     def stats(self) -> EngineStats:
-        return self._activity.stats()
+        return self._requests.stats()
 
     def check_health(self) -> None:
-        self._activity.check()
+        self._requests.check()
 
     async def aclose(self) -> None:
-        self._activity.close()
+        self._requests.close()
 
     def _add(self, recordings: Iterable[Recording]) -> None:
         for recording in recordings:
@@ -104,7 +105,7 @@ class ReplayEngine:
         return max(found, key=lambda recording: _likeness(recording.request.sampling, request.sampling))
 
     def _wait(self, started: float, t: float) -> Awaitable[None]:
-        return self._activity.pause(started + t / self.speed - time.monotonic() if self.speed else 0)
+        return self._requests.pause(started + t / self.speed - time.monotonic() if self.speed else 0)
 
 
 def _key(request: GenerationRequest) -> bytes:

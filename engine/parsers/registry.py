@@ -5,11 +5,13 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from engine.parsers import harmony, tool_calls
+from engine.parsers.harmony import MARKERS as HARMONY_MARKERS
+from engine.parsers.harmony import harmony
+from engine.parsers.output_parser import OutputParser
 from engine.parsers.reasoning import REASONING_MARKERS, reasoning
 from engine.parsers.scan import Calls, Scan
-from engine.parsers.stage import Stage
 from engine.parsers.tape import Tape
+from engine.parsers.tool_calls import hermes, llama3_json, mistral
 from engine.protocol import Deltas, GenerationRequest, Rewind, Tokenizer
 from engine.rewindable import answered
 
@@ -19,12 +21,12 @@ NUM_PROMPT_TOKENS = 16
 Family = tuple[Callable[[Tape, Calls], Scan[None]], tuple[str, ...]]
 """A parser, and the markers that its models may have as special tokens."""
 
-HARMONY: Family = (harmony.harmony, harmony.MARKERS)
+HARMONY: Family = (harmony, HARMONY_MARKERS)
 
 TOOL_CALL_FAMILIES: dict[str, Family] = {
-    "hermes": (tool_calls.hermes, ("<tool_call>", "</tool_call>")),
-    "llama3_json": (tool_calls.llama3_json, ("<|python_tag|>",)),
-    "mistral": (tool_calls.mistral, ("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]")),
+    "hermes": (hermes, ("<tool_call>", "</tool_call>")),
+    "llama3_json": (llama3_json, ("<|python_tag|>",)),
+    "mistral": (mistral, ("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]")),
     "openai": HARMONY,
 }
 REASONING_PARSERS = sorted([*REASONING_MARKERS, "openai_gptoss"])
@@ -38,18 +40,18 @@ class Parsers:
     reasoning: str | None = None
     tool_calls: str | None = None
 
-    def open(self, request: GenerationRequest, prompt_end: str = "") -> list[Stage]:
+    def open(self, request: GenerationRequest, prompt_end: str = "") -> list[OutputParser]:
         """For one output. Tool calls are looked for if the request has tools that may be called."""
         if self.reasoning == "openai_gptoss" or self.tool_calls == "openai":
-            return [_tool_stage(HARMONY, request)]
-        stages = []
+            return [_tool_parser(HARMONY, request)]
+        opened = []
         if self.reasoning is not None:
             markers = REASONING_MARKERS[self.reasoning]
             tape = Tape((*markers.start, *markers.end))
-            stages.append(Stage("reasoning", tape, reasoning(tape, markers, prompt_end)))
+            opened.append(OutputParser("reasoning", tape, reasoning(tape, markers, prompt_end)))
         if self.tool_calls is not None and request.uses_tools:
-            stages.append(_tool_stage(TOOL_CALL_FAMILIES[self.tool_calls], request))
-        return stages
+            opened.append(_tool_parser(TOOL_CALL_FAMILIES[self.tool_calls], request))
+        return opened
 
 
 def parsed(
@@ -70,7 +72,7 @@ def parsed(
 async def _parsed(
     parsers: Parsers, request: GenerationRequest, deltas: Deltas, tokenizer: Tokenizer | None
 ) -> Deltas:
-    outputs: dict[int, list[Stage]] = {}
+    outputs: dict[int, list[OutputParser]] = {}
     num_reasoning: Counter[int] = Counter()
     rewind: Rewind | None = None
     async with aclosing(deltas):
@@ -81,8 +83,8 @@ async def _parsed(
                 prompt_end = tokenizer.decode(ids[-NUM_PROMPT_TOKENS:]) if tokenizer and ids else ""
                 outputs[delta.index] = parsers.open(request, prompt_end)
             pieces = [delta]
-            for stage in outputs[delta.index]:
-                pieces = [made for piece in pieces for made in stage.feed(piece)]
+            for parser in outputs[delta.index]:
+                pieces = [made for piece in pieces for made in parser.feed(piece)]
             for piece in pieces:
                 if piece.channel == "reasoning":
                     num_reasoning[delta.index] += sum(token.id is not None for token in piece.tokens)
@@ -95,8 +97,8 @@ async def _parsed(
                     break  # the other pieces are void
 
 
-def _tool_stage(family: Family, request: GenerationRequest) -> Stage:
+def _tool_parser(family: Family, request: GenerationRequest) -> OutputParser:
     parse, markers = family
     tape, calls = Tape(markers), Calls()
     max_calls = None if request.parallel_tool_calls else 1
-    return Stage("tool_call", tape, parse(tape, calls), calls, max_calls=max_calls)
+    return OutputParser("tool_call", tape, parse(tape, calls), calls, max_calls=max_calls)

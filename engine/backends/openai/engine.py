@@ -1,8 +1,4 @@
-"""Any OpenAI-compatible server as an engine: vLLM, SGLang, TensorRT-LLM, llama.cpp, OpenAI itself.
-
-Only the connection is here. `openai_request` writes what is asked; `sse`, `openai_stream` and `token_aligner`
-read what comes back; `upstream_errors` says whose fault a failure is.
-"""
+"""The engine that asks an OpenAI-compatible upstream: connections, health, and failures of the network."""
 
 import asyncio
 import json
@@ -16,12 +12,12 @@ from urllib.parse import urlsplit
 import aiohttp
 import orjson
 
-from engine.backends.activity import Activity
 from engine.backends.openai.errors import stream_error, upstream_error
 from engine.backends.openai.request import request_body
 from engine.backends.openai.sse import Event, SSEDecoder
 from engine.backends.openai.stream import StreamTranslator
 from engine.backends.refusals import refuse_logits_processors
+from engine.backends.request_tracker import RequestTracker
 from engine.protocol import (
     Deltas,
     EngineError,
@@ -32,19 +28,22 @@ from engine.protocol import (
     Tokenizer,
 )
 
-_KEEPALIVE = 4.0  # seconds; shorter than uvicorn's 5, so that no request meets a connection just closed
-_DRAIN = 0.02  # seconds for the end of a stream to follow its `[DONE]`, for the connection to be kept
-_UNHEALTHY = 10.0  # seconds after a failed connection; then requests find out anew
+_KEEPALIVE = 4.0
+"""Seconds that an idle connection is kept. uvicorn closes idle connections after 5, so ours close first."""
+_DRAIN = 0.02
+"""Seconds that the engine waits for a stream's end after its `[DONE]`, to be able to keep the connection."""
+_UNHEALTHY = 10.0
+"""Seconds that the engine reports itself unhealthy after a failed connection."""
 
 _log = logging.getLogger("weir.engine")
 
 
 class OpenAIEngine:
-    """Asks an upstream for a stream, always, and translates it.
+    """Asks an upstream for a stream, for every request, and translates the stream.
 
-    `upstream`: its URL, as a client's `base_url`; without a path, `/v1` is meant. `model`: its name for the
-    model; None: whatever the caller names. `timeout`: seconds without a byte from it; `connect_timeout`:
-    seconds to connect.
+    `upstream`: the upstream's URL, as a client's `base_url`. A URL without a path gets `/v1`. `model`: the
+    upstream's name for the model. None: the name that the caller gives. `timeout`: seconds without a byte
+    from the upstream; `connect_timeout`: seconds to connect.
     """
 
     tokenizer: Tokenizer | None = None
@@ -66,11 +65,11 @@ class OpenAIEngine:
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout, sock_read=timeout)
         self._session: aiohttp.ClientSession | None = None
-        self._activity = Activity()
+        self._requests = RequestTracker()
         self._failed_at: float | None = None
 
     async def start(self) -> None:
-        """Open the connection pool, and ask what is served. An upstream that is down does not fail this."""
+        """Open the connection pool, and ask for the upstream's models. Succeeds if the upstream is down."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE),
             headers={"Accept-Encoding": "identity", **self._headers},
@@ -84,49 +83,49 @@ class OpenAIEngine:
 
     async def generate(self, request: GenerationRequest) -> Deltas:
         refuse_logits_processors(request)
-        asked = request_body(request, self.model)
-        body = orjson.dumps(asked, default=dict)
+        fields = request_body(request, self.model)
+        body = orjson.dumps(fields, default=dict)
         path = "/chat/completions" if request.is_chat else "/completions"
         translator = StreamTranslator(request)
         has_begun = is_complete = False
-        with self._activity.run() as run, self._engine_errors():
-            async with await self._activity.wait(self._post(path, body)) as response:
+        with self._requests.track() as tracked, self._engine_errors():
+            async with await self._requests.wait(self._post(path, body)) as response:
                 self._failed_at = None
                 if response.status != 200:
-                    raise upstream_error(response.status, await response.read(), asked)
+                    raise upstream_error(response.status, await response.read(), fields)
                 async for event in self._events(response):
                     if event.data.strip() == b"[DONE]":
                         is_complete = True
                         break
                     chunk = _loads(event.data)
                     if event.event == "error" or chunk.get("error"):
-                        raise stream_error(chunk, begun=has_begun, asked=asked)
+                        raise stream_error(chunk, begun=has_begun, fields=fields)
                     for delta in translator.feed(chunk):
                         has_begun = True
-                        run.usage = delta.usage or run.usage
+                        tracked.usage = delta.usage or tracked.usage
                         yield delta
                 for delta in translator.finish(complete=is_complete):
-                    run.usage = delta.usage or run.usage
+                    tracked.usage = delta.usage or tracked.usage
                     yield delta
                 await _drain(response)
 
     def stats(self) -> EngineStats:
-        return self._activity.stats()
+        return self._requests.stats()
 
     def check_health(self) -> None:
-        """Raise `EngineError` if the upstream could not be reached a moment ago."""
-        self._activity.check()
+        """Raise `EngineError` if a connection to the upstream failed within the last 10 seconds."""
+        self._requests.check()
         if self._failed_at is not None and time.monotonic() < self._failed_at + _UNHEALTHY:
             raise EngineError("The upstream engine cannot be reached.", status=503)
 
     async def aclose(self) -> None:
-        self._activity.close()
+        self._requests.close()
         if self._session is not None:
             await self._session.close()
 
     async def _events(self, response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
         decoder = SSEDecoder()
-        while data := await self._activity.wait(response.content.readany()):
+        while data := await self._requests.wait(response.content.readany()):
             for event in decoder.feed(data):
                 yield event
         for event in decoder.flush():
@@ -149,22 +148,22 @@ class OpenAIEngine:
 
     @contextmanager
     def _engine_errors(self) -> Iterator[None]:
-        """What goes wrong between us and the upstream, in words for the caller."""
+        """Turn failures between Weir and the upstream into `EngineError`, with a message for the caller."""
         try:
             yield
         except RequestError:
             raise
         except EngineError:
-            self._activity.check()
+            self._requests.check()
             raise
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             self._failed_at = time.monotonic()
-            self._activity.check()
+            self._requests.check()
             raise EngineError("The upstream engine cannot be reached.", status=503) from error
         except TimeoutError as error:
             raise EngineError("The upstream engine did not answer in time.", status=504) from error
         except (aiohttp.ClientError, ConnectionError) as error:
-            self._activity.check()
+            self._requests.check()
             raise EngineError("The connection to the upstream engine broke.", status=502) from error
         except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
             _log.warning("upstream %s: answer not understood (%s)", self.url, type(error).__name__)
@@ -172,19 +171,19 @@ class OpenAIEngine:
 
 
 def _loads(data: bytes) -> dict[str, Any]:
-    """A JSON object. Python servers also write `-Infinity` and `NaN`, which JSON does not have."""
+    """Read a JSON object. Python servers also write `-Infinity` and `NaN`, which are not JSON."""
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
         value = json.loads(data, parse_constant=float)
-        orjson.dumps(value)  # what could not be written again (half a surrogate pair) is refused here
+        orjson.dumps(value)  # raises for a text that cannot be written again: half a surrogate pair
     if not isinstance(value, dict):
         raise TypeError("not a JSON object")
     return value
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Read the last bytes, if they come at once, so that the connection can be used again."""
+    """Read the last bytes if they come soon, so that the connection can be used again."""
     try:
         async with asyncio.timeout(_DRAIN):
             while not response.content.at_eof():

@@ -1,4 +1,4 @@
-"""What an upstream's error means for the caller."""
+"""Translates an upstream's error: is the caller at fault, or the upstream?"""
 
 import logging
 import re
@@ -10,26 +10,27 @@ import orjson
 from engine.protocol import EngineError, QueueFullError, RequestError
 
 _CALLERS_FAULT = (400, 404, 413, 422)
-_REFUSED = (401, 403)
-_FIELD = re.compile(r"\w+")
+_NO_ACCESS = (401, 403)
+_FIELD_NAME = re.compile(r"\w+")
 
 _log = logging.getLogger("weir.engine")
 
 
-def upstream_error(status: int, body: Any, asked: Collection[str] = ()) -> RequestError | EngineError:
-    """The error to raise for an upstream's HTTP status and error body (bytes, or JSON parsed).
+def upstream_error(status: int, body: Any, fields: Collection[str] = ()) -> RequestError | EngineError:
+    """The error to raise for an upstream's HTTP status and error body (bytes, or parsed JSON).
 
-    What the caller got wrong keeps the upstream's words; `unquoted` is without them, but for the field's
-    name, if it is one of `asked`, those that the upstream was sent. What is the upstream's fault, or ours for
-    how we call it, gets general ones, and the upstream's go to the log.
+    If the caller is at fault, the error has the upstream's message. Its `unquoted` has a general message, and
+    names the field only if it is one of `fields`, the fields that were sent to the upstream. If the upstream
+    is at fault, or Weir in how it calls the upstream, the error has a general message and the upstream's goes
+    to the log.
     """
     error = _error_object(body)
     message = str(error.get("message") or error.get("detail") or "")
     if status in _CALLERS_FAULT:
         refused = "The upstream engine refused the request."
         param = _string(error.get("param"))
-        field = _FIELD.match(param or "")
-        known = field[0] if field and field[0] in asked else None
+        field = _FIELD_NAME.match(param or "")
+        known = field[0] if field and field[0] in fields else None
         return RequestError(
             message or refused,
             param=param,
@@ -39,31 +40,31 @@ def upstream_error(status: int, body: Any, asked: Collection[str] = ()) -> Reque
         )
     if status == 429:
         return QueueFullError(message, unquoted=QueueFullError()) if message else QueueFullError()
-    # An upstream's words, its error's type too, may quote what its model said: by default, only the status is
-    # logged.
+    # An upstream's message and error type may quote the model's output. At the default level, the log has
+    # only the status.
     _log.warning("upstream answered %d", status)
     _log.debug("upstream answered %d (%s): %s", status, error.get("type"), message[:500])
-    if status in _REFUSED:
+    if status in _NO_ACCESS:
         return EngineError("The upstream engine refused this service's credentials.", status=502)
     if status in (503, 504):
         return EngineError("The upstream engine is not available.", status=status)
     return EngineError("The upstream engine failed.", status=502)
 
 
-def stream_error(error: Any, *, begun: bool, asked: Collection[str] = ()) -> RequestError | EngineError:
-    """The error to raise for one inside a stream: the caller's fault only if nothing has come before.
+def stream_error(error: Any, *, begun: bool, fields: Collection[str] = ()) -> RequestError | EngineError:
+    """The error to raise for an error inside a stream. Once the answer has begun, the upstream is at fault.
 
-    General words: here an upstream's own may quote what its model said.
+    The message is general: inside a stream, an upstream's message may quote the model's output.
     """
-    fields = _error_object(error)
-    code = fields.get("code") or fields.get("status")
+    details = _error_object(error)
+    code = details.get("code") or details.get("status")
     status = code if isinstance(code, int) and not begun else 500
-    words = {"error": {"type": fields.get("type"), "param": fields.get("param")}}
-    return upstream_error(status, words, asked)
+    quotable = {"error": {"type": details.get("type"), "param": details.get("param")}}
+    return upstream_error(status, quotable, fields)
 
 
 def _error_object(body: Any) -> Mapping[str, Any]:
-    """The fields of `{"error": {...}}`, `{"error": "..."}`, `{"message": ...}`, or of no JSON at all."""
+    """The details in `{"error": {...}}`, `{"error": "..."}` or `{"message": ...}`. Empty for other bodies."""
     if isinstance(body, bytes):
         try:
             body = orjson.loads(body)

@@ -1,32 +1,37 @@
-"""A `GenerationRequest` as the JSON body that an OpenAI-compatible upstream takes."""
+"""Writes a `GenerationRequest` as the JSON body that an OpenAI-compatible upstream takes."""
 
 from dataclasses import fields
 from typing import Any
 
 from engine.protocol import GenerationRequest, RequestError, SamplingParams
 
-# Weir has names for these, or answers for them itself: the caller's own never reach the upstream.
-_OURS = frozenset(
+_SET_BY_WEIR = frozenset(
     {field.name for field in fields(SamplingParams)}
     | {"model", "messages", "prompt", "stream", "stream_options", "top_logprobs", "echo", "user", "metadata"}
     | {"return_token_ids", "return_tokens_as_token_ids"}
 )
-_OTHER_SHAPE = ("max_tokens", "logprobs", "logit_bias", "best_of", "logits_processors")
+"""Fields that Weir writes or answers itself. In `GenerationRequest.extra` they do not reach the upstream."""
+_WRITTEN_APART = ("max_tokens", "logprobs", "logit_bias", "best_of", "logits_processors")
+"""Fields of `SamplingParams` that have another form in the body, or none."""
 
 
 def request_body(request: GenerationRequest, model: str | None = None) -> dict[str, Any]:
-    """The body: always streamed, with usage, and with nothing in it that nobody asked for.
+    """The body. It asks for a stream with usage, and leaves out fields that the caller did not set.
 
-    `model`: the upstream's name for the model; None: the caller's. A caller who wants token ids, or ids of a
-    prompt echoed, is also served by asking for logprobs, which say what text each token has.
+    `model`: the upstream's name for the model. None: the caller's. If the caller wants token ids, or echoed
+    ids of a prompt, the body also asks for logprobs: they tell which text each token has.
 
-    Raises `RequestError` for what cannot be asked of a stream.
+    Raises `RequestError` for a request that an upstream cannot stream.
     """
     sampling = request.sampling
     if sampling.num_candidates > sampling.n:
-        raise RequestError("best_of more than n cannot be had of an upstream.", param="best_of")
+        raise RequestError("best_of must not exceed n: an upstream cannot stream it.", param="best_of")
     body: dict[str, Any] = {
-        **{name: value for name, value in request.extra.items() if name not in _OURS and value is not None},
+        **{
+            name: value
+            for name, value in request.extra.items()
+            if name not in _SET_BY_WEIR and value is not None
+        },
         "model": model or request.model,
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -36,7 +41,7 @@ def request_body(request: GenerationRequest, model: str | None = None) -> dict[s
     else:
         body["prompt"] = request.prompts[0] if len(request.prompts) == 1 else list(request.prompts)
     body |= {
-        name: value for name, value in _changed(sampling, request.given).items() if name not in _OTHER_SHAPE
+        name: value for name, value in _changed(sampling, request.given).items() if name not in _WRITTEN_APART
     }
     if sampling.max_tokens is not None:
         name = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
@@ -46,7 +51,7 @@ def request_body(request: GenerationRequest, model: str | None = None) -> dict[s
     body |= _logprobs(request)
     if request.echo:
         body["echo"] = True
-    # vLLM leaves an echoed prompt's text out for who asks for its ids.
+    # With return_token_ids, vLLM leaves out the text of an echoed prompt.
     if request.return_token_ids and not request.echo:
         body["return_token_ids"] = True
     body |= _tools(request)

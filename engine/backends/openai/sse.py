@@ -1,4 +1,8 @@
-"""Server-sent events, read as they come in. No I/O. https://html.spec.whatwg.org/multipage/server-sent-events.html"""
+"""Reads server-sent events from bytes as they come. No I/O.
+
+The format: https://html.spec.whatwg.org/multipage/server-sent-events.html. Packages for it read from an
+HTTP client of their own, or block, and none limits the size of an event.
+"""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +17,7 @@ class Event:
 
 
 class SSEDecoder:
-    """Bytes in, cut anywhere; events out. `max_line` bounds a line, and an event, in bytes."""
+    """Turns bytes, cut anywhere, into events. `max_line`: the largest line, and event, in bytes."""
 
     def __init__(self, max_line: int = 64 * 1024 * 1024) -> None:
         self.max_line = max_line
@@ -24,7 +28,7 @@ class SSEDecoder:
         self._event = ""
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events that `data` completes. Raises `ValueError` when one grows too long."""
+        """The events that `data` completes. Raises `ValueError` for a line or an event that is too long."""
         self._buffer += data
         events: list[Event] = []
         start = 0
@@ -38,7 +42,7 @@ class SSEDecoder:
         return events
 
     def flush(self) -> list[Event]:
-        """At the end of the stream: the event, if any, that lacks its empty line."""
+        """The stream has ended: the last event, if its empty line is missing."""
         return self.feed(b"\n\n")
 
     def _line(self, line: bytes) -> list[Event]:

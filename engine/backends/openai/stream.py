@@ -1,8 +1,8 @@
-"""An OpenAI-compatible upstream's stream, chunk by chunk, as `Delta`s. No I/O.
+"""Translates the chunks of an OpenAI-compatible stream to `Delta`s. No I/O.
 
-Tolerant of what is known of servers: indexes left out or used as a counter, empty finish reasons, reasoning
-under two names, usage in a chunk of its own or with the last. What makes no sense raises `KeyError`,
-`IndexError`, `TypeError`, `AttributeError` or `ValueError`.
+It accepts the known differences between servers: an index may be missing or be a counter, a finish reason may
+be empty, reasoning has two names, and usage comes in a chunk of its own or with the last one. Other chunks
+that are not as expected raise `KeyError`, `IndexError`, `TypeError`, `AttributeError` or `ValueError`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,10 +31,12 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
     "content_filter": "content_filter",
-}  # any other is "stop"
+}
+"""Any other reason of an upstream is "stop"."""
 _FAILURES = ("abort", "error")
 
 Segment = tuple[Channel, ToolCall | None, str]
+"""A text, and the stream that it belongs to."""
 
 
 def stream_broke() -> EngineError:
@@ -44,7 +46,7 @@ def stream_broke() -> EngineError:
 class StreamTranslator:
     """One request's stream. The last delta of all waits for `finish`, so that it has the upstream's usage.
 
-    Until the upstream tells its usage, what came is counted: tokens, or else pieces of text.
+    Until the upstream sends its usage, the translator counts tokens, or pieces of text if it gets no tokens.
     """
 
     def __init__(self, request: GenerationRequest) -> None:
@@ -54,12 +56,12 @@ class StreamTranslator:
         self._last: list[Delta] = []
 
     def feed(self, chunk: Mapping[str, Any]) -> list[Delta]:
-        """Translate a chunk (JSON, parsed). Raises `EngineError` if it says that the upstream gave up."""
+        """Translate a chunk (parsed JSON). Raises `EngineError` if the upstream says that it gave up."""
         deltas: list[Delta] = []
         choices = chunk.get("choices") or ()
         for choice, output in zip(choices, self._outputs_of(choices), strict=True):
             deltas += output.feed(choice, chunk.get("prompt_token_ids"))
-        # With several outputs, a usage that comes with a choice is that choice's own (vLLM).
+        # vLLM: with several outputs, the usage beside a choice counts this choice only.
         if (usage := chunk.get("usage")) and not (choices and len(self._outputs) > 1):
             self._count.usage = _usage(usage)
             deltas = [replace(delta, usage=self._count.usage) for delta in deltas]
@@ -68,13 +70,13 @@ class StreamTranslator:
     def _outputs_of(self, choices: Sequence[Mapping[str, Any]]) -> "list[_Output]":
         indexes = [choice.get("index") or 0 for choice in choices]
         if len(self._outputs) == 1 and len(set(indexes)) == 1:
-            return self._outputs * len(indexes)  # whatever it counts
+            return self._outputs * len(indexes)  # the index may be a counter
         if min(indexes, default=0) < 0:
             raise IndexError("there is no output before the first")
         return [self._outputs[index] for index in indexes]
 
     def finish(self, *, complete: bool) -> list[Delta]:
-        """The stream has ended; `complete`: and says so itself. Raises `EngineError` if something lacks."""
+        """The stream has ended, with `[DONE]` if `complete`. Raises `EngineError` if an output is cut off."""
         deltas: list[Delta] = []
         for output in self._outputs:
             if not output.is_finished:
@@ -91,7 +93,7 @@ class StreamTranslator:
 
 
 class _Count:
-    """What the request has used so far."""
+    """The usage of the request so far."""
 
     def __init__(self, usage: Usage) -> None:
         self.usage = usage
@@ -103,7 +105,7 @@ class _Count:
 
 
 class _Output:
-    """One output: which channel its text is on, and which of its tokens are told."""
+    """One output: decides the channel of its text, and which of its tokens are delivered."""
 
     def __init__(self, request: GenerationRequest, index: int, count: _Count) -> None:
         prompt = request.prompts[index // request.sampling.n] if request.prompts else ""
@@ -118,7 +120,7 @@ class _Output:
         self._channel: Channel = "content"
         self._calls = _ToolCalls()
         self._prompt_token_ids = None if isinstance(prompt, str) else prompt
-        # An echoed text is told by its text, echoed ids by their number.
+        # An echoed text is recognized by its text, echoed ids are recognized by their number.
         self._echo_text = prompt if request.echo and isinstance(prompt, str) else ""
         self._echo_ids = prompt if request.echo and not isinstance(prompt, str) else ()
         self._waiting = ""
@@ -134,7 +136,7 @@ class _Output:
         tokens = self._tokens.read(choice)
         ends_early = choice.get("finish_reason") not in (None, "", "length")
         if ends_early and tokens and tokens[-1].id in self._stop_token_ids:
-            tokens.pop()  # like a stop string, not given: it may stand for text, which no guard is shown
+            tokens.pop()  # it may stand for text, and this text, like a stop string, is not shown to guards
         segments = list(self._segments(choice)) or [(self._channel, None, "")]
         deltas: list[Delta] = []
         for number, segment in enumerate(segments, start=1):
@@ -147,7 +149,7 @@ class _Output:
         return self._begun(deltas)
 
     def end(self, reason: str | None, stop_reason: str | int | None, deltas: list[Delta]) -> list[Delta]:
-        """What is left, behind `deltas`. The last has the finish reason."""
+        """`deltas`, then the rest of the output. The last delta has the finish reason."""
         self.is_finished = True
         if self._waiting:
             deltas += self._put(("content", None, self._waiting), [], more=False)
@@ -161,7 +163,7 @@ class _Output:
         elif not deltas:
             deltas = [self._delta("content", "")]
         finish_reason = _FINISH_REASONS.get(reason, "stop") if reason else self._calls.finish_reason
-        # A text that is none of the caller's own stop strings would be a text that no hook was shown.
+        # Any text but the caller's own stop strings could be output that no hook has seen.
         is_told = isinstance(stop_reason, int) or stop_reason in self._stop
         deltas[-1] = replace(
             deltas[-1], finish_reason=finish_reason, stop_reason=stop_reason if is_told else None
@@ -186,7 +188,7 @@ class _Output:
             yield from self._without_echo(text)
 
     def _without_echo(self, text: str) -> Iterator[Segment]:
-        """Tell the prompt from what follows it. An upstream that gave none back has only content."""
+        """Separate the echoed prompt from the content. If the upstream does not echo, all text is content."""
         self._waiting += text
         prompt, text = self._echo_text, self._waiting
         if len(text) < len(prompt) and prompt.startswith(text):
@@ -204,7 +206,7 @@ class _Output:
         if channel != self._channel and self._aligner.waits:
             deltas += self._release(self._aligner.mute(), ())
         if channel == "tool_call":
-            # The upstream's parser made this text of other text: no token stands for it.
+            # The upstream's parser made this text from other text: no token stands for it.
             self._channel = "content"
             self._aligner.mute()
             return [*deltas, self._delta("tool_call", text, call=call)] if call is not None else deltas
@@ -217,7 +219,7 @@ class _Output:
         echo_text = "".join(token.text for token in echo)
         rest = tokens[len(echo) :]
         if rest and not echo_text and not self._num_echoed:
-            echo, rest = (), tokens  # prompt and output in one piece
+            echo, rest = (), tokens  # prompt and output came in one piece
             self._num_echoed = len(self._echo_ids)
         self._num_echoed += len(echo)
         deltas = [self._delta("echo", echo_text, echo)] if echo else []
@@ -238,15 +240,15 @@ class _Output:
 
 @dataclass(slots=True)
 class _Call:
-    """A tool call, so far."""
+    """A tool call, as far as it has come."""
 
     index: int
     id: str | None
     name: str = ""
     arguments: str = ""
-    """Those not told yet."""
+    """The arguments that no segment holds yet."""
     told: ToolCall | None = None
-    """What was told of it. Its name is final then."""
+    """The call in its segments, from the first one on. Its name is final then."""
 
     def tell(self) -> Segment:
         self.told = self.told or ToolCall(self.index, self.name, self.id)
@@ -255,10 +257,11 @@ class _Call:
 
 
 class _ToolCalls:
-    """The tool calls of one output, numbered as they begin.
+    """The tool calls of one output, numbered in the order in which they begin.
 
-    A call is told once it has a name and arguments, or another follows, or none does: until then its name may
-    go on. It may come in pieces, with each piece of the arguments again, or after the first of them.
+    A call's first segment comes when the call has a name and arguments, when another call follows, or at the
+    end. Until then more of its name may come. Upstreams send the name in pieces, or repeat the name with each
+    piece of the arguments, or send the name after the first piece.
     """
 
     def __init__(self) -> None:
@@ -270,7 +273,7 @@ class _ToolCalls:
         return "tool_calls" if self._calls else "stop"
 
     def feed(self, delta: Mapping[str, Any]) -> Iterator[Segment]:
-        """At least one segment, if only to say that the tokens with it are a call's."""
+        """At least one segment for each part. An empty one marks the tokens beside it as a call's."""
         calls = delta.get("tool_calls") or ()
         if function := delta.get("function_call"):
             calls = ({"index": 0, "function": function},)
@@ -285,36 +288,36 @@ class _ToolCalls:
             self._by_index[index] = self._by_index[None] = call
             if call.told is None and name != call.name:
                 call.name += name
-            call.arguments += _written(function.get("arguments"))
+            call.arguments += _arguments_text(function.get("arguments"))
             yield call.tell() if call.name and call.arguments else ("tool_call", None, "")
 
     def flush(self) -> Iterator[Segment]:
-        """What can be told of calls that have not been."""
+        """Segments of the calls that have had none, if they have a name."""
         for call in self._calls:
             if call.told is None and call.name:
                 yield call.tell()
 
     def _known(self, index: int | None, call_id: str | None, name: str) -> _Call | None:
-        """The call that goes on; None: one begins."""
+        """The call that this part continues. None: a new call begins."""
         known = self._by_index.get(index)
         if known is None or not name:
             return known
-        # A name with another id, or without any index, begins a call, whatever the index says.
+        # A name with another id begins a call, whatever the index is. A name without id and index does too.
         is_another = call_id != known.id if call_id else index is None
         return None if is_another else known
 
 
-def _written(arguments: Any) -> str:
+def _arguments_text(arguments: Any) -> str:
     return arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode() if arguments else ""
 
 
 def _without_nameless_end(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
-    """Without a last token that may be a stop id's, of an upstream that does not tell ids."""
+    """Without a last token that may be the stop id's. The upstream does not say ids."""
     return tokens[:-1] if tokens and tokens[-1].id is None and not tokens[-1].text else tokens
 
 
 def _text(value: Any) -> str:
-    """A text, or the texts of a list of parts."""
+    """The text of a string, or of a list of parts."""
     if value is None or isinstance(value, str):
         return value or ""
     return "".join(part["text"] for part in value if part["type"] == "text")

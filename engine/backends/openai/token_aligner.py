@@ -1,18 +1,19 @@
-"""Tokens and text that an upstream streams side by side, brought together. No I/O.
+"""Matches the tokens and the text that an upstream streams side by side. No I/O.
 
-An upstream says which tokens it drew and what text came of them, but not which text came of which token. It
-leaves special tokens out of the text, shows the parts of a split character as U+FFFD, and, while it looks for
-stop strings, lets the text lag behind the tokens. A token must not pass a guard on another token's text
-(contract 2.4, 3.6), so a token is released with its own text only:
+An upstream sends the tokens that it drew and the text that they make, but not which text belongs to which
+token. It leaves special tokens out of the text, shows parts of a split character as U+FFFD, and lets the text
+lag behind the tokens while it looks for stop strings. A token must not pass a guard beside another token's
+text (contract 2.4, 3.6). So a token is released with its own text only:
 
-1. A token whose string is what the text goes on with has that text.
-2. A token whose string the text contradicts has none (a special token), and goes with the text that follows.
-3. Tokens with a U+FFFD in them share the text up to the next token's.
-4. Where that leaves text over, all that waits moves as one piece (contract 3.11) if it may be that text at
-   all; but if the text may lag, it waits, for more or for the end, since the piece could hold tokens whose
-   text is still to come.
-5. Text that passed without its tokens may get them later, and they would then stand beside another text. So
-   once some text was passed bare, or was contradicted by its tokens, none of the output's are told any more.
+1. If the text continues with a token's string, the token has this text.
+2. If the text contradicts a token's string, the token has no text (a special token). It goes with the text
+   that follows.
+3. Tokens with U+FFFD in their strings share the text up to the next token's text.
+4. If text is left over, all that waits moves as one piece (contract 3.11), provided that the tokens can be
+   this text. But if the text may lag, it waits for more text or for the end: the piece could hold tokens
+   whose text is still to come.
+5. If text was released without tokens, its tokens may come later, beside another text. So once text was
+   released without tokens, or its tokens contradicted it, no further token of the output is released.
 """
 
 import re
@@ -23,21 +24,21 @@ from engine.protocol import Token
 from engine.text.alignment import align_tokens, cut_tokens
 
 Piece = tuple[str, tuple[Token, ...]]
-"""Text, and the tokens whose texts joined it is; or no tokens, where none are told."""
+"""A text and its tokens, whose texts joined are the text. Or a text without tokens."""
 
 
 def _may_be(tokens: Sequence[Token], text: str) -> bool:
-    """Whether the text can be the tokens': if all their strings are known, they differ in spaces at most."""
+    """Whether the tokens can make this text: some strings are unknown, or they differ in spaces at most."""
     strings = "".join(token.text for token in tokens)
     return "\ufffd" in strings or _SPACES.sub("", strings) == _SPACES.sub("", text)
 
 
 _SPACES = re.compile(r"[\s\u2581]+")  # SentencePiece writes a space as U+2581
-_PARTS = re.compile("\ufffd+")  # of characters; those that can be split are not ASCII
+_PARTS = re.compile("\ufffd+")  # parts of split characters, which are not ASCII
 
 
 class TokenAligner:
-    """One output's tokens and text. `stop`: its stop strings; with any, text may lag behind tokens."""
+    """One output's tokens and text. `stop`: its stop strings. With any, text may lag behind tokens."""
 
     def __init__(self, stop: tuple[str, ...] = ()) -> None:
         self._stop = stop
@@ -46,17 +47,17 @@ class TokenAligner:
         self._text = ""
         self._muted = False
         self._is_bare = False
-        """Some text was passed without tokens."""
+        """Whether text was released without tokens."""
 
     @property
     def waits(self) -> bool:
-        """Whether there is text that has not been released."""
+        """Whether some text is not released yet."""
         return bool(self._text)
 
     def feed(self, tokens: Sequence[Token], text: str, *, more: bool = False) -> Piece:
-        """Take in what came, and release what is settled. Of a token, `text` is read as its own string.
+        """Take in tokens and text, and release a settled piece. A token's `text` is its string.
 
-        `more`: more text is to come for these tokens.
+        `more`: more text follows for these tokens.
         """
         self._text += text
         if tokens and self._is_bare:
@@ -78,14 +79,14 @@ class TokenAligner:
         return self._release(len(fitted), length, fitted)
 
     def mute(self) -> str:
-        """Tell no tokens any more, nor those that wait: the text is not theirs. Gives what text waits."""
+        """Release no further tokens, not even those that wait. Returns the text that waits."""
         self._muted = True
         text, self._text = self._text, ""
         self._tokens.clear()
         return text
 
     def flush(self) -> Piece:
-        """At the output's end: all that is left, without what belongs to a stop string."""
+        """The output has ended: all that is left, without tokens of a stop string."""
         fitted, length = self._fit()
         rest, text = self._tokens[len(fitted) :], self._text[length:]
         strings = "".join(token.text for token in rest)
@@ -95,7 +96,7 @@ class TokenAligner:
         return self._release(len(self._tokens), len(self._text), align_tokens(pieces, self._text))
 
     def _fit(self) -> tuple[tuple[Token, ...], int]:
-        """Of the tokens that wait, those whose text has come, fitted to it, and that text's length."""
+        """The waiting tokens whose text has come, with their texts, and the length of this text."""
         tokens, text = self._tokens, self._text
         fitted: list[Token] = []
         settled = (0, 0)
@@ -106,7 +107,7 @@ class TokenAligner:
             if ahead == token.text:
                 fitted.append(token)
                 pos += len(token.text)
-            elif token.text.startswith(ahead):  # the rest of it is still to come
+            elif token.text.startswith(ahead):  # the rest of its text is still to come
                 break
             elif "\ufffd" in token.text:
                 run, end = self._run(len(fitted), pos)
@@ -121,7 +122,10 @@ class TokenAligner:
         return tuple(fitted[: settled[0]]), settled[1]
 
     def _run(self, first: int, pos: int) -> tuple[list[Token], int | None]:
-        """The tokens from `first` whose strings are not known, and where the next token's text begins."""
+        """The tokens from `first` on whose strings are not known, and the position of the next token's text.
+
+        The position is None if the next token's text has not come.
+        """
         run = list(takewhile(lambda t: "\ufffd" in t.text or not t.text, islice(self._tokens, first, None)))
         last = first + len(run)
         if last == len(self._tokens):

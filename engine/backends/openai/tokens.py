@@ -1,6 +1,7 @@
-"""The tokens that an OpenAI-compatible upstream tells in a choice, as `Token`s. No I/O.
+"""Reads the tokens in a choice of an OpenAI-compatible upstream. No I/O.
 
-A chat's `logprobs` is a list of objects, a completion's an object of lists; vLLM puts `token_ids` beside it.
+In a chat, `logprobs` is a list of objects; in a completion, it is an object of lists. vLLM puts `token_ids`
+beside it.
 """
 
 import codecs
@@ -14,10 +15,10 @@ from engine.text.alignment import LOGPROB_FLOOR
 
 
 class TokenReader:
-    """One output's tokens. Of each, `text` is the upstream's string for it, U+FFFD where that is not known.
+    """One output's tokens. A token's `text` is the upstream's string for it, or U+FFFD if there is none.
 
-    Logprobs that the upstream was asked for, but not by the caller, are left out. `prompt`: the ids of a
-    prompt given as ids; where it is echoed, the first tokens have them.
+    Logprobs that Weir asked for, but not the caller, are left out. `prompt`: the prompt's ids, if the caller
+    gave ids. If the prompt is echoed, the first tokens get these ids.
     """
 
     def __init__(self, request: GenerationRequest, prompt: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""What runs in a backend that keeps no scheduler of its own: its counts, and how it is told to end."""
+"""Counts the requests of an engine that has no scheduler, and ends them when the engine closes."""
 
 import asyncio
 from collections.abc import Awaitable, Iterator
@@ -10,15 +10,15 @@ from engine.protocol import EngineError, EngineStats, Usage
 T = TypeVar("T")
 
 
-class Run:
-    """One request under way. Its engine keeps `usage` up to date."""
+class TrackedRequest:
+    """A request that runs. Its engine keeps `usage` up to date."""
 
     def __init__(self) -> None:
         self.usage = Usage(prompt_tokens=0, completion_tokens=0)
 
 
-class Activity:
-    """Counts an engine's requests and their tokens, and ends them when the engine closes."""
+class RequestTracker:
+    """The requests of one engine."""
 
     def __init__(self) -> None:
         self.is_closing = False
@@ -29,6 +29,7 @@ class Activity:
         self._generation_tokens = 0
 
     def close(self) -> None:
+        """End every request that runs, and refuse new ones."""
         if self.is_closing:
             return
         self.is_closing = True
@@ -41,7 +42,7 @@ class Activity:
             raise EngineError("The engine is shutting down.", status=503)
 
     async def wait(self, work: Awaitable[T]) -> T:
-        """Await `work`, but raise as `check` does the moment that the engine closes."""
+        """Await `work`. Raises `EngineError` (503) at once when the engine closes."""
         try:
             async with asyncio.timeout(0 if self.is_closing else None) as wait:
                 self._waits.add(wait)
@@ -54,7 +55,7 @@ class Activity:
             raise
 
     async def pause(self, seconds: float = 0) -> None:
-        """Let others run, for so many seconds. Raises as `check` does, as soon as the engine closes."""
+        """Sleep, or let other tasks run once. Raises `EngineError` (503) at once when the engine closes."""
         if seconds > 0:
             await self.wait(asyncio.sleep(seconds))
         else:
@@ -62,13 +63,13 @@ class Activity:
             self.check()
 
     @contextmanager
-    def run(self) -> Iterator[Run]:
-        """Around one request's work. A run that is closed, cancelled or shut down was aborted."""
+    def track(self) -> Iterator[TrackedRequest]:
+        """Count one request's work. A request that is closed, cancelled or shut down counts as aborted."""
         self.check()
-        run = Run()
+        request = TrackedRequest()
         self._num_running += 1
         try:
-            yield run
+            yield request
         except (GeneratorExit, asyncio.CancelledError):
             self._aborted += 1
             raise
@@ -77,8 +78,8 @@ class Activity:
             raise
         finally:
             self._num_running -= 1
-            self._prompt_tokens += run.usage.prompt_tokens
-            self._generation_tokens += run.usage.completion_tokens
+            self._prompt_tokens += request.usage.prompt_tokens
+            self._generation_tokens += request.usage.completion_tokens
 
     def stats(self) -> EngineStats:
         return EngineStats(

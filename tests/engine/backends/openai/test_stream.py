@@ -1,3 +1,5 @@
+"""Translating an upstream's chunks to deltas."""
+
 from collections import defaultdict
 from itertools import pairwise
 from typing import Any
@@ -6,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.backends.openai.request import request_body
 from engine.backends.openai.stream import StreamTranslator
 from engine.protocol import (
     Delta,
@@ -18,17 +19,7 @@ from engine.protocol import (
     TopLogprob,
     Usage,
 )
-
-HI = ({"role": "user", "content": "Hi"},)
-
-
-def chat(**fields: Any) -> GenerationRequest:
-    return GenerationRequest(**{"request_id": "r", "model": "m", "endpoint": "chat", "messages": HI} | fields)
-
-
-def completion(*prompts: Any, **fields: Any) -> GenerationRequest:
-    asked = {"request_id": "r", "model": "m", "endpoint": "completions", "prompts": prompts}
-    return GenerationRequest(**asked | fields)
+from tests.engine.backends.openai.asked import chat, completion
 
 
 def translate(request: GenerationRequest, *chunks: dict[str, Any], complete: bool = True) -> list[Delta]:
@@ -57,90 +48,6 @@ def texts(deltas: list[Delta]) -> dict[str, str]:
 
 def told(deltas: list[Delta], channel: str = "content") -> list[tuple[str, str]]:
     return [(token.raw.decode(), token.text) for d in deltas if d.channel == channel for token in d.tokens]
-
-
-class TestBody:
-    def test_holds_nothing_that_is_default(self) -> None:
-        assert request_body(chat()) == {
-            "model": "m",
-            "messages": list(HI),
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-
-    def test_names_parameters_as_upstreams_do(self) -> None:
-        sampling = SamplingParams(
-            n=2, max_tokens=0, top_k=3, stop=("a",), logit_bias={7: 1.0}, logprobs=2, min_p=0.1
-        )
-        body = request_body(completion("a", (1, 2), sampling=sampling, echo=True, user="u"), "upstream-name")
-        assert body == {
-            "model": "upstream-name",
-            "prompt": ["a", (1, 2)],
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            "n": 2,
-            "max_tokens": 0,
-            "top_k": 3,
-            "stop": ("a",),
-            "logit_bias": {"7": 1.0},
-            "logprobs": 2,
-            "min_p": 0.1,
-            "echo": True,
-            "user": "u",
-        }
-
-    def test_passes_on_what_is_not_ours(self) -> None:
-        extra = {
-            "tools": [1],
-            "n": 7,
-            "stream": False,
-            "stream_options": {},
-            "top_logprobs": 3,
-            "seed": 1,
-            "x": None,
-        }
-        body = request_body(chat(extra=extra))
-        assert body["tools"] == [1]
-        assert body["stream"] is True
-        assert body.keys() == {"model", "messages", "stream", "stream_options", "tools"}
-
-    def test_passes_what_guides_an_output_on_as_it_was_given(self) -> None:
-        extra = {
-            "response_format": {
-                "type": "json_schema",
-                "json_schema": {"name": "n", "schema": {"type": "poem"}},
-            },
-            "structured_outputs": {"regex": "("},
-            "guided_json": "{",
-        }
-        for request in (chat(extra=extra), completion("a", extra=extra)):
-            assert request_body(request).items() >= extra.items()
-
-    def test_passes_tools_on(self) -> None:
-        tools = ({"type": "function", "function": {"name": "f"}},)
-        body = request_body(chat(tools=tools, tool_choice="required", parallel_tool_calls=False))
-        assert body["tools"] == list(tools)
-        assert (body["tool_choice"], body["parallel_tool_calls"]) == ("required", False)
-        assert "parallel_tool_calls" not in request_body(chat(tools=tools))
-        assert "parallel_tool_calls" in request_body(chat(given=frozenset({"parallel_tool_calls"})))
-
-    def test_keeps_the_limit_under_the_name_it_came_by(self) -> None:
-        body = request_body(chat(extra={"max_completion_tokens": 5}, sampling=SamplingParams(max_tokens=5)))
-        assert body["max_completion_tokens"] == 5
-        assert "max_tokens" not in body
-
-    @pytest.mark.parametrize(
-        ("logprobs", "asked"),
-        [(None, {}), (0, {"logprobs": True}), (3, {"logprobs": True, "top_logprobs": 3})],
-    )
-    def test_asks_for_chat_logprobs(self, logprobs: int | None, asked: dict[str, Any]) -> None:
-        body = request_body(chat(sampling=SamplingParams(logprobs=logprobs)))
-        assert {name: body[name] for name in body if "logprobs" in name} == asked
-
-    def test_asks_for_logprobs_where_token_texts_are_needed(self) -> None:
-        assert request_body(completion("a", echo=True)).get("logprobs") is None
-        assert request_body(completion((1,), echo=True))["logprobs"] == 0
-        assert request_body(chat(return_token_ids=True))["logprobs"] is True
 
 
 def pieces(text: str, cuts: set[int]) -> list[str]:

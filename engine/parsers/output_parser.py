@@ -1,4 +1,4 @@
-"""A parser at work on one output: deltas in, deltas out."""
+"""A parser at work on one output: takes deltas, and gives deltas on their channels."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from engine.protocol import Channel, Delta, Token
 NOTHING = Piece(CONTENT, "", ())
 
 
-class Stage:
+class OutputParser:
     """`feed` it an output's deltas, and take what it has decided.
 
     Where its scan has returned, the rest is content. It steps aside for an engine that gives deltas on the

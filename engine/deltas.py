@@ -1,0 +1,75 @@
+"""Plain functions over the deltas of an answer."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from engine.protocol import Delta
+
+
+def join(deltas: Sequence[Delta]) -> list[Delta]:
+    """The same content in fewer deltas: consecutive deltas of one stream of one output become one.
+
+    Each output's deltas keep their order. A joined delta takes the place of its last part, so that the
+    request's usage never decreases.
+    """
+    if len(deltas) < 2:
+        return list(deltas)
+    runs: dict[int, list[Delta]] = {}
+    latest: dict[int, int] = {}  # the last run of each output
+    for number, delta in enumerate(deltas):
+        before = latest.get(delta.index)
+        run = []
+        if before is not None and _continues(runs[before][-1], delta):
+            run = runs.pop(before)
+        run.append(delta)
+        runs[number] = run
+        latest[delta.index] = number
+    return [_joined(run) if len(run) > 1 else run[0] for run in runs.values()]
+
+
+def first_tokens(deltas: Iterable[Delta], num_tokens: int) -> list[Delta]:
+    """One output's deltas, cut after its first `num_tokens` tokens.
+
+    The prompt's tokens are kept, and the output has not ended.
+    """
+    kept = []
+    for delta in deltas:
+        tokens = delta.tokens
+        if delta.channel != "echo":
+            tokens = tokens[:num_tokens]
+            num_tokens -= len(tokens)
+        if tokens or delta.prompt_token_ids is not None:
+            text = delta.text if len(tokens) == len(delta.tokens) else "".join(t.text for t in tokens)
+            kept.append(replace(delta, text=text, tokens=tokens, finish_reason=None, stop_reason=None))
+    return kept
+
+
+def num_output_tokens(delta: Delta) -> int:
+    """The delta's generated tokens. Tokens of an echoed prompt do not count."""
+    return 0 if delta.channel == "echo" else len(delta.tokens)
+
+
+def _continues(before: Delta, delta: Delta) -> bool:
+    is_bare_end = delta.finish_reason is not None and not delta.text and not delta.tokens
+    return (
+        before.finish_reason is None
+        and (before.channel, before.tool_call) == (delta.channel, delta.tool_call)
+        # The tokens of a delta account for all of its text, so text without tokens stays by itself.
+        and (bool(before.tokens) == bool(delta.tokens) or is_bare_end)
+        and delta.prompt_token_ids is None
+    )
+
+
+def _joined(run: Sequence[Delta]) -> Delta:
+    first, last = run[0], run[-1]
+    return Delta(
+        index=first.index,
+        text="".join([delta.text for delta in run]),
+        tokens=tuple([token for delta in run for token in delta.tokens]),
+        channel=first.channel,
+        tool_call=first.tool_call,
+        finish_reason=last.finish_reason,
+        stop_reason=last.stop_reason,
+        prompt_token_ids=first.prompt_token_ids,
+        usage=last.usage,
+    )
