@@ -1,4 +1,4 @@
-"""Classifiers of transformers. What one finds in a text does not depend on the texts it is judged beside."""
+"""Transformers classifiers. The result for a text does not depend on the other texts of its batch."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,17 +21,17 @@ from transformers import (
 from hooks.detect.detector import Match
 
 MAX_ROWS = 64
-"""Texts, or parts of them, that the model is shown at a time."""
+"""Most rows (texts, or parts of texts) in one call of the model."""
 _ANY_LENGTH = 4096
-"""Tokens for a model that does not say what it takes."""
+"""Most tokens of a row for a model whose config gives no limit."""
 _TAG = re.compile(r"(?:(?P<begin>[BSU])|[IEL])-")
-"""The prefix of a tag (BIO, BIOES, BILOU): whether an entity begins with the token, or goes on, or ends."""
+"""The prefix of a tag (BIO, BIOES, BILOU): whether an entity begins, continues or ends with the token."""
 
 
 def load_classifier(
     path: str | Path, labels: Iterable[str] | None, threshold: float, device: str = "auto"
 ) -> "Classifying":
-    """Raises `ValueError` for what is no classifier or lacks a label, `OSError` for what is not there."""
+    """Raises `ValueError` for a model that is no classifier or lacks a label, `OSError` if there is none."""
     if str(path).startswith((".", "/", "~")) and not Path(path).is_dir():
         raise ValueError(f"there is no folder {path}")
     config = AutoConfig.from_pretrained(path, trust_remote_code=False)
@@ -47,11 +47,11 @@ def load_classifier(
 
 
 def _load(auto: Any, path: str | Path, device: str) -> PreTrainedModel:
-    """In float32: coarser rounding would make a text's scores depend on what it is judged beside."""
+    """Load in float32: with coarser rounding, a text's scores would depend on its batch."""
     model, info = auto.from_pretrained(
         path, dtype=torch.float32, trust_remote_code=False, output_loading_info=True
     )
-    if missing := sorted(info["missing_keys"]):  # which transformers would make up
+    if missing := sorted(info["missing_keys"]):  # transformers would fill them with random values
         raise ValueError(f"{path} has no weights for {', '.join(missing)}")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -60,10 +60,10 @@ def _load(auto: Any, path: str | Path, device: str) -> PreTrainedModel:
 
 
 class Classifying:
-    """A model and its tokenizer. Texts are shown to it as rows of tokens, with what is padding masked."""
+    """A model and its tokenizer. The model gets texts as rows of tokens, with the padding masked."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, threshold: float) -> None:
-        """Raises `ValueError` for a tokenizer that cannot say where its tokens stand, or cannot pad."""
+        """Raises `ValueError` for a tokenizer that cannot give its tokens' places, or cannot pad."""
         if not tokenizer.is_fast:
             raise ValueError(f"{type(tokenizer).__name__} has no fast form (tokenizer.json), which is needed")
         if tokenizer.pad_token is None:
@@ -75,12 +75,12 @@ class Classifying:
         self.threshold = threshold
         max_length = _max_length(model.config, tokenizer)
         self.max_tokens = max_length - tokenizer.num_special_tokens_to_add()
-        """Of a text that the model can be shown as one row."""
-        # The fast tokenizer itself, which may be used by two threads while nobody changes it.
+        """Most tokens of a text in one row, without the special tokens."""
+        # Two threads may use the fast tokenizer at once, because nobody changes it after this.
         self._tokenizer: Tokenizer = tokenizer.backend_tokenizer
         self._tokenizer.enable_truncation(max_length, stride=self.max_tokens // 4)
         self._tokenizer.enable_padding(pad_id=tokenizer.pad_token_id, pad_token=tokenizer.pad_token)
-        self._tokenizer.encode_special_tokens = True  # a text that spells a special token is no such thing
+        self._tokenizer.encode_special_tokens = True  # a special token spelled out in a text is plain text
         self._has_types = "token_type_ids" in tokenizer.model_input_names
         self._model = model
 
@@ -88,26 +88,26 @@ class Classifying:
         return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def __call__(self, texts: Sequence[str]) -> list[list[Match]]:
-        """What is found in each text, its places counted in that text."""
+        """Return the matches in each text, with places counted from the text's start."""
         raise NotImplementedError
 
     @torch.inference_mode()
     def _rows(self, texts: Sequence[str]) -> Iterator[tuple[int, Encoding, Tensor]]:
-        """Each text as one row or, where it is too long for the model, as several that overlap. Of each row:
-        which text it is of, its tokens, and its logits, [labels] or [tokens, labels]. Raises `ValueError` for
-        logits that are no numbers."""
+        """Yield each text as one row or, if it is too long for the model, as several rows that overlap. A row
+        has the index of its text, its tokens, and its logits, [labels] or [tokens, labels]. Raises
+        `ValueError` for logits that are not finite."""
         encodings = self._tokenizer.encode_batch(list(texts))
         rows = [(i, row) for i, whole in enumerate(encodings) for row in (whole, *whole.overflowing)]
         for start in range(0, len(rows), MAX_ROWS):
             some = rows[start : start + MAX_ROWS]
             logits = self._model(**self._inputs([row for _, row in some])).logits.float().cpu()
-            if not logits.isfinite().all():  # and no score would reach the threshold
+            if not logits.isfinite().all():  # otherwise no score would reach the threshold
                 raise ValueError("the model's scores are no numbers")
             for (owner, row), its in zip(some, logits, strict=True):
                 yield owner, row, its
 
     def _inputs(self, rows: Sequence[Encoding]) -> dict[str, Tensor]:
-        """What the model is called with, each [rows, tokens]."""
+        """Return the model's inputs, each [rows, tokens]."""
         inputs = {
             "input_ids": [row.ids for row in rows],
             "attention_mask": [row.attention_mask for row in rows],
@@ -118,7 +118,7 @@ class Classifying:
 
 
 class TextClassifier(Classifying):
-    """Judges texts as a whole: what it finds is all of the text, under the label with the best score."""
+    """Judges a text as a whole: a match covers the whole text, under the label with the best score."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class TextClassifier(Classifying):
         labels: Iterable[str] | None,
         threshold: float,
     ) -> None:
-        """Raises `ValueError` without labels, or for one that the model does not have."""
+        """Raises `ValueError` without labels, or for a label that the model does not have."""
         super().__init__(model, tokenizer, threshold)
         known = _names(model.config)
         if model.config.problem_type == "regression":
@@ -136,7 +136,7 @@ class TextClassifier(Classifying):
             raise ValueError(f"labels are needed, some of {', '.join(known)}")
         self._wanted = [(known.index(label), label) for label in _checked(labels, known)]
         self._is_each = model.config.problem_type == "multi_label_classification" or len(known) == 1
-        """Each label has a score of its own, rather than a share."""
+        """Each label has its own score from 0 to 1; otherwise the scores of all labels sum to 1."""
 
     def __call__(self, texts: Sequence[str]) -> list[list[Match]]:
         best = [(0.0, "")] * len(texts)
@@ -150,8 +150,8 @@ class TextClassifier(Classifying):
 
 
 class TokenClassifier(Classifying):
-    """Finds entities: a word is one if its first token is, as most models are taught, and words of one entity
-    that follow each other are one match."""
+    """Finds entities. A word's first token decides its entity, as most models are trained to do. Successive
+    words of one entity are one match."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class TokenClassifier(Classifying):
         known = sorted({*entities} - {"O"})
         self._wanted = _checked(known if labels is None else labels, known)
         self._are = torch.tensor([[float(entity == one) for one in self._wanted] for entity in entities])
-        """Which tags are of which entity, [tags, wanted]."""
+        """1 where a tag belongs to a wanted entity, else 0: [tags, wanted]."""
         begin = [float(bool((tag := _TAG.match(name)) and tag["begin"])) for name in tags]
         self._begin = self._are * torch.tensor(begin).unsqueeze(-1)
 
@@ -184,8 +184,8 @@ class TokenClassifier(Classifying):
     def _entities(
         self, text: str, row: Encoding, are: list[list[float]], begin: list[list[float]]
     ) -> Iterator[Match]:
-        """`are`: each token's scores, [tokens, wanted]; `begin`: the part of them that says that an entity
-        begins there."""
+        """`are`: each token's scores, [tokens, wanted]; `begin`: the part of each score that an entity begins
+        at the token."""
         entity: Match | None = None
         for start, end, first in _words(text, row):
             score, which, token = max((one, i, token) for token in first for i, one in enumerate(are[token]))
@@ -202,9 +202,9 @@ class TokenClassifier(Classifying):
 
 
 def _words(text: str, row: Encoding) -> Iterator[tuple[int, int, list[int]]]:
-    """The row's words and punctuation marks: where each begins and ends in `text`, and the numbers of its
-    first tokens. These are several where the tokenizer makes a token of the white space before a word."""
-    numbers, offsets = row.word_ids, row.offsets  # which are made anew each time they are asked for
+    """Yield the start and end in `text` of the row's words and punctuation marks, with the indices of their
+    first tokens. A word has several first tokens if the white space before it is a token too."""
+    numbers, offsets = row.word_ids, row.offsets  # each access makes new lists
     words: list[list[int]] = []
     for token, number in enumerate(numbers):
         if number is None:
@@ -221,7 +221,7 @@ def _words(text: str, row: Encoding) -> Iterator[tuple[int, int, list[int]]]:
 
 
 def _is_joined(text: str, place: int) -> bool:
-    """Whether the token that begins at `place` goes on the word before it, which has the same number."""
+    """Whether the token at `place` continues the word before it, which has the same number."""
     if place == 0 or text[place - 1].isspace():
         return True
     return text[place - 1].isalnum() and text[place : place + 1].isalnum()
@@ -239,7 +239,7 @@ def _checked(labels: Iterable[str], known: Sequence[str]) -> list[str]:
 
 
 def _max_length(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Tokens of a row, the special ones included."""
+    """Return the most tokens of a row, including the special tokens."""
     positions = getattr(config, "max_position_embeddings", None) or 0
     # RoBERTa and its kin count positions from 2.
     return min(tokenizer.model_max_length, positions - 2 if positions > 2 else _ANY_LENGTH)

@@ -1,7 +1,7 @@
-"""JSON that keeps to a schema, answers' or tool calls': `json_schema`, with `args: {tools: true}`.
+"""Answers and tool calls that must be JSON of a schema: `json_schema`, with `args: {tools: true}`.
 
-The stream ends before the first character after which no valid document can follow. Nothing is held: what is
-written so far may always become one.
+The guard ends the stream before the first character after which no valid document can follow. It holds
+nothing, because the text that it lets through can always become a valid document.
 """
 
 import json
@@ -19,19 +19,19 @@ from hooks.json.schema_compiler import compile_schema
 from hooks.json.schemas import Compiled
 
 Source = Mapping[str, Any] | str | Path
-"""A schema, or the file that it is in."""
+"""A schema, or the path of a file with the schema."""
 MAX_SIZE = 256 * 1024
-"""Bytes of a schema that comes with a request."""
+"""Most bytes of a schema in a request."""
 _NO_PARAMETERS = {"type": "object"}
 
 
 class JsonSchema:
     """Finds answers and tool calls that are not JSON of a given schema.
 
-    Ends what breaks a schema with the reason `json_schema`; what ends too soon, with `json_incomplete`; a
-    call of a tool that the request has not, with `unknown_tool`; and what cannot be checked, because the
-    request's own schema is none, is too large or asks for what no stream can be held to, with
-    `unusable_schema`."""
+    The guard ends a stream with one of four reasons. `json_schema`: the text breaks the schema.
+    `json_incomplete`: the document is incomplete at the end. `unknown_tool`: the request does not define the
+    called tool. `unusable_schema`: the request's schema is invalid, too large, or not checkable in
+    streams."""
 
     max_hold = 0
 
@@ -44,12 +44,12 @@ class JsonSchema:
         incomplete: Literal["terminate", "allow"] = "terminate",
         text: Text | None = None,
     ) -> None:
-        """`schema`: the answer's; `request`: the one of the request's `response_format`, if it has one.
-        `tools`: true, every call's arguments are held to the request's own definitions; or schemas by tool
-        name, and calls of other tools pass. `incomplete`: what to do if an answer ends before its document
-        does. `text`: closing words of an answer that is ended.
+        """`schema`: the schema of answers; `request`: the schema in the request's `response_format`, if any.
+        `tools`: true checks every call's arguments with the request's own definitions; a mapping from tool
+        names to schemas lets calls of other tools pass. `incomplete`: the action if an answer ends before its
+        document does. `text`: closing words of an answer that the guard ends.
 
-        Raises `ValueError` for a schema that is none, or cannot be checked in a stream, and `OSError`.
+        Raises `ValueError` for an invalid schema or one that cannot be checked in a stream, and `OSError`.
         """
         if schema is None and not tools:
             raise ValueError("json_schema needs a schema, tools or both")
@@ -74,7 +74,7 @@ class JsonSchema:
         return self._read(chunk, document)
 
     def _begin(self, chunk: Chunk) -> str | None:
-        """Find the stream's schema, if it has one. Returns what keeps it from being checked."""
+        """Find the stream's schema, if it has one. Returns the reason why it cannot be checked, if any."""
         try:
             schema = self._schema_of(chunk)
         except LookupError:
@@ -85,7 +85,7 @@ class JsonSchema:
         return None
 
     def _schema_of(self, chunk: Chunk) -> Compiled | None:
-        """Raises `LookupError` for a tool that there is not, `ValueError` for a schema that is none."""
+        """Raises `LookupError` for an unknown tool, `ValueError` for an invalid schema."""
         if chunk.channel == "content":
             return _requested(chunk.request.extra) if self._is_requested else self._schema
         if not self._has_own_tools:
@@ -107,7 +107,7 @@ class JsonSchema:
         return emit(text)
 
     def _may_be_empty(self, chunk: Chunk, document: Document) -> bool:
-        """Whether saying nothing is right: beside tool calls, and for a tool that needs no arguments."""
+        """Whether an empty text is valid: an answer beside tool calls, or a tool that needs no arguments."""
         if not document.is_blank:
             return False
         if chunk.channel == "content":
@@ -127,7 +127,7 @@ def _loaded(argument: str, source: Source) -> Compiled:
 
 
 def _requested(extra: Mapping[str, Any]) -> Compiled | None:
-    """Of the request's `response_format`."""
+    """Return the schema of the request's `response_format`, if it has one."""
     asked = extra.get("response_format")
     if not isinstance(asked, Mapping) or asked.get("type") not in ("json_object", "json_schema"):
         return None
@@ -136,7 +136,7 @@ def _requested(extra: Mapping[str, Any]) -> Compiled | None:
 
 
 def _compiled(schema: Any) -> Compiled:
-    """A request's own schema; None: any object. Raises `ValueError`."""
+    """Compile a request's own schema; None: any object. Raises `ValueError` for an invalid schema."""
     try:
         written = orjson.dumps(_NO_PARAMETERS if schema is None else schema, default=dict)
     except TypeError as error:

@@ -1,10 +1,9 @@
-"""The request's own system prompt, said by the model: `--hook prompt_leak`.
+"""Passages of the request's system prompt in the model's output: `--hook prompt_leak`.
 
-A leak is a run of so many words that stand in the prompt in this order, whatever stands between them: white
-space, punctuation and markup make no difference, nor what `folding` takes for none. Numbers of up to three
-digits, as a list has them, count for nothing in either. In scripts without spaces between words, two
-characters count as a word. What the prompt says in fewer words can be said, and so can a prompt that has no
-more.
+A leak is a run of `min_words` words that follow each other in the prompt. White space, punctuation, markup
+and the differences that `folding` removes do not matter. Numbers of up to three digits, as in a list, are
+ignored in the prompt and in the output. In scripts without spaces between words, two characters count as a
+word. The model may repeat shorter passages of the prompt, or a whole prompt that is shorter.
 """
 
 from bisect import bisect_left
@@ -31,9 +30,9 @@ except ImportError as error:
 ENTITY = "prompt_leak"
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 _REACH = 16
-"""Most invisible characters in a row that a word may go on behind."""
+"""Most invisible characters in a row inside one word. A longer row ends the word."""
 _CACHED = 32
-"""Prompts that are kept ready, for other requests that have the same."""
+"""Most prompts that are kept ready for later requests with the same prompt."""
 _WORD = regex.compile(rf"[{WITHOUT_SPACES}]|[^\W_{WITHOUT_SPACES}]+")
 _NUMBER = regex.compile(r"\d{1,3}").fullmatch
 _GOES_ON = regex.compile(rf"[^\W_{WITHOUT_SPACES}]").match
@@ -52,15 +51,14 @@ class PromptLeak:
         allow: Sequence[str] = (),
         **options: Unpack[Options],
     ) -> None:
-        """`min_words`: how many words of the prompt in a row are a leak. `roles`: whose messages are the
-        prompt. `allow`: what may be said though it stands there, as an address or a form of greeting. Each
-        has as many words as a leak: fewer may be said anyway.
+        """`min_words`: the number of successive words of the prompt that are a leak. `roles`: the roles whose
+        messages are the prompt. `allow`: passages of the prompt that the model may repeat, as an address or a
+        greeting. Each has at least `min_words` words: a shorter one is no leak.
 
-        What could still become a leak is held: at most twice the characters of the prompt's longest run, and
-        80, where an escape or a tag counts as one. A completion has no messages, so there is nothing that it
-        could leak.
+        The guard holds text that could become a leak: at most twice the characters of the prompt's longest
+        run, plus 80. An escape or a tag counts as one character. A completion has no messages to leak.
 
-        Raises `ValueError` for an argument that makes no sense.
+        Raises `ValueError` for invalid arguments.
         """
         if options.get("prompt") is not None:
             raise ValueError("prompt: this guard is about answers")
@@ -99,15 +97,15 @@ def _texts(messages: Iterable[Mapping[str, Any]], roles: frozenset[str]) -> Iter
 
 
 def _plain(text: str) -> str:
-    """Its words, with a space before, between and behind them."""
+    """Return the text's words, with a space before, between and after them."""
     folded = _FOLDING.plain(text)
-    # Where nothing can have vanished between two parts of a word, there is a faster way.
+    # If folding removed no characters, this faster way gives the same words.
     words = _WORD.findall(folded) if len(folded) == len(text) else [word for word, *_ in _words(text)]
     return f" {' '.join(word for word in words if not _NUMBER(word))} "
 
 
 def _weight(word: str) -> int:
-    """In halves of a word."""
+    """Return the word's weight, counted in half words."""
     return 2 if word.isascii() or _GOES_ON(word) else 1
 
 
@@ -118,12 +116,12 @@ class _Word(NamedTuple):
 
 
 def _words(text: str, start: int = 0) -> list[_Word]:
-    """Those of `text[start:]`, and where in `text` they stand."""
+    """Return the words of `text[start:]`, with their places in `text`."""
     folded, origins = _FOLDING.fold(text[start:])
     words: list[_Word] = []
     for found in _WORD.finditer(folded):
         first, last = found.span()
-        # Behind many invisible characters a word does not go on.
+        # More than `_REACH` invisible characters end a word.
         for i in range(first + 1, last) if isinstance(origins, list) else ():
             if origins[i] - origins[i - 1] > _REACH:
                 words.append(_Word(folded[first:i], start + origins[first], start + origins[i - 1] + 1))
@@ -133,15 +131,15 @@ def _words(text: str, start: int = 0) -> list[_Word]:
 
 
 class LeakDetector:
-    """Finds the runs of a prompt, all of the same number of words.
+    """Finds the runs of a prompt, which all have the same number of words.
 
-    They are kept sorted, so that a binary search tells whether what was said last is the beginning of one.
+    The runs are sorted, so that a binary search tells whether the end of the text is the beginning of a run.
     """
 
     reach = _REACH
 
     def __init__(self, prompt: Iterable[str], min_words: int, allowed: Iterable[str] = ()) -> None:
-        """`allowed`: as `_plain` gives it."""
+        """`allowed`: passages in the form that `_plain` returns."""
         self._weight = 2 * min_words
         runs: set[str] = set()
         for plain in {
@@ -155,12 +153,12 @@ class LeakDetector:
         self._known = runs
         self._sorted = sorted(runs)
         self._most = 2 * max(map(len, runs), default=0) + 64
-        """Characters of a leak, with all that stands between its words. What is longer is none."""
+        """Most characters of a leak, with everything between its words. A longer text is no leak."""
         self.longest = self._most + _REACH if runs else 0
 
     def _runs(self, words: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-        """Each run of `words` that is just long enough to be a leak: the number of its first word, that of
-        the word behind its last, and its text. Two characters of `WITHOUT_SPACES` weigh as much as a word."""
+        """Yield each run of `words` that is just long enough to be a leak: the index of its first word, the
+        index after its last word, and its text. Two characters of `WITHOUT_SPACES` weigh as one word."""
         said = "".join(f"{word} " for word in words)
         places = list(accumulate((len(word) + 1 for word in words), initial=0))
         weights = list(map(_weight, words))
@@ -196,8 +194,8 @@ class LeakDetector:
         return [match for match in matches if match.start < undecided], undecided
 
     def _undecided(self, text: str, words: Sequence[_Word], last: _Word | None) -> int:
-        """Where the first of `words` begins from which on all that was said is the beginning of a run. Behind
-        them, the word `last` may still go on."""
+        """Return the start of the first word from which the rest of the text is the beginning of a run. The
+        word `last` follows `words` and may be incomplete."""
         said = "".join(f"{word.folded} " for word in words)
         rest = last.folded if last else ""
         place = 0
@@ -210,7 +208,7 @@ class LeakDetector:
         return len(text)
 
     def _begins(self, words: str, rest: str) -> bool:
-        """Whether a run begins with these words and what `rest` may become, or with them alone, if that is a
+        """Whether a run begins with `words` and any completion of `rest`; with `words` alone if `rest` is a
         number so far."""
         return self._has(words + rest) or (_NUMBER(rest) is not None and self._has(words))
 
@@ -221,7 +219,7 @@ class LeakDetector:
 
 
 def _goes_on_from_left(text: str, begin: int) -> bool:
-    """Whether what stands at `begin` is of a word that began before."""
+    """Whether the character at `begin` belongs to a word that began before it."""
     for i in range(begin - 1, max(-1, begin - 1 - _REACH), -1):
         if piece := _FOLDING.character(text[i]):
             return _GOES_ON(piece[-1]) is not None
@@ -229,7 +227,7 @@ def _goes_on_from_left(text: str, begin: int) -> bool:
 
 
 def _may_go_on(text: str, word: _Word) -> bool:
-    """Whether it may go on in what follows `text`."""
+    """Whether the word may continue after the end of `text`."""
     between = text[word.end :]
     is_last = len(between) < _REACH and not any(map(_FOLDING.character, between))
     return is_last and _GOES_ON(word.folded[-1]) is not None

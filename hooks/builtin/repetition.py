@@ -1,12 +1,12 @@
-"""A model that has fallen into a loop, and says the same again and again: `--hook repetition`.
+"""A model that is in a loop and repeats the same text again and again: `--hook repetition`.
 
-Only the text's structure counts: its end is a loop if it repeats itself, character for character, with one
-period, often enough and for long enough. With the defaults that takes four times the same, and 2,000
-characters of it: a sentence said thirty times over, a paragraph of 600 characters said four times, a word or
-a dash that fills a page. A rule of dashes, indentation, a table with empty cells, a refrain, or a list whose
-items differ in a letter or a number do not trip it; a page of zeros does, or of one line.
+Only the text's structure counts. The end of a text is a loop if it repeats itself exactly, with one period,
+often enough and for long enough. With the defaults a loop has four repeats and 2,000 characters: a sentence
+thirty times, a paragraph of 600 characters four times, a word or a dash that fills a page. A rule of dashes,
+indentation, a table with empty cells, a refrain, or a list whose items differ in a letter or a number is no
+loop; a page of zeros is one, and so is a page of the same line.
 
-Nothing is held: what a client has when it trips is the loop's beginning, as long as it may be.
+The guard holds nothing: when it finds a loop, the client already has as much of it as the limits allow.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,13 +37,13 @@ class Repetition(SpanGuard):
         max_period: Count = 1000,
         **options: Unpack[Options],
     ) -> None:
-        """`min_repeats`: how often it must have been said. `min_length`: how many characters that must be
-        together. `max_period`: how many are repeated, at most. Of each stream, the last `min_repeats` times
-        `max_period` characters are kept, or `min_length` if that is more.
+        """`min_repeats`: the least number of repeats. `min_length`: the least characters of a whole loop.
+        `max_period`: the most characters of the repeated part. The guard keeps the last `min_repeats` times
+        `max_period` characters of each stream, or `min_length` if that is more.
 
-        `action` is `terminate` here, and ends only the output that loops. `redact` and `suppress` withhold
-        what goes on repeating until something else is said: in a tool call, that may leave no JSON. So does
-        `prompt: redact` in a prompt.
+        `action` is `terminate` by default, and ends only the output that loops. `redact` and `suppress`
+        withhold the loop until it ends: a tool call may then be no valid JSON. `prompt: redact` does the same
+        in a prompt.
         """
         options.setdefault("action", "terminate")
         super().__init__(LoopDetector(min_repeats, min_length, max_period), **options)
@@ -52,9 +52,9 @@ class Repetition(SpanGuard):
 class LoopDetector:
     """Finds every character at which the text so far ends in a loop.
 
-    A loop of period p ends where the last `_equal(p)` characters equal those p before them. To find for which
-    periods that may be, the fewest characters that any period asks for, but for the new ones, are looked for
-    in front of themselves. In a text without loops they stand nowhere else.
+    A loop of period p ends at a place if the last `_equal(p)` characters equal the characters p before them.
+    To find the possible periods, the detector searches earlier text for the last characters before the new
+    ones, as many as every period needs. A text without loops does not contain them a second time.
     """
 
     longest = 0
@@ -67,13 +67,13 @@ class LoopDetector:
         self.reach = max(min_repeats * max_period, min_length)
 
     def _equal(self, period: int) -> int:
-        """How many characters in a row must equal those a period before them for the last to end a loop."""
+        """Return how many characters in a row must equal the ones a period before them to be a loop."""
         return max(self._min_repeats * period, self._min_length) - period
 
     def scan(
         self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
     ) -> tuple[list[Match], int]:
-        """A loop that was taken, and goes on, is given again as far as it goes."""
+        """Find loops. A loop in `taken` that continues is returned again with its new end."""
         matches = [match for match in taken if match.end == start]
         step = max(1, self._fewest // 2)
         for begin in range(start, len(text), step):
@@ -85,7 +85,7 @@ class LoopDetector:
         return [match for match in matches if match.end > start], len(text)
 
     def _loops(self, text: str, begin: int, end: int) -> list[tuple[int, int]]:
-        """The parts of `text[begin:end]`, in order, in which every character ends a loop."""
+        """Return the parts of `text[begin:end]`, in order, in which a loop ends at every character."""
         parts: list[tuple[int, int]] = []
         for period in self._periods(text, begin, self._fewest - (end - begin)):
             equal = self._equal(period)
@@ -107,10 +107,10 @@ class LoopDetector:
         return sorted(parts)
 
     def _periods(self, text: str, begin: int, length: int) -> Iterator[int]:
-        """How far before themselves the `length` characters before `begin` stand once more.
+        """Yield the distances at which the `length` characters before `begin` occur once more before it.
 
-        Left out are multiples of the least such distance, which ask for more than that does. By Fine and
-        Wilf's theorem there is nothing else between it and `length` less itself.
+        Multiples of the least distance are left out, because they need more equal characters. By Fine and
+        Wilf's theorem no other distance lies between the least one and `length` less the least one.
         """
         if begin <= length:
             return

@@ -14,8 +14,8 @@ _ISSUERS = re.compile(
 
 
 def card_length(text: str) -> int:
-    """How many characters of `text`, from the first, are a card's number; 0: none. The last group of digits
-    may be something else, as a security code or a date."""
+    """Return how many of the first characters of `text` are a card's number; 0: none. The last group of
+    digits may be another number, as a security code or a date."""
     for end in (len(text), len(text.rpartition(text[4])[0]) if not text[4].isdecimal() else 0):
         digits = digits_of(text[:end])
         if _ISSUERS.fullmatch(digits) and luhn(digits):
@@ -38,7 +38,7 @@ _IBAN_LENGTHS = {
     28: "AL AZ BY CY DO GT HU LB NI PL SV", 29: "BR EG PS QA UA", 30: "JO KW MU YE", 31: "MT SC", 32: "LC",
     33: "RU",
 }  # fmt: skip
-"""The countries of each length, as the registry of ISO 13616 has them."""
+"""The countries for each length of an IBAN, from the registry of ISO 13616."""
 
 
 def _iban_form(length: int, countries: str) -> str:

@@ -1,4 +1,4 @@
-"""Addresses: of people's mail, and of machines."""
+"""Addresses of e-mail and of machines."""
 
 import ipaddress
 import re
@@ -29,8 +29,8 @@ IPV4 = Rule(
 
 
 def is_ipv6(text: str) -> bool:
-    """Whether it is an address with a group of more than two digits: `::1` may be code, and eight groups of
-    two digits are bytes of something else."""
+    """Whether `text` is an address with a group of more than two digits. `::1` may be code, and eight groups
+    of two digits are mostly other bytes."""
     try:
         ipaddress.IPv6Address(text)
     except ValueError:

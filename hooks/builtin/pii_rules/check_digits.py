@@ -1,5 +1,5 @@
-"""The check digits of cards, accounts and national ids. What is checked has nothing between its digits, or is
-what `plain` makes of it."""
+"""The check digits of cards, accounts and national ids. The functions take digits without separators, or a
+text in the form that `plain` returns."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ _VERHOEFF_TURN = "1576283094"
 
 
 def digits_of(text: str) -> str:
-    """Its decimal digits, of whatever script, without what stands between them."""
+    """Return the text's decimal digits, of any script, without the characters between them."""
     return "".join(filter(str.isdecimal, text))
 
 
 def plain(text: str) -> str:
-    """Its letters and digits as ASCII has them, in upper case: patterns take ſ for an s, and ٣ for a 3."""
+    """Return the letters and digits in ASCII, in upper case: patterns also match ſ as s, and ٣ as 3."""
     signs = filter(str.isalnum, text if text.isascii() else unicodedata.normalize("NFKD", text))
     return "".join(str(int(sign)) if sign.isdecimal() else sign.upper() for sign in signs)
 
@@ -29,7 +29,7 @@ def luhn(digits: str) -> bool:
 
 
 def mod97(text: str) -> bool:
-    """ISO 7064 MOD 97-10, as an IBAN has it (ISO 13616): the first four characters count last."""
+    """ISO 7064 MOD 97-10 for an IBAN (ISO 13616): the first four characters move to the end."""
     return int("".join(str(int(char, 36)) for char in text[4:] + text[:4])) % 97 == 1
 
 
@@ -53,5 +53,5 @@ def verhoeff(digits: str) -> bool:
 
 
 def weighted(digits: str, weights: Sequence[int]) -> int:
-    """The sum of the digits, each times its weight."""
+    """Return the sum of the digits, each times its weight."""
     return sum(int(digit) * weight for digit, weight in zip(digits, weights, strict=False))

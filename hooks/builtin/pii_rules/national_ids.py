@@ -1,6 +1,6 @@
-"""National ids: how each is written, and what its digits must satisfy.
+"""National ids: the form of each, and the rules for its digits.
 
-One that is written as nothing else is needs no more; a bare run of digits needs a word for it to its left.
+An id with a form of its own needs no more. A bare run of digits needs a word for the id to its left.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def _is_date(year: str, month: str, day: str) -> bool:
 
 
 def us_ssn(text: str) -> bool:
-    """Social Security Administration: no number has been given out that these leave out."""
+    """Social Security Administration: every number that was given out passes."""
     digits = digits_of(text)
     return (
         digits[:3] not in ("000", "666") and digits[0] != "9" and digits[3:5] != "00" and digits[5:] != "0000"
@@ -27,7 +27,7 @@ def us_ssn(text: str) -> bool:
 
 
 def uk_nino(text: str) -> bool:
-    """HMRC, NIM39110: which prefixes there are."""
+    """HMRC, NIM39110: the prefixes that are given out."""
     prefix = plain(text)[:2]
     is_given_out = prefix[0] not in "DFIQUV" and prefix[1] not in "DFIOQUV"
     return is_given_out and prefix not in ("BG", "GB", "KN", "NK", "NT", "TN", "ZZ")
@@ -39,7 +39,7 @@ def uk_nhs(text: str) -> bool:
 
 
 def de_tax_id(text: str) -> bool:
-    """Of the first ten digits one stands twice or three times, the others once at most."""
+    """One of the first ten digits occurs two or three times; the others occur at most once."""
     digits = digits_of(text)
     counts = sorted(digits[:10].count(digit) for digit in set(digits[:10]))
     return (
@@ -71,7 +71,7 @@ _ODD = dict(zip("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ",
 
 
 def it_fiscal_code(text: str) -> bool:
-    """Decreto ministeriale 23/12/1976: characters at odd places count by a table of their own."""
+    """Decreto ministeriale 23/12/1976: characters at odd places have their own table of values."""
     signs = plain(text)
     odd = sum(_ODD[sign] for sign in signs[:15:2])
     even = sum(int(sign) if sign.isdecimal() else ord(sign) - ord("A") for sign in signs[1:15:2])
@@ -104,7 +104,7 @@ def pt_nif(text: str) -> bool:
 
 
 def be_niss(text: str) -> bool:
-    """For those born from 2000 on a 2 is put in front of the first nine digits."""
+    """The check puts a 2 before the first nine digits for people born from 2000 on."""
     digits = digits_of(text)
     if int(digits[2:4]) % 20 > 12 or int(digits[4:6]) > 31:
         return False
@@ -116,7 +116,7 @@ def ch_ahv(text: str) -> bool:
 
 
 def se_personnummer(text: str) -> bool:
-    """Sixty is added to the day of a samordningsnummer."""
+    """The day of a samordningsnummer is 60 more than the day of birth."""
     digits = digits_of(text)[-10:]
     day = str(int(digits[4:6]) % 60)
     return any(_is_date(c + digits[:2], digits[2:4], day) for c in ("19", "20")) and luhn(digits)
@@ -242,4 +242,4 @@ NATIONAL_IDS: dict[str, tuple[Rule, ...]] = {
         _rule("US_SSN", r"\d{3} ?\d\d ?\d{4}", us_ssn, SSN),
     ),
 }  # fmt: skip
-"""By the country, as ISO 3166 has it."""
+"""The rules by country (ISO 3166 code)."""

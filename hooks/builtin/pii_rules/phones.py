@@ -1,8 +1,7 @@
-"""Phone numbers: what is written like one is looked up in the numbering plans of `phonenumbers`.
+"""Phone numbers: a text in the form of one is looked up in the numbering plans of `phonenumbers`.
 
-A number in international form is one wherever it stands. One in national form must be grouped as its country
-groups them; and if nothing else shows what it is, as a leading 0 or parentheses do, it must stand behind a
-word such as "phone".
+A number in international form counts anywhere. A number in national form must have the groups of its country.
+Without a sign of its own, as a leading 0 or parentheses, it must also stand after a word such as "phone".
 """
 
 import re
@@ -36,7 +35,7 @@ _GROUPED = (
     r"0\d{1,4}(?:[ ]?[-/.][ ]?|[ ])\d{2,8}(?:[ .-]\d{2,6}){0,4}",
     r"\(\d{2,5}\)[ -]?\d{3,5}(?:[ -]?\d{2,5}){1,3}",
 )
-"""National forms that other numbers do not have: North America's, with a trunk prefix, with an area code."""
+"""National forms that only phone numbers have: North American, with a trunk prefix, with an area code."""
 _LABELLED = rf"(?<!\d[ .\-/()]{{1,2}})(?:\(\d{{1,5}}\)|\d)(?:{_GAP}\d){{6,14}}"
 _OTHER = re.compile(
     r"\d\d?([./-])\d\d?\1(?:19|20)\d\d(?!\d)|(?:19|20)\d\d([./-])\d\d\2\d\d(?!\d)|\d{5}-\d{4}(?!\d)"
@@ -44,7 +43,7 @@ _OTHER = re.compile(
 """A date, or an American postal code."""
 _AMERICAN = re.compile(r"\(?\d{3}[) .-]{1,2}\d{3}[.-]\d{4}(?!\d)")
 _BREAK = re.compile(r"[/(. \u00a0\u2010-\u2015]|(?<=[ \u00a0])-|-(?=[ \u00a0])")
-"""Where `PhoneNumberMatcher` breaks off what is no number as a whole, by the first of its kind."""
+"""The places at which `PhoneNumberMatcher` cuts a text that is no number as a whole."""
 _KINDS = (
     *("premium_rate", "toll_free", "shared_cost", "voip", "personal_number", "pager", "uan", "voicemail"),
     *("fixed_line", "mobile"),
@@ -52,7 +51,7 @@ _KINDS = (
 
 
 def phone_rules(regions: Iterable[str]) -> list[Rule]:
-    """`regions`: the countries whose national form is known, as ISO 3166 has them, in upper case."""
+    """`regions`: the countries (ISO 3166 codes, in upper case) whose national forms to find."""
     plans = [_Plan(region) for region in regions]
     abroad = rf"{_BEGIN}(?:\+{_GAP}[1-9]|00[1-9]\d)(?:{_GAP}\d){{5,14}}(?!\d)"
     rules = [Rule("PHONE_NUMBER", abroad, length=_international, unless=_NO_PHONE, begins=SIX_DIGITS)]
@@ -77,7 +76,7 @@ def _international(text: str) -> int:
 
 
 def _national(plans: list["_Plan"], text: str, fewest: int) -> int:
-    """How much of `text` is a number, of at least so many digits, in one of these plans."""
+    """Return the length of the number that begins `text`, of `fewest` digits or more, in one of `plans`."""
     if _OTHER.match(text):
         return 0
     is_american = _AMERICAN.match(text) is not None
@@ -93,19 +92,19 @@ def _national(plans: list["_Plan"], text: str, fewest: int) -> int:
 
 
 def _beginnings(text: str) -> set[str]:
-    """The digits of all that `_matched` may find `text` to begin with."""
+    """Return the digits of every beginning of `text` that `_matched` may find."""
     breaks = {found[0]: found.start() for found in reversed([*_BREAK.finditer(text, 1)])}
     return {digits_of(text), *(digits_of(text[:place]) for place in breaks.values())}
 
 
 def _matched(text: str, region: str | None, leniency: int) -> int:
-    """Where the number ends that `text` begins with; 0 if it does not begin with one."""
+    """Return the end of the number at the beginning of `text`; 0 if there is none."""
     found = next(iter(PhoneNumberMatcher(text, region, leniency=leniency, max_tries=3)), None)
     return found.end if found is not None and found.start == 0 else 0
 
 
 class _Plan:
-    """A country's numbering plan, for a first look: a closer one takes 50 to 200 µs."""
+    """A country's numbering plan, for a quick first check: a full check takes 50 to 200 µs."""
 
     def __init__(self, region: str) -> None:
         metadata = phonenumbers.PhoneMetadata.metadata_for_region(region)
@@ -121,7 +120,7 @@ class _Plan:
 
 
 def _patterns(country_code: int) -> Iterator[str]:
-    """What numbers with that code look like, in any of the regions that share it."""
+    """Yield the patterns of the numbers with this code, for all regions that share it."""
     for region in phonenumbers.region_codes_for_country_code(country_code):
         metadata = phonenumbers.PhoneMetadata.metadata_for_region(region)
         for kind in _KINDS:

@@ -1,4 +1,4 @@
-"""Keys and tokens that show by their form who issued them; tokens that say what they are; private keys."""
+"""Keys and tokens whose form shows the issuer, tokens that describe themselves, and private keys."""
 
 import base64
 import re
@@ -7,7 +7,7 @@ from hooks.builtin.secret_rules.randomness import entropy, looks_random
 from hooks.detect.rules import Rule
 
 _ISSUED = {
-    # A prefix that all of a kind's forms begin with, and what stands behind it.
+    # Each form is a prefix and the pattern after it.
     "AWS_ACCESS_KEY": (("(?:AKIA|ASIA|ABIA|ACCA)", r"[A-Z2-7]{16}"),),
     "AWS_BEDROCK_KEY": (("ABSK", r"[A-Za-z\d+/]{109,269}={0,2}"),),
     "GCP_KEY": (("AIza", r"[\w-]{35}"), ("GOCSPX-", r"[\w-]{28}"), (r"ya29\.", r"[\w-]{60,300}")),
@@ -57,14 +57,13 @@ _ANY_PREFIX = rf"(?a:{_BEFORE}(?:{'|'.join(prefix for forms in _ISSUED.values() 
 
 
 def _is_drawn(text: str) -> bool:
-    """Whether it looks drawn at random: it is no row of x, as examples have, and no words that begin like a
-    key."""
+    """Whether `text` looks random. A row of x, as in examples, and words that begin like a key do not."""
     is_wordy = text.startswith(("sk-", "gl", "hv"))
     return entropy(text) >= 2.5 and (not is_wordy or looks_random(re.split("[-.]", text, maxsplit=1)[-1]))
 
 
 def is_jwt(text: str) -> bool:
-    """RFC 7519: its first part is the JSON object of a JOSE header."""
+    """Whether the first part is the JSON object of a JOSE header (RFC 7519)."""
     header = text.partition(".")[0]
     try:
         read = base64.urlsafe_b64decode(header + "=" * (-len(header) % 4))
@@ -78,7 +77,7 @@ _SIGNED = rf"{_PART}{{4,8000}}+(?:{_PART}{{16,1000}}+)?+"
 _ENCRYPTED = rf"{_PART}{{0,1000}}+{_PART}{{8,64}}+{_PART}{{1,8000}}+{_PART}{{16,100}}+"
 JWT = Rule(
     "JWT",
-    # RFC 7515, of two parts where there is no signature; RFC 7516.
+    # RFC 7515, with two parts if there is no signature; RFC 7516.
     rf"(?a:{_BEFORE}eyJ[\w-]{{10,1000}}+(?:{_ENCRYPTED}|{_SIGNED}){_BEHIND})",
     check=is_jwt,
 )
@@ -101,12 +100,12 @@ AZURE_KEYS = (
 )
 
 _BREAK = r"""(?:[\\`][nrt]|[\s"'`>|#*+,;^/\\.%:()\[\]→│-]|</?[a-z]{1,6} ?/?>|(?<!\w)\d{1,5}(?!\w)){1,64}+"""
-"""Between two lines: indented, quoted, numbered, as a comment, of strings put together, or as JSON has it."""
+"""The text between two lines of a key: indents, quotes, numbers, comments, joined strings, JSON escapes."""
 _BASE64 = r"[A-Za-z0-9/+=]"
 _KIND = r"(?:[A-Z0-9]{1,10} ){0,3}PRIVATE KEY(?: BLOCK)?"
 PRIVATE_KEY = Rule(
     "PRIVATE_KEY",
-    # RFC 7468. What has begun as one goes up to its end line, whatever stands before that.
+    # RFC 7468. A key that has begun ends at its end line, after any other text.
     rf"-----BEGIN {_KIND}-----(?:{_BREAK}[A-Z][\w-]{{2,20}}: [^\n\\]{{0,80}}){{0,4}}+"
     rf"(?:{_BREAK}[A-Za-z/+=]{{16,80}}+(?!\d)){{0,3}}+(?:{_BREAK})?(?=[A-Za-z/+=]{{0,79}}\d){_BASE64}{{16}}",
     until=rf"-----END {_KIND}-----",

@@ -1,4 +1,4 @@
-"""Passwords, and keys that have no form of their own: known by what stands before them."""
+"""Passwords and keys without a form of their own. The text before them shows them."""
 
 import re
 
@@ -17,16 +17,16 @@ _SAYS = r"(?:=>|:=|==?|[:：|>,]|(?:is|was|ist|es|est)(?=[: \t])|是|は)"
 _OPENING = r"""["'`*“‘(\\: \t\r\n]{0,40}(?:```\w{0,12}\r?\n)?"""
 _SCHEME = r"(?:(?:bearer|basic|token)[ \t])?"
 _VALUE = r"[!#-&(-+\-./0-9:=?-_a-z~]"
-"""What a password is made of here: ASCII without quotes, brackets and what else stands between values."""
+"""A character of a password: ASCII without quotes, brackets and other characters between values."""
 _LONG = 1024
-"""Characters of a password that are looked at. A longer one goes on as long as there are such characters."""
+"""Most characters of a password that are checked. A longer one ends at the first other character."""
 _VARIABLE = re.compile(r"\$(?:(?P<name>[A-Za-z_]+)|[A-Za-z_]\w*(?:-|::.*))")
-"""Of a program: $password, $parser->get_token(), $Config::NAME."""
+"""A variable of a program: $password, $parser->get_token(), $Config::NAME."""
 
 
 def password_length(text: str) -> int:
-    """How many characters of `text`, from the first, look like a password; 0: none. Marks and brackets of the
-    sentence around it are not a part of it."""
+    """Return how many of the first characters of `text` look like a password; 0: none. Marks and brackets of
+    the sentence around a password are not part of it."""
     value = text.rstrip(".:?*\\")
     for opening, closing in ("()", "[]"):
         if opening not in value:
@@ -40,7 +40,7 @@ def _is_variable(value: str) -> bool:
     return found is not None and not (found["name"] and looks_random(found["name"]))
 
 
-# Not far into a long word, where every "=" could begin another.
+# The look-behind of 200 excludes places far into a long word, where every "=" could begin a password.
 _BEFORE = r"""(?<=["'`*“‘(\\ \t\n=:：|>,是は])(?<![!-~]{200})(?![*(\[=:])"""
 _TOLD = rf"{_NAME}(?:{_OF_WHAT}{_CLOSING}{_SAYS}{_OPENING}|{_CLOSING}[ \t]){_SCHEME}"
 PASSWORD = Rule("PASSWORD", f"{_BEFORE}{_VALUE}{{8,{_LONG}}}+", length=password_length, behind=_TOLD)
@@ -59,7 +59,7 @@ _STAND_IN = re.compile(
 
 
 def is_shown(text: str) -> bool:
-    """Whether it is no stand-in, as `****`, `${PASSWORD}` or `password`."""
+    """Whether `text` is a real password and no placeholder, as `****`, `${PASSWORD}` or `password`."""
     return not _STAND_IN.fullmatch(text)
 
 

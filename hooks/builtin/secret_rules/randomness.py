@@ -1,4 +1,4 @@
-"""Whether a text looks drawn at random, as keys and generated passwords do, and not made of words."""
+"""Whether a text looks random, as keys and generated passwords do, or consists of words."""
 
 import math
 import re
@@ -11,14 +11,14 @@ _UNSPEAKABLE = re.compile(r"[bcdfghjklmnpqrstvwxz]{5}|(.)\1\1|\A[^aeiouy]+\Z", r
 
 
 def looks_random(text: str) -> bool:
-    """Half of its characters or more are in no word, number or abbreviation, and few are repeated."""
+    """Whether half of the characters or more are in no word, number or abbreviation, and few repeat."""
     tokens = [token for token in _SEPARATORS.split(text) if token]
     plain = sum(len(token) for token in tokens if _is_plain(token))
     return 2 * plain <= sum(map(len, tokens)) and entropy(text) >= 2.5
 
 
 def entropy(text: str) -> float:
-    """Shannon's, of its characters' frequencies: bits a character."""
+    """Return Shannon's entropy of the characters' frequencies, in bits a character."""
     shares = [count / len(text) for count in Counter(text).values()]
     return -sum(share * math.log2(share) for share in shares)
 
