@@ -14,6 +14,7 @@ from hooks.builtin.classifier_models import TextClassifier
 from hooks.detect.batches import Batches
 from hooks.detect.detector import Match
 from hooks.loading.loader import HookSpec
+from hooks.pipeline.options import PipelineOptions
 from hooks.workers.pool import WorkerPool
 from tests.helpers import ScriptedEngine, make_deltas, pipeline_of, until
 from tests.proxy.conftest import CHAT, Events, Serve
@@ -152,10 +153,13 @@ async def test_a_model_that_takes_longer_than_the_deadline_fails_the_request(
 ) -> None:
     engine = ScriptedEngine(speak)
     guard = Classifier(text_classifier, **ARGUMENTS)
-    client = await serve(engine, guard, pipeline=pipeline_of(guard, hook_timeout=2.0))
+    pipeline = pipeline_of(guard)
+    client = await serve(engine, guard, pipeline=pipeline)
     gate.close()
+    pipeline.options = PipelineOptions(hook_timeout=0.1)
     status, body, _ = await client.post(CHATS, chat(0))
     gate.open()
+    pipeline.options = PipelineOptions()
     assert (status, body["error"]["type"]) == (500, "guardrail_error")
     assert engine.running == 0
     assert (await client.post(CHATS, chat(1)))[1]["choices"][0]["message"]["content"] == expected(1)
