@@ -1,4 +1,4 @@
-"""Classes by import path: `pkg.module.Class`, `pkg.module:Class` or `path/to/file.py:Class`."""
+"""Finds a class by import path: `pkg.module.Class`, `pkg.module:Class` or `path/to/file.py:Class`."""
 
 import hashlib
 import importlib
@@ -10,11 +10,11 @@ from types import ModuleType
 
 
 class ImportPathError(Exception):
-    """The message goes on after the path: it says what is wrong with it."""
+    """No class has this import path. The message continues a sentence that begins with the path."""
 
 
 def find_class(path: str) -> type:
-    """Import it. Raises `ImportPathError`."""
+    """Import the class. Raises `ImportPathError`."""
     module_name, class_name = _split(path)
     module = _load_file(module_name) if module_name.endswith(".py") else _import(module_name)
     found = getattr(module, class_name, None)
@@ -24,7 +24,7 @@ def find_class(path: str) -> type:
 
 
 def search_working_folder_last() -> None:
-    """Let modules be found in it as well."""
+    """Let Python import modules from the working folder, after all other folders."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
 
@@ -53,7 +53,7 @@ def _import(module_name: str) -> ModuleType:
 
 def _load_file(file_name: str) -> ModuleType:
     file = Path(file_name).resolve()
-    # One module for a file, however often it is named, so that two of its classes share what it defines.
+    # A file is one module, however often it is named, so that its classes share the module's variables.
     name = f"weir_file_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]

@@ -1,8 +1,14 @@
 """The seam between an engine and the rest of Weir: values only, no torch, no HTTP.
 
-An engine takes a `GenerationRequest` and yields `Delta`s. Everything that crosses is immutable. What travels
-backwards goes through the iterator: closing it cancels the engine's work on that request, and sending it a
-`Rewind` takes an output back to an earlier token.
+An `Engine` takes a `GenerationRequest` and yields `Delta`s:
+
+    async with aclosing(engine.generate(request)) as deltas:
+        async for delta in deltas:
+            print(delta.text)
+
+All values that cross the seam are immutable. Two signals travel back to the engine, both through the
+iterator. Closing the iterator cancels the engine's work on the request. Sending a `Rewind` takes an output
+back to an earlier token.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -13,31 +19,31 @@ from engine.histogram import Histogram
 from engine.processor_specs import LogitsProcessorSpec
 
 Channel = Literal["content", "reasoning", "tool_call", "echo"]
-"""One of a choice's text streams. `echo` is the prompt, given back (completions only)."""
+"""A text stream of an output. `echo` is the prompt, returned on request (completions only)."""
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 Prompt = str | tuple[int, ...]
-"""A text, or the token ids of one."""
+"""A text, or its token ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How to draw tokens and when to stop. Names and meanings are vLLM's; defaults change nothing."""
+    """How to draw tokens and when to stop. Names and meanings are vLLM's. The defaults change nothing."""
 
     n: int = 1
     """Outputs for each prompt."""
     best_of: int | None = None
-    """Candidates to generate for each prompt, of which the `n` with the highest logprob per token are given;
-    at least `n`. None: `n`."""
+    """Candidates to generate for each prompt, at least `n`. The `n` with the highest logprob per token become
+    outputs. None: `n`."""
     max_tokens: int | None = None
-    """Tokens to generate for each output; None: up to the end of the model's context."""
+    """Most tokens to generate for each output. None: as many as the model's context has room for."""
     min_tokens: int = 0
-    """Tokens before which neither an end-of-sequence token, a stop string nor a stop id ends an output."""
+    """Before so many tokens, no end-of-sequence token, stop string or stop id ends an output."""
     temperature: float = 1.0
-    """0 is greedy."""
+    """0: always the most likely token."""
     top_k: int = 0
-    """0: all."""
+    """0: all tokens."""
     top_p: float = 1.0
     min_p: float = 0.0
     presence_penalty: float = 0.0
@@ -45,67 +51,66 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
-    """Output i of a prompt draws from its own generator, seeded with `seed + i`."""
+    """Output i of each prompt has a random generator of its own, with the seed `seed + i`."""
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
-    """Top alternatives to give with each token; 0: the chosen token's logprob alone; None: none at all."""
+    """Top alternatives for each token. 0: the chosen token's logprob only. None: no logprobs."""
     logits_processors: tuple[LogitsProcessorSpec, ...] = ()
-    """Beside those that the engine runs for every request. An engine that cannot run them refuses them."""
+    """Processors beside those of every request. An engine that cannot run them refuses the request."""
 
     @property
     def num_candidates(self) -> int:
-        """Outputs to generate for each prompt, given or not."""
+        """Candidates to generate for each prompt."""
         return max(self.n, self.best_of or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """What a caller asks of an engine: one HTTP request, whole.
+    """One request of a caller: all of one HTTP request.
 
-    A chat, and what the responses endpoint asks, has `messages`; a completion has `prompts`, each of which
-    gets `sampling.n` outputs. Outputs are numbered prompt by prompt: output `p * n + i` is the i-th of prompt
-    p.
+    A request to the chat or responses endpoint has `messages`. A request for completions has `prompts`, and
+    each prompt gets `sampling.n` outputs. Output `p * n + i` is the i-th output of prompt p.
     """
 
     request_id: str
     model: str
-    """The model's name as the caller gave it."""
+    """The model's name, as the caller gave it."""
     endpoint: Literal["chat", "completions", "responses"]
     messages: tuple[Mapping[str, Any], ...] = ()
     prompts: tuple[Prompt, ...] = ()
     sampling: SamplingParams = SamplingParams()
     given: frozenset[str] = frozenset()
-    """Names of the fields that the caller gave, defaults or not: an upstream's own defaults may be others."""
+    """Names of the fields that the caller set, even to a default: an upstream may have other defaults."""
     echo: bool = False
-    """Begin each output with its prompt, as an `echo` channel (with logprobs, if `sampling.logprobs`)."""
+    """Begin each output with its prompt on the `echo` channel. It has logprobs if the output has."""
     return_token_ids: bool = False
-    """The caller wants token ids. An engine that has them gives them anyway; an upstream must be asked."""
+    """The caller wants token ids. Weir's own engine always gives them; an upstream must be asked."""
     cache_salt: str | None = field(default=None, repr=False)
-    """Prompts share what the engine has cached only with requests of the same salt, or of none."""
+    """Prompts share cached tokens only with requests of the same salt, or if None, without a salt."""
     priority: int = 0
-    """Lower is served earlier, by an engine that schedules by priority."""
+    """An engine that schedules by priority serves lower numbers first."""
     stream: bool = False
-    """How the caller wants the answer. It never changes what an engine yields."""
+    """Whether the caller wants a stream. The engine's deltas are the same either way."""
     hooks: tuple[str, ...] = ()
-    """Hooks to run beside the server's own, from those that it lets a request name."""
+    """Additional hooks to run, from the list that the server lets a request name."""
     user: str | None = None
-    """The caller's identity, as the caller gave it."""
+    """The end user's identity, as the caller gave it."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the caller's JSON that Weir has no name for. An upstream gets them; the local engine refuses
-    those that it knows it could not honour."""
+    """Fields of the caller's JSON that have no field here. An upstream gets them. The local engine refuses
+    those that it knows and cannot honour."""
     tools: tuple[Mapping[str, Any], ...] = ()
-    """What the model may call, as the API has them: `{"type": "function", "function": {"name": ...}}`."""
+    """Tools that the model may call, as in the API: `{"type": "function", "function": {"name": ...}}`."""
     tool_choice: str | Mapping[str, Any] | None = None
-    """`none`, `auto`, `required`, or a function's name as the API has it. None: not told, which is `auto`."""
+    """`none`, `auto`, `required`, or the API's form of a function's name. None means `auto`."""
     parallel_tool_calls: bool = True
-    """Whether an output may make more than one call."""
+    """Whether one output may make more than one call."""
 
     @property
     def is_chat(self) -> bool:
-        """It has `messages`."""
+        """Whether the request has `messages`."""
         return self.endpoint != "completions"
 
     @property
@@ -114,23 +119,25 @@ class GenerationRequest:
 
     @property
     def num_candidates(self) -> int:
-        """Outputs to generate, of which `num_outputs` are given."""
+        """Candidates to generate for all prompts. `num_outputs` of them become outputs."""
         return self.sampling.num_candidates * max(1, len(self.prompts))
 
     @property
     def is_searched(self) -> bool:
-        """Whether outputs are chosen among candidates once these are finished: `best_of`, or beam search.
-        They cannot be rewound."""
+        """Whether outputs are chosen from finished candidates: `best_of`, or beam search.
+
+        Such outputs cannot be rewound.
+        """
         return self.num_candidates > self.num_outputs or bool(self.extra.get("use_beam_search"))
 
     @property
     def uses_tools(self) -> bool:
-        """Whether the model may call any."""
+        """Whether the model may call a tool."""
         return bool(self.tools) and self.tool_choice != "none"
 
     @property
     def tool_names(self) -> frozenset[str]:
-        """What the caller named the tools; `functions` are what they were called once."""
+        """The names of the tools, and of `functions`, the API's older form of them."""
         functions = self.extra.get("functions")
         named: list[Any] = [*functions] if isinstance(functions, list | tuple) else []
         for tool in self.tools:
@@ -140,7 +147,7 @@ class GenerationRequest:
 
 
 class TopLogprob(NamedTuple):
-    """One alternative that a token was drawn against."""
+    """One of the most likely tokens at a position."""
 
     id: int | None
     raw: bytes
@@ -148,46 +155,46 @@ class TopLogprob(NamedTuple):
 
 
 class Token(NamedTuple):
-    """One generated token (or prompt token, on the `echo` channel).
+    """One generated token, or on the `echo` channel a token of the prompt.
 
-    A token arrives with the text that it completes, never before (contract 2.4). A token without text of its
-    own belongs to the next token that has some: the two bytes of a split character, a special token, or
-    tokens whose text an upstream does not tell apart (contract 3.11).
+    A token comes with the text that it completes, never earlier (contract 2.4). A token without text belongs
+    to the next token with text. It may be the first byte of a split character, a special token, or a token
+    whose text an upstream does not tell from the next one's (contract 3.11).
     """
 
     id: int | None
-    """None: not told, or not to be told (the token that a stop string cut short)."""
+    """None: the engine does not say it, or nobody may know it (the token that a stop string cuts)."""
     text: str
-    """What it adds to the output's text. Whole characters."""
+    """The text that the token adds to the output. Whole characters."""
     raw: bytes = b""
-    """The token's own bytes, as the vocabulary has them, special tokens included."""
+    """The token's bytes in the vocabulary. Special tokens have bytes too."""
     logprob: float | None = None
-    """Natural logarithm, finite. None: not asked for, or there is none (the first token of a prompt)."""
+    """Natural logarithm, finite. None: not asked for, or the token has none (the first token of a prompt)."""
     top: tuple[TopLogprob, ...] = ()
-    """Most likely first."""
+    """The top alternatives, the most likely first."""
     position: int | None = None
-    """Which of its output's tokens it is, or is made of, from 0: what a `Rewind` counts. Told where an answer
-    can be rewound (`engine.rewindable`), and never to clients."""
+    """The token's place among its output's tokens, from 0, for `Rewind.num_tokens`. Parts of a token have the
+    whole token's place. `engine.rewindable` sets it. Clients never see it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """Which tool call a `tool_call` delta belongs to."""
+    """The tool call that a `tool_call` delta belongs to."""
 
     index: int
     name: str
     id: str | None = None
-    """An upstream's own, to tell its calls apart. A client gets one of the service's making."""
+    """The upstream's id, which tells its calls apart. A client gets an id that the service makes."""
 
 
 @dataclass(slots=True)
 class Usage:
-    """Token counts of a whole request, so far. Never changed once made, like a `Delta`."""
+    """Token counts of a whole request, so far. Nobody changes a `Usage` once it is made (see `Delta`)."""
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
-    """Prompt tokens that needed not be computed, since an earlier prompt or output began alike."""
+    """Prompt tokens that were not computed, because an earlier prompt or output began with them."""
     reasoning_tokens: int = 0
 
 
@@ -195,68 +202,69 @@ class Usage:
 class Delta:
     """One streamed piece of one output.
 
-    Never changed once made, but not frozen: one is made for every token, and that would take three times as
-    long.
+    If `tokens` is not empty, the tokens' texts joined are `text`. Only the last delta of an output has a
+    `finish_reason`.
 
-    If `tokens` is not empty, the tokens' texts joined are `text`. An output's last delta, and only that,
-    has a `finish_reason`.
+    Nobody changes a delta once it is made. The class is not frozen, because each token needs a delta, and a
+    frozen one takes three times as long to make.
     """
 
     index: int = 0
-    """Which output."""
+    """The output's number."""
     text: str = ""
     tokens: tuple[Token, ...] = ()
     channel: Channel = "content"
     tool_call: ToolCall | None = None
-    """Given on every delta of the `tool_call` channel, and on no other."""
+    """Set on every delta of the `tool_call` channel, and on no other."""
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
     """The stop string, the stop token's id or the guard's reason that ended the output."""
     prompt_token_ids: tuple[int, ...] | None = None
-    """On an output's first delta, if the engine knows them."""
+    """The prompt's ids, on an output's first delta, if the engine knows them."""
     usage: Usage | None = None
-    """Running totals of the request, from engines that count."""
+    """The request's totals so far, if the engine counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """Take an output back to its first `num_tokens` tokens, and let it go on otherwise.
+    """Takes an output back to its first `num_tokens` tokens, and has it continue differently.
 
-    Sent to `Engine.generate` in answer to a delta of that output, by `asend`. What the engine said of later
-    tokens is void, also that the output ended; its next deltas go on from there.
+    A reader sends it to the iterator of `Engine.generate` by `asend`, in answer to a delta of this output.
+    Deltas of later tokens become void, even the output's end. The output's next deltas continue behind the
+    kept tokens.
     """
 
     index: int
-    """Which output."""
+    """The output's number."""
     num_tokens: int
-    """Its tokens that stand."""
+    """Tokens of the output that are kept."""
     banned: tuple[int, ...] | None = None
-    """Token ids that must not come next, beside those banned there before. None: the one that stood there."""
+    """Token ids that must not come next, beside those banned here before. None: the withdrawn token's id."""
 
 
 Deltas = AsyncGenerator[Delta, Rewind | None]
-"""An answer as it comes. What may be sent to it is for engines that can rewind; others pass over it."""
+"""An answer as it comes. An engine that cannot rewind ignores a `Rewind`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What an engine serves."""
+    """The model that an engine serves."""
 
     max_model_len: int | None = None
-    """Longest prompt and output together, in tokens. None: not known."""
+    """Most tokens of a prompt and its output together. None: not known."""
     vocab_size: int | None = None
     names: tuple[str, ...] = ()
-    """Names that the engine itself answers to, if it says so: an upstream's."""
+    """The model names that an upstream answers to. Empty for other engines."""
     parses_tool_calls: bool = True
-    """Whether the engine tells tool calls from content by itself, or may: an upstream. False: they are in the
-    content, for a parser to find."""
+    """Whether the engine puts tool calls on their channel, or may (an upstream). False: a parser has to find
+    them in the content."""
     can_rewind: bool = False
-    """Whether a `Rewind` may be sent to its answers, but for `GenerationRequest.is_searched`."""
+    """Whether the engine accepts a `Rewind`, except for requests with `GenerationRequest.is_searched`."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """Gauges, counters and histograms that the engine keeps; counters end in `_total`."""
+    """Gauges, counters and histograms of an engine. Counters end in `_total`."""
 
     num_running: int = 0
     num_waiting: int = 0
@@ -266,57 +274,57 @@ class EngineStats:
     steps_total: int = 0
     preemptions_total: int = 0
     prefix_cache_queries_total: int = 0
-    """Prompt tokens that were looked for in the cache; `hits` were found there."""
+    """Prompt tokens that the engine looked for in the cache."""
     prefix_cache_hits_total: int = 0
+    """Prompt tokens that the engine found in the cache."""
     kv_blocks_used: int = 0
-    """In use; what is only cached does not count."""
+    """Blocks in use. Blocks that are only cached do not count."""
     kv_blocks: int = 0
     spec_decode_drafts_total: int = 0
     spec_decode_draft_tokens_total: int = 0
     spec_decode_accepted_tokens_total: int = 0
-    """Of the drafts' tokens, those that were what was drawn."""
+    """Draft tokens that were equal to the drawn tokens."""
     step_seconds: Mapping[str, Histogram] = field(default_factory=dict)
-    """Wall time of a step's phases, by phase. Histograms go on counting."""
+    """Seconds that each phase of a step took, by the phase's name. The engine goes on counting."""
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
-    """By name."""
+    """Other histograms, by name."""
 
     @property
     def kv_cache_usage(self) -> float:
-        """Share of the key-value cache in use, from 0 to 1."""
+        """The share of the key-value cache in use, from 0 to 1."""
         return self.kv_blocks_used / self.kv_blocks if self.kv_blocks else 0.0
 
 
 class Tokenizer(Protocol):
-    """What the service needs of a tokenizer: for `/tokenize` and `/detokenize`, and to show prompts of token
-    ids to hooks."""
+    """The part of a tokenizer that the service uses: for `/tokenize`, `/detokenize`, and prompts as ids."""
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
     def apply_chat_template(self, messages: Sequence[Mapping[str, Any]]) -> list[int]: ...
     def decode(self, ids: Sequence[int]) -> str:
-        """All of the ids, special tokens included, as text."""
+        """The text of the ids, with special tokens."""
 
     def raw(self, token_id: int) -> bytes:
-        """The token's own bytes (`Token.raw`)."""
+        """The token's bytes in the vocabulary (`Token.raw`)."""
 
 
 class Engine(Protocol):
-    """Turns requests into streams. One real method, plus close."""
+    """Turns requests into streams of deltas. A new engine is a module in `engine.backends`."""
 
     @property
     def info(self) -> ModelInfo: ...
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """None for engines that have none of their own."""
+        """None if the engine has no tokenizer."""
 
     async def start(self) -> None:
-        """Get ready to serve; returns when it is. Raises what keeps it from serving."""
+        """Get ready to serve, and return when ready. Raises the error that prevents it."""
 
     def generate(self, request: GenerationRequest) -> Deltas:
-        """Yield the request's deltas, outputs interleaved as they come.
+        """Yield the request's deltas as they come. Deltas of several outputs are mixed.
 
-        Nothing runs until it is iterated; closing it cancels the work. Raises `RequestError` before the
-        first delta for what the caller got wrong, and `EngineError` for what is the engine's fault.
+        No work begins before the first iteration, and closing the iterator cancels the work. Raises
+        `RequestError` before the first delta if the caller is at fault, and `EngineError` if the engine is.
         """
 
     def stats(self) -> EngineStats: ...
@@ -325,14 +333,14 @@ class Engine(Protocol):
         """Raise `EngineError` if the engine can no longer serve."""
 
     async def aclose(self) -> None:
-        """Abort what runs and let go of everything."""
+        """Abort all requests and free all resources."""
 
 
 class RequestError(ValueError):
-    """The caller's fault. The message is for the caller; `param` names the field.
+    """The caller is at fault. The message is for the caller; `param` names the field.
 
-    `unquoted`: of one in another server's words, the same in ours, for a caller who may have only what hooks
-    were shown.
+    `unquoted`: if the message quotes another server, the same error in Weir's words. It is for callers who
+    may only see text that hooks have seen.
     """
 
     def __init__(
@@ -352,7 +360,7 @@ class RequestError(ValueError):
 
 
 class EngineError(RuntimeError):
-    """The engine's fault. The message may go to the caller, so it holds no model output and no internals."""
+    """The engine is at fault. The caller may see the message: it holds no model output and no internals."""
 
     def __init__(self, message: str, *, status: int = 500) -> None:
         super().__init__(message)
@@ -360,8 +368,7 @@ class EngineError(RuntimeError):
 
 
 class LogitsProcessorError(EngineError):
-    """A logits processor failed its request, closed (contract 7.6). `processor` names it; the message names
-    nothing."""
+    """The logits processor `processor` failed its request (contract 7.6). The message does not name it."""
 
     def __init__(self, processor: str) -> None:
         super().__init__("A logits processor failed, so the request was ended.")
@@ -369,7 +376,7 @@ class LogitsProcessorError(EngineError):
 
 
 class QueueFullError(EngineError):
-    """Too many requests wait already (HTTP 429). `unquoted`: as `RequestError` has it."""
+    """Too many requests wait already (HTTP 429). `unquoted` is as in `RequestError`."""
 
     def __init__(
         self,

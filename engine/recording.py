@@ -1,32 +1,33 @@
-"""A recording: one request, what an engine answered, and when. Kept as JSON lines (UTF-8, one object a line).
+"""Recordings: a request, and an engine's answer with its times, as JSON lines (UTF-8, one object a line).
 
 The first line is the request:
 
     {"version": 1, "request": {"request_id": "r1", "model": "m", "endpoint": "chat", "messages": [...]}}
 
-with the fields of `GenerationRequest`, `sampling` holding those of `SamplingParams`. Each further line is a
-`Delta`, with `t`, the seconds since the request, never less than the line before:
+It has the fields of `GenerationRequest`; `sampling` has the fields of `SamplingParams`. Each further line is
+a `Delta`. Its `t` is the time in seconds since the request, and never decreases:
 
     {"t": 0.031, "text": "Hi", "tokens": [{"id": 17, "text": "Hi", "logprob": -0.1}]}
     {"t": 0.052, "finish_reason": "stop", "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
 
-A line may instead say that an output was taken back (`Rewind`): of what was said of it before, only so many
-tokens stand, and it has not ended. What is read of a recording is what stood at its end.
+A line may instead be a `Rewind` of an output. Of the lines before it, only the output's first `num_tokens`
+tokens remain, and the output has not ended. A reader of a recording gets the deltas that remain at its end.
 
     {"t": 0.04, "rewind": {"index": 0, "num_tokens": 12}}
 
-The last line may instead say that the engine failed there:
+The last line may instead say that the engine failed:
 
     {"t": 0.06, "error": {"message": "The engine failed.", "status": 500}}
 
-If neither that nor an output's finish reason is there, the request was closed: by its client, or by a hook.
+If an output has no finish reason and there is no error, the client or a hook closed the request.
 
-Fields that hold their default are left out (`null` also means the default of those that may be None), and so
-is an `error`'s status of 500. A token's bytes are `raw`, in base64 (RFC 4648, section 4); left out, they are
-the `text` in UTF-8. An entry of a token's `top` has `id`, `logprob`, and either `text` or `raw`. Empty lines
-and fields that this version does not know are passed over. Another `version` is refused, and what cannot be:
-a request without the messages or prompts that its endpoint takes, an output that it does not ask for, an
-error whose status is not from 400 to 599.
+Fields with a default value are left out, and so is an `error`'s status of 500. `null` means the default of
+fields that may be None. A token's bytes are `raw`, in base64 (RFC 4648, section 4). Without `raw`, its bytes
+are its `text` in UTF-8. An entry of a token's `top` has `id`, `logprob`, and either `text` or `raw`.
+
+A reader ignores empty lines and unknown fields. It refuses another `version`, a request without the messages
+or prompts that its endpoint takes, an output that the request does not ask for, and an error whose status is
+not from 400 to 599.
 """
 
 import base64
@@ -40,7 +41,7 @@ from typing import Any
 import orjson
 from pydantic import TypeAdapter
 
-from engine.deltas import first_tokens
+from engine.deltas import first_tokens, num_output_tokens
 from engine.protocol import Delta, Engine, EngineError, GenerationRequest, Rewind, Token, TopLogprob
 
 VERSION = 1
@@ -77,7 +78,7 @@ Line = GenerationRequest | TimedDelta | TimedRewind | Failure
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One request and its answer. What `load` reads of what `dump` wrote is equal to it."""
+    """One request and its answer. `load` returns a recording equal to the one that `dump` wrote."""
 
     request: GenerationRequest
     deltas: tuple[TimedDelta, ...]
@@ -85,7 +86,7 @@ class Recording:
 
     @classmethod
     def load(cls, path: Path | str) -> "Recording":
-        """Read a file. Raises `ValueError`, naming file and line, for what is not a recording."""
+        """Read a file. Raises `ValueError`, with file and line, if it is not a recording."""
         reader = _Reader()
         for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
             try:
@@ -110,7 +111,7 @@ class Recording:
 
 
 def encode(line: Line) -> bytes:
-    """One line, without its newline. Raises `TypeError` for what JSON has no way to say."""
+    """One line, without its newline. Raises `TypeError` for values that JSON does not have."""
     match line:
         case GenerationRequest():
             return _json({"version": VERSION, "request": _REQUEST.dump_python(line, exclude_defaults=True)})
@@ -124,21 +125,21 @@ def encode(line: Line) -> bytes:
 
 
 async def record(engine: Engine, request: GenerationRequest) -> Recording:
-    """Run a request to its end and record it, an `EngineError` included. Raises its `RequestError`."""
+    """Run a request to its end and record it, even an `EngineError`. Raises the request's `RequestError`."""
     started = time.perf_counter()
     deltas: list[TimedDelta] = []
     failure = None
     try:
         async with aclosing(engine.generate(request)) as stream:
             async for delta in stream:
-                deltas.append(TimedDelta(seconds_since(started), delta))  # noqa: PERF401 (kept if it breaks off)
+                deltas.append(TimedDelta(seconds_since(started), delta))  # noqa: PERF401 (a list comprehension would lose the deltas before an error)
     except EngineError as error:
         failure = Failure(seconds_since(started), str(error), error.status)
     return Recording(request, tuple(deltas), failure)
 
 
 def seconds_since(started: float) -> float:
-    """Seconds since `started`, a time of `time.perf_counter`, rounded as recordings have them."""
+    """Seconds since `started`, a value of `time.perf_counter`, rounded as in recordings."""
     return round(time.perf_counter() - started, 6)
 
 
@@ -153,7 +154,7 @@ def _sorted(value: object) -> list[str]:
 
 
 class _Reader:
-    """Takes a recording's lines, one by one."""
+    """Reads a recording's lines, one by one."""
 
     def __init__(self) -> None:
         self.request: GenerationRequest | None = None
@@ -165,19 +166,19 @@ class _Reader:
             if fields.get("version") != VERSION:
                 raise ValueError(f"not a recording of version {VERSION}")
             self.request = _REQUEST.validate_python(fields["request"])
-            asked = "messages" if self.request.is_chat else "prompts"
-            if not getattr(self.request, asked):
-                raise ValueError(f"a request to {self.request.endpoint} without {asked}")
+            needed = "messages" if self.request.is_chat else "prompts"
+            if not getattr(self.request, needed):
+                raise ValueError(f"a request to {self.request.endpoint} without {needed}")
             return
         t = float(fields.pop("t"))
         if self.failure:
             raise ValueError("nothing may follow an error")
         if self.deltas and t < self.deltas[-1].t:
-            raise ValueError("t goes back")
+            raise ValueError("t decreases")
         if error := fields.get("error"):
             status = int(error.get("status", 500))
             if not 400 <= status <= 599:
-                raise ValueError(f"status {status} is no error's")
+                raise ValueError(f"status {status} is not from 400 to 599")
             self.failure = Failure(t, str(error["message"]), status)
         elif rewind := fields.get("rewind"):
             self._rewind(_REWIND.validate_python(rewind))
@@ -198,20 +199,21 @@ class _Reader:
         for timed in deltas:
             if timed.delta.index != rewind.index:
                 self.deltas.append(timed)
-            for delta in first_tokens([timed.delta], num_tokens) if timed.delta.index == rewind.index else ():
+                continue
+            for delta in first_tokens([timed.delta], num_tokens):
                 self.deltas.append(TimedDelta(timed.t, delta))
-                num_tokens -= len(delta.tokens) if delta.channel != "echo" else 0
+                num_tokens -= num_output_tokens(delta)
 
 
 def _load_delta(fields: dict[str, Any]) -> Delta:
     for token in fields.get("tokens") or ():
-        token["top"] = [_known(TopLogprob, top) for top in token.get("top") or ()]
+        token["top"] = [_known_fields(TopLogprob, top) for top in token.get("top") or ()]
     if fields.get("tokens"):
-        fields["tokens"] = [_known(Token, token) for token in fields["tokens"]]
+        fields["tokens"] = [_known_fields(Token, token) for token in fields["tokens"]]
     return _DELTA.validate_python(fields)
 
 
-def _known(kind: type[Token] | type[TopLogprob], fields: dict[str, Any]) -> dict[str, Any]:
+def _known_fields(kind: type[Token] | type[TopLogprob], fields: dict[str, Any]) -> dict[str, Any]:
     fields["raw"] = _raw(fields)
     return {name: fields[name] for name in kind._fields if name in fields}
 

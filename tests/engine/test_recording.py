@@ -122,11 +122,14 @@ def test_lines_leave_defaults_out() -> None:
             ["GOOD", '{"t": 0, "rewind": {"index": 9, "num_tokens": 0}}'],
             "line 2: the request has no output 9",
         ),
-        (["GOOD", '{"t": 0, "error": {"message": "x", "status": 200}}'], "line 2: status 200 is no error's"),
+        (
+            ["GOOD", '{"t": 0, "error": {"message": "x", "status": 200}}'],
+            "line 2: status 200 is not from 400 to 599",
+        ),
         (["GOOD", "", '{"text": "x"}'], "line 3: no field 't'"),
         (["GOOD", '{"t": 1, "text": 5}'], "line 2: .*text"),
         (["GOOD", '{"t": 1, "tokens": [{"id": 1, "text": "x", "raw": "%"}]}'], "line 2: "),
-        (["GOOD", '{"t": 1}', '{"t": 0}'], "line 3: t goes back"),
+        (["GOOD", '{"t": 1}', '{"t": 0}'], "line 3: t decreases"),
         (["GOOD", '{"t": 1, "error": {"message": "x"}}', '{"t": 2}'], "line 3: nothing may follow an error"),
     ],
 )
