@@ -1,1 +1,1 @@
-"""What guards are made of: detectors, rules, folding, readings, windows, and the guards built from them."""
+"""The parts of guards: detectors, rules, folding, readings, windows, and the guards built from them."""

@@ -1,4 +1,4 @@
-"""What the arguments of guards may be, where their Python type does not say it all: for `hooks.checked`."""
+"""Types of guards' arguments with limits that Python's types do not express, for `hooks.checked`."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,11 +26,11 @@ def _filled_in(template: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_whole)]
-"""A text that clients may be given."""
+"""A text that a client can receive."""
 Template = Annotated[Text, AfterValidator(_filled_in)]
-"""What `str.format` makes a text of, given an `entity`."""
+"""A text for `str.format`. Its only field is `{entity}`."""
 Names = Annotated[Sequence[str], Field(min_length=1)]
-"""At least one."""
+"""At least one name."""
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -38,8 +38,8 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 @contextmanager
 def blamed_on(argument: str) -> Iterator[None]:
-    """Raise an `OSError` or a `ValueError` of what is done inside as a `ValueError` that names the argument:
-    for what is in a file, or is only found out when the argument is used."""
+    """Raise an `OSError` or a `ValueError` from inside the block as a `ValueError` that names the argument:
+    for a file's content, and for errors that show only when the argument is used."""
     try:
         yield
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Micro-batches: what several streams ask of a model at once, in one call on a thread of its own."""
+"""Micro-batches: one model call, on a separate thread, for the questions of several streams."""
 
 import asyncio
 from collections import deque
@@ -11,22 +11,22 @@ Result = TypeVar("Result")
 
 
 class Batches(Generic[Item, Result]):
-    """Runs items in batches: those that are asked about while one batch runs form the next."""
+    """Runs items in batches. The items that arrive while a batch runs form the next batch."""
 
     def __init__(self, run: Callable[[Sequence[Item]], Sequence[Result]], max_size: int) -> None:
-        """`run` gives one result for each of up to `max_size` items, which is 1 or more."""
+        """`run`: returns one result for each item. `max_size`: most items in one call of `run`, 1 or more."""
         self._run = run
         self._max_size = max_size
         self._waiting: deque[tuple[Item, Future[Result]]] = deque()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="weir-batches")
 
     async def ask(self, items: Sequence[Item]) -> list[Result]:
-        """A result for each item, in order; on any event loop. If `run` raises for a batch, its items are run
-        one by one, and what it raises for one of these is raised here. Items of a call that is cancelled
-        before their turn has come are not run."""
+        """Return a result for each item, in order; works on any event loop. If `run` raises for a batch, the
+        items are run one by one, and this raises the error of its own item. If a call is cancelled, its items
+        that have not started are not run."""
         futures: list[Future[Result]] = [Future() for _ in items]
         self._waiting += zip(items, futures, strict=True)
-        for _ in items:  # one turn for each is enough, whoever's they are; a turn that finds nothing ends
+        for _ in items:  # a turn may run items of other calls; a turn that finds no item ends
             self._thread.submit(self._take_turn)
         return await asyncio.gather(*map(asyncio.wrap_future, futures))
 
@@ -43,11 +43,11 @@ class Batches(Generic[Item, Result]):
         try:
             results = self._run([item for item, _ in batch])
             pairs = list(zip(batch, results, strict=True))
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is for those who wait
+        except Exception as error:  # noqa: BLE001 - the callers that wait get any error
             if len(batch) == 1:
                 batch[0][1].set_exception(error)
                 return
-            for one in batch:  # each by itself, so that only the one that fails it fails
+            for one in batch:  # one by one, so that only the failing item gets the error
                 self._settle([one])
         else:
             for (_, future), result in pairs:

@@ -1,11 +1,11 @@
-"""What detectors are, and what they find. A detector knows text and nothing of streams."""
+"""Detectors and the matches that they find. A detector sees only text and knows nothing about streams."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
 class Match(NamedTuple):
-    """Characters `start` up to `end` are an `entity`. `rule` tells a detector's rules apart."""
+    """The characters from `start` up to `end` are an `entity`. `rule` numbers the detector's rules."""
 
     start: int
     end: int
@@ -14,24 +14,24 @@ class Match(NamedTuple):
 
 
 class Detector(Protocol):
-    """Finds matches in a text, or in the beginning of one. It knows of no stream, and keeps no state."""
+    """Finds matches in a text, or in the beginning of a text. It keeps no state between calls."""
 
     longest: int
-    """Most characters at the end of a text that it leaves undecided."""
+    """Most characters at the end of a text that the detector leaves undecided."""
     reach: int
-    """Characters to the left of a place that it may look at to decide it."""
+    """Most characters to the left of a place that the detector reads to decide the place."""
 
     def scan(
         self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
     ) -> tuple[list[Match], int]:
-        """The matches that begin in `text[start:undecided]`, in any order, and `undecided`: the first place
-        at which more text could still bring a match about, or change one. With `is_final` all is decided.
+        """Return the matches that begin in `text[start:undecided]`, in any order, and `undecided`: the first
+        place at which more text could still make or change a match. With `is_final` everything is decided.
 
-        `text` begins at least `reach` characters before `start`, or where the stream does. `taken` are
-        matches found earlier that reach up to `start` or beyond. One of them may be given again, longer.
+        `text` begins at least `reach` characters before `start`, or at the start of the stream. `taken` are
+        earlier matches that end at `start` or later. The detector may return one of them again, longer.
         """
 
 
 def order(match: Match) -> tuple[int, int, int]:
-    """First the one that begins first, of those the longest, of those the one whose rule stands first."""
+    """Return a key that sorts matches by their start, then the longest first, then by their rule."""
     return match.start, -match.end, match.rule

@@ -1,7 +1,7 @@
-"""Text as a reader takes it: without case, look-alikes, invisible characters and runs of white space.
+"""Folded text: without the differences of case, look-alikes, invisible characters and runs of white space.
 
-Every character folds by itself, to none, one or several, so that a text can be folded piece by piece and what
-is found in the folded text can be cut out of the original.
+Each character folds alone, to zero, one or several characters. So a text can be folded piece by piece, and a
+match in the folded text can be cut out of the original.
 """
 
 import re
@@ -13,8 +13,8 @@ Fold = Literal["case", "compatibility", "invisible", "lookalikes", "space"]
 FOLDS: tuple[Fold, ...] = get_args(Fold)
 
 _LOOKALIKES = {
-    # By the letter that they are taken for, in lower case: a letter that looks like a Latin one in either of
-    # its cases stands for it in both, so that words of its own script keep matching whatever their case.
+    # The keys are ASCII characters, letters in lower case. A letter that looks like a Latin one in one case
+    # folds to it in both cases, so that words of its own script still match in any case.
     "a": "аαꭺꓮɑ⍺",
     "b": "вβьᏼꓐᑲ",
     "c": "сϲⅽꮯꓚᴄⲥ",
@@ -55,24 +55,24 @@ _NAMED = re.compile(
 _MARKS = re.compile(
     "[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f\U000e0100-\U000e01ef]"
 )
-"""Accents and what else is put on any letter; not the vowel signs that a script spells with."""
+"""Accents and other marks that any letter can have, without the vowel signs of scripts."""
 WITHOUT_SPACES = (
     "\u0e00-\u0fff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf"
     "\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
 )
-"""Of a character class: scripts that put no spaces between words, or, as Korean, none before particles."""
+"""Scripts without spaces between words or, as Korean, before particles; for a character class."""
 _FILLERS = "\u115f\u1160\u3164\uffa0\u2800"
 """Invisible, though Unicode counts them as letters or symbols."""
 
 
 class Folding:
-    """The chosen ones of `FOLDS`, as a table that fills itself.
+    """Folds text with some of `FOLDS`, using a table that fills itself.
 
-    `case`: upper and lower case are the same. `compatibility`: a character is what Unicode's compatibility
-    decomposition (as in NFKC) makes of it, as ligatures, full-width and mathematical letters. `invisible`:
-    control characters and those of category Cf, as zero-width ones, are not there. `lookalikes`: letters of
-    other scripts and dashes are the ASCII characters that they look like, and letters lose their accents.
-    `space`: a run of white space is one space.
+    `case`: upper and lower case are the same. `compatibility`: a character becomes its Unicode compatibility
+    decomposition (as in NFKC); this changes ligatures, full-width and mathematical letters. `invisible`:
+    control characters and those of category Cf, as zero-width ones, are removed. `lookalikes`: letters of
+    other scripts and dashes become the ASCII characters that they look like, and letters lose their accents.
+    `space`: a run of white space becomes one space.
     """
 
     def __init__(self, folds: Iterable[Fold] = FOLDS) -> None:
@@ -82,17 +82,17 @@ class Folding:
             self._table[code]
 
     def character(self, char: str) -> str:
-        """What one character folds to; '' if it is not there."""
+        """Return the folded character; '' if folding removes it."""
         return self._table[ord(char)]
 
     def plain(self, text: str) -> str:
-        """The folded text alone, in which a run of white space is as many spaces."""
+        """Return only the folded text; a run of white space keeps its number of spaces."""
         return text.translate(self._table)
 
     def fold(self, text: str) -> tuple[str, Sequence[int]]:
-        """The folded text, and where in `text` each of its characters comes from."""
+        """Return the folded text, and for each of its characters the place in `text` that it comes from."""
         folded = self.plain(text)
-        is_even = len(folded) == len(text) and text.isascii()  # where no character folds to several
+        is_even = len(folded) == len(text) and text.isascii()  # no character folds to several
         if is_even and not ("  " in folded and "space" in self._folds):
             return folded, range(len(text))
         pieces: list[str] = []
@@ -108,15 +108,15 @@ class Folding:
 
 
 def forms(text: str) -> set[str]:
-    """As it is written, composed and decomposed: in Korean, no folding of single characters makes these the
-    same."""
+    """Return the text as written, composed and decomposed. Folding single characters cannot make these forms
+    equal in Korean."""
     return (
         {text} if text.isascii() else {text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD"))}
     )
 
 
 class _Table(dict[int, str]):
-    """For `str.translate`: what a character's code folds to, worked out when it is first asked for."""
+    """The table for `str.translate`. It computes a character's fold at the first use."""
 
     def __init__(self, folds: frozenset[Fold]) -> None:
         self._folds = folds
@@ -135,7 +135,7 @@ def _fold(char: str, folds: frozenset[Fold]) -> str:
     if "invisible" in folds and (unicodedata.category(char) in ("Cf", "Cc") or char in _FILLERS):
         return ""
     if "가" <= char <= "힣":
-        return char  # a syllable, which decomposition would make three letters of
+        return char  # a syllable, which decomposition would split into letters
     whole = char
     if "compatibility" in folds:
         char = unicodedata.normalize("NFKD", char)

@@ -1,8 +1,8 @@
-"""Text as it reads, besides as it is written: escapes as what they stand for, and what markup leaves of it.
+"""Readings: a text with its escapes decoded and without its markup, searched besides the written text.
 
-An answer may show JSON, or a program, in which a line's end is `\\n` and an h is `\\u0068`; or HTML and
-Markdown, in which a word is `<b>t</b>his` or `t**his**`. A few characters do not tell which of these is
-meant, as in `C:\\new`: so both are looked at, and what either of them has is found.
+An answer may show JSON or a program, in which a line's end is `\\n` and an h is `\\u0068`. It may show HTML
+or Markdown, in which a word is `<b>t</b>his` or `t**his**`. A few characters, as `C:\\new`, do not show
+whether an escape is meant. Therefore a reader searches both texts and reports the matches of either.
 """
 
 import re
@@ -13,7 +13,7 @@ from functools import lru_cache
 from hooks.detect.detector import Detector, Match
 
 _ESCAPES = {
-    # As JSON has them; and JSON in a string of JSON, where a backslash is two, and a quote three and itself.
+    # JSON's escapes, also within a string of JSON, where backslashes are doubled and quotes have three.
     "pair": r"\\{1,3}u[dD][89abAB][\da-fA-F]{2}\\{1,3}u[dD][c-fC-F][\da-fA-F]{2}",
     "unfinished_pair": (
         r"\\{1,3}u[dD][89abAB][\da-fA-F]{2}(?:\\{1,3}(?:u(?:[dD](?:[c-fC-F][\da-fA-F]?)?)?)?)?\Z"
@@ -24,7 +24,7 @@ _ESCAPES = {
     "backslash": r"(?<!\\)\\\\(?!\\)",
 }
 _BLANK = "\u115f\u1160\u180e\u2800\u3164\uffa0"
-"""They look like spaces, though Unicode counts them as letters, symbols or marks of format."""
+"""Characters that look like spaces, though Unicode counts them as letters, symbols or format characters."""
 _TAG = r"<(?=[^<>]{1,62}>)(?:\\{0,3}/)?"
 _ATTRIBUTES = r"""(?:[^<>\\]|\\{1,3}["/])*"""
 _MARKUP = {
@@ -38,7 +38,7 @@ _UNSEEN = "\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"
 _BETWEEN = {
     "link": r"\]\([^\s()\\]{1,60}\)",
     "unfinished_link": r"\](?:\([^\s()\\]{0,60})?\Z",
-    "unseen": f"[{_UNSEEN}]",  # within a word, it is nothing: so it is as it is written
+    "unseen": f"[{_UNSEEN}]",  # a space here; the written text covers one within a word
     "value": r'(?<="):[ ]?(?:-?\d[\d.]{0,15}|true|false|null)(?=[,}\s])',
     "unfinished_value": r'(?<="):[ ]?(?:-?\d[\d.]{0,15}|-|t(?:ru?e?)?|f(?:al?s?e?)?|n(?:ul?l?)?)?\Z',
 }
@@ -59,8 +59,9 @@ _READ = {
 
 class Reading:
     def __init__(self, first: str, kinds: Mapping[str, str], longest: int) -> None:
-        """`first`: what tokens begin with, of a character class. `kinds`: patterns of tokens by their names;
-        those named `unfinished_` are what one may begin with at the end. `longest`: characters of one."""
+        """`first`: the first characters of tokens, for a character class. `kinds`: patterns of tokens by
+        name; `unfinished_` ones match an incomplete token at the end. `longest`: a token's most
+        characters."""
         self.longest = longest
         self._firsts = re.compile(f"[{first}]")
         self._match = re.compile("|".join(f"(?P<{kind}>{one})" for kind, one in kinds.items())).match
@@ -72,7 +73,7 @@ class Reading:
                 yield token
 
     def may_be_in(self, text: str, place: int) -> bool:
-        """Whether there is a token in `text[place:]`, or may be one: at little cost where there is none."""
+        """Whether `text[place:]` may contain a token: a cheap check."""
         return self._firsts.search(text, place) is not None
 
     def read(self, text: str) -> str:
@@ -81,14 +82,14 @@ class Reading:
 
 ESCAPES = Reading(r"\\", _ESCAPES, longest=16)
 MARKUP = Reading(rf"\\<*_~`{_BLANK}", {**_MARKUP, **_ESCAPES}, longest=64)
-"""And without tags and emphasis."""
+"""The reading of `ESCAPES`, also without tags and emphasis."""
 LOOSE = Reading(rf"\\<*_~`{_BLANK}:\]{_UNSEEN}", {**_BETWEEN, **_MARKUP, **_ESCAPES}, longest=64)
-"""And without what else may stand between words: where links lead, values that are no strings, and what
-cannot be seen."""
+"""The reading of `MARKUP`, also without other text between words: targets of links, values that are no
+strings, and invisible characters."""
 
 
 class Reader:
-    """Finds what a detector finds in a text as it is written, and what it finds in what that reads as."""
+    """Finds the matches of a detector in the written text and in its reading."""
 
     def __init__(self, detector: Detector, reading: Reading) -> None:
         self.longest = reading.longest * (detector.longest + 1) if detector.longest else 0
@@ -96,12 +97,12 @@ class Reader:
         self._detector = detector
         self._reading = reading
         self._span = detector.reach + 2 * reading.longest
-        """Characters before a place that are read with it, if there are no tokens among them."""
+        """Characters before a place that are read with it, if they contain no tokens."""
 
     def scan(
         self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
     ) -> tuple[list[Match], int]:
-        """Of each rule of the detector's this makes two."""
+        """Each rule of the detector becomes two: `2 * rule` for the written text, plus 1 for its reading."""
         in_written = [match._replace(rule=match.rule // 2) for match in taken if match.rule % 2 == 0]
         in_read = [match._replace(rule=match.rule // 2) for match in taken if match.rule % 2 == 1]
         matches, undecided = self._detector.scan(text, start, is_final, in_written)
@@ -116,7 +117,7 @@ class Reader:
             return [*found, *(match._replace(rule=match.rule + 1) for match in found)], undecided
         known = [match._replace(start=view.read(match.start), end=view.read(match.end)) for match in in_read]
         matches, open_from = self._detector.scan(view.text, view.read(start), is_final, known)
-        if not is_final:  # a token that has only begun may do so before `start`
+        if not is_final:  # an incomplete token may begin before `start`
             undecided = max(start, min(undecided, view.written(open_from)))
         for begin, end, entity, rule in matches:
             found.append(Match(view.written(begin), view.written(end), entity, 2 * rule + 1))
@@ -128,7 +129,7 @@ class Reader:
         return [match for match in found if match.start < undecided], undecided
 
     def _view(self, text: str, start: int, is_final: bool) -> "_View":
-        """With all before `start` that the detector may look at, and no token there that is cut in two."""
+        """Return a view with all text before `start` that the detector may read, and no token cut in two."""
         needed = self._span - self._reading.longest
         span = self._span
         while True:
@@ -140,16 +141,16 @@ class Reader:
 
 
 class _View:
-    """What `text[left:]` reads as, but for a token that has only begun, and what stands where in it."""
+    """The reading of `text[left:]` without an incomplete token at its end, and a map between the places."""
 
     def __init__(self, reading: Reading, text: str, left: int, is_final: bool) -> None:
         self._written = text
         self._places: list[int] = []
-        """Where there is one character for several."""
+        """The places in the reading where one character stands for several."""
         self._begins: list[int] = []
-        """Where those begin in the text as it is written."""
+        """The places in the written text where these tokens begin."""
         self._ahead = [left]
-        """How much further on a place is there, behind none of them, the first, ..."""
+        """The written place minus the place in the reading, after 0, 1, 2, ... of these tokens."""
         pieces: list[str] = []
         done, length, end = left, 0, len(text)
         for token in reading.tokens(text, left):
@@ -170,11 +171,11 @@ class _View:
         self.text = "".join([*pieces, text[done:end]])
 
     def written(self, place: int) -> int:
-        """Where in the written text the character before `place` ends, and that at `place` begins."""
+        """Return the place in the written text where the character at `place` of the reading begins."""
         return place + self._ahead[bisect_left(self._places, place)]
 
     def end_of_escape(self, place: int) -> int | None:
-        """Where the escape ends that `place` is within, if it is in one."""
+        """Return the end of the escape that contains `place` of the written text; None: no escape."""
         i = bisect_left(self._begins, place) - 1
         if i < 0:
             return None
@@ -182,7 +183,7 @@ class _View:
         return end if place < end and self._written[begin] == "\\" else None
 
     def read(self, place: int) -> int:
-        """Where what stands at `place`, or the first that begins behind it, is in what is read."""
+        """Return the place in the reading of the first character at or after `place` in the written text."""
         num_before = bisect_left(self._begins, place)
         least = self._places[num_before - 1] + 1 if num_before else 0
         return max(least, place - self._ahead[num_before])
@@ -202,9 +203,9 @@ def _read(kind: str, token: str) -> str:
 
 
 def _behind_escapes(found: list[Match], view: _View) -> tuple[list[Match], list[tuple[Match, int]]]:
-    """What begins within an escape, as nann@example.org in \\nann@example.org, and is also found behind it,
-    begins there instead: so the escape is left whole. And all that begins so, each with where the escape
-    ends."""
+    """Move matches that begin within an escape, as nann@example.org in \\nann@example.org, to the escape's
+    end if the same match is found there, so that the escape stays whole. Also return all matches that begin
+    within an escape, each with the escape's end."""
     within = {match: end for match in found if (end := view.end_of_escape(match.start)) is not None}
     if not within:
         return found, []

@@ -1,9 +1,9 @@
-"""What has to be known of a regular expression before streams can be searched with it.
+"""Analyses a regular expression before it is used to search streams.
 
-How long a match can be; how far to the left it looks; and a pattern that finds where the end of a text leaves
-a match open. The last is the expression itself with `\\Z[\\s\\S]` behind it: that is never matched whole, and
-in partial matching it is reported where any way through the expression comes to the end of the text.
-Assertions that fail at the end of a text, and may yet hold when it goes on, are rewritten for it.
+The analysis gives the length of a match, how far to the left the expression looks, and a pattern that finds
+open matches: places where a match depends on more text. This pattern is the expression with `\\Z[\\s\\S]` at
+its end. It never matches completely; a partial match reports every way through the expression that reaches
+the end of the text. Assertions that fail at the end of a text, but may hold with more text, are rewritten.
 """
 
 import re
@@ -19,7 +19,7 @@ if not regex.compile("ab").search("a", 0, None, None, True, None):
     raise ImportError(f"the guard does not know regex {regex.__version__}: its search takes other arguments")
 
 UNLIMITED = 1 << 32
-"""A width that has no bound, or one as good as none."""
+"""A width without a bound, or with a bound too large to be useful."""
 
 _TOKEN = re.compile(
     r"""
@@ -49,17 +49,17 @@ class Analysis:
     shortest: int
     """Fewest characters of a match."""
     longest: int
-    """Most characters of a match; UNLIMITED or more: there is no most."""
+    """Most characters of a match; `UNLIMITED` or more: no bound."""
     ahead: int
-    """Characters behind a match that it may depend on."""
+    """Most characters after a match that it may depend on."""
     behind: int
-    """Characters in front of a match that it may depend on."""
+    """Most characters before a match that it may depend on."""
     opened: str
-    """Found by a partial search where a match that begins there depends on what comes after the text."""
+    """A pattern for partial search. It finds places where a match depends on more text."""
 
 
 def analyse(pattern: str) -> Analysis:
-    """Raises `ValueError` for a pattern that `regex` refuses, or that cannot be searched for in a stream."""
+    """Raises `ValueError` for a pattern that `regex` refuses, or that cannot be searched in a stream."""
     walk = _Walk()
     for token in _TOKEN.finditer(pattern):
         walk.take(token)
@@ -75,9 +75,9 @@ def analyse(pattern: str) -> Analysis:
 def finder(
     pattern: str, timeout: float | None, *, partial: bool = False
 ) -> "Callable[[str, int], regex.Match[str] | None]":
-    """`search` of the pattern, as a function of the text and where to begin.
+    """Return the pattern's `search` as a function of the text and the start place.
 
-    Arguments by place make a search three times as fast as by name.
+    Positional arguments make a search three times as fast as named ones.
     """
     search = regex.compile(pattern).search
     if timeout is None and not partial:
@@ -86,26 +86,26 @@ def finder(
 
 
 class _Group:
-    """An open group: what opened it, and how wide it is so far."""
+    """An open group: the token that opened it, and its width so far."""
 
     def __init__(self, opener: str = "", place: int = 0) -> None:
         self.opener = opener
         self.place = place
-        """The number of the token that opened it."""
+        """The index of the token that opened the group."""
         self.width = 0
-        """The width of the branch that is being read."""
+        """Most characters of the branch that is being read."""
         self.widest = 0
-        """That of the widest branch so far."""
+        """Most characters of the widest branch so far."""
         self.least = 0
         """Fewest characters of the branch that is being read."""
         self._least_before: int | None = None
-        """Fewest of the branches before it."""
+        """Fewest characters of the branches before it; None: there are none."""
         self.last = self.last_least = 0
-        """Most and fewest characters of what was read last, which a repeat multiplies."""
+        """Most and fewest characters of the last element, which a repeat multiplies."""
         self.asserts = False
-        """An assertion stands in it."""
+        """The group contains an assertion."""
         self.last_asserts = False
-        """One stands in what was read last."""
+        """The last element contains an assertion."""
 
     @property
     def narrowest(self) -> int:
@@ -129,16 +129,16 @@ class _Group:
 
 
 class _Walk:
-    """Reads a pattern token by token, and adds up how wide its groups are.
+    """Reads a pattern token by token, and adds up the widths of its groups.
 
-    Widths are in characters, and at least what the pattern can match: `UNLIMITED` or more has no bound.
+    Widths are upper bounds in characters; `UNLIMITED` or more is no bound.
     """
 
     def __init__(self) -> None:
         self.groups = [_Group()]
         self._opened: list[str] = []
         self.ahead = 1
-        self.behind = 2  # a boundary looks at one character, an anchor at whether there is one
+        self.behind = 2  # a boundary reads one character, an anchor checks whether there is one
         self._captured = 0
 
     def take(self, token: re.Match[str]) -> None:
@@ -183,9 +183,8 @@ class _Walk:
         return "".join(self._opened)
 
     def _rewritten(self, token: re.Match[str], group: _Group) -> str:
-        """What stands for a token in `Analysis.opened`, which must take every way that the pattern could take
-        if the text went on: no assertion fails for its end, and nothing that asserts is possessive or atomic.
-        """
+        """Return the token's form in `Analysis.opened`. It must allow every way that the pattern could take
+        with more text: the text's end fails no assertion, and no asserting part is possessive or atomic."""
         kind, text = token.lastgroup, token[0]
         is_ahead = text in ("(?=", "(?!")
         around = {outer.opener for outer in self.groups[: -1 if is_ahead else None]}

@@ -1,4 +1,4 @@
-"""Rules: regular expressions, with what else must be true of a match. And the detector that goes by them."""
+"""Rules: regular expressions with further conditions on a match, and the detector that uses them."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,46 +11,46 @@ from hooks.detect.detector import Match
 from hooks.detect.regexes import UNLIMITED, analyse, finder
 
 NEAR = 64
-"""How far to the left of a match, in characters, the words may stand that it needs."""
+"""Most characters to the left of a match in which its required words may be."""
 BEGIN = r"(?<![^\W_])(?<!\d[-./])"
 END = r"(?![^\W_])(?![-./]\d)"
-"""Around what is no part of a longer word or number."""
+"""Patterns around a text that is no part of a longer word or number."""
 SIX_DIGITS = r"(?:\+|\()?[ .\-/()\u00a0\u2010\u2011]{0,3}\d(?:[ .\-/()\u00a0\u2010\u2011]{0,3}\d){5}"
 LETTERED = r"(?<![^\W_])[A-Za-z]{1,6}[ -]?\d"
-"""What the numbers of persons, accounts and phones begin with: see `Rule.begins`."""
+"""The beginnings of the numbers of persons, accounts and phones: see `Rule.begins`."""
 
 
 def words(*alternatives: str) -> str:
-    """A pattern for `Rule.near`: any of these, as words of their own."""
+    """Return a pattern for `Rule.near`: any of `alternatives`, as whole words."""
     return rf"(?<![^\W_])(?:{'|'.join(alternatives)})(?![^\W_])"
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A detector made of it raises `ValueError` if its matches have neither a bound nor `max_length`."""
+    """A pattern and its conditions. Detectors raise `ValueError` if its matches have no bound."""
 
     entity: str
     pattern: str
     check: Callable[[str], bool] | None = None
-    """Whether the matched text is what it looks like."""
+    """Tells whether the matched text is really the entity."""
     length: Callable[[str], int] | None = None
-    """How much of the matched text it is, in characters from the first; 0: it is not."""
+    """Returns how many of the first characters of the matched text are the entity; 0: none."""
     near: str | None = None
     """A pattern that must be found in the `NEAR` characters before the match, in lower case."""
     behind: str | None = None
-    """One that must stand right before the match."""
+    """A pattern that must stand directly before the match."""
     unless: str | None = None
-    """One that must not."""
+    """A pattern that must not stand directly before the match."""
     max_length: int | None = None
-    """Characters that a match may have; needed where the pattern does not say."""
+    """Most characters of a match; required if the pattern has no bound."""
     until: str | None = None
-    """A pattern up to which a match goes on, however far that is; without one, up to the text's end."""
+    """A pattern that ends a match at any distance; if it is not found, the match ends with the text."""
     begins: str = ""
-    """A pattern that all its matches begin with. Rules that share one are looked for only from there on."""
+    """A pattern that begins every match. Rules with the same `begins` are searched only from such a place."""
 
 
 def chosen(rules: list[Rule], entities: Iterable[str] | None) -> list[Rule]:
-    """Those of `entities`; None: all. Raises `ValueError` for an entity that no rule has."""
+    """Return the rules of `entities`; None: all. Raises `ValueError` for an entity that no rule has."""
     if entities is None:
         return rules
     known = dict.fromkeys(rule.entity for rule in rules)
@@ -61,7 +61,7 @@ def chosen(rules: list[Rule], entities: Iterable[str] | None) -> list[Rule]:
 
 
 class RuleDetector:
-    """Finds what rules say: for each, its leftmost matches that do not overlap, as `finditer` would."""
+    """Finds the matches of rules: for each rule the leftmost ones that do not overlap, as `finditer` does."""
 
     def __init__(self, rules: Iterable[Rule], timeout: float | None = None) -> None:
         """`timeout`: seconds that one search may take before it raises `TimeoutError`."""
@@ -75,8 +75,8 @@ class RuleDetector:
         for searcher in searchers:
             groups.setdefault(searcher.rule.begins, []).append(searcher)
         self._likely: _Searcher | None = None
-        """What left some stream's text undecided the last time. It is asked first: if it does again, nothing
-        else matters; if not, nothing is lost."""
+        """The rule that last left a text undecided. It is checked first, because it often does so again, and
+        then no other rule matters."""
         self._groups = [(_Gate(begins, timeout), group) for begins, group in groups.items()]
 
     def scan(
@@ -110,7 +110,7 @@ class RuleDetector:
 
 
 class _Gate:
-    """Where the rules that begin alike may begin at all."""
+    """Finds the first place where the rules with the same `begins` can match."""
 
     def __init__(self, begins: str, timeout: float | None) -> None:
         self.is_open = not begins
@@ -128,7 +128,7 @@ class _Gate:
 
 
 class _Searcher:
-    """One rule, made ready."""
+    """One rule with its compiled patterns."""
 
     def __init__(self, rule: Rule, index: int, timeout: float | None) -> None:
         self.rule = rule
@@ -152,7 +152,7 @@ class _Searcher:
         self._find_open = finder(analysis.opened, timeout, partial=True)
         self._match_open = partial(regex.compile(analysis.opened).match, partial=True, timeout=timeout)
         self._near = rule.near and re.compile(rule.near)
-        # Not a part of the pattern: partial matching takes a look-behind of many forms for an open match.
+        # Apart from the pattern: partial matching reports a look-behind with alternatives as an open match.
         sides = [f"(?<={rule.behind})"] * bool(rule.behind) + [f"(?<!{rule.unless})"] * bool(rule.unless)
         self._sides = regex.compile("".join(sides), regex.IGNORECASE).match
         self.longest = longest + (analysis.ahead if self._limit is None else -1)
@@ -168,9 +168,9 @@ class _Searcher:
         self.reach = max(*widths, NEAR + 2)
 
     def first_open(self, text: str, begin: int) -> int:
-        """Where a match begins, or may, that depends on what follows `text`."""
+        """Return the first place of a possible match that depends on the text after `text`."""
         begin = max(begin, len(text) - self.longest)
-        # What was open the last time mostly is again, and a search would go through all of the text first.
+        # The last open place is mostly open again, and a search would read the whole text first.
         if self._match_open(text, begin) and self._fits(text, begin):
             return begin
         while (found := self._find_open(text, begin)) and (start := found.start()) < len(text):
@@ -180,7 +180,7 @@ class _Searcher:
         return len(text)
 
     def matches(self, text: str, begin: int, stop: int) -> Iterator[Match]:
-        """Those that begin before `stop`."""
+        """Yield the matches that begin before `stop`."""
         find = self._find
         if self._limit is not None:
             find = partial(self._find_within, stop=stop, limit=self._limit)
@@ -194,25 +194,25 @@ class _Searcher:
                 begin = start + 1
 
     def grown(self, text: str, match: Match) -> Match:
-        """A match, as far as it goes in what is known now."""
+        """Return the match with its end in the text known now."""
         if self._until is None:
             return match
         closing = self._until(text, max(0, match.start, match.end - self._closing))
         return match._replace(end=closing.end() if closing else len(text))
 
     def _find_within(self, text: str, begin: int, stop: int, limit: int) -> "regex.Match[str] | None":
-        """A longer match than the limit is none: what follows that is as if it were not there."""
+        """Find the first match of at most `limit` characters, as if the text ended there."""
         tries = (self._match(text, i, i + limit) for i in range(begin, stop))
         return next(filter(None, tries), None)
 
     def _fits(self, text: str, start: int) -> bool:
-        """Whether there stands before `start` what the rule asks for."""
+        """Whether the text before `start` satisfies the rule's conditions."""
         if self._near and not self._near.search(text[max(0, start - NEAR) : start].lower()):
             return False
         return self._sides(text, start) is not None
 
     def _length(self, matched: str, text: str, start: int) -> int:
-        """How much of what was matched at `start` is what the rule is about."""
+        """Return how many of the matched characters at `start` are the rule's entity."""
         if not self._fits(text, start) or (self.rule.check is not None and not self.rule.check(matched)):
             return 0
         return len(matched) if self.rule.length is None else self.rule.length(matched)

@@ -1,7 +1,7 @@
-"""Windows: the pieces of a text that are judged one by one, at places that depend on the text alone.
+"""Windows: the pieces of a text that are judged one by one. Their places depend only on the text.
 
-A window takes as many whole units as it has room for. The next one begins `stride` further on, so that they
-overlap, and what may be let go is the text before it: all windows over that have been seen.
+A window takes as many whole units as it has room for. The next window begins `stride` further on, so windows
+overlap. The text before the next window is decided, because all windows over it have been judged.
 """
 
 import re
@@ -14,16 +14,16 @@ Unit = Literal["characters", "tokens", "sentences"]
 
 
 class Units(Protocol):
-    """What a text is cut into before it is cut into windows: whole characters, words or sentences."""
+    """Cuts a text into units: whole characters, words or sentences. Windows consist of units."""
 
     longest: int
-    """Most characters of one."""
+    """Most characters of a unit."""
 
     def end(self, text: str, start: int, is_final: bool) -> int | None:
-        """Where the unit ends that begins at `start`; None: more text could still change that."""
+        """Return the end of the unit that begins at `start`; None if more text could change the end."""
 
     def size(self, unit: str) -> int:
-        """What it takes of a window's room: 1 or more."""
+        """Return how much of a window's `size` the unit takes: 1 or more."""
 
 
 class Characters:
@@ -40,7 +40,7 @@ class Sentences:
     _END = re.compile(r"[.!?…][\"'”’)\]]{0,3}\s|[。！？]|\n")
 
     def __init__(self, longest: int = 400) -> None:
-        """`longest`: characters after which a sentence is taken for whole."""
+        """`longest`: most characters of a sentence. A longer one is cut there."""
         self.longest = longest
 
     def end(self, text: str, start: int, is_final: bool) -> int | None:
@@ -54,9 +54,9 @@ class Sentences:
 
 
 class Words:
-    """Words with the white space before them, each as large as the number of tokens that it has by itself.
+    """Words with the white space before them. A word's size is its number of tokens when it stands alone.
 
-    How a whole text is cut into tokens is not settled before its end; how a word is cut by itself, is.
+    The tokens of a whole text can change until its end. The tokens of a single word cannot.
     """
 
     longest = 32
@@ -76,7 +76,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Windows:
-    """How streams are cut into windows: `size` units' worth each, and `stride` from one to the next."""
+    """The way to cut streams into windows: each has `size` units, and the next begins `stride` further on."""
 
     units: Units
     size: int
@@ -84,7 +84,7 @@ class Windows:
 
     @property
     def longest(self) -> int:
-        """Most characters at the end of a text that still wait for a window over them to be cut."""
+        """Most characters at the end of a text that are in no complete window yet."""
         return self.size * self.units.longest - 1
 
     def __post_init__(self) -> None:
@@ -97,9 +97,9 @@ class Windows:
 def make_windows(
     unit: Unit, size: int, stride: int | None, num_tokens: Callable[[str], int] | None = None
 ) -> Windows:
-    """`stride` None: three quarters of `size`. `num_tokens` counts a text's tokens; None: they cannot be.
+    """`stride`: None is three quarters of `size`. `num_tokens`: counts a text's tokens; None: no token units.
 
-    Raises `ValueError` for what makes no windows.
+    Raises `ValueError` for an unknown unit or a `stride` above `size`.
     """
     units: dict[str, Units] = {"characters": Characters(), "sentences": Sentences()}
     if num_tokens is not None:
@@ -110,29 +110,28 @@ def make_windows(
 
 
 class Cutter:
-    """Cuts one stream into windows as it grows. It remembers the units of the window that is being filled."""
+    """Cuts one stream into windows as it grows. It keeps the units of the window that is not full yet."""
 
     __slots__ = ("_found", "_has_new", "_length", "_size", "_start", "_units", "_windows")
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
         self._units: deque[tuple[int, int]] = deque()
-        """The units of the window, each with its length in characters and its size."""
+        """The units of the open window, each with its length in characters and its size."""
         self._length = 0
-        """Their length together."""
+        """The length of all units in `_units`, in characters."""
         self._size = 0
-        """Their size together."""
+        """The size of all units in `_units`."""
         self._has_new = False
-        """Whether one of them has been in no window yet."""
+        """Whether a unit in `_units` has been in no window yet."""
         self._start = 0
-        """Where in the text the first of them begins."""
+        """The place in the text where the first unit begins."""
         self._found: list[tuple[int, int]] = []
         """The windows that this call of `cut` has cut."""
 
     def cut(self, text: str, start: int, is_final: bool) -> tuple[list[tuple[int, int]], int]:
-        """The windows that are whole now, and where the next one begins; `start` is where that was before.
-
-        All of them together, over any number of calls, depend on the whole text alone.
+        """Return the windows that are complete now, and the start of the next one. `start` is the start that
+        the last call returned. The windows of all calls together depend only on the whole text.
         """
         self._start, self._found = start, []
         units = self._windows.units
@@ -158,7 +157,7 @@ class Cutter:
             self._take()
 
     def _take(self) -> None:
-        """The window is full: cut it, and go on to the next."""
+        """Cut the full window and begin the next one."""
         self._found.append((self._start, self._start + self._length))
         self._has_new = False
         kept = self._size - self._windows.stride
