@@ -160,12 +160,12 @@ class Actor:
         """What to replace in what is pending, and how much of it stays undecided. Moves the excerpt on."""
         spans: list[Span] = []
         for begin, stop, new, why in self._replace(matches, text, excerpt, template) if matches else ():
-            for start, end, put in excerpt.edits(text, begin, stop, new):
-                spans.append((excerpt.written(start), excerpt.written(end), put, why))
-            excerpt.covered = stop
+            edits = [*excerpt.edits(text, begin, stop, new)]
+            spans += [(excerpt.written(start), excerpt.written(end), put, why) for start, end, put in edits]
+            excerpt.covered, excerpt.owed = stop, "" if edits else new
         decided = max(undecided, excerpt.covered)
         held = excerpt.held(text, decided)
-        excerpt.move(text, undecided, decided, matches, self._reach)
+        excerpt.move(text, decided, self._reach)
         return spans, held
 
     def _replace(
@@ -181,6 +181,6 @@ class Actor:
             elif end > covered and places:
                 places[-1] = (places[-1][0], end, *places[-1][2:])
             elif end > covered:
-                places.append((covered, end, "", match.entity))
+                places.append((covered, end, excerpt.owed, match.entity))
             covered = max(covered, end)
         return places

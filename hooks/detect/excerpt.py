@@ -16,7 +16,7 @@ class Excerpt:
     Positions are in its `text`, which of JSON is what it reads, not as it is written.
     """
 
-    __slots__ = ("_json", "covered", "pending", "start", "taken", "text")
+    __slots__ = ("_json", "_waiting", "covered", "owed", "pending", "start", "taken", "text")
 
     def __init__(self, *, is_json: bool) -> None:
         self._json = JsonText() if is_json else None
@@ -29,6 +29,10 @@ class Excerpt:
         """Matches that reach up to `start` or beyond."""
         self.covered = 0
         """Where what was replaced ends."""
+        self.owed = ""
+        """What stands in its place, but has not been written, since all of it was JSON's structure."""
+        self._waiting: list[Match] = []
+        """Matches that have been found, and cannot be acted on yet."""
 
     def read(self, piece: str, is_final: bool) -> str:
         return piece if self._json is None else self._json.read(piece, len(self.text), is_final)
@@ -45,14 +49,29 @@ class Excerpt:
             return len(text) - decided
         return self._json.length(decided, len(text)) + len(self._json.unread)
 
-    def settled(self, text: str, matches: list[Match], undecided: int) -> tuple[list[Match], int]:
-        """Of what the detector has decided, that which stays decided though a JSON number or word at the end
-        of the text may go on: nothing that reaches into it."""
-        if self._json is None:
-            return matches, undecided
-        begin = self._json.open_scalar(text, self.pending)
-        starts = (max(match.start, self.start) for match in matches if match.end > begin)
-        return [match for match in matches if match.end <= begin], min(undecided, begin, *starts)
+    def settled(
+        self, text: str, matches: Iterable[Match], undecided: int, is_final: bool
+    ) -> tuple[list[Match], int]:
+        """Let the detector, which has found `matches`, go on from `undecided`.
+
+        Returns the matches to act on, and where the text begins that has to wait. In JSON, a number or word
+        at the end of the text may go on, and one in which a match may begin is replaced as a whole. Both
+        wait, and so does the part of a match that reaches into the first.
+        """
+        found = [*self._waiting, *matches]
+        if found or self.taken:
+            # One that is given again, longer, takes its own place.
+            known = {(match.start, match.rule): match for match in (*self.taken, *found)}
+            self.taken = [match for match in known.values() if match.end >= undecided]
+        self.start = undecided
+        begin = len(text)
+        if self._json is not None and not is_final:
+            begin = self._json.open_scalar(text, self.pending)
+            undecided = min(begin, self._json.scalar_at(text, undecided, self.pending)[0])
+        if not found or is_final:
+            return found, undecided
+        self._waiting = [match for match in found if match.start >= undecided or match.end > begin]
+        return [m._replace(end=min(m.end, begin)) for m in found if m.start < undecided], undecided
 
     def widened(self, text: str, match: Match) -> tuple[int, int]:
         """Where what has to be replaced for a match begins and ends: of JSON, whole numbers and words."""
@@ -73,19 +92,21 @@ class Excerpt:
         parts = self._json.parts(text, match.start, match.end, is_whole=match[:2] == window)
         return [match._replace(start=start, end=end) for start, end in parts]
 
-    def move(self, text: str, start: int, pending: int, found: list[Match], reach: int) -> None:
-        """Go on from `start`, and forget what lies more than `reach` before it."""
-        gone = max(0, start - reach)
+    def move(self, text: str, pending: int, reach: int) -> None:
+        """Forget the text before `pending` that is more than `reach` before the detector's next place."""
+        gone = max(0, min(self.start - reach, pending))
         self.text = text[gone:]
-        self.start = start - gone
+        self.start -= gone
         self.pending = pending - gone
         self.covered = max(0, self.covered - gone)
         if self._json is not None:
             self._json.forget(text, gone)
-        if found or self.taken:
-            # One that is given again, longer, takes its own place.
-            ahead = {(m.start, m.rule): m for m in (*self.taken, *found) if m.end >= start}
-            self.taken = [Match(s - gone, e - gone, entity, rule) for s, e, entity, rule in ahead.values()]
+        self.taken = _moved(self.taken, gone)
+        self._waiting = _moved(self._waiting, gone)
+
+
+def _moved(matches: list[Match], by: int) -> list[Match]:
+    return [Match(start - by, end - by, entity, rule) for start, end, entity, rule in matches]
 
 
 def excerpt_of(prompt: PromptText) -> "Excerpt":

@@ -51,14 +51,12 @@ class JudgeGuard(Actor):
             return verdict
         excerpt = self._excerpt(chunk)
         text = excerpt.text + excerpt.read(chunk.text_diff, chunk.is_final)
-        stream = chunk.state.get("judged") or chunk.state.setdefault("judged", _Stream(self.windows))
-        places, undecided = stream.cutter.cut(text, excerpt.start, chunk.is_final)
-        found = [_moved(match, excerpt.start) for match in stream.found]
+        cutter = chunk.state.get("cutter") or chunk.state.setdefault("cutter", Cutter(self.windows))
+        places, undecided = cutter.cut(text, excerpt.start, chunk.is_final)
+        found: list[Match] = []
         for match, place in (await self._find((text, places)))[0]:
             found += [match] if self._ends else excerpt.replaceable(text, match, place)
-        stream.found = [_moved(match, -undecided) for match in found if match.start >= undecided]
-        decided = [match for match in found if match.start < undecided]
-        return self._act(chunk, excerpt, text, decided, undecided)
+        return self._act(chunk, excerpt, text, *excerpt.settled(text, found, undecided, chunk.is_final))
 
     async def _refuse_prompt(self, request: GenerationRequest) -> GenerationRequest | Refusal:
         texts = [excerpt_of(prompt).read(prompt.text, is_final=True) for prompt in prompt_texts(request)]
@@ -109,15 +107,6 @@ class JudgeGuard(Actor):
         for (i, _, place), matches in zip(windows, judged, strict=True):
             found[i] += [(_moved(match, place[0]), place) for match in matches]
         return found
-
-
-class _Stream:
-    __slots__ = ("cutter", "found")
-
-    def __init__(self, windows: Windows) -> None:
-        self.cutter = Cutter(windows)
-        self.found: list[Match] = []
-        """Matches beyond the place where the next window begins, counted from there."""
 
 
 def _moved(match: Match, by: int) -> Match:

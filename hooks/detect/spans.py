@@ -70,14 +70,10 @@ class SpanGuard(Actor):
         return "".join(released)
 
     def _scan(self, excerpt: Excerpt, piece: str, is_final: bool) -> tuple[str, list[Match], int]:
-        """The excerpt's text with a piece more, the matches that begin in what is decided of it, and where
-        that ends."""
+        """The excerpt's text with a piece more, the matches to act on, and where the decided text ends."""
         text = excerpt.text + excerpt.read(piece, is_final)
         matches, undecided = self.detector.scan(text, excerpt.start, is_final, excerpt.taken)
-        if not is_final:
-            matches, undecided = excerpt.settled(text, matches, undecided)
-            matches = [match for match in matches if match.start < undecided]
-        return text, matches, undecided
+        return text, *excerpt.settled(text, matches, undecided, is_final)
 
 
 def _pieces(text: str) -> Iterator[tuple[str, bool]]:

@@ -113,11 +113,18 @@ class JsonText:
         """A place, and the whole of the scalars that it begins and ends in, if they begin at `first` or
         later."""
         for edge in {start, end - 1} if start < end else ():
-            if text[edge] not in _STRUCTURE:
-                begin, stop = self._begin(text, edge, first), self._end(text, edge)
-                if first <= begin < stop and self._is_scalar(text, begin, stop):
-                    start, end = min(start, begin), max(end, stop)
+            begin, stop = self.scalar_at(text, edge, first)
+            if begin < stop:
+                start, end = min(start, begin), max(end, stop)
         return start, end
+
+    def scalar_at(self, text: str, position: int, first: int) -> tuple[int, int]:
+        """The whole scalar that `position` is in, if it begins at `first` or later; else nothing there."""
+        if position < len(text) and text[position] not in _STRUCTURE:
+            begin, stop = self._begin(text, position, first), self._end(text, position)
+            if first <= begin < stop and self._is_scalar(text, begin, stop):
+                return begin, stop
+        return position, position
 
     def edits(self, text: str, start: int, end: int, new: str) -> Iterator[Edit]:
         """What to put where, so that `new` stands for that place."""
@@ -131,7 +138,7 @@ class JsonText:
                 after = run.start() + len(run[0]) - len(run[0].lstrip())
                 first = run.start() if self._follows_words(text, run.start()) else after
                 if first < run.end():
-                    yield first, run.end(), self._bare(text, after, after + len(run[0].strip()), new)
+                    yield first, run.end(), self._bare(text, after, run.end(), new)
                     new = ""
 
     def parts(self, text: str, start: int, end: int, *, is_whole: bool) -> list[tuple[int, int]]:
@@ -204,12 +211,21 @@ class JsonText:
         return (text[:start].rstrip()[-1:] or self._before) in ("", ":", ",", "[")
 
     def _bare(self, text: str, start: int, end: int, new: str) -> str:
-        """What to put in the place of what stands outside of strings."""
-        if self._is_scalar(text, start, end) and self._end(text, start) == end:
+        """What to put in the place of words outside of strings. The first word decides: when it is replaced,
+        nobody may know yet whether others follow."""
+        begin, stop = self._begin(text, start, 0), self._end(text, start)
+        if stop <= end and self._is_scalar(text, start, stop):
             return _quoted(new)
-        if self._is_number(text, self._begin(text, start, 0), end):
-            return re.sub(r"\d", "1", text[start:end])  # a part of it
+        number = self._number_end(text, begin, stop)
+        is_part = number - begin > MAX_SCALAR or (number == stop and (begin < start or end < stop))
+        if start < number and is_part:
+            return re.sub(r"\d", "1", text[start : min(number, end)])
         return _quoted(new)[1:-1]
+
+    def _number_end(self, text: str, begin: int, stop: int) -> int:
+        """Where what may be a number ends with which the word from `begin` to `stop` begins."""
+        found = _NUMERIC.match(text, begin, stop) if self._is_value(text, begin) else None
+        return found.end() if found else begin
 
     def _is_number(self, text: str, start: int, end: int) -> bool:
         """Whether it is one, or a part of one, as far as it goes."""

@@ -3,6 +3,7 @@
 The fake stands in because Presidio brings a language model along, which no test should download.
 """
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -84,6 +85,15 @@ def test_an_entity_that_there_is_not_keeps_the_server_from_starting(analyzer: Fa
 def test_where_a_stream_is_cut_changes_nothing(analyzer: FakeAnalyzer, text: str, places: list[int]) -> None:
     guard = load_hook(HookSpec("presidio", {"max_sentence": 12})).call
     assert said(guard, cut(text, places)) == said(guard, [text])
+
+
+def test_a_number_in_arguments_that_a_sentences_bound_cuts_in_two_changes_nothing(
+    analyzer: FakeAnalyzer,
+) -> None:
+    guard = load_hook(HookSpec("presidio", {"max_sentence": 12})).call
+    text = '["xxxxxx",12345,"Dr Ames Dr Ames Dr Ames"]'
+    (released,) = {said(guard, cut(text, [place]), "tool_call") for place in range(len(text))}
+    assert json.loads(released)[1] == 12345
 
 
 @pytest.mark.filterwarnings("ignore")

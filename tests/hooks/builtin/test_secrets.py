@@ -194,8 +194,15 @@ def test_a_private_key_in_arguments_leaves_them_json() -> None:
         assert released == {"a": "x[PRIVATE_KEY]", "": ["", "", ""]}
 
 
+def test_of_a_private_key_in_arguments_no_more_is_held_than_a_number() -> None:
+    watch = Watch(ALL)
+    released = said(watch, [f"[{BEGIN}{key_lines(2)}", *[",12"] * 500], "tool_call")
+    assert released == "[[PRIVATE_KEY]" + ',""' * 500
+    assert watch.most_held == 2
+
+
 REST = st.lists(
-    st.sampled_from([" ", "  ", "x", "12", "true", ",", '"', "[", "\n", "tr", "\\", " " * 70, END]),
+    st.sampled_from([" ", "  ", "x", "12", "true", ",", '"', "[", "\n", "tr", "\\", " " * 70, END, "9" * 70]),
     max_size=12,
 )
 
@@ -203,6 +210,8 @@ REST = st.lists(
 @given(st.sampled_from(['["', "", "[", '{"a":']), st.sampled_from(["", ", ", "12, ", "1: "]), REST, PLACES)
 @example('["', "", ["x", " ", "12", " ", "x"], [*range(200)])
 @example("", ", ", [], [*range(200)])
+@example("[", "", [",", " " * 70, "12", " ", "x"], [168])
+@example("", "", [",", "9" * 70, "x"], [159])
 def test_where_arguments_with_a_private_key_are_cut_changes_nothing(
     before: str, number: str, rest: list[str], places: list[int]
 ) -> None:

@@ -110,6 +110,39 @@ def test_terminating_leaves_no_part_of_a_number() -> None:
     assert everywhere(guard, '{"a": 12.0001}') == '{"a": '
 
 
+PIECES = [
+    "1",
+    "x",
+    " ?",
+    r"\[",
+    r"\]",
+    ":",
+    ",",
+    '"',
+    "[1x]{1,3}",
+    r"\d{1,40}",
+    "true",
+    ".",
+    "(?<=1).",
+    ".(?=x)",
+]
+EXPRESSIONS = st.lists(st.lists(st.sampled_from(PIECES), min_size=1, max_size=4).map("".join), max_size=3)
+JSON_LIKE = st.lists(
+    st.sampled_from(["1", "12", "x", " ", *'[]{}:,"\\-.e', "\\n", "true", "tr", "9" * 33]), max_size=10
+).map("".join)
+
+
+@given(EXPRESSIONS, JSON_LIKE, PLACES, st.sampled_from(["redact", "suppress", "terminate"]))
+@example([".,"], "true,1", [5], "redact")
+@example([".,"], "[12,1,]", [4], "terminate")
+@example([r": ?\[", r"\[1{1,3}\]?"], '{"a": [11]}', [7], "redact")
+def test_where_what_looks_like_json_is_cut_changes_nothing(
+    patterns: list[str], text: str, places: list[int], action: Any
+) -> None:
+    guard = Patterns(["hunter2", *patterns], action=action, max_length=40)
+    assert said(guard, cut(text, places), "tool_call") == said(guard, [text], "tool_call")
+
+
 ANSWER = r'{"to": "\u0068unter2", "n": 4111}'
 
 

@@ -198,6 +198,13 @@ def test_a_window_taken_out_of_a_tool_calls_arguments_leaves_json(
         assert released == written
 
 
+@given(windows(), st.lists(st.sampled_from([*'1x :,"\\[.e-', "12", "true", "9" * 33])).map("".join), PLACES)
+@example(make_windows("characters", 2, 1), "111", [2])
+def test_where_arguments_are_cut_changes_nothing(windows: Windows, text: str, places: list[int]) -> None:
+    guard = JudgeGuard(Finds(r"1|\w{4,40}|[[:,]+"), windows)
+    assert said(guard, cut(text, places), "tool_call") == said(guard, [text], "tool_call")
+
+
 def test_of_a_window_of_arguments_what_says_something_goes() -> None:
     guard = guard_of(Finds("bad", whole=True), "sentences", 1, 1)
     written = '{"a b": "bad", "n": [1, 4.5e3, true, null], "s": ""}'
