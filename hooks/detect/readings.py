@@ -60,8 +60,7 @@ _READ = {
 class Reading:
     def __init__(self, first: str, kinds: Mapping[str, str], longest: int) -> None:
         """`first`: the first characters of tokens, for a character class. `kinds`: patterns of tokens by
-        name; `unfinished_` ones match an incomplete token at the end. `longest`: a token's most
-        characters."""
+        name; `unfinished_` ones match an incomplete token at the end. `longest`: most characters."""
         self.longest = longest
         self._firsts = re.compile(f"[{first}]")
         self._match = re.compile("|".join(f"(?P<{kind}>{one})" for kind, one in kinds.items())).match
@@ -204,8 +203,8 @@ def _read(kind: str, token: str) -> str:
 
 def _behind_escapes(found: list[Match], view: _View) -> tuple[list[Match], list[tuple[Match, int]]]:
     """Move matches that begin within an escape, as nann@example.org in \\nann@example.org, to the escape's
-    end if the same match is found there, so that the escape stays whole. Also return all matches that begin
-    within an escape, each with the escape's end."""
+    end if a match of the entity is found there, so that the escape stays whole. Also return all matches that
+    begin within an escape, each with the escape's end."""
     within = {match: end for match in found if (end := view.end_of_escape(match.start)) is not None}
     if not within:
         return found, []

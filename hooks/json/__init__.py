@@ -1,4 +1,4 @@
-"""JSON while it streams.
+"""Tools for JSON in a stream.
 
-Reading it, checking it against a schema, and keeping it valid when a part is replaced.
+They read JSON, check it against a schema, and keep it valid when a part is replaced.
 """

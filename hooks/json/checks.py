@@ -1,4 +1,4 @@
-"""Whether a value that is still being written may become valid under a schema, and whether a whole one is."""
+"""Tells whether a value that is still being written can become valid, and whether a complete one is valid."""
 
 from collections.abc import Callable, Iterable
 from decimal import Decimal
@@ -8,8 +8,8 @@ from hooks.json.schemas import Schema
 
 
 class Check:
-    """One schema on one value. It is lost as soon as the value cannot become valid under it, and tells its
-    owner, the check that it is a part of."""
+    """One schema on one value. A check is lost as soon as the value cannot become valid under its schema. It
+    then tells its owner, the check that it is a part of."""
 
     __slots__ = ("is_lost", "num_contained", "owner", "parts", "role", "schema")
 
@@ -17,23 +17,23 @@ class Check:
         self.schema = schema
         self.owner = owner
         self.role = role
-        """What it is to its owner: see `Schema.beside`; `contains` is of an item of the owner's value."""
+        """Its role for the owner: see `Schema.beside`; `contains` is for an item of the owner's value."""
         self.parts: dict[str, list[Check]] = {}
-        """Checks on the same value, by their roles."""
+        """The checks on the same value that belong to this one, by role."""
         self.is_lost = False
         """The value cannot become valid under the schema."""
         self.num_contained = 0
         """Items of the value that are valid under the schema's `contains`."""
 
     def lose(self) -> None:
-        """The value cannot become valid under the schema."""
+        """Mark the check as lost: the value cannot become valid under the schema."""
         if not self.is_lost:
             self.is_lost = True
             if self.owner is not None:
                 self.owner._miss(self.role)
 
     def end(self, keys: Iterable[str] = ()) -> None:
-        """The value is complete; an object has these `keys`. The parts must have been told so before."""
+        """Decide a complete value; `keys` are those of an object. The parts must have ended before."""
         parts = self.parts
         is_true = "one" not in parts or sum(not part.is_lost for part in parts["one"]) == 1
         is_true = is_true and ("not" not in parts or self._has_lost("not"))
@@ -45,14 +45,14 @@ class Check:
             self.lose()
 
     def contain(self) -> None:
-        """One more item is valid under the schema's `contains`."""
+        """Count one more item that is valid under the schema's `contains`."""
         self.num_contained += 1
         most = self.schema.max_contains
         if most is not None and self.num_contained > most:
             self.lose()
 
     def _miss(self, role: str) -> None:
-        """A check of this role, of which it is the owner, is lost."""
+        """React to a lost part with this role."""
         if role == "all" or (role in ("any", "one") and all(part.is_lost for part in self.parts[role])):
             self.lose()
         is_decided = self._has_lost("if") or self._has_lost("then")
@@ -64,7 +64,7 @@ class Check:
 
 
 def checks_of(schema: Schema, owner: Check | None = None, role: str = "all") -> list[Check]:
-    """A check of the schema, and those of all others that apply to the same value with it, owners first."""
+    """Return the checks of the schema and of all schemas for the same value within it, owners first."""
     checks = [Check(schema, owner, role)]
     for check in checks:
         for part, schemas in check.schema.beside():
@@ -74,8 +74,8 @@ def checks_of(schema: Schema, owner: Check | None = None, role: str = "all") -> 
 
 
 def first_wrong(may_be: Callable[[str], bool], text: str, num_right: int) -> int:
-    """Length of the shortest beginning of `text` for which `may_be` is false, by halving; one more than all
-    of it, if there is none. Of its first `num_right` characters it is known to be true."""
+    """Return the length of the shortest beginning of `text` for which `may_be` is false, found by halving;
+    the length of `text` plus 1 if there is none. `may_be` is true for the first `num_right` characters."""
     if may_be(text):
         return len(text) + 1
     wrong = len(text)
@@ -86,14 +86,14 @@ def first_wrong(may_be: Callable[[str], bool], text: str, num_right: int) -> int
 
 
 def may_be_string(schema: Schema, text: str) -> bool:
-    """Whether a string that begins with `text` may be one of the schema's values, and have its pattern."""
+    """Whether a string that begins with `text` can be one of the schema's values and match its pattern."""
     if schema.values is not None and not any(value.startswith(text) for value in schema.texts):
         return False
     return schema.pattern is None or schema.pattern.may_be_in(text)
 
 
 def is_string(schema: Schema, text: str) -> bool:
-    """Whether a whole string is valid under the schema. Raises `TimeoutError` as its pattern does."""
+    """Whether a complete string is valid under the schema. Raises `TimeoutError` as its pattern does."""
     return (
         (schema.values is None or text in schema.values)
         and schema.min_length <= len(text)
@@ -124,27 +124,27 @@ def is_object(schema: Schema, keys: set[str]) -> bool:
 
 
 def is_full_object(schema: Schema, keys: set[str]) -> bool:
-    """Whether no object with these keys may have another."""
+    """Whether an object with these keys can have no further key."""
     is_full = schema.is_closed and keys.issuperset(schema.properties)
     return is_full or (schema.max_properties is not None and len(keys) >= schema.max_properties)
 
 
 def is_array(check: Check, count: int) -> bool:
-    """Whether an array of `count` items is valid, as far as that is of their number."""
+    """Whether the array's number of items, `count`, and of `contains` items is valid."""
     schema = check.schema
     is_long = schema.min_items <= count and (schema.max_items is None or count <= schema.max_items)
     return is_long and (schema.contains is None or check.num_contained >= schema.min_contains)
 
 
 def is_full_array(schema: Schema, count: int) -> bool:
-    """Whether no array of `count` items may have another."""
+    """Whether an array of `count` items can have no further item."""
     following = schema.of_item(count)
     is_full = following is not None and following.is_impossible
     return is_full or (schema.max_items is not None and count >= schema.max_items)
 
 
 def _is_multiple(number: Decimal, unit: Decimal) -> bool:
-    """Exact, and without writing out a large power of ten that the number may have."""
+    """Whether `number` is an exact multiple of `unit`, without writing out large powers of ten."""
     digits, power = _whole(number)
     of, unit_power = _whole(unit)
     shift = power - unit_power
@@ -154,7 +154,7 @@ def _is_multiple(number: Decimal, unit: Decimal) -> bool:
 
 
 def _whole(number: Decimal) -> tuple[int, int]:
-    """An integer, and the power of ten that it is to be multiplied by."""
+    """Return an integer and the power of ten whose product is the number."""
     _, digits, power = number.as_tuple()
     assert isinstance(power, int)
     return int("".join(map(str, digits))), power

@@ -1,7 +1,7 @@
-"""A JSON document as it is written, under a schema: whether what is there so far may yet become a valid one.
+"""A JSON document that is still being written, under a schema: whether it can still become valid.
 
-A value is under as many checks as schemas apply to it. A document is lost with the first character after
-which nothing valid can follow; only what a value's end alone can tell (`not`, `oneOf`, ...) is told there.
+Each schema that applies to a value is one check on the value. A document is lost with the first character
+after which nothing valid can follow. Keywords such as `not` and `oneOf` are decided at the end of a value.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,12 +25,12 @@ from hooks.json.reader import JsonReader, Kind, Word
 from hooks.json.schemas import EARLY, FALSE, MAX_CHECKS, TRUE, Compiled, Schema, array_of, object_of
 
 MAX_POWER = 5
-"""Digits of a number's exponent. One with more is taken for no number."""
+"""Most digits of a number's exponent. A document with a longer one is too complex."""
 _WORDS = {"true": TRUE, "false": FALSE, "null": None}
 
 
 class _Frame:
-    """An object or array that is open."""
+    """An open object or array."""
 
     __slots__ = ("checks", "count", "is_object", "key", "keys", "seen", "values")
 
@@ -40,21 +40,21 @@ class _Frame:
         self.keys: set[str] = set()
         self.key = ""
         self.count = 0
-        """How many items have begun, if it is an array."""
+        """The number of items that have begun, for an array."""
         self.values: list[tuple[str, Any]] | None = [] if keeps_values else None
-        """Its complete values in the form of `canonical`, each with its key; None: they are not needed."""
+        """The complete values in the form of `canonical`, each with its key; None: values are not kept."""
         self.seen: set[Any] = set()
-        """The same values, if it is an array."""
+        """The same values without their keys, for an array."""
 
     @property
     def value(self) -> Any:
-        """All of it in the form of `canonical`, once it is complete; None if values are not kept."""
+        """The complete object or array in the form of `canonical`; None if values are not kept."""
         if self.values is None:
             return None
         return object_of(dict(self.values)) if self.is_object else array_of(value for _, value in self.values)
 
     def lose_if_full(self) -> None:
-        """Another key or item begins: a check that allows no more of them is lost."""
+        """Lose the checks that allow no further key or item. Called when another one begins."""
         for check in self.checks:
             if self.is_object:
                 is_full = is_full_object(check.schema, self.keys)
@@ -65,18 +65,18 @@ class _Frame:
 
 
 class Document:
-    """A document, as far as it has been written."""
+    """A document that is read piece by piece under a schema."""
 
     def __init__(self, schema: Compiled) -> None:
         self.schema = schema
         self.is_too_complex = False
-        """It is lost because more schemas apply to a value, or a number has a larger exponent, than can be
-        followed."""
+        """The document is lost because a value has more than `MAX_CHECKS` checks, or a number has too large
+        an exponent."""
         self._is_ambiguous = False
-        """An object has a key twice: nobody could say which of the two counts."""
+        """An object has a key twice, and it is unknown which of the two counts."""
         self._reader = JsonReader(self)
         self._checks = checks_of(schema.root)
-        """The checks of the value or key that is being read, or comes next."""
+        """The checks of the value or key that is being read or comes next."""
         self._root = self._checks[0]
         self._frames: list[_Frame] = []
         self._is_key = False
@@ -84,33 +84,34 @@ class Document:
         """The pieces of the string or key that is being read."""
         self._length = 0
         self._early: list[tuple[Check, Callable[[str], bool]]] = []
-        """Checks that can tell before the string ends that it cannot become valid, each with what tells
-        whether it still may, of the text so far."""
+        """Checks that can be lost before the string ends. Each has a function that tells whether the text so
+        far can still become valid."""
         self._looks = False
-        """Whether some of them look at all of the string, and not only at its first `EARLY` characters."""
+        """Whether a check in `_early` reads the whole string, and not only its first `EARLY` characters."""
 
     @property
     def is_lost(self) -> bool:
-        """It cannot become valid, or nobody could tell whether it does."""
+        """The document cannot become valid, or its validity cannot be decided."""
         return self._reader.is_bad or self.is_done
 
     @property
     def is_blank(self) -> bool:
-        """Nothing but white space was written."""
+        """The document has only white space so far."""
         return self._reader.is_blank
 
     def feed(self, text: str) -> int:
-        """Read on. Returns how many characters of `text` a valid document can go on from: all of them, unless
-        it `is_lost` with the next one. Raises `TimeoutError` if looking for patterns takes too long."""
+        """Read `text`. Returns how many of its characters a valid document can begin with: all, unless the
+        document `is_lost` with the next one. Raises `TimeoutError` if searching for patterns takes too
+        long."""
         self.schema.stopwatch.start()
         return self._reader.feed(text)
 
     def finish(self) -> bool:
-        """Nothing follows. Returns whether the document is valid. Raises as `feed` does."""
+        """End the document. Returns whether it is valid. Raises `TimeoutError` as `feed` does."""
         self.schema.stopwatch.start()
         return self._reader.finish() and not self.is_lost
 
-    # What the reader tells: see `json_reader.Listener`.
+    # The methods of `hooks.json.reader.Listener`.
 
     @property
     def is_done(self) -> bool:
@@ -182,7 +183,7 @@ class Document:
         else:
             self._end_value(frame.value, lambda check: is_array(check, frame.count))
 
-    # What it comes to.
+    # The checks behind these methods.
 
     def _begin_item(self, frame: _Frame) -> None:
         frame.lose_if_full()
@@ -196,7 +197,7 @@ class Document:
         frame.count += 1
 
     def _put_under(self, schema: Schema, owner: Check, role: str = "all") -> None:
-        """The next value, or key, is under `schema` as well."""
+        """Add checks of `schema` to the next value or key."""
         self._checks += checks_of(schema, owner, role)
         self.is_too_complex = self.is_too_complex or len(self._checks) > MAX_CHECKS
 
@@ -229,8 +230,8 @@ class Document:
     def _end_value(
         self, value: Any, is_right: Callable[[Check], bool] | None = None, keys: Iterable[str] = ()
     ) -> None:
-        """`value`: in the form of `canonical`. `is_right`: whether it is valid under a check's schema, as far
-        as that is of its kind."""
+        """`value`: the value in the form of `canonical`. `is_right`: tells whether it satisfies the keywords
+        for its kind in a check's schema."""
 
         def is_all_right(check: Check) -> bool:
             is_value = check.schema.values is None or value in check.schema.values
@@ -253,7 +254,7 @@ class Document:
         frame.seen.add(value)
 
     def _tell_end(self, is_right: Callable[[Check], bool], keys: Iterable[str] = ()) -> None:
-        """Tell the checks of a value or key that it is complete, parts before their owners."""
+        """End the checks of a complete value or key, parts before their owners."""
         for check in reversed(self._checks):
             if not check.is_lost and not is_right(check):
                 check.lose()

@@ -1,4 +1,4 @@
-"""JSON (RFC 8259) read a piece at a time: its values as they come, and where it stops being JSON."""
+"""Reads JSON (RFC 8259) piece by piece: it reports each value, and the place where the text is no JSON."""
 
 import re
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 Kind = Literal["object", "array", "string", "number", "boolean", "null"]
 Word = Literal["true", "false", "null"]
 MAX_NUMBER = 400
-"""Characters of a number. A longer one is taken for no JSON."""
+"""Most characters of a number. A text with a longer one counts as no JSON."""
 
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
 _SPACE = " \t\n\r"
@@ -20,7 +20,7 @@ _WORDS: dict[str, tuple[Word, Kind]] = {
 }
 _CLASSES = {"0": "0", **dict.fromkeys("123456789", "1"), **dict.fromkeys("eE", "e")}
 _NUMBER = {
-    # What has been read of a number, and what may follow.
+    # The part of a number that has been read, and the characters that may follow.
     "": {"-": "-", "0": "zero", "1": "whole"},
     "-": {"0": "zero", "1": "whole"},
     "zero": {".": ".", "e": "e"},
@@ -35,20 +35,20 @@ _NUMBER_ENDS = ("zero", "whole", "part", "power")
 
 
 class Listener(Protocol):
-    """Is told of what is read as soon as it is read, and may end the reading."""
+    """Receives each part of the document as soon as it is read, and may end the reading."""
 
     @property
     def is_done(self) -> bool:
-        """Whether reading ends: with the character read last, nothing acceptable can follow."""
+        """Whether reading ends: nothing acceptable can follow the last character."""
 
     def begin(self, kind: Kind) -> None:
-        """A value begins: the document's, an item, or that of the key before."""
+        """A value begins: the document's value, an item, or the value of the last key."""
 
     def begin_key(self) -> None: ...
 
     def add(self, piece: str) -> int:
-        """The string or key goes on with `piece`. If the listener `is_done` with it, returns how many of its
-        last characters are too many."""
+        """The string or key continues with `piece`. If the listener `is_done` after this call, it returns how
+        many of the last characters are too many."""
 
     def end_string(self) -> None:
         """The string or key is complete."""
@@ -58,42 +58,42 @@ class Listener(Protocol):
     def end_word(self, word: Word) -> None: ...
 
     def go_on(self) -> None:
-        """A comma: the object or array has more."""
+        """A comma was read: the object or array continues."""
 
     def close(self) -> None:
         """The object or array is complete."""
 
 
 class JsonReader:
-    """Reads one document."""
+    """Reads one document and reports its parts to a listener."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._open: list[bool] = []
-        """For each object or array that is open, whether it is an object."""
+        """For each open object or array, whether it is an object."""
         self._state = "value"
         self._is_key = False
         self._text: list[str] = []
         """The characters of the number or word that is being read."""
         self._number = ""
-        """What has been read of it: see `_NUMBER`."""
+        """The part of the number that has been read: see `_NUMBER`."""
         self._escape = ""
-        """An escape that is not complete yet."""
+        """An incomplete escape."""
         self._high = 0
-        """The first half of a surrogate pair, if its second may follow."""
+        """The first half of a surrogate pair, if the second half may follow."""
         self._num_vain = 0
-        """What the listener returned last of a piece of a string."""
+        """The last result of the listener's `add`."""
         self.is_bad = False
-        """What was read is no JSON."""
+        """The text read so far is no JSON."""
 
     @property
     def is_blank(self) -> bool:
-        """Nothing but space was read."""
+        """Only white space has been read."""
         return self._state == "value" and not self._open
 
     def feed(self, text: str) -> int:
-        """Read on. Returns how many characters were good: all of them, unless the next one is no JSON, or
-        ends the reading for the listener."""
+        """Read `text`. Returns how many characters were good: all of them, unless the next one is no JSON, or
+        makes the listener end the reading."""
         i = 0
         while i < len(text) and not self._is_over():
             following = _READ[self._state](self, text, i)
@@ -103,7 +103,7 @@ class JsonReader:
         return i
 
     def finish(self) -> bool:
-        """Nothing follows. Returns whether the document is complete."""
+        """End the document. Returns whether it is complete."""
         if self._state == "number" and not self._open and self._number in _NUMBER_ENDS:
             self._end_number()
         return self._state == "end" and not self.is_bad
@@ -111,7 +111,7 @@ class JsonReader:
     def _is_over(self) -> bool:
         return self.is_bad or self._listener.is_done
 
-    # Each of these reads on from `text[i]`, and returns where the next one goes on.
+    # Each of these methods reads from `text[i]` on, and returns the place where the next one continues.
 
     def _read_value(self, text: str, i: int) -> int:
         char = text[i]
@@ -156,7 +156,7 @@ class JsonReader:
         return i + 1
 
     def _read_after(self, text: str, i: int) -> int:
-        """What may stand behind a value."""
+        """Read the character after a value: a comma, a closing bracket or white space."""
         char = text[i]
         if self._open and char == ("}" if self._open[-1] else "]"):
             return self._close(i)
@@ -227,7 +227,7 @@ class JsonReader:
         self._num_vain = self._listener.add(piece) if piece else 0
 
     def _add_unit(self, unit: int) -> None:
-        """A code unit of UTF-16, as `\\u` gives it; two may be one character."""
+        """Add the UTF-16 code unit of a `\\u` escape; two units may be one character."""
         if self._high and 0xDC00 <= unit < 0xE000:
             self._high, unit = 0, 0x10000 + ((self._high - 0xD800) << 10) + unit - 0xDC00
         if 0xD800 <= unit < 0xDC00:

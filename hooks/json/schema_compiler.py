@@ -1,7 +1,8 @@
-"""Makes schemas ready: reads a JSON schema (draft 2020-12, and what that replaced of draft 7) into `Schema`s.
+"""Compiles a JSON schema (draft 2020-12, and the keywords of draft 7 that it replaced) into `Schema`s.
 
-`format` and the other annotations assert nothing, as the specification has it. What cannot be said of a value
-before all is read around it (`unevaluatedProperties`, `$dynamicRef`) is refused, and so is what is too large.
+`format` and the other annotations assert nothing, as the specification says. The compiler refuses keywords
+that depend on the text around a value (`unevaluatedProperties`, `$dynamicRef`), and schemas that are too
+large.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,19 +13,19 @@ from hooks.json.reader import Kind
 from hooks.json.schemas import MAX_CHECKS, Compiled, Pattern, Schema, Stopwatch, canonical, number_of
 
 MAX_SCHEMAS = 2000
-"""Subschemas of a schema."""
+"""Most subschemas of a schema."""
 MAX_DEPTH = 100
-"""Schemas within one another."""
+"""Most levels of schemas within each other."""
 MAX_PATTERNS = 10_000
-"""Characters of all of a schema's patterns together, which take up to 10 µs each to be made ready."""
+"""Most characters of all patterns of a schema. Compiling takes up to 10 µs for each character."""
 
 _KIND_NAMES: tuple[Kind, ...] = get_args(Kind)
 _REFUSED = ("unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef")
 
 
 def compile_schema(document: Any) -> Compiled:
-    """`document`: a schema, as `json.loads` gives it. Raises `ValueError` for what is none, is too large, or
-    cannot be checked in a stream."""
+    """`document`: a schema, as `json.loads` returns it. Raises `ValueError` for a schema that is invalid, is
+    too large, or cannot be checked in a stream."""
     try:
         return _Compiler(document).compiled
     except RecursionError as error:
@@ -32,13 +33,13 @@ def compile_schema(document: Any) -> Compiled:
 
 
 class _Compiler:
-    """Makes one schema ready. A subschema that is referred to more than once is made once."""
+    """Compiles one schema. A subschema with several references is compiled once."""
 
     def __init__(self, document: Any) -> None:
         self._document = document
         self._anchors: dict[str, Any] = {}
         self._made: dict[int, Schema] = {}
-        self._kept: list[Any] = []  # what `_made` knows by its id must stay
+        self._kept: list[Any] = []  # keeps the sources alive whose ids are keys of `_made`
         self._stopwatch = Stopwatch()
         self._pattern_size = 0
         self.needs_values = False
@@ -130,7 +131,7 @@ class _Compiler:
             made.consequence = made.alternative = None
 
     def _found(self, reference: Any) -> Any:
-        """What a `$ref` within the document stands for."""
+        """Return the schema that a `$ref` within the document names."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             raise ValueError("$ref leads outside of the schema")
         pointer = unquote(reference[1:])
@@ -158,8 +159,8 @@ class _Compiler:
         return self._anchors[name]
 
     def _measure(self) -> None:
-        """Raise `ValueError` if too many schemas apply to one value, or one applies to the same value as
-        itself."""
+        """Raise `ValueError` if too many schemas apply to one value, or a schema refers to itself for the
+        same value."""
         sizes: dict[int, int] = {}
 
         def size(schema: Schema) -> int:
@@ -176,7 +177,7 @@ class _Compiler:
             size(schema)
 
 
-# Keywords, and the attributes of `Schema` that they fill: with a number, a count or a schema.
+# Keywords, and the attributes of `Schema` that they set to a number, a count or a schema.
 _NUMBERS = {
     "minimum": "minimum",
     "maximum": "maximum",

@@ -1,6 +1,6 @@
-"""What a JSON schema asks of a value, keyword by keyword, and JSON values in a form that can be compared.
+"""JSON schemas with one attribute for each keyword, and JSON values in a form that can be compared.
 
-`schema_compiler` makes them of a schema as it is written.
+`schema_compiler` makes a `Schema` from a written schema.
 """
 
 import math
@@ -19,22 +19,22 @@ except ImportError as error:
     raise ImportError("the guard needs regex: install the extra 'guards' of weir-proxy") from error
 
 MAX_CHECKS = 500
-"""Schemas that may apply to one value."""
+"""Most schemas that apply to one value."""
 MAX_PATTERN = 1000
-"""Characters of a pattern."""
+"""Most characters of a pattern."""
 PATTERN_TIMEOUT = 0.1
-"""Seconds that all searches for patterns in one piece of a text may take."""
+"""Most seconds for all pattern searches in one piece of a text."""
 EARLY = 256
-"""Characters of a string that patterns are looked for in before it ends."""
+"""Most characters of a string in which patterns are searched before the string ends."""
 
 _LOOKING_AROUND = re.compile(r"\(\?(?:[=!]|<[=!])|\\[bBAZ1-9]")
 _PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\$", re.DOTALL)
 _SPACE = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
-"""What `\\s` is there: ECMA-262, WhiteSpace and LineTerminator."""
+"""The characters of `\\s` in ECMA-262: WhiteSpace and LineTerminator."""
 
 
 class Stopwatch:
-    """Bounds the time that all searches for the patterns of one schema take, from each `start` on."""
+    """Limits the time of all pattern searches of one schema after each `start`."""
 
     def __init__(self) -> None:
         self._end = 0.0
@@ -44,7 +44,7 @@ class Stopwatch:
 
     @property
     def left(self) -> float:
-        """Seconds. Raises `TimeoutError` if there are none."""
+        """The seconds that are left. Raises `TimeoutError` if none are left."""
         left = self._end - monotonic()
         if left <= 0:
             raise TimeoutError("the patterns of a schema take too long")
@@ -52,15 +52,15 @@ class Stopwatch:
 
 
 class Pattern:
-    """A regular expression that is looked for anywhere in a string, unless it is anchored."""
+    """A regular expression that may match anywhere in a string, unless it is anchored."""
 
     def __init__(self, pattern: str, stopwatch: Stopwatch) -> None:
-        """Raises `ValueError` for what is no pattern, or is too long."""
+        """Raises `ValueError` for an invalid or too long pattern."""
         if not isinstance(pattern, str) or len(pattern) > MAX_PATTERN:
             raise ValueError(f"a pattern is a text of at most {MAX_PATTERN} characters")
         python = _PART.sub(_as_python, pattern)
         try:
-            # \d and \w are ASCII's there; properties of Unicode are not.
+            # ECMA-262 limits \d and \w to ASCII, but not Unicode properties.
             self._search = regex.compile(python, 0 if r"\p" in pattern else regex.ASCII).search
         except (regex.error, RecursionError, OverflowError, MemoryError) as error:
             raise ValueError(f"pattern {pattern!r} cannot be used: {error}") from error
@@ -68,18 +68,18 @@ class Pattern:
         self._stopwatch = stopwatch
 
     def is_in(self, text: str) -> bool:
-        """Raises `TimeoutError`."""
+        """Whether the text contains a match. Raises `TimeoutError`."""
         return self._search(text, timeout=self._stopwatch.left) is not None
 
     def may_be_in(self, text: str) -> bool:
-        """Whether it is in the text, or may be once the text goes on. Raises `TimeoutError`."""
+        """Whether the text contains a match, or may with more text. Raises `TimeoutError`."""
         if not self._tells_early:
             return True
         return self._search(text[:EARLY], partial=True, timeout=self._stopwatch.left) is not None
 
 
 def _as_python(found: re.Match[str]) -> str:
-    """What a part of ECMA's pattern is here, where `$` is also before a last line's end."""
+    """Translate a part of an ECMA-262 pattern. Python's `$` also matches before a final line break."""
     part = found[0]
     if part[0] == "[":
         return re.sub(r"-?\\.", lambda one: _SPACE if one[0] == r"\s" else one[0], part, flags=re.DOTALL)
@@ -88,16 +88,16 @@ def _as_python(found: re.Match[str]) -> str:
 
 @dataclass(slots=True, eq=False)
 class Schema:
-    """One schema. An attribute that is None or empty asks nothing, and so does a count in its default."""
+    """One schema. An attribute that is None, empty or a count's default requires nothing."""
 
     kinds: frozenset[Kind] | None = None
-    """None: any; none: the schema `false`."""
+    """The allowed kinds; None: any; empty: the schema `false`."""
     is_integer: bool = False
     """A number must be whole."""
     values: frozenset[Any] | None = None
-    """`enum` or `const`, as `canonical` has them."""
+    """The values of `enum` or `const`, in the form of `canonical`."""
     texts: tuple[str, ...] = ()
-    """Those of `values` that are strings."""
+    """The strings in `values`."""
     minimum: Decimal | None = None
     maximum: Decimal | None = None
     exclusive_minimum: Decimal | None = None
@@ -137,12 +137,12 @@ class Schema:
 
     @property
     def is_closed(self) -> bool:
-        """No property but the named ones may be there."""
+        """Only the named properties are allowed."""
         return self.additional is not None and self.additional.is_impossible and not self.patterns
 
     def beside(self) -> list[tuple[str, tuple["Schema", ...]]]:
-        """The other schemas that apply to the same value, in groups by their role: `all`, `any`, `one`,
-        `not`, `if`, `then`, `else`, or `with NAME` for an object that has a property of that name."""
+        """Return the other schemas for the same value, in groups by role: `all`, `any`, `one`, `not`, `if`,
+        `then`, `else`, or `with NAME` for an object that has the property NAME."""
         groups = [("all", self.all_of), ("any", self.any_of), ("one", self.one_of)]
         single = {
             "not": self.negated,
@@ -155,30 +155,30 @@ class Schema:
         return [(role, schemas) for role, schemas in groups if schemas]
 
     def of_property(self, name: str) -> Iterator["Schema"]:
-        """The schemas of the value of the property `name`. Raises `TimeoutError` as its patterns do."""
+        """Yield the schemas for the value of the property `name`. Raises `TimeoutError` as patterns do."""
         named = [self.properties[name]] if name in self.properties else []
         named += [schema for pattern, schema in self.patterns if pattern.is_in(name)]
         yield from named or ([self.additional] if self.additional is not None else [])
 
     def of_item(self, index: int) -> "Schema | None":
-        """The schema of an array's item, counted from 0."""
+        """Return the schema of an array's item; `index` counts from 0."""
         return self.prefix[index] if index < len(self.prefix) else self.items
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A schema with all that it refers to, ready for any number of documents."""
+    """A schema with all schemas that it refers to, ready for any number of documents."""
 
     root: Schema
     needs_values: bool
-    """Whether values must be kept until they are whole: for `uniqueItems`, or an `enum` with arrays or
+    """Whether values must be kept until they are complete, for `uniqueItems` or an `enum` with arrays or
     objects."""
     stopwatch: Stopwatch
-    """Of all its patterns."""
+    """The stopwatch of all patterns in the schema."""
 
 
 def number_of(value: Any) -> Decimal:
-    """A number of a schema, exactly as it is written. Raises `ValueError` for what is no JSON number."""
+    """Return a schema's number, exactly as written. Raises `ValueError` for anything but a JSON number."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError("a number of the schema is none")
@@ -186,8 +186,8 @@ def number_of(value: Any) -> Decimal:
 
 
 def canonical(value: Any) -> Any:
-    """A JSON value in a hashable form that is equal for equal JSON values: 1 is 1.0, and is not `true`.
-    Raises `ValueError` for what is no JSON value."""
+    """Return a JSON value in a hashable form. Equal JSON values have equal forms: 1 equals 1.0, but not
+    `true`. Raises `ValueError` for anything but a JSON value."""
     if isinstance(value, Mapping):
         return object_of({name: canonical(one) for name, one in value.items()})
     if isinstance(value, list):
@@ -202,10 +202,10 @@ TRUE, FALSE = ("boolean", True), ("boolean", False)
 
 
 def object_of(values: Mapping[str, Any]) -> Any:
-    """An object in the form of `canonical`; `values` have that form already."""
+    """Return an object in the form of `canonical`; `values` already have this form."""
     return "object", frozenset(values.items())
 
 
 def array_of(values: Iterable[Any]) -> Any:
-    """An array in the form of `canonical`; `values` have that form already."""
+    """Return an array in the form of `canonical`; `values` already have this form."""
     return "array", *values
