@@ -1,9 +1,12 @@
-"""Parsers split what a model wrote into channels: content, reasoning, and each tool call (contract 5.4).
+"""Parsers split a model's output into channels: content, reasoning, and each tool call (contract 5.4).
 
     engine's deltas ─► reasoning parser ─► tool-call parser ─► the guard
 
-Values in, values out: they know neither HTTP nor hooks. What an engine already gives on a channel of its own
-passes through as it is, and the parser for that channel steps aside.
+Parsers work on values, and know neither HTTP nor hooks. If an engine already fills a channel, its deltas pass
+unchanged, and the parser for this channel steps aside.
+
+`reasoning`, `tool_calls` and `harmony` know the formats of models. They are written with `scan`, read from a
+`tape`, and an `OutputParser` runs them. `registry` knows them by name.
 """
 
 from engine.parsers.registry import REASONING_PARSERS, TOOL_CALL_PARSERS, Parsers, parsed

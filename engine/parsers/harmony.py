@@ -1,10 +1,10 @@
-"""The harmony format of gpt-oss, as its published description has it: messages, each on a channel of its own.
+"""The harmony format of gpt-oss, from its published description: messages, each with a channel of its own.
 
     <|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>...<|return|>
     <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{...}<|call|>
 
-`analysis` is reasoning; a message to `functions.f`, on whichever channel, is a call of f; one to anybody else
-is content, with its header.
+A message on `analysis` is reasoning. A message to `functions.f`, on any channel, is a call of f. A message to
+another recipient is content, together with its header.
 """
 
 import re
@@ -17,6 +17,7 @@ ENDS = ("<|end|>", "<|call|>", "<|return|>")
 MARKERS = ("<|start|>", "<|channel|>", "<|constrain|>", MESSAGE, *ENDS)
 
 MAX_HEADER = 256
+"""Characters. Longer text without `MESSAGE` is no header."""
 
 _RECIPIENT = r"(?: ?to=(?P<{}>[\w.-]+))?"
 _HEADER = re.compile(
@@ -30,7 +31,7 @@ _BEGINNINGS = ("<|channel|>", "<|start|>", "assistant<|channel|>", "to=functions
 
 
 def harmony(tape: Tape, calls: Calls) -> Scan[None]:
-    """A header that is none of these is content, as the model wrote it: nothing unseen is swallowed."""
+    """Text that is not a known header is content, as the model wrote it: no text disappears unseen."""
     while (yield from _is_header(tape)):
         while not tape.ended and MESSAGE not in tape.text and len(tape.text) < MAX_HEADER:
             yield
@@ -57,7 +58,7 @@ def _is_header(tape: Tape) -> Scan[bool]:
 
 
 def _stream(header: str, calls: Calls) -> Stream | None:
-    """Where the message under a header goes; None: it is no header."""
+    """The stream of the message under this header. None: the text is no header."""
     found = _HEADER.fullmatch(header)
     if not found:
         return None
@@ -65,5 +66,5 @@ def _stream(header: str, calls: Calls) -> Stream | None:
     if recipient.startswith("functions."):
         return calls.begin(recipient.removeprefix("functions."))
     if recipient:
-        return None  # it would be swallowed, and it is text of the model's own
+        return None  # the recipient is text of the model's own, and must not disappear
     return REASONING if found["channel"] == "analysis" else CONTENT

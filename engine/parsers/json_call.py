@@ -1,4 +1,8 @@
-"""A tool call as JSON, `{"name": ..., "arguments": {...}}`, read as it comes."""
+"""Reads a tool call as JSON, `{"name": ..., "arguments": {...}}`, while it comes.
+
+Libraries for partial JSON return values. Here the positions in the text matter: arguments go on in the
+model's own words, character by character, and the text behind the call must stay unread.
+"""
 
 import re
 
@@ -8,26 +12,26 @@ from engine.parsers.scan import Calls, Scan
 from engine.parsers.tape import Stream, Tape
 
 MAX_STRING = 256
-"""Characters of a name or a key, quotes included. What is longer is no call, and held no longer."""
+"""Most characters of a name or a key, with quotes. Longer text is no call, and is not held."""
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _WORD = re.compile(r"[\w.-]+")
 
 
 class NotACallError(ValueError):
-    """What was read is not a tool call, or no more of one."""
+    """The text is not a tool call, or its call is broken from here on."""
 
 
 class Reader:
-    """Reads ahead on a tape, blanks aside, and decides nothing. Raises `NotACallError`."""
+    """Reads ahead on a tape, skips blanks, and decides no text. Raises `NotACallError`."""
 
     def __init__(self, tape: Tape, position: int = 0) -> None:
         self.tape = tape
         self.position = position
-        """What was read ends here."""
+        """The end of the text that was read."""
 
     def peek(self) -> Scan[str]:
-        """The next character that is no blank."""
+        """The next character that is not blank."""
         while True:
             text = self.tape.text
             while self.position < len(text):
@@ -44,7 +48,7 @@ class Reader:
         return character
 
     def string(self) -> Scan[str]:
-        """A JSON string's value."""
+        """Read a JSON string, and return its value."""
         yield from self.expect('"')
         self.position -= 1
         while not (found := _STRING.match(self.tape.text, self.position, self.position + MAX_STRING)):
@@ -80,7 +84,7 @@ class Reader:
             yield from self._more()
 
     def object(self) -> Scan[None]:
-        """Up to the end of a JSON object that begins here."""
+        """Read the JSON object that begins here."""
         nesting = Nesting()
         while not nesting.is_closed:
             if self.position == len(self.tape.text):
@@ -96,21 +100,21 @@ class Reader:
 
 
 class Nesting:
-    """Where a JSON object ends, found as it comes."""
+    """Finds the end of a JSON object while it comes."""
 
     _INSIDE_STRING = re.compile(r'["\\]')
     _OUTSIDE = re.compile(r"[^\w\s:,.+-]")
-    """Quotes, brackets, and what no JSON has there."""
+    """Quotes, brackets, and characters that JSON does not have outside strings."""
 
     def __init__(self) -> None:
         self.depth = 0
         self.is_closed = False
-        """It has ended, or what follows is no JSON: then some `depth` is left."""
+        """The object has ended, or the text is no JSON any more. In the second case `depth` is not 0."""
         self._in_string = False
         self._is_escaped = False
 
     def end(self, text: str, position: int) -> int:
-        """How far the object reaches in `text`, going on from `position`."""
+        """The end of the object's part of `text`. `position`: the end of the part that was read before."""
         while position < len(text) and not self.is_closed:
             if self._is_escaped:
                 self._is_escaped = False
@@ -142,11 +146,11 @@ class Nesting:
 
 
 def read_call(tape: Tape, position: int, calls: Calls) -> Scan[None]:
-    """Read a call that begins at `position`; what stands before is its opening.
+    """Read the call that begins at `position`. The text before it is its opening.
 
-    Its arguments are streamed as soon as its name is known, in the model's own words; all else of it is
-    consumed. Raises `NotACallError`, with everything still undecided if no call was begun. An object with
-    other keys is no call: what hooks would not see must not be swallowed, ids and all.
+    The arguments are streamed in the model's own words as soon as the name is known. The rest of the call is
+    consumed. Raises `NotACallError`; if no call was begun by then, all text is still undecided. An object
+    with other keys is no call: its text and tokens would disappear without any hook seeing them.
     """
     reader = Reader(tape, position)
     name: str | None = None
@@ -186,7 +190,7 @@ def read_call(tape: Tape, position: int, calls: Calls) -> Scan[None]:
 
 
 def give_arguments(reader: Reader, stream: Stream) -> Scan[None]:
-    """Consume what was read, and stream the object that begins there, to its end or the tape's."""
+    """Consume the text that was read. Stream the object behind it, to its end or the tape's end."""
     tape = reader.tape
     tape.drop(reader.position)
     reader.position = 0

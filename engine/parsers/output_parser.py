@@ -6,14 +6,14 @@ from engine.parsers.scan import Calls, Scan
 from engine.parsers.tape import CONTENT, Piece, Tape
 from engine.protocol import Channel, Delta, Token
 
-NOTHING = Piece(CONTENT, "", ())
+EMPTY_PIECE = Piece(CONTENT, "", ())
 
 
 class OutputParser:
-    """`feed` it an output's deltas, and take what it has decided.
+    """`feed` it an output's deltas. It returns deltas with the text that it has decided.
 
-    Where its scan has returned, the rest is content. It steps aside for an engine that gives deltas on the
-    parser's own channel.
+    Once its scan has returned, all further text is content. If the engine itself gives deltas on the parser's
+    channel, the parser steps aside: it passes deltas on.
     """
 
     def __init__(
@@ -25,19 +25,19 @@ class OutputParser:
         *,
         max_calls: int | None = None,
     ) -> None:
-        """`channel` is what it makes. `max_calls`: later calls are withheld, text and tokens."""
+        """`channel`: the channel that the scan fills. `max_calls`: later calls are withheld, with tokens."""
         self._channel = channel
         self._tape = tape
         self._scan = scan
         self._calls = calls or Calls()
         self._max_calls = max_calls
         self._is_done = False
-        """All that comes is content."""
+        """Whether all further text is content."""
         self._prompt_token_ids: tuple[int, ...] | None = None
-        """They wait for the first delta."""
+        """The prompt's ids, which wait for the first delta that is returned."""
 
     def feed(self, delta: Delta) -> list[Delta]:
-        """An output's last delta, and only that, has its finish reason."""
+        """Take the next delta. Only the output's last delta has a finish reason."""
         if delta.channel == self._channel:
             self._step_aside()
         if self._prompt_token_ids is None:
@@ -100,8 +100,8 @@ class OutputParser:
     def _finished(self, made: list[Delta], delta: Delta) -> list[Delta]:
         waiting, self._tape.waiting = self._tape.waiting, ()
         if waiting or not made:
-            # What guarded the text before them guards the tokens that end it.
+            # Tokens behind the last text go to the stream of this text, and to its guards.
             end = Piece(self._tape.last, "", waiting)
-            made.append(self._delta(end if waiting and self._passes(end) else NOTHING, delta))
+            made.append(self._delta(end if waiting and self._passes(end) else EMPTY_PIECE, delta))
         last = replace(made[-1], finish_reason=delta.finish_reason, stop_reason=delta.stop_reason)
         return [*made[:-1], last]

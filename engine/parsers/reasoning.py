@@ -1,4 +1,4 @@
-"""Models that think between two markers before they answer. Names are vLLM's."""
+"""Models that write their reasoning between two markers before they answer. Parsers have vLLM's names."""
 
 from typing import NamedTuple
 
@@ -7,13 +7,13 @@ from engine.parsers.tape import CONTENT, REASONING, Tape
 
 
 class Markers(NamedTuple):
-    """What a family's reasoning stands between; where there are several, any of them."""
+    """The markers around a family's reasoning. If there are several, any of them counts."""
 
     start: tuple[str, ...]
     end: tuple[str, ...]
     is_open: bool = False
-    """The output begins inside reasoning: its chat template opens it, unless the prompt is seen to end
-    otherwise."""
+    """Whether the chat template opens reasoning, so that the output begins inside. A prompt whose end is
+    known to close reasoning is an exception."""
 
 
 THINK = Markers(("<think>",), ("</think>",))
@@ -36,8 +36,10 @@ REASONING_MARKERS = {
 
 
 def reasoning(tape: Tape, markers: Markers, prompt_end: str) -> Scan[None]:
-    """Only what an output begins with can be reasoning, so that an answer may speak of the markers. Returns
-    where it ends."""
+    """Read the reasoning that an output begins with, and return at its end.
+
+    Later markers are content, so that an answer may write about them.
+    """
     if not ((yield from skip(tape, *markers.start)) or begins_open(markers, prompt_end)):
         return
     if end := (yield from until(tape, REASONING, *markers.end)):
@@ -46,6 +48,6 @@ def reasoning(tape: Tape, markers: Markers, prompt_end: str) -> Scan[None]:
 
 
 def begins_open(markers: Markers, prompt_end: str) -> bool:
-    """Whether an output after a prompt that ends so begins inside reasoning."""
+    """Whether an output begins inside reasoning, if its prompt ends with `prompt_end`."""
     prompt_end = prompt_end.rstrip()
     return prompt_end.endswith(markers.start) or (markers.is_open and not prompt_end.endswith(markers.end))

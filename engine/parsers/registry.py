@@ -1,4 +1,4 @@
-"""The parsers of a server by name, and the same on one request's deltas: `Parsers` and `parsed`."""
+"""The parsers by name (`Parsers`), and their use on one request's deltas (`parsed`)."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -16,10 +16,10 @@ from engine.protocol import Deltas, GenerationRequest, Rewind, Tokenizer
 from engine.rewindable import answered
 
 NUM_PROMPT_TOKENS = 16
-"""How many of a prompt's last tokens are read to see whether it opened reasoning."""
+"""The last tokens of a prompt that show whether it opened reasoning."""
 
 Family = tuple[Callable[[Tape, Calls], Scan[None]], tuple[str, ...]]
-"""A parser, and the markers that its models may have as special tokens."""
+"""A parser, and the markers that are special tokens in some of its models."""
 
 HARMONY: Family = (harmony, HARMONY_MARKERS)
 
@@ -35,13 +35,13 @@ TOOL_CALL_PARSERS = sorted(TOOL_CALL_FAMILIES)
 
 @dataclass(frozen=True, slots=True)
 class Parsers:
-    """A server's parsers, by name; None: none."""
+    """The names of a server's parsers. None: no such parser."""
 
     reasoning: str | None = None
     tool_calls: str | None = None
 
     def open(self, request: GenerationRequest, prompt_end: str = "") -> list[OutputParser]:
-        """For one output. Tool calls are looked for if the request has tools that may be called."""
+        """The parsers for one output. Tool calls are parsed only if the request lets the model call tools."""
         if self.reasoning == "openai_gptoss" or self.tool_calls == "openai":
             return [_tool_parser(HARMONY, request)]
         opened = []
@@ -60,11 +60,13 @@ def parsed(
     deltas: Deltas,
     tokenizer: Tokenizer | None = None,
 ) -> Deltas:
-    """`deltas` on their channels, as soon as it is known which those are. Closes `deltas` however it ends.
-    A `Rewind` that it is sent goes on to `deltas`, which must begin that output anew (`rewindable`).
+    """`deltas` on their channels, as soon as the channel of each text is known. Closes `deltas` however it
+    ends.
 
-    `tokenizer` reads how the prompt ended, where `deltas` tell its ids. Reasoning tokens are counted, unless
-    the engine does.
+    A `Rewind` sent to this generator goes to `deltas`, which must then begin the output anew (`rewindable`).
+
+    `tokenizer` decodes the prompt's end, if `deltas` hold the prompt's ids. Reasoning tokens are counted here
+    unless the engine counts them.
     """
     return deltas if parsers == Parsers() else _parsed(parsers, request, deltas, tokenizer)
 
@@ -94,7 +96,7 @@ async def _parsed(
                 rewind = yield piece
                 if rewind is not None:
                     del outputs[rewind.index], num_reasoning[rewind.index]
-                    break  # the other pieces are void
+                    break  # the rewind makes the other pieces void
 
 
 def _tool_parser(family: Family, request: GenerationRequest) -> OutputParser:

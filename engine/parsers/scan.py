@@ -1,7 +1,7 @@
-"""What parsers are made of: generators over a `Tape`, which yield where they need more text.
+"""The building blocks of parsers: generators over a `Tape` that yield when they need more text.
 
-Each decides text as soon as it can belong to one thing only, so how the text was cut makes no difference. At
-the tape's end nothing waits for more: what would have become a marker is text again.
+A scan decides text as soon as only one meaning is possible, so the places where the stream was cut make no
+difference. At the tape's end nothing waits: an incomplete marker is text.
 """
 
 from collections.abc import Generator
@@ -13,11 +13,11 @@ from engine.text.text_search import find_stop, num_held
 
 T = TypeVar("T")
 Scan = Generator[None, None, T]
-"""Runs until it needs more text, and at last returns what it found."""
+"""A scan: it yields when it needs more text, and returns its result at the end."""
 
 
 class Calls:
-    """The tool calls that an output has made so far."""
+    """Numbers the tool calls of an output."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -28,8 +28,7 @@ class Calls:
 
 
 def at(tape: Tape, *markers: str) -> Scan[int]:
-    """Where the marker ends that the text begins with, blanks aside; 0 if it begins with none. Decides
-    nothing."""
+    """The end of the marker at the text's beginning, behind any blanks. 0: there is none. Decides no text."""
     while True:
         text = tape.text.lstrip()
         for marker in markers:
@@ -41,8 +40,10 @@ def at(tape: Tape, *markers: str) -> Scan[int]:
 
 
 def until(tape: Tape, stream: Stream, *markers: str) -> Scan[int]:
-    """Give the stream all text up to a marker; returns the marker's length, or 0 if none came. The marker
-    stays undecided."""
+    """Give the stream all text before a marker, and return the marker's length, or 0 if no marker came.
+
+    The marker itself stays undecided.
+    """
     while True:
         if found := find_stop(tape.text, markers, 0):
             begin, marker = found
@@ -55,15 +56,17 @@ def until(tape: Tape, stream: Stream, *markers: str) -> Scan[int]:
 
 
 def skip(tape: Tape, *markers: str) -> Scan[int]:
-    """Consume the marker that the text begins with, blanks aside; returns 0 if it begins with none."""
+    """Consume the marker at the text's beginning, with blanks before it. Returns its end, or 0 for none."""
     end = yield from at(tape, *markers)
     tape.drop(end)
     return end
 
 
 def next_call(tape: Tape, calls: Calls, opening: str) -> Scan[int]:
-    """Where the next `opening` ends, all before it content; 0 if none came. Blanks by themselves, before
-    the first call, between calls and after the last, are nobody's text."""
+    """The end of the next `opening`, or 0 if none came. Text before it is content.
+
+    Blanks alone, before the first call, between calls and after the last, belong to no stream.
+    """
     if end := (yield from at(tape, opening)):
         return end
     if calls.count and tape.ended and tape.text.isspace():

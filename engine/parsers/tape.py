@@ -1,16 +1,16 @@
-"""One output's text as a parser reads it: undecided until it is given to a stream, or consumed.
+"""One output's text while a parser reads it. Text is undecided until it is given to a stream or consumed.
 
-A token is settled when all of its text is decided, so the tokens that touch what could still become a marker
-wait, no others. What becomes of it then:
+A token is settled when all of its text is decided. So a token waits only while its text could still become a
+marker. A settled token goes to a stream:
 
-- Its whole text was given to one stream: it goes there as it is.
-- None of its text was: it is left without text, and goes with the text that follows, on whichever stream
-  that is (contract 2.4).
-- One piece was, and the rest was a marker's: it goes there as one piece, `(token without text, the text)`,
-  which is released whole or not at all (contract 3.11).
-  Those before it in such a piece, whichever parser made it, share its fate.
-- Pieces on both sides of a marker were: only their text goes. Its id and logprob tell of all of them, and no
-  single stream's guard may let them pass.
+- If all of its text was given to one stream, the token goes there unchanged.
+- If none of its text was given, the token loses its text. It goes with the text that follows, on any stream
+  (contract 2.4).
+- If one part of its text was given and the rest was a marker, both go as one piece: the token without text,
+  then the text as a token without id. The piece is released whole or not at all (contract 3.11). Tokens
+  before it in such a piece, from any parser, share its fate.
+- If parts on both sides of a marker were given, only their text goes. The token's id and logprob speak for
+  all parts, and the guard of one stream must not release them.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ from engine.text.alignment import align_tokens
 
 
 class Stream(NamedTuple):
-    """Where text goes."""
+    """A channel, and on `tool_call` the call: the place that text is given to."""
 
     channel: Channel
     call: ToolCall | None = None
@@ -33,31 +33,34 @@ REASONING = Stream("reasoning")
 
 
 class Tape:
-    """Text and tokens in; pieces out. `markers`: those that a special token may stand for. It has no text of
-    its own, only raw bytes, and is read as the marker."""
+    """Takes text and tokens, and returns pieces for streams.
+
+    `markers`: markers that may be special tokens. A special token has no text, only raw bytes. If these are a
+    marker's, the token is read as the marker.
+    """
 
     def __init__(self, markers: Iterable[str] = ()) -> None:
         self.text = ""
-        """Undecided."""
+        """The undecided text."""
         self.ended = False
-        """No more will come."""
+        """Whether the output has ended."""
         self.waiting: tuple[Token, ...] = ()
-        """Settled tokens that go with the text that follows, or with the end."""
+        """Settled tokens that go with the text that follows, or with the output's end."""
         self.last = CONTENT
-        """The stream that was given text last, or that begins here."""
+        """The stream that last received text, or that begins here."""
         self._markers = {marker.encode(): marker for marker in markers}
         self._units: deque[_Unit] = deque()
         self._pieces: list[Piece] = []
 
     def put(self, delta: Delta) -> None:
-        """Take in what came, on the content channel."""
+        """Append a delta of the content channel."""
         if not delta.tokens and delta.text:
             self._add(_Unit(None, delta.text))
         tokens = align_tokens(delta.tokens, delta.text)
         tied: list[Token] = []
         for i, token in enumerate(tokens):
             marker = "" if token.text else self._markers.get(token.raw, "")
-            # Of tokens that share a text, the last has it: there the marker is not hidden.
+            # The last of several tokens that share a text has it. A marker in this text is not hidden.
             shared = next((t.text for t in tokens[i + 1 :] if t.text), "") if marker else ""
             if not token.text and i + 1 < len(tokens) and marker in shared:
                 tied.append(token)
@@ -73,16 +76,16 @@ class Tape:
             tied = []
 
     def give(self, length: int, stream: Stream) -> None:
-        """The first `length` undecided characters are the stream's."""
+        """Give the first `length` undecided characters to the stream."""
         self._decide(length, stream)
 
     def drop(self, length: int) -> None:
-        """They are a marker's, and consumed."""
+        """Consume the first `length` undecided characters: they are a marker."""
         self._decide(length, None)
 
     def mute(self, begin: int, end: int) -> None:
-        """These undecided characters will be consumed and are no marker's: no token may tell of them, since
-        nobody is shown them."""
+        """Withhold the tokens of these undecided characters. They will be consumed and are no marker, so no
+        hook sees them, and no token may reveal them."""
         position = 0
         for unit in self._units:
             if position < end and position + unit.num_open > begin:
@@ -95,7 +98,7 @@ class Tape:
         self._give(stream, text, ())
 
     def take(self) -> list["Piece"]:
-        """What has been settled, in order."""
+        """The pieces settled since the last call, in order."""
         pieces, self._pieces = self._pieces, []
         return pieces
 
@@ -150,14 +153,16 @@ class Tape:
 
 
 class Piece(NamedTuple):
+    """Settled text of one stream."""
+
     stream: Stream
     text: str
     tokens: tuple[Token, ...]
-    """Their texts joined are `text`, or there are none."""
+    """The tokens' texts joined are `text`, or there are no tokens."""
 
 
 class _Unit:
-    """A token, or text without any, and which streams its characters were given to."""
+    """A token, or text without a token, and the streams that its characters were given to."""
 
     __slots__ = ("is_hidden", "is_muted", "num_open", "runs", "text", "tied", "token")
 
@@ -167,13 +172,15 @@ class _Unit:
         self.token = token
         self.text = text
         self.tied = tied
-        """Tokens without text whose text this is as well: they came before it in one piece."""
+        """Tokens before this one in one piece. They have no text, because this text is theirs too."""
         self.is_hidden = is_hidden
-        """`text` is what the token means, and not to be given to anyone."""
+        """`text` is the marker that the token means. No stream receives it."""
         self.is_muted = False
         """Some of `text` is consumed, and is no marker."""
         self.num_open = len(text)
+        """Undecided characters, at the end of `text`."""
         self.runs: list[tuple[Stream | None, str]] = []
+        """Decided text, in order, with its stream. None: consumed."""
 
     def decide(self, length: int, stream: Stream | None) -> None:
         if not length:

@@ -1,4 +1,4 @@
-"""How families of models write tool calls. Names are vLLM's."""
+"""The formats in which families of models write tool calls. Parsers have vLLM's names."""
 
 from engine.parsers.json_call import NotACallError, Reader, give_arguments, read_call
 from engine.parsers.scan import Calls, Scan, at, next_call, skip
@@ -19,8 +19,10 @@ def hermes(tape: Tape, calls: Calls) -> Scan[None]:
 
 
 def llama3_json(tape: Tape, calls: Calls) -> Scan[None]:
-    """`{"name": ..., "parameters": {...}}`, several with `;` between them: all that the output says, or after
-    `<|python_tag|>` (Llama 3.1 and later)."""
+    """`{"name": ..., "parameters": {...}}`, with `;` between calls (Llama 3.1 and later).
+
+    Calls are the whole output, or follow `<|python_tag|>`.
+    """
     tag = "<|python_tag|>"
     opening = yield from at(tape, tag)
     while True:
@@ -37,8 +39,10 @@ def llama3_json(tape: Tape, calls: Calls) -> Scan[None]:
 
 
 def mistral(tape: Tape, calls: Calls) -> Scan[None]:
-    """`[TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]`, and since its eleventh tokenizer
-    `[TOOL_CALLS]name[ARGS]{...}` for each call."""
+    """`[TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]`.
+
+    Since Mistral's eleventh tokenizer, each call is `[TOOL_CALLS]name[ARGS]{...}`.
+    """
     while opening := (yield from next_call(tape, calls, "[TOOL_CALLS]")):
         num_before = calls.count
         try:
@@ -64,7 +68,7 @@ def _mistral_named(reader: Reader, calls: Calls) -> Scan[None]:
     if (yield from reader.optional("[CALL_ID]")):
         begin = reader.position
         yield from reader.word()
-        reader.tape.mute(begin, reader.position)  # the service makes ids of its own
+        reader.tape.mute(begin, reader.position)  # the service makes its own ids, and nobody sees this one
     yield from reader.optional("[ARGS]")
     if (yield from reader.peek()) != "{":
         raise NotACallError

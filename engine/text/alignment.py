@@ -1,18 +1,18 @@
-"""Fitting tokens to text: which token stands for which characters."""
+"""Fits tokens to text: which token stands for which characters."""
 
 from collections.abc import Sequence
 
 from engine.protocol import Token
 
 LOGPROB_FLOOR = -9999.0
-"""Stands for minus infinity, which JSON cannot say. vLLM's own."""
+"""Replaces minus infinity, which JSON does not have. vLLM uses the same value."""
 
 
 def align_tokens(tokens: Sequence[Token], text: str) -> tuple[Token, ...]:
-    """Tokens fitted to the text that they completed together, so that their texts joined are `text`.
+    """The tokens, with texts that joined are `text`, the text that they completed together.
 
-    Where they already are, they stay. Otherwise they cannot be told apart, and move as one piece: all but
-    the last are left without text, and the last gets all of it (contract 3.11).
+    Tokens that fit already stay unchanged. Otherwise nobody knows which text is whose, and the tokens become
+    one piece: the last token gets all the text, and the others have none (contract 3.11).
     """
     if "".join(t.text for t in tokens) == text:
         return tuple(tokens)
@@ -20,7 +20,7 @@ def align_tokens(tokens: Sequence[Token], text: str) -> tuple[Token, ...]:
 
 
 def cut_tokens(tokens: Sequence[Token], length: int) -> list[Token]:
-    """The tokens of the first `length` characters. One that is cut short keeps nothing but its text."""
+    """The tokens of the first `length` characters. A token that is cut keeps only its text, without an id."""
     kept = []
     for token in tokens:
         if length <= 0:

@@ -1,8 +1,9 @@
-"""Turns one sequence's token ids into text as they come, and finds its stop strings.
+"""Turns one sequence's token ids into text as they come, and finds stop strings in it.
 
-A token comes out with the text that it completes (contract 2.4): one that ends inside a character, or is
-special, has no text, and waits for the next that has some. Stop strings are found on this text before
-anything else sees it (contract 2.7); the tokens that touch what could still become one wait too, no others.
+A token comes out with the text that it completes (contract 2.4). A token that ends inside a character, and a
+special token, have no text. They wait for the next token with text. Stop strings are found here, before
+anything else sees the text (contract 2.7). A token waits only while its text could still become a stop
+string.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,33 +14,36 @@ from engine.protocol import Token
 from engine.text.text_search import find_stop, num_held
 
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
-"""What a decoder ends in when the last character lacks bytes."""
+"""The end of a decoder's text when bytes of the last character are missing."""
 NUM_PRIMING_TOKENS = 16
+"""The prompt's last tokens that are decoded with the output: the first word's space can depend on them."""
 MAX_UNDECIDED_TOKENS = 32
-"""No character is spread over so many; bytes that have not become one by then are taken as they are."""
+"""No character has so many tokens. Bytes that do not make a character within them become U+FFFD."""
 
 
 class Detokenizer:
-    """`decode` each token, then `flush`; both give the tokens that are decided, with their texts."""
+    """`decode` each token, then `flush`. Both return the tokens that are decided, with their texts."""
 
     def __init__(
         self, fast: FastTokenizer, prompt_token_ids: Sequence[int] = (), stop: Sequence[str] = ()
     ) -> None:
-        """The text is what follows the prompt's: whether a word begins with a space can depend on that."""
+        """`prompt_token_ids`: the output's text can depend on the prompt's, such as a first word's space."""
         self.stopped: str | None = None
-        """The stop string that was found. Nothing may be decoded after it."""
+        """The stop string that was found. No token may be decoded after it."""
         self._fast = fast
         self._texts = TextStream(fast, prompt_token_ids)
         self._stop = stop
         self._pending: list[Token] = []
         self._text = ""
-        """What the pending tokens complete."""
+        """The text that the pending tokens complete."""
         self._num_given = 0
-        """Pending tokens, the first, that another gave already."""
+        """How many pending tokens, from the first, were returned already, before a rewind."""
 
     def rewound(self, token_ids: Sequence[int], num_output_tokens: int) -> "Detokenizer":
-        """One that goes on behind `token_ids`, prompt and output. It gives none of these again, but finds
-        stop strings that began in them."""
+        """A detokenizer that continues behind `token_ids`, which are the prompt and the kept output.
+
+        It returns none of these tokens again, but finds stop strings that begin in their text.
+        """
         num_read = MAX_UNDECIDED_TOKENS + max(map(len, self._stop), default=0)
         begin = len(token_ids) - min(num_output_tokens, num_read)
         rewound = Detokenizer(self._fast, token_ids[:begin], self._stop)
@@ -49,7 +53,7 @@ class Detokenizer:
         return rewound
 
     def decode(self, token: Token, *, may_stop: bool = True) -> tuple[Token, ...]:
-        """Take the next token, its text not known yet. `may_stop`: whether a stop string may end here."""
+        """Take the next token, which has no text yet. `may_stop`: whether a stop string may end here."""
         token_id, _, raw, logprob, top, _ = token
         assert token_id is not None
         text = self._texts.step(token_id)
@@ -67,7 +71,7 @@ class Detokenizer:
         return self._new(self._release(len(self._text) - num_held(self._text, self._stop)))
 
     def flush(self) -> tuple[Token, ...]:
-        """No more will come: give what is left. Bytes of an incomplete character never become text."""
+        """The output has ended: return the rest. Bytes of an incomplete character never become text."""
         if self._pending and (text := self._texts.flush()):
             self._pending[-1] = self._pending[-1]._replace(text=text)
         tokens, self._pending, self._text = tuple(self._pending), [], ""
@@ -79,7 +83,7 @@ class Detokenizer:
         return tokens[num_given:]
 
     def _release(self, num_characters: int) -> tuple[Token, ...]:
-        # Up to the last token whose text lies wholly within; those without text after it stay.
+        # Up to the last token whose text lies within the characters. Tokens without text after it stay.
         count = end = position = 0
         for i, token in enumerate(self._pending, start=1):
             position += len(token.text)
@@ -95,27 +99,31 @@ class Detokenizer:
 class TextStream:
     """The text that each id of a stream completes.
 
-    It decodes the ids that are undecided after those that were decided last, since what a token says can
-    depend on the one before, and gives what is new. Unlike `tokenizers.decoders.DecodeStream` it loses no
-    whole character at the end, and does not fail where bytes do not fit together.
+    A token's text can depend on the token before it. So the stream decodes the undecided ids together with
+    those decided last, and returns the new text. Unlike `tokenizers.decoders.DecodeStream`, it loses no whole
+    character at the end, and it accepts bytes that do not fit together.
     """
 
     def __init__(self, fast: FastTokenizer, prompt_token_ids: Sequence[int] = ()) -> None:
         self._fast = fast
         self._window = list(prompt_token_ids[-NUM_PRIMING_TOKENS:])
         self._given = fast.decode(self._window).rstrip(INCOMPLETE)
-        # The prompt may end inside a character, which the first ids then complete.
+        # The prompt may end inside a character. The first ids then complete it.
         self._num_decided = len(self._window)
         while self._num_decided and fast.decode(self._window[: self._num_decided]).endswith(INCOMPLETE):
             self._num_decided -= 1
 
     def step(self, token_id: int) -> str:
-        """The whole characters that the id completes. One that also begins another completes none yet: it
-        is the other's as well, and goes with it (contract 3.6)."""
+        """The whole characters that the id completes.
+
+        An id that also begins the next character completes none yet: it goes with that character (contract
+        3.6).
+        """
         self._window.append(token_id)
         text: str = self._fast.decode(self._window)
         if not text.startswith(self._given) and not self._given.startswith(text.rstrip(INCOMPLETE)):
-            # Byte tokens are decoded in runs, and one that does not fit spoils what its run had given.
+            # A run of byte tokens is decoded together. A byte that does not fit changes the run's earlier
+            # text.
             self._window = self._window[self._num_decided :]
             self._num_decided, self._given = 0, ""
             text = self._fast.decode(self._window)
@@ -124,7 +132,7 @@ class TextStream:
         return self._decide(text)
 
     def flush(self) -> str:
-        """No more ids will come: the whole characters that waited for one that was begun."""
+        """The stream has ended: whole characters that waited for a character that was begun."""
         return self._decide(self._fast.decode(self._window).rstrip(INCOMPLETE))
 
     def _decide(self, text: str) -> str:
@@ -137,7 +145,7 @@ class TextStream:
 
 
 def _cut(tokens: Sequence[Token], length: int) -> Iterator[Token]:
-    """The tokens that complete the first `length` characters; one that is cut short loses its identity."""
+    """The tokens of the first `length` characters. A token that is cut loses its id and logprob."""
     without_text: list[Token] = []
     for token in tokens:
         if length <= 0:

@@ -1,12 +1,14 @@
-"""Finding strings in a text that is still coming: stop strings, and the markers that parsers look for."""
+"""Finds strings in a text that is still growing: stop strings, and the markers of parsers."""
 
 from collections.abc import Sequence
 
 
 def find_stop(text: str, stop: Sequence[str], num_seen: int) -> tuple[int, str] | None:
-    """Where the stop string begins that ends first after `num_seen` characters (of several, the longest).
+    """The beginning of a stop string, and the string, or None.
 
-    That is the one found if the text comes character by character, so how it is cut makes no difference.
+    It is the stop string that ends first behind the first `num_seen` characters, and of several that end
+    there, the longest. A search at every single character finds the same one, so the places where the text
+    was cut make no difference.
     """
     found = [
         (begin + len(s), begin, s)
@@ -17,7 +19,7 @@ def find_stop(text: str, stop: Sequence[str], num_seen: int) -> tuple[int, str] 
 
 
 def num_held(text: str, stop: Sequence[str]) -> int:
-    """Length of the longest suffix that some stop string begins with, but does not consist of."""
+    """Characters at the text's end that could still become a stop string: the longest such suffix."""
     for length in range(min(len(text), max(map(len, stop), default=0) - 1), 0, -1):
         if any(len(s) > length and s.startswith(text[-length:]) for s in stop):
             return length

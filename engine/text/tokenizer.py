@@ -1,6 +1,6 @@
-"""A model's tokenizer and chat template, read-only and fit for use by several threads at once.
+"""A model's tokenizer and chat template. It is read-only, and several threads may use it at once.
 
-It calls the fast tokenizer underneath transformers' directly: that one keeps no state between calls.
+It calls the fast tokenizer inside transformers' tokenizer, which keeps no state between calls.
 """
 
 import inspect
@@ -22,11 +22,11 @@ TEMPLATE_ERRORS = (
     AttributeError,
     RecursionError,
 )
-"""What a template raises by itself, or by meeting a message of a shape that it did not expect."""
+"""Errors that a template raises itself, or that come from a message of an unexpected form."""
 
 
 class LocalTokenizer:
-    """Implements `protocol.Tokenizer`, for any tokenizer that has a fast form."""
+    """Implements `protocol.Tokenizer` for every tokenizer that has a fast form."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         if not tokenizer.is_fast:
@@ -39,7 +39,7 @@ class LocalTokenizer:
         self.eos_token_id: int | None = tokenizer.eos_token_id
         added = self.fast.get_added_tokens_decoder()
         self.special_ids = frozenset(i for i, token in added.items() if token.special)
-        """Tokens that stand for no text."""
+        """Ids of tokens that stand for no text."""
         self._tokenizer = tokenizer
         self._to_raw = _RawReader(self.fast)
         self._raw: dict[int, bytes] = {}
@@ -51,7 +51,7 @@ class LocalTokenizer:
         return cls(AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code))
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Raises `RequestError` for a text that is none: a lone surrogate is not a character."""
+        """The text's ids. Raises `RequestError` for a lone surrogate, which is not a character."""
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -64,7 +64,7 @@ class LocalTokenizer:
         return text
 
     def raw(self, token_id: int) -> bytes:
-        """The token's own bytes; none for an id that no token has."""
+        """The token's bytes in the vocabulary. Empty if no token has this id."""
         if token_id not in self._raw:
             self._raw[token_id] = self._to_raw(token_id)
         return self._raw[token_id]
@@ -75,7 +75,7 @@ class LocalTokenizer:
         template_kwargs: Mapping[str, Any] | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> list[int]:
-        """The prompt that asks for the next assistant message. Raises `RequestError`."""
+        """The prompt for the next assistant message. Raises `RequestError`."""
         if not self._tokenizer.chat_template:
             raise RequestError(
                 "This model has no chat template; use the completions endpoint.", param="messages"
@@ -105,7 +105,7 @@ class LocalTokenizer:
         return text
 
     def _plain(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        # Content that is a list of text parts becomes one text, unless the template can take it as it is.
+        # A list of text parts becomes one text, unless the template takes parts.
         content = message.get("content")
         if message.get("tool_calls"):
             calls = [_with_object_arguments(call) for call in message["tool_calls"]]
@@ -121,7 +121,7 @@ class LocalTokenizer:
         return {**message, "content": parts if self._takes_parts else "\n".join(map(str, texts))}
 
     def _probe_parts(self) -> bool:
-        # A template that was not written for parts prints their Python form rather than fail.
+        # A template that does not know parts writes their Python form, without an error.
         probe = "probe"
         try:
             of_text = self._render([{"role": "user", "content": probe}])
@@ -130,7 +130,7 @@ class LocalTokenizer:
             return False
 
     def _probe_tools(self) -> bool:
-        # A template that was not written for tools passes over them.
+        # A template that does not know tools ignores them.
         message = {"role": "user", "content": "probe"}
         function = {
             "name": "probe",
@@ -146,7 +146,7 @@ class LocalTokenizer:
 
 
 def _with_object_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
-    """The API has a call's arguments as JSON text, templates as an object."""
+    """The call, its arguments as an object for templates. In the API they are JSON text."""
     function = call.get("function")
     if not isinstance(function, Mapping):
         return dict(call)
@@ -160,7 +160,7 @@ def _with_object_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _RawReader:
-    """How a vocabulary writes bytes: byte-level BPE, or the metaspace and byte tokens of SentencePiece."""
+    """Reads a token's bytes: from byte-level BPE, or from SentencePiece's metaspace and byte tokens."""
 
     def __init__(self, fast: FastTokenizer) -> None:
         decoder = fast.decoder.__getstate__() if fast.decoder is not None else b""
@@ -183,11 +183,12 @@ class _RawReader:
 
 
 def _byte_characters() -> dict[str, int]:
-    # GPT-2's table: printable bytes stand for themselves, others for the characters from 256 on, in order.
+    # GPT-2's table: a printable byte stands for itself. The others stand for the characters from 256 on, in
+    # order.
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
 
 
 BYTE_OF_CHARACTER = _byte_characters()
-"""The byte that a character of a byte-level token stands for."""
+"""The byte that each character of a byte-level token stands for."""
