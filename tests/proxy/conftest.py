@@ -9,10 +9,11 @@ import aiohttp
 import orjson
 import pytest
 
+from engine.protocol import Delta
 from hooks.pipeline.pipeline import Pipeline
 from proxy.app import Server
 from proxy.config import ServeSettings
-from tests.helpers import pipeline_of
+from tests.helpers import make_deltas, pipeline_of
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 COMPLETION = {"model": "m", "prompt": "Hi"}
@@ -114,3 +115,17 @@ async def serve(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
             return Client(url, server, http)
 
         yield start
+
+
+def hello(request: Any) -> list[Delta]:
+    return make_deltas(["Hello"])
+
+
+async def send(client: Client, path: str, data: bytes, **headers: str) -> tuple[int, dict[str, Any]]:
+    """Post `data`. Returns the status and the error; fails if the body is no error object."""
+    headers = {"Content-Type": "application/json"} | {k.replace("_", "-"): v for k, v in headers.items()}
+    async with client.http.post(client.url + path, data=data, headers=headers) as response:
+        body = orjson.loads(await response.read())
+        assert list(body) == ["error"]
+        assert list(body["error"]) == ["message", "type", "param", "code"]
+        return response.status, body["error"]

@@ -1,16 +1,20 @@
-"""The endpoints beside the two that generate."""
+"""The endpoints that generate nothing, and the bodies that all endpoints read."""
 
 import asyncio
 from pathlib import Path
 
 import orjson
+import pytest
 
 from engine.backends.echo import EchoEngine
 from hooks import emit
 from hooks.loading.loader import HookSpec
 from hooks.workers.pool import WorkerPool
 from tests.helpers import Script, ScriptedEngine, make_deltas
-from tests.proxy.conftest import CHAT, Serve
+from tests.proxy.conftest import CHAT, Serve, hello, send
+
+CHATS = "/v1/chat/completions"
+
 
 GATED = """
 import os, time
@@ -97,3 +101,55 @@ async def test_an_engine_without_a_tokenizer_says_so(serve: Serve) -> None:
     if client.server.service.engine.tokenizer is None:
         status, body, _ = await client.post("/tokenize", {"prompt": "a"})
         assert (status, body["error"]["type"]) == (501, "server_error")
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b"[]", 400),
+        (b'"text"', 400),
+        (b"null", 400),
+        (b'{"messages": "\xff"}', 400),
+        (b'{"temperature": NaN}', 400),
+        (b"[" * 100_000, 400),
+        (orjson.dumps(CHAT)[:-1] + b',"x":' + b"[" * 900 + b"]" * 900 + b"}", 400),
+        (b'{"model": "m"}', 400),
+    ],
+    ids=lambda v: repr(v)[:30],
+)
+async def test_a_body_that_is_no_request_is_the_callers_fault(serve: Serve, data: bytes, status: int) -> None:
+    client = await serve(ScriptedEngine(hello))
+    assert (await send(client, CHATS, data))[0] == status
+    assert (await client.post(CHATS, CHAT))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "application/x-www-form-urlencoded", "application/xml"]
+)
+async def test_another_content_type_is_refused(serve: Serve, content_type: str) -> None:
+    client = await serve(ScriptedEngine(hello))
+    status, _ = await send(client, CHATS, orjson.dumps(CHAT), Content_Type=content_type)
+    assert status == 415
+
+
+async def test_json_with_a_charset_is_read(serve: Serve) -> None:
+    client = await serve(ScriptedEngine(hello))
+    headers = {"Content-Type": "application/json; charset=utf-8"}
+    async with client.http.post(client.url + CHATS, data=orjson.dumps(CHAT), headers=headers) as response:
+        assert response.status == 200
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd", "br", "snappy"])
+async def test_an_encoding_it_cannot_read_is_refused(serve: Serve, encoding: str) -> None:
+    client = await serve(ScriptedEngine(hello))
+    status, _ = await send(client, CHATS, b"\x00\x01", Content_Encoding=encoding)
+    assert status == 415
+
+
+async def test_a_body_over_the_limit_is_refused(serve: Serve) -> None:
+    client = await serve(ScriptedEngine(hello), max_body_size=1000)
+    long = {**CHAT, "messages": [{"role": "user", "content": "x" * 2000}]}
+    assert (await send(client, CHATS, orjson.dumps(long)))[0] == 413
+    assert (await client.post(CHATS, CHAT))[0] == 200

@@ -1,5 +1,4 @@
-"""A client that leaves frees its slot. The service is started as `weir serve` starts it: aiohttp's own test
-server would turn `handler_cancellation` on by itself."""
+"""Streams of events over HTTP: their start, their silences, and clients that leave."""
 
 import asyncio
 from typing import Any
@@ -10,7 +9,21 @@ import pytest
 from engine.protocol import Delta
 from hooks import emit, hold
 from tests.helpers import Script, ScriptedEngine, make_deltas, until
-from tests.proxy.conftest import CHAT, Client, Serve
+from tests.proxy.conftest import CHAT, Client, Serve, hello
+
+CHATS = "/v1/chat/completions"
+
+
+async def test_a_silent_stream_is_kept_alive_by_comments(serve: Serve) -> None:
+    go = asyncio.Event()
+    client = await serve(ScriptedEngine(lambda r: [go, *hello(r)]), keep_alive_interval=0.02)
+    async with client.http.post(client.url + CHATS, json={**CHAT, "stream": True}) as response:
+        assert response.status == 200
+        assert await response.content.readline() == b": keep-alive\n"
+        go.set()
+        rest = await response.read()
+    assert rest.endswith(b"data: [DONE]\n\n")
+    assert b'"content":"Hello"' in rest
 
 
 async def open_request(client: Client, body: dict[str, Any], version: str = "1.1") -> Any:

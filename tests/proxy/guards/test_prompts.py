@@ -14,7 +14,7 @@ from hooks import emit, prompt_texts, refuse, with_prompt_texts
 from hooks.builtin.phrases import Phrases
 from tests.helpers import Script, ScriptedEngine, make_deltas
 from tests.proxy.conftest import CHAT, COMPLETION, Client, Serve
-from tests.proxy.test_responses import check_events
+from tests.proxy.response_helpers import check_events
 
 RESPONSE = {"model": "m", "input": "Hi"}
 CHATS, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"

@@ -1,13 +1,7 @@
-"""From start to the last stream's end: refusals, the first line, SIGTERM."""
+"""The application, from its start to the end of the last stream."""
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import aiohttp
 import pytest
@@ -20,92 +14,7 @@ from proxy.config import ServeSettings
 from tests.helpers import Script, ScriptedEngine, make_deltas, pipeline_of, until
 from tests.proxy.conftest import CHAT, Serve
 
-ROOT = Path(__file__).parents[2]
 CHATS = "/v1/chat/completions"
-
-
-def weir(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "proxy", *arguments],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-@pytest.fixture
-def echo() -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    process = weir("serve", "--engine", "echo", "--port", "0", "--hook", "examples/upper_case.py:UpperCase")
-    assert process.stdout
-    line = process.stdout.readline()
-    url = line.split(" at ")[1].split("/v1")[0]
-    yield process, url
-    process.kill()
-    process.communicate()
-
-
-async def test_the_first_line_says_where_and_a_curl_to_try(echo: tuple["subprocess.Popen[str]", str]) -> None:
-    process, url = echo
-    assert url.startswith("http://127.0.0.1:")
-    assert process.stdout
-    process.stdout.readline()
-    command = process.stdout.readline() + process.stdout.readline()
-    ran = await asyncio.to_thread(
-        subprocess.run, ["bash", "-c", command], capture_output=True, text=True, check=True
-    )
-    assert '"content":"HELLO!"' in ran.stdout
-    assert ran.stdout.endswith("data: [DONE]\n\n")
-
-
-async def test_sigterm_ends_an_idle_server_with_0(echo: tuple["subprocess.Popen[str]", str]) -> None:
-    process, url = echo
-    async with aiohttp.ClientSession() as http, http.get(url + "/ready") as response:
-        assert response.status == 200
-    process.send_signal(signal.SIGTERM)
-    assert await asyncio.to_thread(process.wait) == 0
-    assert process.stderr
-    (line,) = process.stderr.read().splitlines()
-    assert line.endswith("INFO weir.hooks: loading hook examples/upper_case.py:UpperCase")
-
-
-async def test_weir_chat_shows_the_stream(echo: tuple["subprocess.Popen[str]", str]) -> None:
-    _, url = echo
-    for arguments, given in ((["Hello there"], None), ([], "Hello there\n")):
-        chat = weir("chat", "--url", url + "/v1", *arguments)
-        out, err = await asyncio.to_thread(chat.communicate, given)
-        assert (chat.returncode, out, err) == (0, "HELLO THERE\n", "")
-    lost = weir("chat", "--url", "http://127.0.0.1:9/v1", "x")
-    _, err = await asyncio.to_thread(lost.communicate)
-    assert lost.returncode == 1
-    assert err.startswith("weir chat: http://127.0.0.1:9/v1: ")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["--hook", "no_such.Guard"], "hook 'no_such.Guard' could not be imported"),
-        (["--hook", "examples/upper_case.py:Missing"], "has no class 'Missing'"),
-        (["--engine", "openai"], "--upstream URL"),
-        (["--engine", "replay"], "--recordings DIR"),
-        (["--engine", "local", "--model", "./nowhere"], "there is no model folder ./nowhere"),
-        (["--port", "high"], "port: Input should be a valid integer"),
-        (["--config", "/no/such.yaml"], "there is no configuration file /no/such.yaml"),
-        (["--skip-tokenizer-init"], "skip_tokenizer_init would leave hooks without text"),
-        (["--hook", "examples/upper_case.py:Missing", "--hook-workers", "1"], "has no class 'Missing'"),
-        (["--nonsense"], "unrecognized arguments: --nonsense"),
-    ],
-    ids=lambda v: " ".join(v) if isinstance(v, list) else "",
-)
-def test_what_keeps_it_from_starting_is_said_and_it_exits(arguments: list[str], reason: str) -> None:
-    process = weir("serve", "--engine", "echo", *arguments)
-    out, err = process.communicate()
-    assert process.returncode in (1, 2)
-    assert out == ""
-    assert reason in err
-    assert "Traceback" not in err
 
 
 async def test_a_server_whose_hook_fails_its_self_test_does_not_start() -> None:  # contract 1.4

@@ -1,0 +1,59 @@
+"""`weir serve` as a process: its first lines, its refusals to start, its end at a signal."""
+
+import asyncio
+import signal
+import subprocess
+
+import aiohttp
+import pytest
+
+from tests.proxy.commands.conftest import weir
+
+
+async def test_the_first_line_says_where_and_a_curl_to_try(echo: tuple["subprocess.Popen[str]", str]) -> None:
+    process, url = echo
+    assert url.startswith("http://127.0.0.1:")
+    assert process.stdout
+    process.stdout.readline()
+    command = process.stdout.readline() + process.stdout.readline()
+    ran = await asyncio.to_thread(
+        subprocess.run, ["bash", "-c", command], capture_output=True, text=True, check=True
+    )
+    assert '"content":"HELLO!"' in ran.stdout
+    assert ran.stdout.endswith("data: [DONE]\n\n")
+
+
+async def test_sigterm_ends_an_idle_server_with_0(echo: tuple["subprocess.Popen[str]", str]) -> None:
+    process, url = echo
+    async with aiohttp.ClientSession() as http, http.get(url + "/ready") as response:
+        assert response.status == 200
+    process.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(process.wait) == 0
+    assert process.stderr
+    (line,) = process.stderr.read().splitlines()
+    assert line.endswith("INFO weir.hooks: loading hook examples/upper_case.py:UpperCase")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--hook", "no_such.Guard"], "hook 'no_such.Guard' could not be imported"),
+        (["--hook", "examples/upper_case.py:Missing"], "has no class 'Missing'"),
+        (["--engine", "openai"], "--upstream URL"),
+        (["--engine", "replay"], "--recordings DIR"),
+        (["--engine", "local", "--model", "./nowhere"], "there is no model folder ./nowhere"),
+        (["--port", "high"], "port: Input should be a valid integer"),
+        (["--config", "/no/such.yaml"], "there is no configuration file /no/such.yaml"),
+        (["--skip-tokenizer-init"], "skip_tokenizer_init would leave hooks without text"),
+        (["--hook", "examples/upper_case.py:Missing", "--hook-workers", "1"], "has no class 'Missing'"),
+        (["--nonsense"], "unrecognized arguments: --nonsense"),
+    ],
+    ids=lambda v: " ".join(v) if isinstance(v, list) else "",
+)
+def test_what_keeps_it_from_starting_is_said_and_it_exits(arguments: list[str], reason: str) -> None:
+    process = weir("serve", "--engine", "echo", *arguments)
+    out, err = process.communicate()
+    assert process.returncode in (1, 2)
+    assert out == ""
+    assert reason in err
+    assert "Traceback" not in err

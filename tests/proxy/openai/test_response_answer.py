@@ -1,0 +1,227 @@
+"""Responses as events and as a whole."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from engine.protocol import EngineError
+from hooks import Chunk, Verdict, emit, hold, suppress, terminate
+from tests.helpers import Script, ScriptedEngine
+from tests.proxy.conftest import Serve, read_events
+from tests.proxy.response_helpers import (
+    ASK,
+    LOGPROBS,
+    PATH,
+    TOOL,
+    asked,
+    both,
+    check_events,
+    saying,
+    text_of,
+    thinking,
+)
+
+
+async def test_a_response_is_whole(serve: Serve) -> None:
+    client = await serve(saying("Hel", "lo"))
+    response = await both(client, {**ASK, "metadata": {"a": "b"}, "user": "u", "instructions": "Be brief."})
+    assert response["id"].startswith("resp_")
+    (message,) = response.pop("output")
+    assert message.pop("id").startswith("msg_")
+    part = {"type": "output_text", "text": "Hello", "annotations": [], "logprobs": []}
+    assert message == {"type": "message", "role": "assistant", "content": [part], "status": "completed"}
+    assert response.pop("created_at") > 1e9
+    assert response == {
+        "id": response["id"],
+        "object": "response",
+        "status": "completed",
+        "background": False,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": "Be brief.",
+        "max_output_tokens": None,
+        "model": "m",
+        "parallel_tool_calls": True,
+        "previous_response_id": None,
+        "reasoning": {"effort": None, "summary": None},
+        "store": True,
+        "temperature": 1.0,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": "auto",
+        "tools": [],
+        "top_logprobs": 0,
+        "top_p": 1.0,
+        "truncation": "disabled",
+        "usage": {
+            "input_tokens": 3,
+            "input_tokens_details": {"cached_tokens": 1},
+            "output_tokens": 2,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": 5,
+        },
+        "user": "u",
+        "metadata": {"a": "b"},
+    }
+
+
+@pytest.mark.parametrize("hooks", [(), (Script(lambda c: emit(c.pending)),)])
+async def test_items_come_in_order_of_appearance_under_our_own_ids(
+    serve: Serve, hooks: tuple[Any, ...]
+) -> None:
+    client = await serve(ScriptedEngine(thinking), *hooks)
+    response = await both(client, {**ASK, "tools": [TOOL, {**TOOL, "name": "g"}]})
+    output = response["output"]
+    assert [item["type"] for item in output] == ["reasoning", "message", "function_call", "function_call"]
+    assert [text_of(item) for item in output] == ["Let me think.", "I call.", '{"a":1}', ""]
+    assert output[0]["summary"] == []
+    assert [item["name"] for item in output[2:]] == ["f", "g"]
+    assert [item["id"].partition("_")[0] for item in output] == ["rs", "msg", "fc", "fc"]
+    assert all(item["call_id"].startswith("call_") for item in output[2:])
+    assert "upstreams-own" not in str(response)
+    assert response["status"] == "completed"
+    assert response["tools"][0] == {**TOOL, "description": None}
+
+
+async def test_logprobs_are_asked_for_by_include(serve: Serve) -> None:
+    client = await serve(saying("Hel", "lo"))
+    response = await both(client, {**ASK, **LOGPROBS})
+    first, _ = response["output"][0]["content"][0]["logprobs"]
+    assert first == {
+        "token": "Hel",
+        "logprob": -0.25,
+        "bytes": list(b"Hel"),
+        "top_logprobs": [{"token": "alt:Hel", "logprob": -0.5, "bytes": list(b"alt:Hel")}],
+    }
+    stream = await client.stream(PATH, {**ASK, **LOGPROBS})
+    deltas = [data for _, data in stream.events if data != "[DONE]" and "delta" in data]
+    assert [len(data["logprobs"]) for data in deltas] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("finish", "status", "reason"),
+    [("length", "incomplete", "max_output_tokens"), ("content_filter", "incomplete", "content_filter")],
+)
+async def test_an_end_before_its_time_is_incomplete(
+    serve: Serve, finish: Any, status: str, reason: str
+) -> None:
+    client = await serve(saying("Hel", finish_reason=finish))
+    response = await both(client, {**ASK, "max_output_tokens": 1})
+    assert (response["status"], response["incomplete_details"]) == (status, {"reason": reason})
+    assert response["output"][0]["status"] == "incomplete"
+
+
+async def test_the_stop_string_is_told(serve: Serve) -> None:
+    client = await serve(saying("Hel", stop_reason="lo"))
+    response = await both(client, {**ASK, "stop": "lo"})
+    assert (response["status"], response["stop_reason"]) == ("completed", "lo")
+
+
+async def test_no_text_is_a_message_of_none(serve: Serve) -> None:
+    client = await serve(saying())
+    response = await both(client, ASK)
+    assert [text_of(item) for item in response["output"]] == [""]
+
+
+async def test_terminate_is_an_ordinary_end(serve: Serve) -> None:  # contract 3.3
+    engine = saying("well ", "the ", "secret ", "is out")
+    hook = Script(lambda c: terminate("no_secrets") if "secret" in c.text else emit(c.pending))
+    client = await serve(engine, hook)
+    response = await both(client, {**ASK, **LOGPROBS})
+    assert response["status"] == "incomplete"
+    assert response["incomplete_details"] == {"reason": "content_filter"}
+    assert response["stop_reason"] == "no_secrets"
+    assert text_of(response["output"][0]) == "well the "
+    assert "secret " not in str(response)
+    assert (engine.running, engine.aborted) == (0, 2)
+
+
+async def test_a_rewrite_and_a_suppression_leave_no_trace(serve: Serve) -> None:  # contract 3.2, 3.6
+    def guard(chunk: Chunk) -> Verdict:
+        if chunk.channel == "reasoning" or chunk.tool_name == "f":
+            return suppress()
+        return emit(chunk.pending.replace("call", "***"))
+
+    client = await serve(ScriptedEngine(thinking), Script(guard))
+    response = await both(client, {**ASK, **LOGPROBS})
+    assert [text_of(item) for item in response["output"]] == ["I ***.", ""]
+    assert [item.get("name") for item in response["output"]] == [None, "g"]
+    stream = await client.stream(PATH, {**ASK, **LOGPROBS})
+    for trace in ("think", "call.", '"f"'):
+        assert trace not in str(stream.events)
+    assert [lp["token"] for lp in response["output"][0]["content"][0]["logprobs"]] == ["I "]
+
+
+async def test_everything_suppressed_is_a_message_of_nothing(serve: Serve) -> None:
+    client = await serve(saying("my ", "hunter2"), Script(lambda c: suppress()))
+    response = await both(client, {**ASK, **LOGPROBS})
+    assert [text_of(item) for item in response["output"]] == [""]
+    assert "hunter2" not in str(response)
+
+
+async def test_what_a_hook_let_go_late_is_an_item_of_its_own(serve: Serve) -> None:
+    engine = ScriptedEngine(thinking)
+
+    def guard(chunk: Chunk) -> Verdict:
+        if chunk.is_final or chunk.channel != "content":
+            return emit(chunk.pending)
+        return hold(min(3, len(chunk.pending)))
+
+    client = await serve(engine, Script(guard))
+    response = await both(client, ASK)
+    texts = [text_of(item) for item in response["output"]]
+    assert texts == ["Let me think.", "I ca", '{"a":1}', "ll.", ""]
+    await asked(client, engine, input="Go on.", previous_response_id=response["id"])
+    assert engine.requests[-1].messages[1]["content"] == "I call."
+
+
+async def test_a_hook_that_raises_at_once_is_a_500(serve: Serve) -> None:  # contract 4.2
+    client = await serve(
+        saying("hunter2"), Script(lambda c: None if c.request.model == "m" else emit(c.pending))
+    )
+    for stream in (True, False):
+        status, body, _ = await client.post(PATH, {**ASK, "stream": stream})
+        assert (status, body["error"]["type"]) == (500, "guardrail_error")
+        assert "hunter2" not in str(body)
+
+
+async def test_a_hook_that_raises_later_is_one_error_event_then_done(serve: Serve) -> None:  # contract 4.2
+    def guard(chunk: Chunk) -> Verdict:
+        if "hunter2" in chunk.text:
+            raise ValueError(chunk.text)
+        return emit(chunk.pending)
+
+    engine = saying("fine ", "hunter2", " more")
+    client = await serve(engine, Script(guard))
+    stream = await client.stream(PATH, ASK)
+    names = [name for name, _ in stream.events]
+    assert names[-3:] == ["response.failed", "error", None]
+    assert names.count("error") == 1
+    failed, (_, error), done = stream.events[-3:]
+    assert failed[1]["response"]["status"] == "failed"
+    assert failed[1]["response"]["error"]["code"] == "server_error"
+    assert [text_of(item) for item in failed[1]["response"]["output"]] == ["fine "]
+    assert error["error"]["type"] == "guardrail_error"
+    assert (error["type"], error["message"]) == ("error", error["error"]["message"])
+    assert done == (None, "[DONE]")
+    assert "hunter2" not in str(stream.events)
+    check_events(stream)
+    status, _ = await client.get(f"{PATH}/{failed[1]['response']['id']}")
+    assert status == 404
+    assert (engine.running, engine.aborted) == (0, 1)
+
+
+async def test_an_engine_that_fails_in_silence_still_begins_with_created(serve: Serve) -> None:
+    error = asyncio.Event()
+    client = await serve(
+        ScriptedEngine(lambda r: [error, EngineError("It broke.")]), keep_alive_interval=0.01
+    )
+    async with client.http.post(client.url + PATH, json={**ASK, "stream": True}) as response:
+        begun = await response.content.readline()
+        error.set()
+        events, _ = read_events(begun + await response.read())
+    assert [name for name, _ in events[:3]] == [
+        "response.created",
+        "response.in_progress",
+        "response.failed",
+    ]
