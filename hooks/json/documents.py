@@ -100,9 +100,8 @@ class Document:
         return self._reader.is_blank
 
     def feed(self, text: str) -> int:
-        """Read `text`. Returns how many of its characters a valid document can begin with: all, unless the
-        document `is_lost` with the next one. Raises `TimeoutError` if searching for patterns takes too
-        long."""
+        """Read `text`. Returns how many of its characters a valid document can begin with: all, unless it
+        `is_lost` with the next one. Raises `TimeoutError` if searching for patterns takes too long."""
         self.schema.stopwatch.start()
         return self._reader.feed(text)
 

@@ -1,8 +1,7 @@
 """Compiles a JSON schema (draft 2020-12, and the keywords of draft 7 that it replaced) into `Schema`s.
 
 `format` and the other annotations assert nothing, as the specification says. The compiler refuses keywords
-that depend on the text around a value (`unevaluatedProperties`, `$dynamicRef`), and schemas that are too
-large.
+that depend on the text around a value (`unevaluatedProperties`, `$dynamicRef`), and too large schemas.
 """
 
 from collections.abc import Callable, Mapping
