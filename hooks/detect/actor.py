@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypedDict, get_args
 from pydantic import Field
 
 from hooks import (
+    Channel,
     Chunk,
     GenerationRequest,
     Refusal,
@@ -25,11 +26,10 @@ from hooks.detect.detector import Match, order
 from hooks.detect.excerpt import Excerpt
 from hooks.json.text import LONGEST_ESCAPE, MAX_SCALAR, asks_for_json
 
-Channel = Literal["content", "reasoning", "tool_call", "echo"]
 Channels = Annotated[Sequence[Channel], Field(min_length=1)]
 CHANNELS: tuple[Channel, ...] = get_args(Channel)
 _JOINTS = str.maketrans("_-.", "   ")
-"""What stands between the words of a tool's name."""
+"""The separators between the words of a tool's name."""
 
 
 class Options(TypedDict, total=False):

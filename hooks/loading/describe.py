@@ -134,14 +134,14 @@ def _value(module: str, node: ast.expr) -> Any:
 
 
 def _definition(module: str, name: str) -> tuple[str, ast.expr] | None:
-    """What `module` assigns to `name` or imports under it from another module of ours, and that module."""
+    """The value that `module` gives to `name`, or imports from another module of Weir, and that module."""
     for node in _tree(module).body:
         match node:
             case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name:
                 return module, value
             case ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value) if target == name:
                 return module, value
-            case ast.ImportFrom(module=str(origin), names=names) if origin.startswith("hooks."):
+            case ast.ImportFrom(module=str(origin), names=names) if origin.startswith(("hooks", "engine.")):
                 if any(alias.name == name for alias in names):
                     return _definition(origin, name)
     return None

@@ -137,7 +137,7 @@ class Guard:
         stream = output.clear_stream(delta)
         if stream is None:
             return None
-        # `Stage.show` and `Stage.lets_through`, spelt out: this runs for every chunk and hook.
+        # `HookStage.show` and `HookStage.lets_through`, spelt out: this runs for every chunk and hook.
         text, tokens, timeout = delta.text, delta.tokens, self._guarded.options.hook_timeout
         started = clock()
         for stage in stream.stages:

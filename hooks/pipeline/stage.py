@@ -52,7 +52,7 @@ class GuardedRequest:
         return self.num_rewinds < self.options.max_rewinds and not self.request.is_searched
 
 
-class Stage:
+class HookStage:
     """One hook on one stream: what it was shown, what it holds, and its state."""
 
     __slots__ = (
@@ -239,7 +239,7 @@ class Stream:
         self.tool_call = first.tool_call
         name = first.tool_call.name if first.tool_call else None
         self.stages = [
-            Stage(guarded, hook, StreamContext(guarded.request, first.index, first.channel, name))
+            HookStage(guarded, hook, StreamContext(guarded.request, first.index, first.channel, name))
             for hook in guarded.hooks
         ]
         self.is_plain = not any(hook.is_async for hook in guarded.hooks)
@@ -299,7 +299,7 @@ class Stream:
         first: HookReply | None = None,
         num_decided: int | None = None,
     ) -> Generator[Ask, Reply, Settled]:
-        """Take `fragments` through the hooks. `num_decided`: as in `Stage.settle`.
+        """Take `fragments` through the hooks. `num_decided`: as in `HookStage.settle`.
 
         `first`: the hooks before its place have let the fragments through already, and it is the next reply.
         If no hook touches or holds anything, `fragments` itself is released. Raises `HookError`.
