@@ -1,5 +1,4 @@
-"""A decorator that checks a guard's arguments. The checking code is loaded with the first guard that is
-built."""
+"""A decorator that checks a guard's arguments. The checking code loads with the first guard."""
 
 import inspect
 from collections.abc import Callable

@@ -51,8 +51,7 @@ class Step(NamedTuple):
     is_over: bool = False
     """Whether every output has its finish reason and a hook ended one: the engine's work can be cancelled."""
     error: Exception | None = None
-    """The error that ends the request: a hook failed, refused the prompt, or the engine broke its
-    protocol."""
+    """The error that ends the request: a hook failed or refused, or the engine broke its protocol."""
     decisions: tuple[Decision, ...] = ()
     """The hooks' decisions. Listeners hear them before anything that is released leaves (contract 8.2)."""
 

@@ -1,5 +1,4 @@
-"""A hook's decisions, for hooks that keep account of them, and how verdicts become decisions (contract
-8.2)."""
+"""Hooks' decisions, for hooks that keep account of them, and how verdicts become decisions (contract 8.2)."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -12,8 +11,7 @@ Action = Literal[
     "suppress", "terminate", "rewind", "redact", "rewrite", "hold", "refuse", "rewrite_prompt", "error"
 ]
 """`hold`: a hold ended. Its text was released untouched; or, with the reason `aborted`, the stream ended
-early and the text was withheld. `refuse` and `rewrite_prompt` concern the request. `error`: the hook
-failed."""
+early and the text was withheld. `refuse` and `rewrite_prompt` concern the request. `error`: a hook failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +36,7 @@ class Decision:
     channel: Channel | Literal["prompt"] = "content"
     tool_name: str | None = None
     is_own_tool: bool = False
-    """The request has no tool of this name. The name is then the model's own word, and not for a log
-    either."""
+    """The request has no tool of this name, so the name is the model's own word and not for a log."""
     offset: int = 0
     """Where the affected text begins, in characters of the stream's text as this hook was shown it."""
     num_withheld: int = 0
@@ -57,8 +54,7 @@ class DecisionLog:
 
     def __init__(self) -> None:
         self.now = 0.0
-        """Seconds on a monotonic clock, at the last reply of a hook. The driver sets it: a machine has no
-        clock."""
+        """Monotonic seconds at the last reply of a hook. The driver sets it: a machine has no clock."""
         self._decisions: list[Decision] = []
 
     def __len__(self) -> int:

@@ -65,8 +65,7 @@ class Delivery:
     def depart(
         self, stream: Stream, fed: list[Fragment], released: list[Fragment], ends: Ending | None
     ) -> list[Fragment]:
-        """The part that may leave of the fragments that every hook released: whole tokens, unless the output
-        ends here."""
+        """The part of the `released` fragments that may leave: whole tokens, unless the output ends here."""
         undecided = None if isinstance(ends, terminate) else stream.undecided
         if stream.parting:
             released, stream.parting = stream.parting + released, []
@@ -89,11 +88,8 @@ class Delivery:
         self._due_ids = list(self._ids)
 
     def new(self, delta: Delta) -> Delta | None:
-        """The part of the delta that the client does not have yet. The client is taken to have it from now
-        on.
-
-        Raises `DiffersError`.
-        """
+        """The part of the delta that the client does not have yet, and has from now on. Raises
+        `DiffersError`."""
         if self.is_repeated:
             self._add(delta, delta.text, delta.tokens)
             return delta

@@ -1,10 +1,7 @@
-"""Runs guards: `admit` before the engine, `guarded` behind it, and the driver of the guard's machine between
-them.
+"""Runs guards: `admit` before the engine, `guarded` behind it, and the driver of the guard's machine.
 
-The driver calls plain hooks, awaits async ones, and tells listeners what was decided.
-
-Time, tasks, cancellation and deadlines live here and nowhere else. The service and the hook workers both use
-it.
+The driver calls plain hooks, awaits async ones, and tells listeners the decisions. Time, tasks, cancellation
+and deadlines live here and nowhere else. The service and the hook workers both use it.
 """
 
 import asyncio
@@ -112,8 +109,7 @@ class GuardDriver:
         *,
         can_rewind: bool = False,
     ) -> None:
-        """`tallies`: where to count what the hooks do. `can_rewind`: whether the engine can take outputs
-        back."""
+        """`tallies`: counts of what the hooks do. `can_rewind`: whether the engine can take outputs back."""
         self._hooks = hooks
         self._tallies = tallies
         self._timeout = options.hook_timeout

@@ -31,8 +31,7 @@ class TokenGroup:
     def __init__(self, tokens: tuple[Token, ...]) -> None:
         self.tokens = tokens
         self.shown = tokens
-        """The tokens that a hook is shown with the text. Textless tokens that came before it are among
-        them."""
+        """The tokens that a hook is shown with the text, textless ones before it included."""
         self.alternatives = True
         self.spoiled = False
         """A character of the tokens was rewritten or withheld. This never becomes False again."""

@@ -39,12 +39,10 @@ class OpenGuard(Protocol):
         for the client. Otherwise `feed` takes the delta, and the result if it is a `HookReply`."""
 
     def feed(self, delta: Delta, first: HookReply | None = None) -> Awaitable[Step]:
-        """Take one delta through the hooks. Raises `HookError`, and `EngineError` for deltas that no engine
-        may send."""
+        """Take one delta through the hooks. Raises `HookError`, and `EngineError` for an invalid delta."""
 
     async def close(self) -> None:
-        """Give every stream that is still open its last call, aborted (contract 2.6). Closing twice is
-        fine."""
+        """Give every open stream its last call, aborted (contract 2.6). Closing twice is fine."""
 
 
 class PassThrough:

@@ -11,8 +11,7 @@ from hooks.pipeline.release import Ledger, pieces_of
 from hooks.pipeline.stage import GuardedRequest, HookReply, Stream
 
 Vetted = tuple[list[Delta], terminate | Rewind | None]
-"""The deltas that are released; and a verdict that ends the output, or where the engine has to take it back
-to."""
+"""The released deltas; and a verdict that ends the output, or the engine's order to take it back."""
 
 
 class Output:
@@ -96,8 +95,7 @@ class Output:
         return released, ends
 
     def _end_earlier(self, delta: Delta) -> Generator[Ask, Reply, Vetted]:
-        """End the streams that the first delta of another stream ends: the prompt's echo, and an earlier tool
-        call."""
+        """End the streams that another stream's first delta ends: the prompt's echo, an earlier tool call."""
         call = delta.tool_call
         if call is not None and call.index in self._ended_calls:
             raise EngineError("The engine went back to a tool call that it had left.", status=502)

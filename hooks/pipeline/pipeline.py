@@ -87,8 +87,7 @@ class Pipeline:
         allowed: Iterable[HookSpec] = (),
         options: PipelineOptions | None = None,
     ) -> "Pipeline":
-        """Import and build every hook. Raises `HookLoadError` for the first that cannot be built (contract
-        1.4)."""
+        """Import and build every hook. Raises `HookLoadError` (contract 1.4)."""
         timeout = (options or PipelineOptions()).hook_load_timeout
         hooks, more = ([load_hook(spec, timeout) for spec in some] for some in (specs, allowed))
         return cls(hooks, more, options)
@@ -137,8 +136,7 @@ class Pipeline:
             await guard.close()
 
     def _interrupted(self, hook: LoadedHook) -> LoadedHook:
-        """The hook with a deadline that interrupts plain calls: the process must be able to say that one
-        hangs."""
+        """The hook with a deadline that interrupts plain calls, so that a hanging hook can be named."""
         return hook.wrapped(lambda call: interrupted(call, self.options.hook_timeout))
 
     async def aclose(self) -> None:

@@ -1,5 +1,4 @@
-"""The release rule (contract 3): which text a verdict lets through, and when tokens may leave. It calls no
-hook."""
+"""The release rule (contract 3): which text a verdict lets through, and when tokens may leave."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -12,8 +11,7 @@ from hooks.pipeline.fragments import Fragment, Positions, TokenGroup, cut, spoil
 
 
 class Outcome:
-    """The result of a verdict: fragments to pass on, fragments that stay undecided, and whether it ends
-    there."""
+    """The result of a verdict: fragments to pass on, undecided fragments, and a verdict that ends things."""
 
     __slots__ = ("action", "ends", "held", "released")
 
@@ -25,8 +23,7 @@ class Outcome:
         ends: terminate | rewind | None = None,
     ) -> None:
         self.action = action
-        """The name to count it under: `emit`, `rewrite`, `suppress`, `terminate`, `rewind`, `hold` or
-        `redact`."""
+        """Counted as `emit`, `rewrite`, `suppress`, `terminate`, `rewind`, `hold` or `redact`."""
         self.released = released
         self.held = held or []
         self.ends = ends

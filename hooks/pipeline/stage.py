@@ -161,8 +161,7 @@ class HookStage:
         return verdict.as_terminate
 
     def abort(self) -> Generator[Ask, Reply, None]:
-        """Give the hook its last call for a stream that ended early (contract 2.6). The reply has no
-        effect."""
+        """Give the hook its last call for a stream that ended early (contract 2.6)."""
         if self.is_closed:
             return
         self.is_closed = True

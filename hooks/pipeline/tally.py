@@ -9,8 +9,7 @@ class Tally:
     """One hook's verdicts in all streams, and the time that its calls took."""
 
     num_emitted: int = 0
-    """Verdicts that released the pending text untouched. Almost every chunk has one; an attribute of their
-    own is the cheapest to count."""
+    """Verdicts that released the pending text untouched. Almost every chunk has one."""
     others: Counter[str] = field(default_factory=Counter)
     """By action: `rewrite`, `suppress`, `terminate`, `rewind`, `hold` or `redact`; and `error`."""
     seconds: float = 0.0

@@ -69,8 +69,7 @@ class PromptText(NamedTuple):
     place: str
     """The text's place, such as `messages[2].content` or `tools[0]`."""
     is_json: bool = False
-    """Whether the text is JSON: a tool call's arguments, or a JSON value as templates write it. A replacement
-    must be JSON too."""
+    """Whether the text is JSON, as a tool call's arguments are. A replacement must be JSON too."""
 
 
 def prompt_texts(request: GenerationRequest) -> list[PromptText]:
@@ -177,8 +176,7 @@ class _Walk:
         return self.value(value, place)
 
     def _call(self, call: Any, place: str) -> Any:
-        """A tool call. Its arguments are JSON already and are read by themselves, or they would be escaped
-        twice."""
+        """A tool call. Its arguments are JSON already and are read by themselves."""
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
             return self.json(call, place)

@@ -21,8 +21,7 @@ MAX_IN_TWO = 400
 def named_cuts(stream: Recording) -> Iterator[tuple[str, Places]]:
     """Cut the stream into tokens, into characters, and in two at every place.
 
-    A stream with more than `MAX_IN_TWO` places is cut in two at that many: evenly spread tokens' ends and
-    places.
+    If there are more than `MAX_IN_TWO` places, evenly spread ones are used.
     """
     places, ends = range(1, num_places(stream) + 1), token_places(stream)
     yield "cut into tokens", tuple(ends)

@@ -1,5 +1,4 @@
-"""Finds a text in anything that a client gets: texts, tokens' texts and bytes, spellings by top alternatives,
-tools' names, and reasons."""
+"""Finds a text in anything that a client gets: texts, tokens, top alternatives, tools' names, reasons."""
 
 from collections.abc import Iterator, Sequence
 

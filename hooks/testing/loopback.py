@@ -1,5 +1,4 @@
-"""Hooks behind the protocol of hook workers, in this process: no worker has to start, and hooks need no
-import path."""
+"""Hooks behind the protocol of hook workers, in this process, for hooks without an import path."""
 
 import asyncio
 import socket

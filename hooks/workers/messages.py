@@ -1,8 +1,7 @@
 """The messages between the service and its hook workers: frames over a socket.
 
 A frame is its length (4 bytes, big-endian) and a pickled list of messages: all that one side has said since
-its last frame. Both ends run this very program and share a private socket pair, so no stranger can send a
-pickle.
+its last frame. Both ends run this program and share a private socket pair: no stranger can send a pickle.
 """
 
 import asyncio
@@ -101,8 +100,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """One piece of work ended and there was nothing else to say for a while: the process is busy, not
-    stuck."""
+    """Sent after a piece of work if nothing else was sent for a while: the process is not stuck."""
 
 
 class Connection:

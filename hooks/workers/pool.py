@@ -82,8 +82,7 @@ class WorkerPool:
         return RemoteGuard(self, request, can_rewind)
 
     async def worker(self) -> "WorkerProcess":
-        """The worker with the fewest requests. Waits while all are being replaced. Raises `HookError` past a
-        deadline."""
+        """The worker with the fewest requests. Waits for one, up to a deadline: then `HookError`."""
         try:
             async with asyncio.timeout(self.options.hook_timeout + GRACE):
                 while not self._workers:

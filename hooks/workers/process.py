@@ -52,8 +52,7 @@ class Child:
         self.connection = connection
 
     async def stop(self) -> None:
-        """Close the connection. Kill the process if it has not ended `GRACE` seconds later, or if this is
-        cancelled."""
+        """Close the connection. Kill the process `GRACE` seconds later, or if this is cancelled."""
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(GRACE):
@@ -78,8 +77,7 @@ class Child:
             await self.process.wait()
 
     async def _hang_up(self, process: asyncio.subprocess.Process) -> None:
-        """Close the connection once the process has ended. A process that it left behind may keep its end
-        open."""
+        """Close the connection after the process: one that it left behind may keep its end open."""
         await process.wait()
         await asyncio.sleep(GRACE)  # time to read its last messages
         self.connection.abort()
