@@ -158,7 +158,14 @@ class SequenceGroup:
             num_prompt_tokens=len(ids),
             max_tokens=max_tokens,
             detokenizer=detokenizer,
-            sampling=SamplingState(self.request, TokenIds(ids, len(ids)), eos_token_ids, seed, self.bias),
+            sampling=SamplingState(
+                self.request.request_id,
+                self.request.sampling,
+                TokenIds(ids, len(ids)),
+                eos_token_ids,
+                seed,
+                self.bias,
+            ),
             echo_texts=echo_texts,
         )
         self.sequences.append(seq)

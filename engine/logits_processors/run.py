@@ -109,7 +109,7 @@ class ProcessorRun:
     def _fail(self, row: _Row, error: BaseException) -> None:
         name = row.started.entry.name
         if row.at not in self.failed:
-            log_failure(name, f"failed request {row.state.request.request_id}", error)
+            log_failure(name, f"failed request {row.state.request_id}", error)
             self.failed[row.at] = LogitsProcessorError(name)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.logits_processors import TokenIds
 from engine.logits_processors.started import StartedProcessor
-from engine.protocol import GenerationRequest, SamplingParams
+from engine.protocol import SamplingParams
 from engine.sampling.prompt_lookup import PromptLookup
 
 if TYPE_CHECKING:
@@ -30,7 +30,10 @@ class Logprobs(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class SamplingState:
-    request: GenerationRequest
+    request_id: str
+    """For the log."""
+    params: SamplingParams
+    """What the request asks for."""
     token_ids: TokenIds
     """The sequence's tokens so far."""
     eos_token_ids: frozenset[int]
@@ -61,10 +64,6 @@ class SamplingState:
         self.banned[num_output_tokens] = self.banned.get(num_output_tokens, frozenset()).union(banned)
         self.generator = self.token_counts = self.lookup = None
         self.num_rewinds += 1
-
-    @property
-    def params(self) -> SamplingParams:
-        return self.request.sampling
 
     @property
     def num_output_tokens(self) -> int:

@@ -32,7 +32,8 @@ def state(
 ) -> SamplingState:
     params = SamplingParams(**sampling)
     return SamplingState(
-        GenerationRequest(request_id="r", model="m", endpoint="completions", sampling=params),
+        "r",
+        params,
         TokenIds([*prompt, *(output or [])], len(prompt)),
         eos_token_ids=frozenset() if params.ignore_eos else frozenset({9}),
         seed=params.seed,
