@@ -23,7 +23,7 @@ from engine.core.engine_core import EngineCore, Output
 from engine.core.input_processor import InputProcessor
 from engine.core.sequence import SequenceGroup
 from engine.execution.model_runner import ModelRunner
-from engine.logits_processors.load import find
+from engine.logits_processors.load import find_processors
 from engine.protocol import (
     Deltas,
     EngineError,
@@ -228,7 +228,7 @@ class LocalEngine:
 
     def _load(self) -> tuple[EngineCore, InputProcessor]:
         config = self.config
-        find(config.logits_processors)  # a quick check, before a model loads
+        find_processors(config.logits_processors)  # a quick check, before a model loads
         tokenizer = LocalTokenizer.load(config.model, trust_remote_code=config.trust_remote_code)
         runner = ModelRunner.load(config)
         processor = InputProcessor.make(tokenizer, runner, config)

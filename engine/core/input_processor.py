@@ -82,21 +82,7 @@ class InputProcessor:
             raise RequestError(
                 "priority: this engine serves by arrival (its scheduling_policy is fcfs).", param="priority"
             )
-        root = root_hash(request.cache_salt) if self.enable_prefix_caching else unique_root()
-        secret = b"" if self.share_outputs else unique_root()
-        bias = LogitBias(request.sampling.logit_bias) if request.sampling.logit_bias else None
-        group = SequenceGroup(request, root_hash=root, output_secret=secret, bias=bias)
-        if request.is_chat:
-            template_kwargs = request.extra.get("chat_template_kwargs")
-            if not isinstance(template_kwargs, Mapping | None):
-                raise RequestError("chat_template_kwargs must be an object.", param="chat_template_kwargs")
-            tools = request.tools if request.uses_tools else ()
-            ids = self.tokenizer.apply_chat_template(request.messages, template_kwargs, tools)
-            self._add(group, ids, None)
-        for prompt in request.prompts:
-            self._add(group, self._encode(prompt), prompt)
-        if not group.sequences:
-            raise RequestError("There is no prompt.", param="prompt")
+        group = self._group(request)
         for seq in group.sequences:
             seq.sampling.processors = tuple(one.start(seq.sampling.token_ids) for one in processors)
         if grammar is not None:
@@ -110,6 +96,26 @@ class InputProcessor:
     def close(self) -> None:
         """End the processes that it keeps."""
         self.guidance.close()
+
+    def _group(self, request: GenerationRequest) -> SequenceGroup:
+        root = root_hash(request.cache_salt) if self.enable_prefix_caching else unique_root()
+        secret = b"" if self.share_outputs else unique_root()
+        bias = LogitBias(request.sampling.logit_bias) if request.sampling.logit_bias else None
+        group = SequenceGroup(request, root_hash=root, output_secret=secret, bias=bias)
+        if request.is_chat:
+            self._add(group, self._encode_chat(request), None)
+        for prompt in request.prompts:
+            self._add(group, self._encode(prompt), prompt)
+        if not group.sequences:
+            raise RequestError("There is no prompt.", param="prompt")
+        return group
+
+    def _encode_chat(self, request: GenerationRequest) -> list[int]:
+        template_kwargs = request.extra.get("chat_template_kwargs")
+        if not isinstance(template_kwargs, Mapping | None):
+            raise RequestError("chat_template_kwargs must be an object.", param="chat_template_kwargs")
+        tools = request.tools if request.uses_tools else ()
+        return self.tokenizer.apply_chat_template(request.messages, template_kwargs, tools)
 
     def _encode(self, prompt: Prompt) -> list[int]:
         if not isinstance(prompt, str):

@@ -96,10 +96,6 @@ class Sequence:
         return self.token_ids[: self.num_prompt_tokens]
 
     @property
-    def output_token_ids(self) -> list[int]:
-        return self.token_ids[self.num_prompt_tokens :]
-
-    @property
     def num_uncomputed_tokens(self) -> int:
         return len(self.token_ids) - self.cache.num_computed_tokens
 

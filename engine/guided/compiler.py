@@ -32,7 +32,7 @@ class GrammarError(ValueError):
 
 
 @dataclass(eq=False, slots=True)
-class Compiled:
+class CompiledGrammar:
     """A grammar that is ready, and the time spent following it so far. The whole batch waits for that
     time."""
 
@@ -62,7 +62,7 @@ class GrammarCompiler:
         """`vocab_size`: of the logits. A model without an end-of-sequence token can follow no grammar."""
         self._local, self._vocab_size, self._eos_token_ids = tokenizer, vocab_size, eos_token_ids
         self._checker = Checker(vocab_size)
-        self._compiled: OrderedDict[Grammar, Compiled | GrammarError] = OrderedDict()
+        self._compiled: OrderedDict[Grammar, CompiledGrammar | GrammarError] = OrderedDict()
         self._tokenizer: LLTokenizer | None = None
         self._lock = threading.Lock()
 
@@ -84,7 +84,7 @@ class GrammarCompiler:
         """Whether `compile` would take no time."""
         return grammar in self._compiled
 
-    def compile(self, grammar: Grammar) -> Compiled:
+    def compile(self, grammar: Grammar) -> CompiledGrammar:
         """Raises `GrammarError`."""
         compiled = self._find(grammar)
         if compiled is None:
@@ -101,22 +101,22 @@ class GrammarCompiler:
     def close(self) -> None:
         self._checker.close()
 
-    def _find(self, grammar: Grammar) -> Compiled | GrammarError | None:
+    def _find(self, grammar: Grammar) -> CompiledGrammar | GrammarError | None:
         with self._lock:
             if grammar in self._compiled:
                 self._compiled.move_to_end(grammar)
             return self._compiled.get(grammar)
 
-    def _keep(self, grammar: Grammar, compiled: Compiled | GrammarError) -> None:
+    def _keep(self, grammar: Grammar, compiled: CompiledGrammar | GrammarError) -> None:
         with self._lock:
             self._compiled[grammar] = compiled
             while len(self._compiled) > MAX_COMPILED:
                 self._compiled.popitem(last=False)
 
-    def _make(self, grammar: Grammar) -> Compiled:
+    def _make(self, grammar: Grammar) -> CompiledGrammar:
         converted = self._checker.check(grammar)
         matcher = LLMatcher(self.tokenizer, converted, log_level=0, limits=check.limits())
-        compiled = Compiled(matcher)
+        compiled = CompiledGrammar(matcher)
         with compiled.timed():
             first = matcher.deep_copy()
             first.compute_bitmask()

@@ -122,14 +122,6 @@ def _read(kind: str, value: Any, field: str, whitespace: str = WHITESPACE) -> Re
     )
 
 
-GUIDED_FIELDS = frozenset(
-    {f"guided_{kind}" for kind in ("json", "json_object", "regex", "choice", "grammar")}
-    | {"guided_whitespace_pattern", "guided_decoding_backend"}
-)
-"""The `guided_` fields of a request that are accepted. `guided_decoding_backend` has no effect: it names a
-library, and the result is the same with any."""
-
-
 def _json(value: Any) -> tuple[GrammarKind, str]:
     if isinstance(value, str):
         try:
@@ -178,3 +170,10 @@ _READERS: dict[str, Callable[[Any], tuple[GrammarKind, str]]] = {
     "choice": _choice,
     "grammar": _grammar,
 }
+
+GUIDED_FIELDS = {f"guided_{kind}" for kind in _READERS} | {
+    "guided_whitespace_pattern",
+    "guided_decoding_backend",
+}
+"""The `guided_` fields that a request may have. `guided_decoding_backend` has no effect: it names a library,
+and every library must give the same outputs."""

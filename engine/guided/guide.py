@@ -4,7 +4,7 @@ from."""
 from llguidance import LLTokenizer
 from torch import Tensor
 
-from engine.guided.compiler import Compiled
+from engine.guided.compiler import CompiledGrammar
 from engine.guided.reasoning import Reasoning, ReasoningForm
 from engine.logits_processors import TokenIds
 
@@ -14,7 +14,7 @@ class Guide:
 
     def __init__(
         self,
-        grammar: Compiled,
+        grammar: CompiledGrammar,
         tokenizer: LLTokenizer,
         token_ids: TokenIds,
         reasoning: ReasoningForm | None = None,

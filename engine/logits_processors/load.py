@@ -100,7 +100,7 @@ class RegisteredProcessor:
         return {**configured, **{name: value for name, value in offered.items() if name in parameters}}
 
 
-def find(configs: Iterable[LogitsProcessorConfig]) -> list[tuple[LogitsProcessorConfig, type]]:
+def find_processors(configs: Iterable[LogitsProcessorConfig]) -> list[tuple[LogitsProcessorConfig, type]]:
     """The classes of the configured processors, then of installed packages. Raises `ProcessorLoadError`."""
     installed = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
     paths = SHORT_NAMES | installed

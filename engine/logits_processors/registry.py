@@ -21,7 +21,7 @@ from engine.logits_processors.load import (
     ParamsError,
     ProcessorLoadError,
     RegisteredProcessor,
-    find,
+    find_processors,
     form_of,
     kind_of,
     register,
@@ -92,7 +92,7 @@ class ProcessorRegistry:
         stage: Stage = Stage.AGGREGATED,
     ) -> None:
         """`always`: processors for every request, beside the mandatory ones. Raises `ProcessorLoadError`."""
-        classes = enumerate(find(configs))
+        classes = enumerate(find_processors(configs))
         self._registered = {c.name: register(c, cls, rank, context) for rank, (c, cls) in classes}
         self._stage = stage
         forced = LogitsProcessorConfig(ForcedTokenSequenceSpec.kind, ForcedTokenSequenceSpec.kind)

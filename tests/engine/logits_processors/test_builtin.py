@@ -15,7 +15,13 @@ from engine.config import LogitsProcessorConfig
 from engine.logits_processors import Context, TokenIds
 from engine.logits_processors.builtin.thinking_budget import PRESETS
 from engine.logits_processors.builtin.watermark import GreenList
-from engine.logits_processors.load import ParamsError, ProcessorLoadError, RegisteredProcessor, find, register
+from engine.logits_processors.load import (
+    ParamsError,
+    ProcessorLoadError,
+    RegisteredProcessor,
+    find_processors,
+    register,
+)
 from engine.protocol import RequestError
 from engine.text.tokenizer import LocalTokenizer
 from tests.engine.conftest import SPECIAL, VOCAB_SIZE, completion
@@ -41,7 +47,7 @@ def built(context: Context) -> Callable[..., Any]:
 
 
 def registered_as(name: str, context: Context, **args: Any) -> RegisteredProcessor:
-    ((config, cls),) = find([LogitsProcessorConfig(name, name, args)])
+    ((config, cls),) = find_processors([LogitsProcessorConfig(name, name, args)])
     return register(config, cls, 0, context)
 
 
