@@ -1,4 +1,4 @@
-"""A server on a real socket, started as `weir serve` starts it, and what to read its answers with."""
+"""A server on a real socket, started as `weir serve` starts it, and a client that reads its answers."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -21,7 +21,7 @@ COMPLETION = {"model": "m", "prompt": "Hi"}
 
 @dataclass
 class Events:
-    """A stream as it came: (event name, JSON or `[DONE]`) pairs, and comment lines."""
+    """The events of a stream, as pairs of a name and JSON or `[DONE]`, and its comment lines."""
 
     status: int
     headers: Any
@@ -42,7 +42,7 @@ class Events:
 
 
 def read_events(body: bytes) -> tuple[list[tuple[str | None, Any]], list[str]]:
-    """Parse server-sent events; fails for anything that is not well formed."""
+    """Parse server-sent events. Fails if they are not well formed."""
     events: list[tuple[str | None, Any]] = []
     comments: list[str] = []
     text = body.decode()
@@ -63,7 +63,7 @@ def read_events(body: bytes) -> tuple[list[tuple[str | None, Any]], list[str]]:
 
 @dataclass
 class Client:
-    """Talks to one server."""
+    """A client of one server."""
 
     url: str
     server: Server

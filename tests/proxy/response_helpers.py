@@ -35,7 +35,7 @@ def saying(*words: str, **finish: Any) -> ScriptedEngine:
 
 
 def thinking(request: Any) -> list[Delta]:
-    """Everything that an answer can hold."""
+    """An answer with every kind of item."""
     return [
         *make_deltas(["Let ", "me ", "think."], channel="reasoning", finish=False),
         *make_deltas(["I ", "call."], first_id=10, finish=False),
@@ -46,8 +46,8 @@ def thinking(request: Any) -> list[Delta]:
 
 
 def check_events(stream: Events) -> dict[str, Any]:
-    """The response that a stream ended with; fails unless its events are numbered, named, nested in pairs and
-    tell the same as the response does."""
+    """The response at the end of a stream. Fails unless its events are numbered, named and nested in pairs,
+    and contain the same texts as the response."""
     assert stream.status == 200
     assert stream.events[-1] == (None, "[DONE]")
     events = [data for _, data in stream.events[:-1]]
@@ -59,7 +59,7 @@ def check_events(stream: Events) -> dict[str, Any]:
     for data in events:
         kind = data["type"]
         if kind in PAIRS:
-            if kind != "response.failed":  # which leaves open what was
+            if kind != "response.failed":  # after a failure, open items stay open
                 assert stack.pop() == PAIRS[kind]
         elif not stack or stack[-1] != kind or not kind.endswith(".delta"):
             stack.append(kind)
@@ -93,7 +93,7 @@ def without_identity(value: Any) -> Any:
 
 
 async def both(client: Client, body: dict[str, Any]) -> dict[str, Any]:
-    """The answer, whole; fails unless a stream ends with the same."""
+    """The whole answer. Fails unless a stream ends with the same answer."""
     status, whole, _ = await client.post(PATH, body)
     assert status == 200, whole
     assert without_identity(check_events(await client.stream(PATH, body))) == without_identity(whole)
@@ -101,7 +101,7 @@ async def both(client: Client, body: dict[str, Any]) -> dict[str, Any]:
 
 
 async def asked(client: Client, engine: ScriptedEngine, **fields: Any) -> Any:
-    """The request that the engine got."""
+    """Send a request, and return it as the engine gets it."""
     status, body, _ = await client.post(PATH, {**ASK, **fields})
     assert status == 200, body
     return engine.requests[-1]

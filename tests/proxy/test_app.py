@@ -25,7 +25,7 @@ async def test_a_server_whose_hook_fails_its_self_test_does_not_start() -> None:
 
 
 @pytest.mark.parametrize("can_rewind", [True, False])
-async def test_it_is_told_whose_rewinds_will_terminate(
+async def test_a_warning_names_the_hooks_whose_rewinds_will_terminate(
     serve: Serve, caplog: pytest.LogCaptureFixture, can_rewind: bool
 ) -> None:
     class Rewinds(Script):
@@ -57,7 +57,7 @@ async def test_hooks_are_closed_when_the_server_has_stopped(serve: Serve) -> Non
 
     client = await serve(ScriptedEngine(lambda r: make_deltas(["a"])), Closes())
     await client.stream(CHATS, CHAT)
-    assert log == [False, True]  # the self-test, and the request
+    assert log == [False, True]  # False is the self-test, and True the request
     await client.server.stop()
     assert log == [False, True, "closed"]
 
@@ -79,7 +79,7 @@ async def test_a_running_stream_finishes_before_the_server_stops(serve: Serve) -
         await client.get("/health")
 
 
-async def test_a_stream_over_the_limit_is_aborted_with_an_event_of_its_own(serve: Serve) -> None:
+async def test_a_stream_that_runs_too_long_at_shutdown_gets_an_error_event(serve: Serve) -> None:
     engine = ScriptedEngine(lambda r: [Delta(text="a"), asyncio.Event()])
     client = await serve(engine, shutdown_timeout=0.05)
     async with client.http.post(client.url + CHATS, json={**CHAT, "stream": True}) as response:
@@ -91,7 +91,7 @@ async def test_a_stream_over_the_limit_is_aborted_with_an_event_of_its_own(serve
     assert engine.running == 0
 
 
-async def test_a_server_that_stops_takes_no_more_requests(serve: Serve) -> None:
+async def test_a_stopping_server_refuses_requests(serve: Serve) -> None:
     client = await serve(ScriptedEngine(lambda r: make_deltas(["a"])))
     client.server.service.draining = True
     status, body, headers = await client.post(CHATS, CHAT)

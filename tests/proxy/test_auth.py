@@ -8,7 +8,7 @@ from tests.proxy.conftest import CHAT, Serve, hello, send
 CHATS = "/v1/chat/completions"
 
 
-async def test_the_key_is_checked_everywhere_but_on_health_and_ready(serve: Serve) -> None:
+async def test_the_key_is_checked_on_every_path_except_health_and_ready(serve: Serve) -> None:
     client = await serve(ScriptedEngine(hello), api_key=["k1", "k2"])
     for path in ("/v1/models", "/metrics", "/version", "/openapi.json", "/nothing"):
         assert (await client.get(path))[0] == 401

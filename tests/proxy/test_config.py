@@ -1,4 +1,4 @@
-"""One definition for the command line, the environment and a YAML file."""
+"""Settings from the command line, the environment and a YAML file."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ def test_the_defaults_serve_the_model_that_ships() -> None:
     assert Path(settings.model).name == "model"
 
 
-def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
+def test_the_command_line_wins_over_the_environment_and_the_environment_over_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "weir.yaml"
@@ -91,7 +91,7 @@ def test_a_hook_may_be_named_as_tensorrt_llm_names_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [["--api-key="], ["--api-key", "k1", "--api-key", ""]])
 def test_an_empty_key_is_refused(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is what an unset variable leaves, and must neither open the server nor be a key to it."""
+    """An unset variable leaves an empty key. It must neither open the server nor be a valid key."""
     with pytest.raises(SystemExit, match="api_key"):
         load_settings(arguments)
     monkeypatch.setenv("WEIR_API_KEY", "")

@@ -1,4 +1,4 @@
-"""Which engine the settings ask for."""
+"""The settings choose the engine."""
 
 import pytest
 
@@ -20,7 +20,7 @@ HOOK = "examples/upper_case.py:UpperCase"
     ],
     ids=["none", "hooks", "allowed", "post-processor"],
 )
-def test_answers_are_shared_by_the_cache_where_no_hook_can_run(settings: ServeSettings, shares: bool) -> None:
+def test_the_cache_shares_answers_only_if_no_hook_can_run(settings: ServeSettings, shares: bool) -> None:
     """Contract 6.4."""
     engine, _ = make_engine(settings)
     assert isinstance(engine, LocalEngine)

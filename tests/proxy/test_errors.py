@@ -47,7 +47,7 @@ async def test_a_failure_before_the_first_event_has_a_status(
     assert ("Retry-After" in headers) == (status in (429, 503))
 
 
-async def test_an_engine_failure_after_the_first_event_is_one_error_event_and_done(serve: Serve) -> None:
+async def test_a_failure_after_the_first_event_is_one_error_event_and_done(serve: Serve) -> None:
     client = await serve(ScriptedEngine(lambda r: [Delta(text="a"), EngineError("gone", status=503)]))
     stream = await client.stream(CHATS, CHAT)
     assert stream.content() == "a"

@@ -1,4 +1,4 @@
-"""What one caller's requests leave to another's."""
+"""One caller's requests leave room for another's."""
 
 import pytest
 
@@ -17,6 +17,6 @@ async def test_a_caller_who_fills_the_queue_leaves_others_a_place(serve: Serve) 
     one, another = ({"Authorization": f"Bearer {name}"} for name in ("one", "another"))
     many = {**CHAT, "n": 3, "max_tokens": 900, "ignore_eos": True, "stream": True}
     async with client.http.post(client.url + CHATS, json=many, headers=one) as running:
-        await running.content.readany()  # it runs, and its other outputs wait
+        await running.content.readany()  # the first output runs, and the others wait
         status, _, _ = await client.post(CHATS, {**CHAT, "max_tokens": 1}, headers=another)
     assert status == 200

@@ -41,7 +41,7 @@ async def test_models_are_listed_and_found_by_name(serve: Serve) -> None:
     assert (model["id"], model["object"], model["max_model_len"]) == ("org/model", "model", 1024)
 
 
-async def test_the_answer_names_the_model_as_it_was_asked_for(serve: Serve) -> None:
+async def test_the_answer_names_the_model_as_the_request_does(serve: Serve) -> None:
     client = await serve(ScriptedEngine(lambda r: make_deltas(["a"])), names=["m", "alias"])
     for asked, answered in (("alias", "alias"), ("m", "m"), (None, "m")):
         _, body, _ = await client.post("/v1/chat/completions", {**CHAT, "model": asked})
@@ -57,7 +57,7 @@ async def test_health_follows_the_engine(serve: Serve) -> None:
     assert (await client.get("/ready"))[0] == 503
 
 
-async def test_ready_follows_the_hooks_workers(serve: Serve, tmp_path: Path) -> None:
+async def test_ready_follows_the_hook_workers(serve: Serve, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     (tmp_path / "guards.py").write_text(GATED)
     pool = WorkerPool(1, [HookSpec(f"{tmp_path}/guards.py:Gated", {"gate": str(gate)})])
@@ -96,7 +96,7 @@ async def test_version_and_metrics_and_openapi(serve: Serve) -> None:
     assert {"messages", "temperature", "stream"} <= set(api["components"]["schemas"][name]["properties"])
 
 
-async def test_an_engine_without_a_tokenizer_says_so(serve: Serve) -> None:
+async def test_tokenizing_without_a_tokenizer_is_a_501(serve: Serve) -> None:
     client = await serve(EchoEngine(), names=["echo"])
     if client.server.service.engine.tokenizer is None:
         status, body, _ = await client.post("/tokenize", {"prompt": "a"})
@@ -119,7 +119,7 @@ async def test_an_engine_without_a_tokenizer_says_so(serve: Serve) -> None:
     ],
     ids=lambda v: repr(v)[:30],
 )
-async def test_a_body_that_is_no_request_is_the_callers_fault(serve: Serve, data: bytes, status: int) -> None:
+async def test_a_body_that_is_no_request_is_a_400(serve: Serve, data: bytes, status: int) -> None:
     client = await serve(ScriptedEngine(hello))
     assert (await send(client, CHATS, data))[0] == status
     assert (await client.post(CHATS, CHAT))[0] == 200
@@ -142,7 +142,7 @@ async def test_json_with_a_charset_is_read(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd", "br", "snappy"])
-async def test_an_encoding_it_cannot_read_is_refused(serve: Serve, encoding: str) -> None:
+async def test_a_compressed_body_is_refused(serve: Serve, encoding: str) -> None:
     client = await serve(ScriptedEngine(hello))
     status, _ = await send(client, CHATS, b"\x00\x01", Content_Encoding=encoding)
     assert status == 415

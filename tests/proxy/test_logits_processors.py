@@ -1,4 +1,4 @@
-"""How a client is told of a logits processor that failed or cannot be had (contract 7.3, 7.6, 7.7)."""
+"""Logits processors that fail or are not available, as a client sees them (contract 7.3, 7.6, 7.7)."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -56,7 +56,7 @@ async def test_a_processor_that_fails_is_a_500_or_one_error_event(serve: Serve, 
     assert (await client.post(CHATS, {**CHAT, "max_tokens": 3}))[0] == 200
 
 
-async def test_every_endpoint_takes_them(serve: Serve, engine: LocalEngine) -> None:
+async def test_every_endpoint_accepts_logits_processors(serve: Serve, engine: LocalEngine) -> None:
     client = await serve(engine)
     for path, body in ((CHATS, CHAT), (COMPLETIONS, COMPLETION), (RESPONSES, {"input": "Hi"})):
         asked = {**body, "logits_processors": [{"name": "fails", "params": {"how": ""}}]}
@@ -67,7 +67,9 @@ async def test_every_endpoint_takes_them(serve: Serve, engine: LocalEngine) -> N
 
 
 @pytest.mark.parametrize("kind", ["echo", "replay", "openai"])
-async def test_an_engine_without_logits_refuses_them(kind: str, serve: Serve) -> None:  # contract 7.7
+async def test_an_engine_without_logits_refuses_logits_processors(
+    kind: str, serve: Serve
+) -> None:  # contract 7.7
     engine = {
         "echo": EchoEngine(),
         "replay": ReplayEngine([Recording(make_request(), ())]),
@@ -87,7 +89,7 @@ async def test_an_engine_without_logits_refuses_them(kind: str, serve: Serve) ->
     ],
 )
 @pytest.mark.parametrize("engine", ["echo", "openai", "replay"])
-def test_a_server_of_an_engine_without_logits_does_not_start_with_them(
+def test_a_server_does_not_start_with_logits_processors_and_an_engine_without_logits(
     engine: str, settings: dict[str, Any]
 ) -> None:  # contract 7.7
     with pytest.raises(ValidationError, match="no logits of its own"):

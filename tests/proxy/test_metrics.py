@@ -16,7 +16,7 @@ CHATS, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 
 class Samples:
-    """What was told: `samples("name", label="value")`, 0 if it was not."""
+    """The reported values: `samples("name", label="value")`; 0 if there is no such sample."""
 
     def __init__(self, text: str) -> None:
         self.families = {family.name: family for family in text_string_to_metric_families(text)}
@@ -48,7 +48,7 @@ def counted(*texts: str) -> Any:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_request_is_told_of_when_it_has_ended(serve: Serve, stream: bool) -> None:
+async def test_a_request_is_counted_when_it_has_ended(serve: Serve, stream: bool) -> None:
     client = await serve(ScriptedEngine(counted("a", "b", "c")))
     for path, body in ((CHATS, CHAT), (CHATS, CHAT), (COMPLETIONS, COMPLETION)):
         async with client.http.post(client.url + path, json={**body, "stream": stream}) as response:
@@ -66,20 +66,20 @@ async def test_a_request_is_told_of_when_it_has_ended(serve: Serve, stream: bool
     assert samples("weir_request_generation_tokens_sum", endpoint="completions") == 3
 
 
-async def test_latencies_are_those_of_what_a_client_gets(serve: Serve) -> None:
-    """What a hook holds is later, what it withholds never comes."""
+async def test_latencies_are_measured_at_the_client(serve: Serve) -> None:
+    """Held text counts when it is released, and withheld text never counts."""
     hook = Script(lambda c: emit(c.pending) if c.is_final or "c" in c.text_diff else hold())
     client = await serve(ScriptedEngine(counted("a", "b", "c", "d")), hook)
     await client.stream(CHATS, CHAT)
     samples = await scrape(client)
-    # "abc", and "d" with the end.
+    # The client gets "abc", and then "d" with the end.
     assert samples.count("weir_time_to_first_token_seconds", endpoint="chat") == 1
     assert samples.count("weir_inter_token_latency_seconds", endpoint="chat") == 1
     assert samples("weir_hook_verdicts_total", hook="hook0", action="hold") == 3
     assert samples("weir_hook_seconds_total", hook="hook0") > 0
 
 
-async def test_every_end_is_told_apart(serve: Serve) -> None:
+async def test_requests_are_counted_by_outcome(serve: Serve) -> None:
     broken = RequestError("no")
     scripts = {
         "good": counted("a"),
@@ -101,7 +101,7 @@ async def test_every_end_is_told_apart(serve: Serve) -> None:
     assert samples.count("weir_e2e_request_latency_seconds", endpoint="chat") == 2
 
 
-async def test_a_client_that_leaves_is_counted_as_gone(serve: Serve) -> None:
+async def test_a_client_that_leaves_is_counted_as_closed(serve: Serve) -> None:
     client = await serve(ScriptedEngine(lambda _: [*make_deltas(["a"], finish=False), asyncio.Event()]))
     async with client.http.post(client.url + CHATS, json={**CHAT, "stream": True}) as response:
         await response.content.readline()
@@ -110,7 +110,9 @@ async def test_a_client_that_leaves_is_counted_as_gone(serve: Serve) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_what_the_engine_counts_is_told_as_it_is(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_values_of_the_engine_are_reported_unchanged(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queue_time, schedule = Histogram([0.5, 1.0]), Histogram([0.1])
     for seconds in (0.2, 0.7, 9.0):
         queue_time.observe(seconds)
@@ -144,8 +146,8 @@ async def test_what_the_engine_counts_is_told_as_it_is(serve: Serve, monkeypatch
     assert samples.families["weir_engine_step_seconds"].type == "histogram"
 
 
-async def test_nothing_that_was_said_is_told(serve: Serve) -> None:
-    """Neither what the caller gave, nor what the model said, nor what was withheld of it (contract 6.2)."""
+async def test_metrics_contain_no_text(serve: Serve) -> None:
+    """Neither text of the caller nor text of the model, released or withheld (contract 6.2)."""
     client = await serve(
         ScriptedEngine(counted("hunter2", "b")),
         Script(lambda c: suppress() if "hunter2" in c.text_diff else terminate("hunter2")),

@@ -12,7 +12,7 @@ from tests.proxy.response_helpers import ASK, PATH, check_events, saying
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_previous_response_id_goes_on_from_what_was_released(serve: Serve, stream: bool) -> None:
+async def test_previous_response_id_continues_the_released_conversation(serve: Serve, stream: bool) -> None:
     engine = saying("my ", "hunter2")
     client = await serve(engine, Script(lambda c: emit(c.pending.replace("hunter2", "***"))))
 
@@ -72,7 +72,7 @@ async def test_the_least_recently_used_is_forgotten_first(serve: Serve, capacity
     assert kept == ([True, False, True] if capacity else [False] * 3)
 
 
-async def test_a_response_is_its_keys_own(serve: Serve) -> None:
+async def test_a_response_belongs_to_its_key(serve: Serve) -> None:
     client = await serve(saying("a"), api_key=["one", "two"])
     one, two = ({"Authorization": f"Bearer {key}"} for key in ("one", "two"))
     _, response, _ = await client.post(PATH, ASK, headers=one)

@@ -27,7 +27,7 @@ async def test_a_silent_stream_is_kept_alive_by_comments(serve: Serve) -> None:
 
 
 async def open_request(client: Client, body: dict[str, Any], version: str = "1.1") -> Any:
-    """Send a chat over a bare socket; returns its reader and writer."""
+    """Send a chat over a plain socket. Returns its reader and writer."""
     host, port = client.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     data = orjson.dumps(body)
@@ -46,7 +46,9 @@ async def test_a_client_that_leaves_frees_its_slot(serve: Serve, stream: bool, h
     forever = asyncio.Event()
     engine = ScriptedEngine(lambda r: [*make_deltas(["a", "b"], finish=False), forever])
     hook = Script(lambda c: hold() if holding and not c.is_final else emit(c.pending))
-    client = await serve(engine, hook, keep_alive_interval=3600)  # which would notice it as well
+    client = await serve(
+        engine, hook, keep_alive_interval=3600
+    )  # a comment would also notice that the client is gone
     reader, writer = await open_request(client, {**CHAT, "stream": stream})
     if stream and not holding:
         assert b"200 OK" in await reader.readline()

@@ -1,4 +1,4 @@
-"""Weir in front of another OpenAI-compatible server, here another Weir: the same hooks, the same promises."""
+"""Weir in front of another OpenAI-compatible server (here another Weir), with the same guarantees."""
 
 import asyncio
 from typing import Any
@@ -41,7 +41,7 @@ def without_identity(body: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("path", "body"), [(CHATS, ASKS), ("/v1/completions", {**COMPLETION, "logprobs": 2})]
 )
-async def test_an_answer_comes_through_as_it_is(serve: Serve, path: str, body: dict[str, Any]) -> None:
+async def test_an_answer_passes_unchanged(serve: Serve, path: str, body: dict[str, Any]) -> None:
     front, back = await in_front_of(serve, ScriptedEngine(hello), Script(lambda c: emit(c.pending)))
     assert without_identity((await front.post(path, body))[1]) == without_identity(
         (await back.post(path, body))[1]
@@ -55,7 +55,7 @@ async def test_the_upstreams_models_are_listed(serve: Serve) -> None:
     assert (status, b'"id":"m"' in body) == (200, True)
 
 
-async def test_a_terminate_hangs_up_on_the_upstream(serve: Serve) -> None:
+async def test_a_terminate_closes_the_upstreams_connection(serve: Serve) -> None:
     def guard(chunk: Chunk) -> Verdict:
         return terminate("x") if "lo" in chunk.text else emit(chunk.pending)
 
@@ -69,7 +69,7 @@ async def test_a_terminate_hangs_up_on_the_upstream(serve: Serve) -> None:
     assert engine.aborted == 1
 
 
-async def test_an_upstreams_stop_reason_tells_nothing_of_what_was_withheld(serve: Serve) -> None:
+async def test_with_hooks_an_upstreams_stop_string_is_not_repeated(serve: Serve) -> None:
     def stopped(request: Any) -> list[Delta]:
         return [token("my ", 1), Delta(finish_reason="stop", stop_reason=request.sampling.stop[0])]
 
@@ -79,7 +79,7 @@ async def test_an_upstreams_stop_reason_tells_nothing_of_what_was_withheld(serve
         assert (body["choices"][0]["finish_reason"], body["choices"][0]["stop_reason"]) == ("stop", told)
 
 
-async def test_no_code_of_a_clients_reaches_an_upstream(serve: Serve) -> None:  # contract 7.3
+async def test_code_of_a_client_never_reaches_an_upstream(serve: Serve) -> None:  # contract 7.3
     engine = ScriptedEngine(hello)
     front, _ = await in_front_of(serve, engine)
     for code in ({"logits_processors": ["os.system"]}, {"chat_template": "{{ 1 }}"}):
@@ -88,7 +88,7 @@ async def test_no_code_of_a_clients_reaches_an_upstream(serve: Serve) -> None:  
     assert engine.requests == []
 
 
-async def test_an_upstreams_refusal_keeps_its_status_and_words(serve: Serve) -> None:
+async def test_an_upstreams_refusal_keeps_its_status_and_message(serve: Serve) -> None:
     refusal = RequestError("The maximum context length is 9 tokens.", param="messages", code="too_long")
     front, _ = await in_front_of(serve, ScriptedEngine(lambda r: [refusal]))
     for stream in (False, True):
@@ -112,7 +112,7 @@ async def test_an_upstreams_refusal_keeps_its_status_and_words(serve: Serve) -> 
         (429, "messages", None),
     ],
 )
-async def test_with_hooks_no_words_of_an_upstreams_refusal_pass(
+async def test_with_hooks_the_message_of_an_upstreams_refusal_is_withheld(
     serve: Serve, status: int, param: str | None, told: str | None
 ) -> None:  # contract 5.3
     body = {"error": {"message": "cannot parse hunter2", "param": param, "code": "hunter2"}}
@@ -137,7 +137,7 @@ async def test_a_batch_of_prompts_keeps_its_order(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("path", [CHATS, "/v1/completions", "/v1/responses"])
-async def test_salt_and_priority_come_through(serve: Serve, path: str) -> None:
+async def test_salt_and_priority_reach_the_upstream(serve: Serve, path: str) -> None:
     engine = ScriptedEngine(hello)
     front, _ = await in_front_of(serve, engine)
     body = {"model": "m", "messages": CHAT["messages"], "prompt": "Hi", "input": "Hi"}
@@ -149,7 +149,7 @@ async def test_salt_and_priority_come_through(serve: Serve, path: str) -> None:
     assert not any(r.extra.keys() & {"cache_salt", "priority"} for r in engine.requests)
 
 
-async def test_an_upstream_cannot_be_asked_to_choose(serve: Serve) -> None:
+async def test_best_of_is_refused_for_an_upstream(serve: Serve) -> None:
     engine = ScriptedEngine(hello)
     front, _ = await in_front_of(serve, engine)
     status, body, _ = await front.post("/v1/completions", {**COMPLETION, "best_of": 2})

@@ -1,4 +1,5 @@
-"""`weir replay` shows what hooks make of a recording, and exits with 1 when that is not what was accepted."""
+"""`weir replay` shows the result of hooks on a recording, and exits with 1 if it differs from the accepted
+one."""
 
 import json
 import os
@@ -38,7 +39,7 @@ def recording(tmp_path: Path) -> Path:
     return Path(shutil.copy(RECORDINGS / "email.jsonl", tmp_path))
 
 
-def test_it_prints_what_the_guide_shows() -> None:
+def test_the_output_is_the_one_in_the_guide() -> None:
     guide = (ROOT / "docs" / "testing-guards.md").read_text()
     (shown,) = re.findall(r"\$ weir (replay .*?)\n(.*?)```", guide, re.DOTALL)
     ended = replay(*shown[0].split()[1:])
@@ -46,7 +47,7 @@ def test_it_prints_what_the_guide_shows() -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_a_change_is_told_and_accepted(recording: Path) -> None:
+def test_a_change_is_reported_and_can_be_accepted(recording: Path) -> None:
     assert replay(recording, "--hook", REDACT, "--accept").returncode == 0
     same = replay(recording, "--hook", REDACT)
     assert same.returncode == 0
@@ -69,7 +70,7 @@ def test_another_way_to_name_a_hook_is_no_change(recording: Path) -> None:
     assert replay(recording, "--hook", UPPER, "--hook", REDACT).returncode == 1
 
 
-def test_hooks_of_one_name_are_told_apart_by_number(recording: Path) -> None:
+def test_hooks_of_the_same_name_are_numbered(recording: Path) -> None:
     shown = replay(recording, "--hook", UPPER, "--hook", f"./{UPPER}").stdout
     assert shown.index("UpperCase, content of output 0") < shown.index("UpperCase 2, content of output 0")
 
@@ -88,13 +89,13 @@ def test_a_result_is_kept_in_utf_8_wherever_it_is_made(tmp_path: Path) -> None:
     assert replay(chinese).stdout.endswith("  as accepted\n\n")
 
 
-def test_what_was_accepted_may_be_read_by_whom_the_recording_may(recording: Path) -> None:
+def test_a_result_has_the_mode_of_its_recording(recording: Path) -> None:
     recording.chmod(0o600)
     replay(recording, "--accept")
     assert stat.S_IMODE(accepted(recording).stat().st_mode) == 0o600
 
 
-def test_holding_otherwise_is_no_change_if_the_same_is_released(recording: Path, tmp_path: Path) -> None:
+def test_a_different_hold_is_no_change_if_the_same_text_is_released(recording: Path, tmp_path: Path) -> None:
     (tmp_path / "patient.py").write_text(
         "from hooks import emit, hold\n"
         "class Patient:\n"
@@ -158,7 +159,7 @@ def test_hooks_come_with_arguments_and_modes_from_a_configuration(recording: Pat
     assert "would redact 22-47  'help@millrace.example.com' → '[e-mail]'" in shown
 
 
-def test_a_hook_that_fails_is_shown_as_a_client_meets_it(recording: Path, tmp_path: Path) -> None:
+def test_a_hook_that_fails_is_shown_as_a_client_sees_it(recording: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text(
         "from hooks import emit\n"
         "class Bad:\n"
@@ -173,7 +174,7 @@ def test_a_hook_that_fails_is_shown_as_a_client_meets_it(recording: Path, tmp_pa
     assert "error" in ended.stdout
 
 
-def test_what_hooks_make_of_the_prompt_is_shown(recording: Path, tmp_path: Path) -> None:
+def test_a_changed_or_refused_prompt_is_shown(recording: Path, tmp_path: Path) -> None:
     recording.write_text(recording.read_text().replace("your e-mail address", "zoe@millrace.example.com"))
     rewritten = replay(recording, "--hook", "examples/private_prompt.py:PrivatePrompt")
     assert "  the model would be asked: 'What is [e-mail]?'\n" in rewritten.stdout
@@ -185,23 +186,25 @@ def test_what_hooks_make_of_the_prompt_is_shown(recording: Path, tmp_path: Path)
     assert "  + failed: The prompt was refused: EMAIL_ADDRESS\n" in refused.stdout
 
 
-def test_a_recording_that_was_cut_short_is_told(recording: Path) -> None:
+def test_a_recording_that_was_cut_short_is_marked(recording: Path) -> None:
     lines = recording.read_text().splitlines()
     recording.write_text("\n".join(lines[:4]))
     assert "output 0 ended: cut short; 3 of 3 tokens" in replay(recording).stdout
 
 
-def test_it_plays_as_fast_as_it_was_recorded_if_told_to(recording: Path) -> None:
+def test_speed_1_is_as_fast_as_recorded(recording: Path) -> None:
     made = Recording.load(recording)
     *earlier, last = made.deltas
     replace(made, deltas=(*earlier, replace(last, t=1.5))).dump(recording)
     started = time.monotonic()
-    with pytest.raises(SystemExit, match="0"):  # in this process: another may take as long to start
+    with pytest.raises(
+        SystemExit, match="0"
+    ):  # in this process, because the start of another may take as long
         main(["replay", str(recording), "--speed", "1"])
     assert time.monotonic() - started > 1.5
 
 
-def test_it_can_be_interrupted(recording: Path) -> None:
+def test_ctrl_c_ends_the_command(recording: Path) -> None:
     made = Recording.load(recording)
     *earlier, last = made.deltas
     slow = recording.with_name("slow.jsonl")
@@ -222,7 +225,7 @@ def test_it_can_be_interrupted(recording: Path) -> None:
     ("content", "reason"),
     [("{}", "line 1: not a recording of version 1"), (None, "No such file")],
 )
-def test_what_is_no_recording_is_refused(tmp_path: Path, content: str | None, reason: str) -> None:
+def test_a_file_that_is_no_recording_is_refused(tmp_path: Path, content: str | None, reason: str) -> None:
     path = tmp_path / "x.jsonl"
     if content is not None:
         path.write_text(content)
@@ -248,7 +251,7 @@ def test_a_result_that_cannot_be_read_is_refused(recording: Path, content: str) 
         ("5", "must hold options by name"),
     ],
 )
-def test_settings_that_are_wrong_are_no_change(
+def test_wrong_settings_are_no_change(
     recording: Path, tmp_path: Path, content: str | None, reason: str
 ) -> None:
     if content is not None:
@@ -259,7 +262,7 @@ def test_settings_that_are_wrong_are_no_change(
     assert reason in ended.stderr
 
 
-def test_a_request_that_asks_nothing_is_refused(tmp_path: Path) -> None:
+def test_a_request_without_messages_is_refused(tmp_path: Path) -> None:
     request = {"request_id": "r1", "model": "m", "endpoint": "chat"}
     (tmp_path / "x.jsonl").write_text(json.dumps({"version": 1, "request": request}))
     ended = replay(tmp_path / "x.jsonl")
@@ -273,7 +276,7 @@ def test_a_hook_that_cannot_be_loaded_is_refused(recording: Path) -> None:
     assert "hook 'no.such.Hook' could not be imported" in ended.stderr
 
 
-def test_a_request_that_names_a_hook_which_it_may_not_is_refused(recording: Path) -> None:
+def test_a_request_that_names_a_hook_that_is_not_allowed_is_refused(recording: Path) -> None:
     text = recording.read_text().replace('"endpoint":"chat"', '"endpoint":"chat","hooks":["strict"]')
     recording.write_text(text)
     ended = replay(recording)
@@ -281,7 +284,7 @@ def test_a_request_that_names_a_hook_which_it_may_not_is_refused(recording: Path
     assert "The hook 'strict' is not one that a request may name." in ended.stderr
 
 
-def test_there_is_no_colour_but_on_a_terminal(recording: Path) -> None:
+def test_only_a_terminal_gets_colours(recording: Path) -> None:
     replay(recording, "--accept")
     assert "\x1b" not in replay(recording, "--hook", UPPER).stdout
     ours, theirs = os.openpty()

@@ -10,7 +10,9 @@ import pytest
 from tests.proxy.commands.conftest import weir
 
 
-async def test_the_first_line_says_where_and_a_curl_to_try(echo: tuple["subprocess.Popen[str]", str]) -> None:
+async def test_the_first_lines_name_the_address_and_a_command_to_try(
+    echo: tuple["subprocess.Popen[str]", str],
+) -> None:
     process, url = echo
     assert url.startswith("http://127.0.0.1:")
     assert process.stdout
@@ -50,7 +52,7 @@ async def test_sigterm_ends_an_idle_server_with_0(echo: tuple["subprocess.Popen[
     ],
     ids=lambda v: " ".join(v) if isinstance(v, list) else "",
 )
-def test_what_keeps_it_from_starting_is_said_and_it_exits(arguments: list[str], reason: str) -> None:
+def test_a_server_that_cannot_start_says_why_and_exits(arguments: list[str], reason: str) -> None:
     process = weir("serve", "--engine", "echo", *arguments)
     out, err = process.communicate()
     assert process.returncode in (1, 2)

@@ -1,4 +1,4 @@
-"""Guards that wait for a model of their own, in the service: many streams at once, each as if alone."""
+"""Guards with a model of their own, in the service: many streams at a time, and each gets its own result."""
 
 import asyncio
 import threading
@@ -31,7 +31,7 @@ RUDE = "The man said you idiot. "
 
 
 def answer(number: int) -> list[str]:
-    """Sentences, of which each third answer has a rude one."""
+    """The sentences of an answer. Every third answer has a rude sentence."""
     sentences = [FINE[(number + i) % len(FINE)] for i in range(3)]
     return [*sentences[:1], RUDE, *sentences[1:]] if number % 3 == 0 else sentences
 
@@ -52,7 +52,7 @@ ARGUMENTS = {"labels": ["rude"], "unit": "sentences", "window": 1}
 
 
 class Gate:
-    """Lets the model's next batch wait, and sees what is asked of it meanwhile."""
+    """Makes the model's next batch wait, and counts the questions meanwhile."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.batches: list[int] = []
@@ -97,7 +97,7 @@ def content_of(events: Events) -> str:
     return events.content()
 
 
-async def test_streams_that_wait_at_a_time_are_judged_together(
+async def test_streams_that_wait_at_the_same_time_are_judged_together(
     serve: Serve, text_classifier: Path, gate: Gate
 ) -> None:
     client = await serve(ScriptedEngine(speak), Classifier(text_classifier, **ARGUMENTS))
@@ -132,7 +132,7 @@ async def test_the_service_answers_while_the_model_runs(
     assert content_of(await stream) == expected(0)
 
 
-async def test_a_client_that_leaves_while_it_waits_ends_its_own_request_alone(
+async def test_a_client_that_leaves_while_it_waits_ends_only_its_own_request(
     serve: Serve, text_classifier: Path, gate: Gate
 ) -> None:
     engine = ScriptedEngine(speak)
@@ -165,7 +165,7 @@ async def test_a_model_that_takes_longer_than_the_deadline_fails_the_request(
     assert (await client.post(CHATS, chat(1)))[1]["choices"][0]["message"]["content"] == expected(1)
 
 
-async def test_prompts_are_judged_before_the_engine_is_asked(
+async def test_prompts_are_judged_before_the_engine_gets_them(
     serve: Serve, text_classifier: Path, gate: Gate
 ) -> None:
     engine = ScriptedEngine(lambda request: make_deltas(["ok"]))
@@ -186,7 +186,7 @@ async def test_prompts_are_judged_before_the_engine_is_asked(
     assert len(engine.requests) == NUM_STREAMS // 2
 
 
-async def test_in_hook_workers(serve: Serve, text_classifier: Path) -> None:
+async def test_a_classifier_runs_in_hook_workers(serve: Serve, text_classifier: Path) -> None:
     pool = WorkerPool(1, [HookSpec("classifier", {"model": str(text_classifier), **ARGUMENTS})])
     client = await serve(ScriptedEngine(speak), pipeline=pool)
     streams = await asyncio.gather(*(client.stream(CHATS, chat(i)) for i in range(NUM_STREAMS)))

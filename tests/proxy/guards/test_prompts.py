@@ -1,4 +1,4 @@
-"""Prompts that hooks read, seen from a client: on every endpoint, streaming and not."""
+"""Hooks that read prompts, as a client sees them: on every endpoint, streaming and not."""
 
 import logging
 from dataclasses import replace
@@ -26,8 +26,8 @@ streaming_or_not = pytest.mark.parametrize("stream", [False, True])
 
 
 class Reader(Script):
-    """Refuses prompts that hold `hunter2`, with an answer if they hold `please`; keeps `bluebird` from the
-    model."""
+    """Refuses prompts that contain `hunter2`, with an answer if they contain `please`. Removes `bluebird`
+    from prompts."""
 
     def __init__(self) -> None:
         super().__init__(lambda chunk: emit(chunk.pending))
@@ -51,7 +51,7 @@ def engine() -> ScriptedEngine:
 
 @every_endpoint
 @streaming_or_not
-async def test_a_refused_prompt_is_a_400_that_names_the_reason_and_nothing_of_the_prompt(
+async def test_a_refused_prompt_is_a_400_with_the_reason_and_without_the_prompt(
     serve: Serve, path: str, body: dict[str, Any], param: str, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:  # contract 8.8
     asked = engine()
@@ -77,7 +77,7 @@ async def test_a_refused_prompt_is_a_400_that_names_the_reason_and_nothing_of_th
 
 
 async def answer_of(client: Client, path: str, body: dict[str, Any], stream: bool) -> dict[str, Any]:
-    """The whole answer, or what a stream's chunks come to: text, finish, reason, usage."""
+    """The answer, whole or streamed: its text, finish reason, stop reason and usage."""
     if path == RESPONSES:
         if stream:
             response = check_events(await client.stream(path, body))
@@ -132,7 +132,7 @@ async def test_every_choice_gets_the_refusals_text(serve: Serve, path: str, body
 
 @every_endpoint
 @streaming_or_not
-async def test_the_engine_is_asked_the_rewritten_prompt(
+async def test_the_engine_gets_the_rewritten_prompt(
     serve: Serve, path: str, body: dict[str, Any], param: str, stream: bool
 ) -> None:
     asked, reader = engine(), Reader()
@@ -149,7 +149,7 @@ async def test_the_engine_is_asked_the_rewritten_prompt(
     assert all(chunk.request == shown for chunk in reader.chunks if chunk.request_id != "weir-self-test")
 
 
-async def test_an_echo_is_the_rewritten_prompts(serve: Serve) -> None:
+async def test_an_echo_repeats_the_rewritten_prompt(serve: Serve) -> None:
     client = await serve(EchoEngine(), Reader())
     asked = {**COMPLETION, "prompt": "say bluebird", "echo": True, "logprobs": 1, "max_tokens": 0}
     _, whole, _ = await client.post(COMPLETIONS, asked)
@@ -158,7 +158,7 @@ async def test_an_echo_is_the_rewritten_prompts(serve: Serve) -> None:
     assert "bluebird" not in str(whole)
 
 
-async def test_token_ids_that_nobody_could_read_are_refused(serve: Serve) -> None:  # contract 8.9
+async def test_token_ids_that_hooks_cannot_read_are_refused(serve: Serve) -> None:  # contract 8.9
     asked = engine()
     client = await serve(asked, Reader())
     for prompt in ([1, 2], [[1, 2]]):
@@ -182,7 +182,7 @@ async def test_token_ids_that_nobody_could_read_are_refused(serve: Serve) -> Non
     ],
     ids=str,
 )
-async def test_nothing_of_a_chat_goes_round_the_hooks(serve: Serve, body: dict[str, Any]) -> None:
+async def test_hooks_see_every_text_of_a_chat(serve: Serve, body: dict[str, Any]) -> None:
     """Contract 8.1, 8.6."""
     asked = engine()
     client = await serve(asked, Reader())
@@ -202,7 +202,7 @@ async def test_nothing_of_a_chat_goes_round_the_hooks(serve: Serve, body: dict[s
     ],
     ids=str,
 )
-async def test_nothing_of_a_response_goes_round_the_hooks(serve: Serve, body: dict[str, Any]) -> None:
+async def test_hooks_see_every_text_of_a_response(serve: Serve, body: dict[str, Any]) -> None:
     """Contract 8.1, 8.6."""
     asked = engine()
     client = await serve(asked, Reader())
@@ -210,7 +210,7 @@ async def test_nothing_of_a_response_goes_round_the_hooks(serve: Serve, body: di
     assert (status, answer["error"]["code"], asked.requests) == (400, "content_filter", [])
 
 
-async def test_an_upstream_gets_the_rewritten_prompt_and_no_other(serve: Serve) -> None:  # contract 8.1
+async def test_an_upstream_gets_only_the_rewritten_prompt(serve: Serve) -> None:  # contract 8.1
     upstream = engine()
     back = await serve(upstream)
     front = await serve(OpenAIEngine(back.url), Reader(), names=[])
@@ -222,8 +222,8 @@ async def test_an_upstream_gets_the_rewritten_prompt_and_no_other(serve: Serve) 
     assert (status, answer["error"]["param"]) == (400, "prompt_embeds")
 
 
-async def test_a_conversation_gone_on_with_is_read_whole(serve: Serve) -> None:
-    """What is stored is what the caller gave: each time, all of it is read."""
+async def test_hooks_read_a_continued_conversation_whole(serve: Serve) -> None:
+    """The store keeps the caller's own text, so hooks read all of it each time."""
     asked = engine()
     client = await serve(asked, Reader())
     _, first, _ = await client.post(RESPONSES, {**RESPONSE, "input": "I am bluebird"})
@@ -236,8 +236,8 @@ async def test_a_conversation_gone_on_with_is_read_whole(serve: Serve) -> None:
     assert (again["output"][0]["content"][0]["text"], len(asked.requests)) == ("I cannot.", 2)
 
 
-async def test_an_answer_is_not_part_of_the_prompt_that_it_answers(serve: Serve) -> None:
-    """A hook of prompts leaves answers alone, and a hook of answers prompts."""
+async def test_a_hook_of_prompts_does_not_see_the_answer_as_a_prompt(serve: Serve) -> None:
+    """A hook of prompts leaves answers unchanged, and a hook of answers leaves prompts unchanged."""
     said = ScriptedEngine(lambda r: [*make_deltas(["bluebird"], finish=False), Delta(finish_reason="stop")])
     client = await serve(said, Reader(), Phrases(["heron"]))
     body = {**CHAT, "messages": [{"role": "user", "content": "heron"}]}
@@ -253,7 +253,7 @@ async def test_a_hook_that_fails_on_a_prompt_is_a_500(
 ) -> None:  # contract 4.2, 8.1
     class Fails(Script):
         def on_request(self, request: GenerationRequest) -> object:
-            if "Hello" not in prompt_texts(request)[0].text:  # which is the self-test's
+            if "Hello" not in prompt_texts(request)[0].text:  # the prompt of the self-test has Hello
                 raise ValueError(f"I saw {request.messages}")
             return request
 

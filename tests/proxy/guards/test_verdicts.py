@@ -1,4 +1,4 @@
-"""Guards seen from a client: what ends, fails or rewrites a stream, on both endpoints, streaming and not."""
+"""Verdicts and failures of hooks, as a client sees them: on both endpoints, streaming and not."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ def saying(*words: str) -> ScriptedEngine:
 
 
 def asks(body: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """`body` with every field that could carry a token."""
+    """`body`, with every option whose output could contain a token."""
     logprobs = {"logprobs": True, "top_logprobs": 5} if "messages" in body else {"logprobs": 5, "echo": True}
     return {**body, **logprobs, "return_token_ids": True, **more}
 
@@ -105,7 +105,7 @@ async def test_a_hook_that_raises_later_is_one_error_event_then_done(
 
 
 @both_endpoints
-async def test_a_failing_request_leaves_a_hundred_others_unharmed(
+async def test_a_failing_request_does_not_affect_a_hundred_others(
     serve: Serve, path: str, body: dict[str, Any]
 ) -> None:  # contract 4.1
     def guard(chunk: Chunk) -> Verdict:
@@ -125,8 +125,8 @@ async def test_a_failing_request_leaves_a_hundred_others_unharmed(
 
 
 @both_endpoints
-async def test_both_forms_of_an_answer_hold_the_same(serve: Serve, path: str, body: dict[str, Any]) -> None:
-    """Contract 2.5: what a client gets without streaming is what it would have got with it."""
+async def test_streamed_and_whole_answers_are_the_same(serve: Serve, path: str, body: dict[str, Any]) -> None:
+    """Contract 2.5: a client gets the same with and without streaming."""
 
     def guard(chunk: Chunk) -> Verdict:
         if chunk.is_final:
@@ -162,7 +162,7 @@ async def test_a_rewrite_leaves_no_trace_of_the_original(
 
 
 @both_endpoints
-async def test_everything_suppressed_is_a_whole_answer_of_nothing(
+async def test_an_answer_that_is_suppressed_entirely_is_empty(
     serve: Serve, path: str, body: dict[str, Any]
 ) -> None:  # contract 3.2, 5.2
     client = await serve(saying("my ", "hunter2"), Script(lambda c: suppress()))
@@ -179,10 +179,10 @@ async def test_everything_suppressed_is_a_whole_answer_of_nothing(
     [*ENDPOINTS, ("/v1/responses", {"model": "m", "input": "Hi"})],
     ids=lambda v: str(v)[:20],
 )
-async def test_what_ended_an_answer_tells_nothing_of_what_was_withheld(
+async def test_the_stop_reason_does_not_reveal_withheld_text(
     serve: Serve, path: str, body: dict[str, Any], stop_reason: str | int
 ) -> None:
-    """Contract 2.7, 6.2: a client could ask for every word, and be told which one came."""
+    """Contract 2.7, 6.2: a client could give every word as a stop string, and learn which one came."""
     deltas = [Delta(text="my "), Delta(finish_reason="stop", stop_reason=stop_reason)]
     client = await serve(ScriptedEngine(lambda r: deltas), Script(lambda c: suppress()))
     stops = {"stop": ["hunter2"], "stop_token_ids": [7]}
@@ -212,7 +212,9 @@ async def test_terminating_one_choice_ends_its_siblings(serve: Serve) -> None:  
     assert sorted(finishes) == [(i, "content_filter", "x") for i in range(3)]
 
 
-async def test_a_hook_knows_who_asks_and_whether_it_streams(serve: Serve) -> None:  # contract 2.1, 2.2
+async def test_a_hook_knows_the_caller_and_whether_the_request_streams(
+    serve: Serve,
+) -> None:  # contract 2.1, 2.2
     hook = Script(lambda c: emit(c.pending))
     client = await serve(saying("a"), hook)
     await client.stream("/v1/chat/completions", {**CHAT, "user": "u1", "metadata": {"team": "t"}})

@@ -1,4 +1,4 @@
-"""Events, as they are written, are what plain JSON would be."""
+"""Events that are assembled from parts equal plain JSON."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ EXTRAS: list[dict[str, Any]] = [
 
 @st.composite
 def deltas(draw: st.DrawFn, channels: list[str]) -> list[Delta]:
-    """Streams of two outputs, interleaved, each with an end."""
+    """The interleaved streams of two outputs, each with an end."""
     drawn = []
     for i in range(draw(st.integers(0, 12))):
         text, channel = draw(TEXTS), draw(st.sampled_from(channels))
@@ -64,7 +64,7 @@ def check(make: Any, items: list[Delta]) -> None:
 
 
 def without_ids(value: Any) -> Any:
-    """Without the ids of tool calls, which are drawn anew for each."""
+    """`value` without the random ids of tool calls."""
     if isinstance(value, dict):
         return {k: without_ids(v) for k, v in value.items() if not (k == "id" and str(v).startswith("call"))}
     return [without_ids(v) for v in value] if isinstance(value, list | tuple) else value
@@ -72,7 +72,7 @@ def without_ids(value: Any) -> Any:
 
 @pytest.mark.parametrize("extra", [*EXTRAS, {"logprobs": True, "top_logprobs": 1}], ids=str)
 @given(data=st.data())
-def test_a_chats_events_are_plain_json(extra: dict[str, Any], data: st.DataObject) -> None:
+def test_the_events_of_a_chat_are_plain_json(extra: dict[str, Any], data: st.DataObject) -> None:
     fields = ChatRequest(messages=[{"role": "user", "content": "Hi"}], stream=True, n=2, **extra)
     request = fields.to_request("r", '"text"')
     check(lambda: ChatAnswer(fields, request), data.draw(deltas(["content", "reasoning", "tool_call"])))
@@ -80,7 +80,7 @@ def test_a_chats_events_are_plain_json(extra: dict[str, Any], data: st.DataObjec
 
 @pytest.mark.parametrize("extra", [*EXTRAS, {"logprobs": 1}, {"detokenize": False}], ids=str)
 @given(data=st.data())
-def test_a_completions_events_are_plain_json(extra: dict[str, Any], data: st.DataObject) -> None:
+def test_the_events_of_a_completion_are_plain_json(extra: dict[str, Any], data: st.DataObject) -> None:
     fields = CompletionRequest(prompt="Hi", stream=True, n=2, **extra)
     request = fields.to_request("r", '"text"')
     check(lambda: CompletionAnswer(fields, request), data.draw(deltas(["content", "echo"])))

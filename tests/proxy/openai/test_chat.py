@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`: shapes that clients rely on."""
+"""`POST /v1/chat/completions`: the shapes that clients rely on."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ async def test_a_stream_begins_with_the_role_and_ends_with_one_finish_reason(ser
     assert all("usage" not in chunk for chunk in stream.chunks)
 
 
-async def test_usage_comes_in_one_last_chunk_when_asked_for(serve: Serve) -> None:
+async def test_usage_is_one_last_chunk_if_requested(serve: Serve) -> None:
     client = await serve(ScriptedEngine(hello))
     stream = await client.stream(PATH, {**CHAT, "stream_options": {"include_usage": True}})
     *chunks, last = stream.chunks
@@ -97,7 +97,7 @@ async def test_logprobs_name_the_token_its_bytes_and_its_alternatives(serve: Ser
     ]
 
 
-async def test_no_logprobs_are_given_unless_asked_for(serve: Serve) -> None:
+async def test_logprobs_are_given_only_if_requested(serve: Serve) -> None:
     client = await serve(ScriptedEngine(hello))
     _, body, _ = await client.post(PATH, CHAT)
     assert body["choices"][0]["logprobs"] is None
@@ -174,7 +174,7 @@ async def test_streamed_tool_calls_carry_dense_indices_and_one_id_each(serve: Se
     assert "upstream-id" not in str(stream.events)
 
 
-async def test_what_a_caller_asks_reaches_the_engine(serve: Serve) -> None:
+async def test_the_fields_of_a_request_reach_the_engine(serve: Serve) -> None:
     engine = ScriptedEngine(hello)
     client = await serve(engine)
     asked = {
@@ -216,7 +216,7 @@ async def test_what_a_caller_asks_reaches_the_engine(serve: Serve) -> None:
     assert (request.user, request.metadata, request.extra) == ("u", {"a": "b"}, {"service_tier": "auto"})
 
 
-async def test_a_stop_reason_is_told(serve: Serve) -> None:
+async def test_a_stop_reason_is_given(serve: Serve) -> None:
     deltas = [Delta(text="a"), Delta(finish_reason="stop", stop_reason="END")]
     client = await serve(ScriptedEngine(lambda r: deltas))
     _, body, _ = await client.post(PATH, CHAT)
@@ -226,7 +226,7 @@ async def test_a_stop_reason_is_told(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("text", ["Grüße 🎉 你好", '"quoted" \\ \n\u2028'])
-async def test_any_text_survives_the_wire(serve: Serve, text: str) -> None:
+async def test_any_text_reaches_the_client_unchanged(serve: Serve, text: str) -> None:
     deltas = [Delta(text=text, tokens=(make_token(text, 1),)), Delta(finish_reason="stop")]
     client = await serve(ScriptedEngine(lambda r: deltas))
     assert (await client.stream(PATH, CHAT)).content() == text

@@ -1,4 +1,4 @@
-"""`POST /v1/completions`: shapes that clients, and evaluation harnesses most of all, rely on."""
+"""`POST /v1/completions`: the shapes that clients and evaluation harnesses rely on."""
 
 from typing import Any
 
@@ -66,13 +66,13 @@ async def test_echo_begins_with_the_prompt_and_its_offsets_are_right(serve: Serv
     assert logprobs["text_offset"] == [0, 3, 7, 10]
 
 
-async def test_zero_logprobs_give_the_chosen_token_only(serve: Serve) -> None:
+async def test_zero_logprobs_give_only_the_chosen_token(serve: Serve) -> None:
     client = await serve(ScriptedEngine(hello))
     _, body, _ = await client.post(PATH, {**COMPLETION, "logprobs": 0})
     assert body["choices"][0]["logprobs"]["top_logprobs"] == [{"Hel": -0.25}, {"lo": -0.25}]
 
 
-async def test_offsets_go_on_from_what_was_released(serve: Serve) -> None:  # contract 3.7
+async def test_offsets_count_the_released_text(serve: Serve) -> None:  # contract 3.7
     hook = Script(
         lambda c: redact([(0, 3, "##########")]) if c.pending.startswith("Hel") else emit(c.pending)
     )
@@ -83,8 +83,9 @@ async def test_offsets_go_on_from_what_was_released(serve: Serve) -> None:  # co
         assert body["logprobs"]["text_offset"] == [10]
 
 
-async def test_offsets_of_kept_tokens_are_of_the_text_released(serve: Serve) -> None:  # contract 3.7
-    """Three times as long and then a third of it: the tokens' own texts would lead elsewhere."""
+async def test_offsets_of_kept_tokens_count_the_released_text(serve: Serve) -> None:  # contract 3.7
+    """A rewrite makes text three times as long, and the next a third as long: offsets in the tokens' own
+    texts would differ."""
     hook = Script(lambda c: emit(c.pending * 3 if c.text == "Hel" else c.pending[:1]))
     pipeline = pipeline_of(hook, rewritten_tokens="keep")
     client = await serve(ScriptedEngine(lambda r: make_deltas(["Hel", "lo ", "you"])), pipeline=pipeline)
@@ -110,7 +111,7 @@ async def _streamed(client: Any) -> dict[str, Any]:
     return {"text": "".join(c["text"] for c in choices), "logprobs": logprobs}
 
 
-async def test_token_ids_come_with_the_prompts_once(serve: Serve) -> None:
+async def test_token_ids_include_the_prompts_ids_once(serve: Serve) -> None:
     client = await serve(ScriptedEngine(echoing))
     asked = {**COMPLETION, "echo": True, "return_token_ids": True}
     stream = await client.stream(PATH, asked)
@@ -119,7 +120,7 @@ async def test_token_ids_come_with_the_prompts_once(serve: Serve) -> None:
     assert [c["token_ids"] for c in choices] == [[], [3], [4], []]
 
 
-async def test_without_detokenizing_ids_stand_for_the_text_and_are_vetted_all_the_same(
+async def test_without_detokenizing_ids_replace_the_text_and_are_vetted_too(
     serve: Serve,
 ) -> None:  # contract 5.2
     def no_lo(chunk: Chunk) -> Any:

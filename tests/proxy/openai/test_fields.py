@@ -43,19 +43,19 @@ TOOL = {"type": "function", "function": {"name": "f"}}
         ("logit_bias", [5]),
         ("logit_bias", {"9" * 5000: 1}),
         ("top_logprobs", 21),
-        ("top_logprobs", 2),  # without logprobs
+        ("top_logprobs", 2),  # logprobs is missing
         ("logprobs", 3),
         ("stop", 7),
         ("stop", ""),
         ("stop", ["a", ""]),
         ("stop_token_ids", [-1]),
         ("stream", "yes"),
-        ("stream_options", {"include_usage": True}),  # without stream
+        ("stream_options", {"include_usage": True}),  # stream is missing
         ("seed", 2**70),
         ("seed", 1.5),
         ("tools", [{"type": "function"}]),
         ("tools", [{"type": "other"}]),
-        ("tool_choice", "required"),  # without tools
+        ("tool_choice", "required"),  # tools is missing
         ("tool_choice", {"type": "function", "function": {"name": "g"}}),
         ("tool_choice", "maybe"),
         ("include_stop_str_in_output", True),
@@ -67,7 +67,7 @@ TOOL = {"type": "function", "function": {"name": "f"}}
     ],
     ids=lambda v: repr(v)[:40],
 )
-async def test_what_a_chats_caller_got_wrong_is_named(serve: Serve, field: str, value: Any) -> None:
+async def test_a_wrong_field_of_a_chat_is_named(serve: Serve, field: str, value: Any) -> None:
     client = await serve(ScriptedEngine(hello))
     body = orjson.loads(orjson.dumps({**CHAT, "tools": [TOOL]}))
     if field == "tool_choice" and value == "required":
@@ -106,7 +106,7 @@ async def test_what_a_chats_caller_got_wrong_is_named(serve: Serve, field: str, 
     ],
     ids=lambda v: repr(v)[:40],
 )
-async def test_what_a_completions_caller_got_wrong_is_named(serve: Serve, field: str, value: Any) -> None:
+async def test_a_wrong_field_of_a_completion_is_named(serve: Serve, field: str, value: Any) -> None:
     client = await serve(ScriptedEngine(hello))
     status, error = await send(client, COMPLETIONS, orjson.dumps({**COMPLETION, field: value}))
     assert status == 400

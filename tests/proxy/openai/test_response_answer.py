@@ -23,7 +23,7 @@ from tests.proxy.response_helpers import (
 )
 
 
-async def test_a_response_is_whole(serve: Serve) -> None:
+async def test_a_whole_response_has_every_field(serve: Serve) -> None:
     client = await serve(saying("Hel", "lo"))
     response = await both(client, {**ASK, "metadata": {"a": "b"}, "user": "u", "instructions": "Be brief."})
     assert response["id"].startswith("resp_")
@@ -66,9 +66,7 @@ async def test_a_response_is_whole(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("hooks", [(), (Script(lambda c: emit(c.pending)),)])
-async def test_items_come_in_order_of_appearance_under_our_own_ids(
-    serve: Serve, hooks: tuple[Any, ...]
-) -> None:
+async def test_items_are_in_order_and_have_ids_of_weir(serve: Serve, hooks: tuple[Any, ...]) -> None:
     client = await serve(ScriptedEngine(thinking), *hooks)
     response = await both(client, {**ASK, "tools": [TOOL, {**TOOL, "name": "g"}]})
     output = response["output"]
@@ -83,7 +81,7 @@ async def test_items_come_in_order_of_appearance_under_our_own_ids(
     assert response["tools"][0] == {**TOOL, "description": None}
 
 
-async def test_logprobs_are_asked_for_by_include(serve: Serve) -> None:
+async def test_include_asks_for_logprobs(serve: Serve) -> None:
     client = await serve(saying("Hel", "lo"))
     response = await both(client, {**ASK, **LOGPROBS})
     first, _ = response["output"][0]["content"][0]["logprobs"]
@@ -102,7 +100,7 @@ async def test_logprobs_are_asked_for_by_include(serve: Serve) -> None:
     ("finish", "status", "reason"),
     [("length", "incomplete", "max_output_tokens"), ("content_filter", "incomplete", "content_filter")],
 )
-async def test_an_end_before_its_time_is_incomplete(
+async def test_a_response_that_ends_too_early_is_incomplete(
     serve: Serve, finish: Any, status: str, reason: str
 ) -> None:
     client = await serve(saying("Hel", finish_reason=finish))
@@ -111,19 +109,19 @@ async def test_an_end_before_its_time_is_incomplete(
     assert response["output"][0]["status"] == "incomplete"
 
 
-async def test_the_stop_string_is_told(serve: Serve) -> None:
+async def test_the_stop_string_is_given(serve: Serve) -> None:
     client = await serve(saying("Hel", stop_reason="lo"))
     response = await both(client, {**ASK, "stop": "lo"})
     assert (response["status"], response["stop_reason"]) == ("completed", "lo")
 
 
-async def test_no_text_is_a_message_of_none(serve: Serve) -> None:
+async def test_a_response_without_text_has_an_empty_message(serve: Serve) -> None:
     client = await serve(saying())
     response = await both(client, ASK)
     assert [text_of(item) for item in response["output"]] == [""]
 
 
-async def test_terminate_is_an_ordinary_end(serve: Serve) -> None:  # contract 3.3
+async def test_a_terminated_response_ends_as_an_incomplete_one(serve: Serve) -> None:  # contract 3.3
     engine = saying("well ", "the ", "secret ", "is out")
     hook = Script(lambda c: terminate("no_secrets") if "secret" in c.text else emit(c.pending))
     client = await serve(engine, hook)
@@ -152,14 +150,14 @@ async def test_a_rewrite_and_a_suppression_leave_no_trace(serve: Serve) -> None:
     assert [lp["token"] for lp in response["output"][0]["content"][0]["logprobs"]] == ["I "]
 
 
-async def test_everything_suppressed_is_a_message_of_nothing(serve: Serve) -> None:
+async def test_a_response_that_is_suppressed_entirely_has_an_empty_message(serve: Serve) -> None:
     client = await serve(saying("my ", "hunter2"), Script(lambda c: suppress()))
     response = await both(client, {**ASK, **LOGPROBS})
     assert [text_of(item) for item in response["output"]] == [""]
     assert "hunter2" not in str(response)
 
 
-async def test_what_a_hook_let_go_late_is_an_item_of_its_own(serve: Serve) -> None:
+async def test_text_that_a_hook_releases_late_is_an_item_of_its_own(serve: Serve) -> None:
     engine = ScriptedEngine(thinking)
 
     def guard(chunk: Chunk) -> Verdict:
@@ -211,7 +209,7 @@ async def test_a_hook_that_raises_later_is_one_error_event_then_done(serve: Serv
     assert (engine.running, engine.aborted) == (0, 1)
 
 
-async def test_an_engine_that_fails_in_silence_still_begins_with_created(serve: Serve) -> None:
+async def test_a_stream_that_fails_before_any_text_begins_with_created(serve: Serve) -> None:
     error = asyncio.Event()
     client = await serve(
         ScriptedEngine(lambda r: [error, EngineError("It broke.")]), keep_alive_interval=0.01

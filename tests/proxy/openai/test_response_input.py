@@ -76,7 +76,7 @@ from tests.proxy.response_helpers import ASK, PATH, TOOL, asked, saying, thinkin
         ),
     ],
 )
-async def test_input_items_are_a_chat(serve: Serve, given: Any, messages: list[Any]) -> None:
+async def test_input_items_become_a_chat(serve: Serve, given: Any, messages: list[Any]) -> None:
     engine = saying("a")
     client = await serve(engine)
     request = await asked(client, engine, input=given, instructions="Be brief.")
@@ -84,7 +84,7 @@ async def test_input_items_are_a_chat(serve: Serve, given: Any, messages: list[A
     assert list(request.messages) == [{"role": "system", "content": "Be brief."}, *messages]
 
 
-async def test_output_items_are_input(serve: Serve) -> None:
+async def test_output_items_can_be_input(serve: Serve) -> None:
     engine = ScriptedEngine(thinking)
     client = await serve(engine)
     _, first, _ = await client.post(PATH, {**ASK, "tools": [TOOL]})

@@ -94,7 +94,7 @@ async def test_fields_reach_the_engine_in_their_chat_form(serve: Serve) -> None:
         ("hooks", {"hooks": ["mine"]}),
     ],
 )
-async def test_what_the_caller_got_wrong_is_a_400(serve: Serve, param: str, fields: Any) -> None:
+async def test_a_wrong_field_is_a_400(serve: Serve, param: str, fields: Any) -> None:
     client = await serve(saying("a"))
     status, body, _ = await client.post(PATH, {**ASK, **fields})
     assert (status, body["error"]["param"]) == (400, param)
@@ -111,7 +111,7 @@ async def test_a_client_that_leaves_frees_its_slot(serve: Serve) -> None:
     assert engine.aborted == 1
 
 
-async def test_it_has_metrics_of_its_own(serve: Serve) -> None:
+async def test_responses_have_metrics_of_their_own(serve: Serve) -> None:
     client = await serve(saying("a"))
     await client.post(PATH, ASK)
     assert (
@@ -120,7 +120,7 @@ async def test_it_has_metrics_of_its_own(serve: Serve) -> None:
     )
 
 
-async def test_an_upstream_is_asked_for_a_chat(serve: Serve) -> None:
+async def test_an_upstream_gets_a_chat(serve: Serve) -> None:
     engine = ScriptedEngine(thinking)
     back = await serve(engine)
     front = await serve(OpenAIEngine(back.url), names=[])
@@ -180,7 +180,7 @@ async def test_the_sdks_stream_helper_reads_every_item(serve: Serve) -> None:
     assert kinds["response.function_call_arguments.delta"] == 3
 
 
-async def test_the_sdk_raises_what_fails_inside_a_stream(serve: Serve) -> None:
+async def test_the_sdk_raises_a_failure_inside_a_stream(serve: Serve) -> None:
     client = await serve(saying("a", "b"), Script(lambda c: None if c.text == "ab" else emit(c.pending)))
     async with AsyncOpenAI(base_url=client.url + "/v1", api_key="none", max_retries=0) as sdk:
         seen = []

@@ -1,4 +1,4 @@
-"""Tool calls and reasoning that a parser finds: as clients see them, and as hooks do."""
+"""Tool calls and reasoning that a parser finds, as clients and as hooks see them."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def answer(request: Any) -> list[Delta]:
 
 
 class ModelEngine(ScriptedEngine):
-    """One that gives the model's own text."""
+    """An engine that yields the model's unparsed text."""
 
     info = ModelInfo(max_model_len=1024, parses_tool_calls=False)
 
@@ -62,7 +62,7 @@ def let_through(chunk: Chunk) -> Verdict:
 
 
 def folded(chunks: list[dict[str, Any]]) -> dict[str, Any]:
-    """A stream's chunks as the whole answer's choice, as a client folds them."""
+    """The chunks of a stream as one choice, folded as a client does it."""
     message: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": []}
     ids: list[int] = []
     logprobs: list[Any] = []
@@ -143,7 +143,7 @@ async def test_the_sdk_reads_the_calls(serve: Serve) -> None:
 async def test_hooks_see_clean_channels_and_each_call_as_a_stream_of_its_own(serve: Serve) -> None:
     hook = Script(let_through)
     client = await serve(ModelEngine(answer), hook, **QWEN)
-    hook.chunks.clear()  # the self-test's
+    hook.chunks.clear()  # remove the chunks of the self-test
     await client.post(PATH, ASKS)
     streams: dict[Any, str] = {}
     for chunk in hook.chunks:
@@ -158,7 +158,7 @@ async def test_hooks_see_clean_channels_and_each_call_as_a_stream_of_its_own(ser
     assert len(hook.finals) == 4
 
 
-async def test_a_guard_withholds_one_call_and_no_other(serve: Serve) -> None:
+async def test_a_guard_withholds_only_one_call(serve: Serve) -> None:
     def guard(chunk: Chunk) -> Verdict:
         return suppress() if chunk.tool_name == "weather" else emit(chunk.pending)
 
@@ -176,7 +176,7 @@ async def test_a_guard_withholds_one_call_and_no_other(serve: Serve) -> None:
         assert text not in str(stream.events)
 
 
-async def test_a_guard_withholds_reasoning_and_nothing_else(serve: Serve) -> None:
+async def test_a_guard_withholds_only_reasoning(serve: Serve) -> None:
     def guard(chunk: Chunk) -> Verdict:
         return suppress() if chunk.channel == "reasoning" else emit(chunk.pending)
 
@@ -247,7 +247,7 @@ async def test_completions_are_not_parsed(serve: Serve) -> None:
     assert body["choices"][0]["text"] == "".join(PIECES)
 
 
-async def test_tools_need_a_parser_where_the_engine_has_none(serve: Serve) -> None:
+async def test_tools_need_a_parser_if_the_engine_has_none(serve: Serve) -> None:
     client = await serve(ModelEngine(answer), reasoning_parser="qwen3")
     status, body, _ = await client.post(PATH, ASKS)
     assert (status, body["error"]["param"]) == (400, "tools")
@@ -272,7 +272,7 @@ async def in_front_of(serve: Serve, back: Client, *hooks: Any, **settings: Any) 
     return await serve(OpenAIEngine(back.url), *hooks, names=[], **settings)
 
 
-async def test_an_upstream_without_parsers_is_parsed_here(serve: Serve) -> None:
+async def test_the_answer_of_an_upstream_without_parsers_is_parsed_here(serve: Serve) -> None:
     back = ScriptedEngine(answer)
     front = await in_front_of(serve, await serve(back), Script(let_through), **QWEN)
     _, body, _ = await front.post(PATH, ASKS)
@@ -283,7 +283,7 @@ async def test_an_upstream_without_parsers_is_parsed_here(serve: Serve) -> None:
     assert list(back.requests[0].tools) == TOOLS
 
 
-async def test_an_upstream_with_parsers_is_passed_through(serve: Serve) -> None:
+async def test_the_answer_of_an_upstream_with_parsers_is_passed_on(serve: Serve) -> None:
     engine = ModelEngine(answer)
     back = await serve(engine, **QWEN)
     front = await in_front_of(serve, back, Script(let_through), **QWEN)
@@ -301,7 +301,7 @@ async def test_a_recorded_stream_is_parsed(serve: Serve) -> None:
     assert folded((await client.stream(PATH, ASKS)).chunks)["message"] == EXPECTED
 
 
-async def test_clients_get_legal_json_for_arguments(serve: Serve) -> None:
+async def test_arguments_are_valid_json(serve: Serve) -> None:
     client = await serve(ModelEngine(answer), **QWEN)
     _, body, _ = await client.post(PATH, ASKS)
     for call in body["choices"][0]["message"]["tool_calls"]:
