@@ -15,7 +15,7 @@ from hooks.pipeline.decision import Decision
 class Ask:
     """A question: what does `hook` say to `shown`? It holds until the next one is asked."""
 
-    __slots__ = ("hook", "is_async", "method", "shown")
+    __slots__ = ("hook", "is_abandoned", "is_async", "method", "shown")
 
     def __init__(
         self,
@@ -30,6 +30,9 @@ class Ask:
         self.is_async = is_async
         self.shown = shown
         """The argument for `method`."""
+        self.is_abandoned = False
+        """The request was cancelled and the call goes on. The hook gets no last call, which would overlap
+        with it (contract 2.3)."""
 
     @property
     def is_aborted(self) -> bool:

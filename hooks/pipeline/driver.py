@@ -15,6 +15,7 @@ from typing import Any
 from engine.protocol import (
     Delta,
     Deltas,
+    EngineError,
     GenerationRequest,
     QueueFullError,
     RequestError,
@@ -165,19 +166,18 @@ class GuardDriver:
             try:
                 reply = await self._await(ask)
             except asyncio.CancelledError as error:
-                # A hook whose call goes on gets no last call, which would overlap with it (contract 2.3).
-                is_late = isinstance(error, LateAndCancelledError)
-                if not (ask.is_aborted or is_late):
+                if not ask.is_aborted:
+                    ask.is_abandoned = isinstance(error, LateAndCancelledError)
                     machine.close()
                     raise
-                cancelled, reply = error, HookFailure(error) if is_late else None
+                cancelled, reply = error, None
         failed = self._tell(step.decisions) if step.decisions else None
         if cancelled is not None:
             raise cancelled
+        if failed is not None and not isinstance(step.error, EngineError):
+            raise failed
         if step.error is not None:
             raise step.error
-        if failed is not None:
-            raise failed
         return step
 
     def _call(self, hook: LoadedHook, method: Callable[[Any], Any], shown: Any) -> Reply:

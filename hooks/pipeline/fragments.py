@@ -63,9 +63,7 @@ class TokenGroup:
         if self.spoiled or (self.follows is not None and self.follows.spoiled):
             return ()
         tokens = self.tokens
-        if (
-            self.rewritten
-        ):  # the last token takes all the text, so that the tokens' texts are the text released
+        if self.rewritten and tokens:  # the last token takes all the text: the tokens' texts are the text
             tokens = tuple(token._replace(text="") for token in tokens)
             tokens = (*tokens[:-1], tokens[-1]._replace(text=self.delivered_text))
         if self.alternatives and (self.follows is None or self.follows.alternatives):

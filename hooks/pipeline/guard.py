@@ -153,7 +153,7 @@ class Guard:
                 reply = HookFailure(error)
             ended = clock()
             tally.seconds += ended - started
-            if ended - started > timeout:
+            if ended - started > timeout and not isinstance(reply, HookFailure):
                 reply = HookFailure.late()
             started = ended
             if type(reply) is emit and reply.text is text and reply.alternatives and held is None:

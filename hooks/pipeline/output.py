@@ -63,9 +63,10 @@ class Output:
         stream.is_announced = True
         if delta.tool_call is not None:
             self._has_call = True
+        delta = stream.cleaned(delta)
         if self.delivery is not None:
             self.delivery.pass_on(delta)
-        return stream.cleaned(delta)
+        return delta
 
     def feed(self, delta: Delta, first: HookReply | None = None) -> Generator[Ask, Reply, Vetted]:
         """Vet one delta. `first`: the hooks before its place have let the delta through already.

@@ -162,7 +162,7 @@ class HookStage:
 
     def abort(self) -> Generator[Ask, Reply, None]:
         """Give the hook its last call for a stream that ended early (contract 2.6)."""
-        if self.is_closed:
+        if self.is_closed or self.ask.is_abandoned:
             return
         self.is_closed = True
         chunk = Chunk(self.context, "", (), True, True, self.held)

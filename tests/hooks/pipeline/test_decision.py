@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from engine.protocol import Delta, GenerationRequest, ToolCall
-from hooks import Chunk, Decision, Verdict, emit, hold, redact, refuse, rewind, suppress, terminate
+from hooks import Chunk, Decision, Refusal, Verdict, emit, hold, redact, refuse, rewind, suppress, terminate
 from hooks.builtin.phrases import Phrases
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
 from hooks.pipeline.failure import HookError
@@ -350,3 +350,17 @@ async def test_a_rewind_is_told_once_and_so_is_what_was_decided_of_what_stands()
     released = await guard_all(pipeline_of(redacts, back, clerk), teller, can_rewind=True)
     assert text_of(released) == "well, ann all"
     assert clerk.short == [("redact", "name", 6, "you"), ("rewind", "hush", 9, " the secret")]
+
+
+async def test_a_listener_that_fails_at_a_refusal_fails_the_request() -> None:
+    """Contract 8.2: nothing that follows from a decision reaches the client, if a hook could not be told."""
+
+    class Refuses(Clerk):
+        def on_request(self, request: GenerationRequest) -> Refusal:
+            return refuse("no")
+
+    def fail(decision: Decision) -> None:
+        raise OSError("the disk is full")
+
+    with pytest.raises(HookError):
+        await guard_all(pipeline_of(Refuses(fail)), make_deltas(["a"]))

@@ -257,3 +257,53 @@ def test_a_step_carries_nothing_that_was_not_decided(usage: Any) -> None:
     guard = guard_of(hook("h"), usage=usage)
     step = run(guard.feed(Delta(text="ab", tokens=(make_token("ab", 0),))), lambda _, c: hold(1))
     assert [(d.text, d.tokens) for d in step.released] == [("a", ())]
+
+
+def test_a_hook_that_raises_late_fails_with_its_own_error() -> None:
+    """Contract 4.1: the log names the line that raised, not the deadline."""
+
+    def raises(chunk: Chunk) -> Reply:
+        raise ValueError
+
+    times = iter([0.0, 11.0])
+    guard = guard_of(hook("slow", raises), hook_timeout=10.0)
+    run(guard.feed(Delta(text="a")), lambda _, chunk: emit(chunk.pending))
+    first = guard.pass_through(lambda: next(times), Delta(text="b"))
+    assert isinstance(first, HookReply)
+    assert isinstance(first.reply, HookFailure)
+    assert isinstance(first.reply.error, ValueError)
+
+
+def test_a_call_that_changes_its_name_is_delivered_under_its_first() -> None:
+    """Contract 8.3: after a rewind, the kept text is recognised as delivered."""
+    guard = guard_of(hook("h", lambda chunk: emit(chunk.text_diff), may_rewind=True), can_rewind=True)
+    tokens = [make_token(text, i)._replace(position=i) for i, text in enumerate(["{", "a", "bad"])]
+    names = ["f", "g", "g"]
+
+    def delta(i: int) -> Delta:
+        call = ToolCall(0, names[i])
+        return Delta(text=tokens[i].text, tokens=(tokens[i],), channel="tool_call", tool_call=call)
+
+    def answer(_: LoadedHook, chunk: Chunk) -> Reply:
+        return rewind("bad") if "bad" in chunk.pending and not chunk.aborted else emit(chunk.pending)
+
+    run(guard.feed(delta(0)), answer)
+    assert isinstance(guard.pass_through(lambda: 0.0, delta(1)), Delta)
+    assert run(guard.feed(delta(2)), answer).rewind is not None
+    for i in (0, 1):
+        step = run(guard.feed(delta(i)), answer)
+        assert (step.released, step.is_over) == ([], False)
+
+
+def test_kept_tokens_of_a_text_without_any_are_none() -> None:
+    """Contract 3.6 with `rewritten_tokens: keep`: textless tokens wait for a text that has no token
+    itself."""
+    guard = guard_of(hook("h"), rewritten_tokens="keep")
+
+    def answer(_: LoadedHook, chunk: Chunk) -> Reply:
+        return emit(chunk.pending.upper())
+
+    run(guard.feed(Delta(tokens=(make_token("", 0),))), answer)
+    step = run(guard.feed(Delta(text="a")), answer)
+    assert step.error is None
+    assert [(d.text, [t.id for t in d.tokens]) for d in step.released] == [("A", [0])]
