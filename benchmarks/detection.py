@@ -21,7 +21,7 @@ from engine.protocol import Delta
 from hooks.builtin.pii import Pii
 from hooks.builtin.secrets import Secrets
 from hooks.detect.detector import Detector
-from hooks.detect.spans import SpanGuard
+from hooks.detect.span_guard import SpanGuard
 from hooks.testing.play import vetted
 
 Found = tuple[int, int, str]

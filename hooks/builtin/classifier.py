@@ -9,14 +9,14 @@ from typing import Annotated, Unpack
 from pydantic import Field
 
 from hooks import checked
-from hooks.detect.actor import Options
+from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Count, Names
 from hooks.detect.batches import Batches
-from hooks.detect.judges import JudgeGuard
+from hooks.detect.judge_guard import JudgeGuard
 from hooks.detect.windows import Unit, make_windows
 
 try:
-    from hooks.builtin.classifier_models import load_classifier
+    from hooks.builtin.classifier_models.loading import load_classifier
 except ImportError as error:
     raise ImportError(
         "the guard needs torch and transformers: install the extra 'engine' of weir-proxy"

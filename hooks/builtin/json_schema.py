@@ -14,9 +14,9 @@ import orjson
 
 from hooks import Chunk, Verdict, checked, emit, terminate
 from hooks.detect.argument_types import Text, blamed_on
-from hooks.json.documents import Document
+from hooks.json.document import Document
+from hooks.json.schema import Compiled
 from hooks.json.schema_compiler import compile_schema
-from hooks.json.schemas import Compiled
 
 Source = Mapping[str, Any] | str | Path
 """A schema, or the path of a file with the schema."""

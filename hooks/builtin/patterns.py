@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 from hooks import checked
-from hooks.detect.actor import Options
+from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Count, Seconds, blamed_on
 from hooks.detect.readings import ESCAPES, Reader
 from hooks.detect.rules import Rule, RuleDetector
-from hooks.detect.spans import SpanGuard
+from hooks.detect.span_guard import SpanGuard
 
 
 class Patterns(SpanGuard):

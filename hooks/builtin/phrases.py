@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Unpack
 
 from hooks import checked
-from hooks.detect.actor import Options
+from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import blamed_on
 from hooks.detect.detector import Match
 from hooks.detect.folding import FOLDS, WITHOUT_SPACES, Fold, Folding, forms
 from hooks.detect.readings import MARKUP, Reader
-from hooks.detect.spans import SpanGuard
+from hooks.detect.span_guard import SpanGuard
 
 try:
     import ahocorasick

@@ -11,11 +11,11 @@ from hooks.builtin.pii_rules.accounts import CARD, IBAN
 from hooks.builtin.pii_rules.addresses import EMAIL, IPV4, IPV6, MAC
 from hooks.builtin.pii_rules.national_ids import NATIONAL_IDS
 from hooks.builtin.pii_rules.phones import phone_rules
-from hooks.detect.actor import Options
+from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Names
 from hooks.detect.readings import ESCAPES, Reader
 from hooks.detect.rules import Rule, RuleDetector, chosen
-from hooks.detect.spans import SpanGuard
+from hooks.detect.span_guard import SpanGuard
 
 LOCALES = tuple(NATIONAL_IDS)
 """The countries (ISO 3166 codes) whose national ids and phone numbers are known."""

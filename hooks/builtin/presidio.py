@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from hooks import checked
-from hooks.detect.actor import Options
+from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Count, Names, Share
 from hooks.detect.detector import Match
-from hooks.detect.spans import SpanGuard
+from hooks.detect.span_guard import SpanGuard
 from hooks.detect.windows import Sentences
 
 try:

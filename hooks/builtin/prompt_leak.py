@@ -15,12 +15,12 @@ from typing import Annotated, Any, Literal, NamedTuple, Unpack
 from pydantic import Field
 
 from hooks import Chunk, Verdict, checked, emit
-from hooks.detect.actor import Options
+from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Count
 from hooks.detect.detector import Match
 from hooks.detect.folding import WITHOUT_SPACES, Folding, forms
 from hooks.detect.readings import LOOSE, Reader
-from hooks.detect.spans import SpanGuard
+from hooks.detect.span_guard import SpanGuard
 
 try:
     import regex

@@ -10,9 +10,9 @@ from typing import Any, Literal, Unpack
 from hooks import checked
 from hooks.builtin.remote_service.apis import Contents, Moderations
 from hooks.builtin.remote_service.service import DetectorService
-from hooks.detect.actor import Options
+from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Count, Names, Seconds, Share
-from hooks.detect.judges import JudgeGuard
+from hooks.detect.judge_guard import JudgeGuard
 from hooks.detect.windows import Unit, make_windows
 
 

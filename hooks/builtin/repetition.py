@@ -15,10 +15,10 @@ from typing import Annotated, Unpack
 from pydantic import Field
 
 from hooks import checked
-from hooks.detect.actor import Options
+from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Count
 from hooks.detect.detector import Match
-from hooks.detect.spans import SpanGuard
+from hooks.detect.span_guard import SpanGuard
 
 ENTITY = "repetition"
 

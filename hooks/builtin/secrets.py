@@ -11,11 +11,11 @@ from typing import Unpack
 from hooks import checked
 from hooks.builtin.secret_rules.keys import KEYS
 from hooks.builtin.secret_rules.passwords import PASSWORDS
-from hooks.detect.actor import Options
+from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Names
 from hooks.detect.readings import ESCAPES, Reader
 from hooks.detect.rules import RuleDetector, chosen
-from hooks.detect.spans import SpanGuard
+from hooks.detect.span_guard import SpanGuard
 
 
 class Secrets(SpanGuard):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from hooks import PromptText
 from hooks.detect.detector import Match
-from hooks.json.text import JsonText
+from hooks.json.editing import JsonText
 
 
 class Excerpt:

@@ -8,7 +8,7 @@ from functools import partial
 import regex
 
 from hooks.detect.detector import Match
-from hooks.detect.regexes import UNLIMITED, analyse, finder
+from hooks.detect.regex_analysis import UNLIMITED, analyse, finder
 
 NEAR = 64
 """Most characters to the left of a match in which its required words may be."""

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from urllib.parse import unquote
 
 from hooks.json.reader import Kind
-from hooks.json.schemas import MAX_CHECKS, Compiled, Pattern, Schema, Stopwatch, canonical, number_of
+from hooks.json.schema import MAX_CHECKS, Compiled, Pattern, Schema, Stopwatch, canonical, number_of
 
 MAX_SCHEMAS = 2000
 """Most subschemas of a schema."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from hooks.builtin import SHORT_NAMES
 
-_ACTOR = "hooks.detect.actor", "Actor"
+_ACTING_GUARD = "hooks.detect.acting_guard", "ActingGuard"
 """The class whose keyword arguments a guard takes as well if its `__init__` has `**options`."""
 _IN_CONFIGURATIONS = {"Sequence": "list", "Mapping": "dict"}
 """How a configuration gives a value of an abstract type."""
@@ -55,7 +55,7 @@ def guards() -> list[GuardDescription]:
 
 def common_arguments() -> list[Argument]:
     """The arguments that most guards have in common: what to do about a match."""
-    module, name = _ACTOR
+    module, name = _ACTING_GUARD
     signature = _init(_class(module, name)).args
     return [_argument(module, *one) for one in zip(signature.kwonlyargs, signature.kw_defaults, strict=True)]
 

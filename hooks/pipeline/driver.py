@@ -32,8 +32,8 @@ from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.stage import HookReply
 from hooks.pipeline.tally import Tallies
-from hooks.prompts.ids import in_ids, in_text
 from hooks.prompts.texts import without_unread
+from hooks.prompts.token_ids import in_ids, in_text
 
 
 async def admit(guard: OpenGuard, tokenizer: Tokenizer | None = None) -> GenerationRequest | list[Delta]:

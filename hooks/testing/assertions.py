@@ -7,13 +7,13 @@ from hooks.loading.loader import LoadedHook
 from hooks.pipeline.failure import HookError
 from hooks.prompts.admission import RefusedError
 from hooks.testing import leaks
+from hooks.testing.coroutines import run
 from hooks.testing.cuts import Cut, all_cuts
 from hooks.testing.difference import cut_at, failure_of, first_difference
-from hooks.testing.modes import modes
-from hooks.testing.once import logged_once
+from hooks.testing.log_filter import logged_once
 from hooks.testing.play import Hooks, Released, load
+from hooks.testing.run_modes import modes
 from hooks.testing.streams import Source, stream_of
-from hooks.testing.sync import run
 
 
 def assert_chunk_invariant(hooks: Hooks, source: Source, *, num_random: int = 50, seed: int = 0) -> None:

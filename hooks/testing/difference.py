@@ -10,8 +10,8 @@ from hooks.loading.loader import LoadedHook
 from hooks.pipeline.failure import HookError
 from hooks.prompts.admission import RefusedError
 from hooks.testing.cuts import Cut
-from hooks.testing.modes import Mode, modes
 from hooks.testing.play import Released
+from hooks.testing.run_modes import Mode, modes
 from hooks.testing.streams import cut
 
 CONTEXT = 30

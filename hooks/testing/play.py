@@ -15,10 +15,10 @@ from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.prompts.admission import RefusedError
+from hooks.testing.coroutines import run
 from hooks.testing.loopback import behind_worker
 from hooks.testing.probe import Judgement, Probe
 from hooks.testing.streams import Source, source_of, stream_of
-from hooks.testing.sync import run
 
 OneHook = str | HookSpec | type[Any] | Hook
 """An import path, the same with arguments, a class that takes none, or an instance."""

@@ -16,7 +16,7 @@ from typing import Any, get_args
 from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS, Parsers, parsed
 from engine.protocol import Channel, Delta, Deltas, EngineError, GenerationRequest, Token, ToolCall
 from engine.recording import Recording, TimedDelta
-from hooks.testing.sync import run
+from hooks.testing.coroutines import run
 
 Source = str | Sequence[str] | Path | Recording
 """A text, a list of tokens, the file of a recording, or a recording."""

@@ -18,7 +18,7 @@ from hooks.testing import Recording, Released
 from hooks.testing.checking.check import PROMPTS, RECORDINGS, Result
 from hooks.testing.cuts import named_cuts
 from hooks.testing.difference import num_shared
-from hooks.testing.once import logged_once
+from hooks.testing.log_filter import logged_once
 from hooks.testing.play import collect
 from hooks.testing.probe import Probe
 from hooks.testing.streams import cut, source_of, stream_of, token_places

@@ -67,7 +67,7 @@ class Example:
 
     @property
     def where(self) -> str:
-        """As `hooks.testing.modes` has it."""
+        """As `hooks.testing.run_modes` has it."""
         return ("streaming" if self.streaming else "not streaming") + ", in a worker" * self.in_worker
 
 

@@ -21,7 +21,9 @@ from transformers import (
 )
 
 from hooks.builtin.classifier import Classifier
-from hooks.builtin.classifier_models import Classifying, _words, load_classifier
+from hooks.builtin.classifier_models.classifiers import _words
+from hooks.builtin.classifier_models.loading import load_classifier
+from hooks.builtin.classifier_models.model import ClassifierModel
 from hooks.detect.detector import Match
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
 from hooks.pipeline.failure import HookError
@@ -138,11 +140,11 @@ TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=30).map(" ".join)
 
 
 @pytest.fixture(scope="module")
-def both(text_classifier: Path, token_classifier: Path) -> list[Classifying]:
+def both(text_classifier: Path, token_classifier: Path) -> list[ClassifierModel]:
     return [load_classifier(text_classifier, ["rude"], 0.5), load_classifier(token_classifier, None, 0.5)]
 
 
-def scores(judge: Classifying, texts: list[str]) -> list[list[torch.Tensor]]:
+def scores(judge: ClassifierModel, texts: list[str]) -> list[list[torch.Tensor]]:
     """By text and row, without those of padding."""
     found: list[list[torch.Tensor]] = [[] for _ in texts]
     for owner, row, logits in judge._rows(texts):
@@ -153,7 +155,7 @@ def scores(judge: Classifying, texts: list[str]) -> list[list[torch.Tensor]]:
 @examples(20)
 @given(texts=st.lists(TEXTS, min_size=1, max_size=12))
 def test_a_text_has_the_same_scores_whatever_it_is_judged_beside(
-    both: list[Classifying], texts: list[str]
+    both: list[ClassifierModel], texts: list[str]
 ) -> None:
     for judge in both:
         alone = [scores(judge, [text])[0] for text in texts]
@@ -177,7 +179,7 @@ def test_a_decoder_that_has_no_token_to_pad_with_pads_with_its_last(tmp_path: Pa
     assert len({round(float(one[0]), 5) for (one,) in alone}) == 3
 
 
-def test_a_text_that_spells_a_special_token_hides_nothing(both: list[Classifying]) -> None:
+def test_a_text_that_spells_a_special_token_hides_nothing(both: list[ClassifierModel]) -> None:
     for judge in both:
         ((_, row, _),) = judge._rows(["a [SEP] idiot [PAD][PAD]"])
         assert [row.tokens.count(token) for token in ("[CLS]", "[SEP]", "[PAD]")] == [1, 1, 0]
@@ -265,7 +267,7 @@ def test_a_model_whose_head_is_missing_is_refused(text_classifier: Path, tmp_pat
 
 def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "hooks.builtin.classifier")
-    monkeypatch.delitem(sys.modules, "hooks.builtin.classifier_models")
+    monkeypatch.delitem(sys.modules, "hooks.builtin.classifier_models.loading")
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(HookLoadError, match=re.escape("install the extra 'engine' of weir-proxy")):
         load_hook(HookSpec("classifier", {"model": "x"}))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.protocol import Delta, ToolCall
 from hooks import Chunk, Verdict
 from hooks.builtin.json_schema import JsonSchema
-from hooks.json.documents import Document
+from hooks.json.document import Document
 from hooks.json.schema_compiler import compile_schema
 from hooks.testing import assert_chunk_invariant, play, stream_of
 from tests.helpers import (

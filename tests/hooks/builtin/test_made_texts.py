@@ -12,7 +12,7 @@ from benchmarks.detection import measure, samples_of
 from benchmarks.samples import Kind
 from hooks.builtin.pii import Pii
 from hooks.builtin.secrets import Secrets
-from hooks.detect.spans import SpanGuard
+from hooks.detect.span_guard import SpanGuard
 from tests.helpers import examples, text_of
 from tests.hooks.builtin.streams import (
     PLACES,

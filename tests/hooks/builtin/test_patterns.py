@@ -13,7 +13,7 @@ from regex import _regex_core
 
 from hooks.builtin.patterns import Patterns
 from hooks.detect.detector import Match
-from hooks.detect.regexes import analyse
+from hooks.detect.regex_analysis import analyse
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
 from hooks.pipeline.failure import HookError
 from tests.helpers import examples, finish_of, ids_of, text_of
@@ -121,7 +121,7 @@ EDGES = [r"\b", r"\B", r"\m", r"\M", "$", r"\Z", "^", r"\A"]
 
 
 def random_pattern(rng: random.Random, depth: int = 3) -> str:
-    """Of everything that `regexes` claims to know."""
+    """Made of everything that `regex_analysis` claims to know."""
     drawn = rng.random() if depth else 0.0
 
     def part() -> str:

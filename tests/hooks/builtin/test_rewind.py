@@ -17,8 +17,8 @@ from hooks.builtin.pii import Pii
 from hooks.builtin.prompt_leak import PromptLeak
 from hooks.builtin.repetition import Repetition
 from hooks.detect.detector import Match
-from hooks.detect.judges import JudgeGuard
-from hooks.detect.spans import SpanGuard
+from hooks.detect.judge_guard import JudgeGuard
+from hooks.detect.span_guard import SpanGuard
 from hooks.detect.windows import make_windows
 from tests.helpers import Teller, examples, finish_of, guard_all, make_request, pipeline_of, text_of
 

@@ -15,7 +15,7 @@ from hooks.builtin.pii import Pii
 from hooks.builtin.prompt_leak import LeakDetector, PromptLeak
 from hooks.builtin.secrets import Secrets
 from hooks.detect.readings import ESCAPES, LOOSE, MARKUP, Reader
-from hooks.detect.spans import SpanGuard
+from hooks.detect.span_guard import SpanGuard
 from hooks.loading.loader import HookSpec
 from hooks.testing import assert_chunk_invariant, stream_of
 from tests.helpers import make_request

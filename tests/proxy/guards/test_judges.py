@@ -10,7 +10,7 @@ import pytest
 
 from engine.protocol import Delta, GenerationRequest
 from hooks.builtin.classifier import Classifier
-from hooks.builtin.classifier_models import TextClassifier
+from hooks.builtin.classifier_models.classifiers import TextClassifier
 from hooks.detect.batches import Batches
 from hooks.detect.detector import Match
 from hooks.loading.loader import HookSpec

@@ -24,7 +24,7 @@ from hooks import (
 from hooks.detect.argument_types import Template, Text
 from hooks.detect.detector import Match, order
 from hooks.detect.excerpt import Excerpt
-from hooks.json.text import LONGEST_ESCAPE, MAX_SCALAR, asks_for_json
+from hooks.json.editing import LONGEST_ESCAPE, MAX_SCALAR, asks_for_json
 
 Channels = Annotated[Sequence[Channel], Field(min_length=1)]
 CHANNELS: tuple[Channel, ...] = get_args(Channel)
@@ -33,7 +33,7 @@ _JOINTS = str.maketrans("_-.", "   ")
 
 
 class Options(TypedDict, total=False):
-    """What every guard that ships takes besides its own arguments: see `Actor`."""
+    """What every guard that ships takes besides its own arguments: see `ActingGuard`."""
 
     action: Literal["redact", "suppress", "terminate", "rewind"]
     template: Template | None
@@ -44,7 +44,7 @@ class Options(TypedDict, total=False):
     alternatives: Literal["withhold", "keep"]
 
 
-class Actor:
+class ActingGuard:
     """What guards do about what they find, whoever finds it.
 
     `action`: `redact` puts `template` in a match's place (`{entity}` is what was found); `suppress` takes the

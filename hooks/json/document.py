@@ -9,7 +9,9 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from hooks.json.checks import (
+from hooks.json.reader import JsonReader, Kind, Word
+from hooks.json.schema import EARLY, FALSE, MAX_CHECKS, TRUE, Compiled, Schema, array_of, object_of
+from hooks.json.schema_checks import (
     Check,
     checks_of,
     first_wrong,
@@ -21,8 +23,6 @@ from hooks.json.checks import (
     is_string,
     may_be_string,
 )
-from hooks.json.reader import JsonReader, Kind, Word
-from hooks.json.schemas import EARLY, FALSE, MAX_CHECKS, TRUE, Compiled, Schema, array_of, object_of
 
 MAX_POWER = 5
 """Most digits of a number's exponent. A document with a longer one is too complex."""

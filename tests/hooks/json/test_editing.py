@@ -14,8 +14,8 @@ from engine.protocol import Delta
 from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
-from hooks.detect.spans import SpanGuard
-from hooks.json.text import MAX_SCALAR
+from hooks.detect.span_guard import SpanGuard
+from hooks.json.editing import MAX_SCALAR
 from tests.helpers import guard_all, make_deltas, make_request, pipeline_of, text_of
 from tests.hooks.builtin.streams import PLACES, cut, replaced, said, ways_to_cut
 

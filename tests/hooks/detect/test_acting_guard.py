@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from engine.protocol import Delta, ToolCall
-from hooks.detect.judges import JudgeGuard
+from hooks.detect.judge_guard import JudgeGuard
 from hooks.detect.windows import make_windows
 from hooks.loading.loader import HookSpec, load_hook
 from hooks.testing import Released, assert_never_released, play, stream_of
 from tests.helpers import finish_of, guard_all, make_deltas, make_request, pipeline_of, text_of
-from tests.hooks.detect.test_judges import Finds
+from tests.hooks.detect.test_judge_guard import Finds
 
 KEY = "AKIA" + "J7QRSTUVWX234567"
 FOUND: list[tuple[str, dict[str, Any], str]] = [

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hooks import prompt_texts
 from hooks.detect.detector import Match
-from hooks.detect.judges import JudgeGuard
+from hooks.detect.judge_guard import JudgeGuard
 from hooks.detect.windows import Windows, make_windows
 from hooks.pipeline.failure import HookError
 from hooks.testing import assert_chunk_invariant, assert_never_released, play, stream_of

@@ -14,7 +14,7 @@ from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import PhraseDetector, Phrases
 from hooks.builtin.pii import Pii
 from hooks.builtin.secrets import Secrets
-from hooks.detect import spans
+from hooks.detect import span_guard
 from hooks.testing import play, stream_of
 from hooks.testing.streams import Prompt, request_for
 from tests.helpers import examples
@@ -134,14 +134,14 @@ def test_a_long_prompt_is_redacted_as_a_short_one(text: str, size: int) -> None:
     """It is looked at in pieces; where they end makes no difference."""
     guard = Phrases(PHRASES, prompt="redact")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spans, "_PIECE", size)
+        patch.setattr(span_guard, "_PIECE", size)
         made = [guard._redacted(text_of(text)), json.loads(guard._redacted(text_of(json.dumps(text), True)))]
     expected = replaced(text, PhraseDetector(PHRASES).scan(text)[0])
     assert made == [expected, expected]
 
 
-def text_of(text: str, is_json: bool = False) -> spans.PromptText:
-    return spans.PromptText(text, "messages[0].content", is_json)
+def text_of(text: str, is_json: bool = False) -> span_guard.PromptText:
+    return span_guard.PromptText(text, "messages[0].content", is_json)
 
 
 def test_a_match_is_found_wherever_it_stands_in_a_long_prompt() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 
 from hooks.json.reader import MAX_NUMBER
-from hooks.json.schemas import Schema
+from hooks.json.schema import Schema
 
 
 class Check:

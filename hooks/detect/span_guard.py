@@ -18,7 +18,7 @@ from hooks import (
     prompt_texts,
     with_prompt_texts,
 )
-from hooks.detect.actor import Actor, Options
+from hooks.detect.acting_guard import ActingGuard, Options
 from hooks.detect.detector import Detector, Match
 from hooks.detect.excerpt import Excerpt, excerpt_of
 
@@ -26,7 +26,7 @@ _PIECE = 4096
 """Characters of a prompt to look at at a time, so that no search gets longer with the prompt."""
 
 
-class SpanGuard(Actor):
+class SpanGuard(ActingGuard):
     """Acts on what a detector finds, and holds just what the detector leaves undecided."""
 
     def __init__(self, detector: Detector, **options: Unpack[Options]) -> None:

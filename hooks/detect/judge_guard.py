@@ -16,10 +16,10 @@ from hooks import (
     prompt_texts,
     with_prompt_texts,
 )
-from hooks.detect.actor import Actor, Options
+from hooks.detect.acting_guard import ActingGuard, Options
 from hooks.detect.detector import Match
 from hooks.detect.excerpt import excerpt_of
-from hooks.detect.spans import spliced
+from hooks.detect.span_guard import spliced
 from hooks.detect.windows import Cutter, Windows
 
 _REACH = 64
@@ -33,11 +33,11 @@ Judge = Callable[[list[str]], Awaitable[list[list[Match]]]]
 """Finds the matches in each of some texts. What it raises fails the request, closed."""
 
 
-class JudgeGuard(Actor):
+class JudgeGuard(ActingGuard):
     """Acts on what a judge finds in a stream's windows, and holds what is in one that is not judged yet."""
 
     def __init__(self, judge: Judge, windows: Windows, **options: Unpack[Options]) -> None:
-        """`options`: see `Actor`."""
+        """`options`: see `ActingGuard`."""
         super().__init__(_REACH, windows.longest, **options)
         self.windows = windows
         self._judge = judge

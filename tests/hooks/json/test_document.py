@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hooks.json.documents import Document
+from hooks.json.document import Document
 from hooks.json.schema_compiler import MAX_DEPTH, MAX_PATTERNS, MAX_SCHEMAS, compile_schema
 from tests.hooks.builtin.streams import PLACES, cut
 
