@@ -42,12 +42,12 @@ _TOOL = {"type": "function", "function": {"name": "find", "parameters": {"type":
 _IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 
 PROMPTS: Mapping[str, Mapping[str, Any]] = {
-    "of one message": {"endpoint": "chat", "messages": ({"role": "user", "content": "Hello?"},)},
-    "of no text": {
+    "with one message": {"endpoint": "chat", "messages": ({"role": "user", "content": "Hello?"},)},
+    "without text": {
         "endpoint": "responses",
         "messages": ({"role": "user", "content": ""}, {"role": "assistant", "content": None}),
     },
-    "of parts": {
+    "with parts": {
         "endpoint": "chat",
         "messages": ({"role": "user", "content": [{"type": "text", "text": "What is this?"}, _IMAGE]},),
     },
@@ -61,7 +61,7 @@ PROMPTS: Mapping[str, Mapping[str, Any]] = {
         ),
         "tools": (_TOOL,),
     },
-    "of completions": {"endpoint": "completions", "prompts": ("Once", "", "Grüße 🎉 " * 2000)},
+    "for completions": {"endpoint": "completions", "prompts": ("Once", "", "Grüße 🎉 " * 2000)},
 }
 """The requests for a hook that reads prompts, as fields."""
 

@@ -45,7 +45,7 @@ class _Checker:
         options = task.options
         probe = Probe(load_hook(task.spec, options.hook_load_timeout))
         hook = with_alarm(probe.hook, options.hook_timeout, self._connection.beat)
-        self._announce("it was put to its self-test")
+        self._announce("it ran its self-test")
         here = Pipeline([hook], options=options)
         there = WorkerPool(1, [task.spec], options=options)
         try:
@@ -108,7 +108,7 @@ class _Checker:
                 return result
             result.num_runs += 2
             if in_worker != expected:
-                result.failure = f"says something else of a prompt {label} in a worker"
+                result.failure = f"gives a different result for a prompt {label} in a worker"
         result.microseconds = (tally.seconds - before) / len(PROMPTS) * 1e6
         return result
 

@@ -1,4 +1,4 @@
-"""`weir hooks check` tells a hook that is right at every boundary from one that is not."""
+"""The check finds hooks whose result depends on where a stream is cut."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ import asyncio, os, time
 from hooks import emit, hold, refuse, terminate
 
 class Leaks:
-    '''Lets a word's first part go before it knows the rest.'''
+    '''Releases the first part of a word before it knows the rest.'''
     def __call__(self, chunk):
         return terminate("x") if "hunter2" in chunk.text else emit(chunk.pending)
 
@@ -25,12 +25,6 @@ class Raises:
     def __call__(self, chunk):
         if "4111" in chunk.text:
             raise ValueError
-        return emit(chunk.pending)
-
-class RaisesOften:
-    def __call__(self, chunk):
-        if "@" in chunk.text:
-            raise ZeroDivisionError
         return emit(chunk.pending)
 
 class Reads:
@@ -43,7 +37,7 @@ class Reads:
     def __call__(self, chunk):
         return emit(chunk.pending)
 
-class Leaves:
+class Exits:
     def __init__(self, at="call", code=0):
         self.at, self.code = at, code
         if at == "init":
@@ -84,7 +78,7 @@ class Slow:
 
 @pytest.fixture(autouse=True)
 def mode() -> str:
-    """In both modes, by itself."""
+    """The check runs each hook in both modes by itself."""
     return "both"
 
 
@@ -97,7 +91,7 @@ async def test_the_examples_are_right_at_every_boundary(hook: str) -> None:
     assert all(result.num_runs > 100 for result in results)
 
 
-async def test_a_guard_that_leaks_is_told_of(tmp_path: Path) -> None:
+async def test_a_guard_that_leaks_is_reported(tmp_path: Path) -> None:
     (tmp_path / "guards.py").write_text(HOOKS)
     results = {r.name: r for r in await check(HookSpec(f"{tmp_path}/guards.py:Leaks"))}
     bad = results.pop("reasoning")
@@ -107,14 +101,14 @@ async def test_a_guard_that_leaks_is_told_of(tmp_path: Path) -> None:
     assert all(result.is_good for result in results.values())
 
 
-async def test_a_hook_that_fails_is_told_of(tmp_path: Path) -> None:
+async def test_a_hook_that_fails_is_reported(tmp_path: Path) -> None:
     (tmp_path / "guards.py").write_text(HOOKS)
     results = {r.name: r for r in await check(HookSpec(f"{tmp_path}/guards.py:Raises"))}
     assert results["card and key"].failure == "fails on the whole text"
     assert results["prose"].is_good
 
 
-async def test_a_hook_that_reads_prompts_is_shown_some() -> None:
+async def test_a_hook_that_reads_prompts_gets_prompts() -> None:
     *others, prompts = await check(HookSpec(f"{ROOT}/examples/private_prompt.py:PrivatePrompt"))
     assert [result.name for result in others] == list(RECORDINGS)
     assert (prompts.name, prompts.num_runs, prompts.is_good) == ("prompts", 2 * len(PROMPTS), True)
@@ -124,11 +118,11 @@ async def test_a_hook_that_reads_prompts_is_shown_some() -> None:
 @pytest.mark.parametrize(
     ("args", "failure"),
     [
-        ({"fails": True}, "fails on a prompt of no text"),
-        ({}, "says something else of a prompt of completions in a worker"),
+        ({"fails": True}, "fails on a prompt without text"),
+        ({}, "gives a different result for a prompt for completions in a worker"),
     ],
 )
-async def test_a_hook_that_is_wrong_on_a_prompt_is_told_of(
+async def test_a_hook_that_is_wrong_on_a_prompt_is_reported(
     tmp_path: Path, args: dict[str, object], failure: str
 ) -> None:
     (tmp_path / "guards.py").write_text(HOOKS)
@@ -143,9 +137,9 @@ CARD = "saw the recording 'card and key', whole"
 @pytest.mark.parametrize(
     ("hook", "args", "timeouts", "reason"),
     [
-        ("Leaves", {"at": "init"}, {}, "ended its process while it was loaded"),
-        ("Leaves", {"at": "call"}, {}, "ended its process while it was put to its self-test"),
-        ("Leaves", {"at": "later", "code": 3}, {}, f"ended its process while it {CARD}"),
+        ("Exits", {"at": "init"}, {}, "ended its process while it was loaded"),
+        ("Exits", {"at": "call"}, {}, "ended its process while it ran its self-test"),
+        ("Exits", {"at": "later", "code": 3}, {}, f"ended its process while it {CARD}"),
         ("Sleeps", {"at": "init"}, {"hook_load_timeout": 1.0}, "could not be built: TimeoutError"),
         ("Sleeps", {"at": "call"}, {"hook_timeout": 1.0}, "failed its self-test"),
         ("Sleeps", {"at": "later"}, {"hook_timeout": 1.0}, f"took longer than 1 s while it {CARD}"),
@@ -153,12 +147,12 @@ CARD = "saw the recording 'card and key', whole"
         (
             "Sleeps",
             {"at": "later", "stubborn": True},
-            {"hook_timeout": 1.0, "hook_load_timeout": 10.0},  # in which the process has to begin
+            {"hook_timeout": 1.0, "hook_load_timeout": 10.0},  # the process must start within this time
             f"did not end while it {CARD}",
         ),
     ],
 )
-async def test_a_hook_that_ends_or_holds_up_its_process_is_told_of(
+async def test_a_hook_that_ends_or_blocks_its_process_is_reported(
     tmp_path: Path, hook: str, args: dict[str, object], timeouts: dict[str, float], reason: str
 ) -> None:
     (tmp_path / "guards.py").write_text(HOOKS)
