@@ -1,4 +1,4 @@
-"""Streams for parsers to read, cut and tokenised in any way, and their answers in a form to compare."""
+"""Streams for parsers, cut and tokenised in any way, and a form in which to compare the results."""
 
 import asyncio
 import re
@@ -26,7 +26,7 @@ def parse(
     request: GenerationRequest | None = None,
     tokenizer: Any = None,
 ) -> list[Delta]:
-    """What `parsed` makes of one output's `deltas`, checked for what holds of every answer."""
+    """The result of `parsed` for one output's `deltas`. Checks the promises that hold for every answer."""
 
     async def source() -> AsyncGenerator[Delta, None]:
         for delta in deltas:
@@ -44,7 +44,7 @@ def parse(
 
 
 def said(deltas: Iterable[Delta]) -> list[tuple[Any, ...]]:
-    """(channel, text) pairs in order, calls as (name, arguments); streams that follow each other joined."""
+    """(channel, text) pairs in order, (name, arguments) for calls. Consecutive text is joined."""
     joined: list[list[Any]] = []
     for delta in deltas:
         key = delta.tool_call or delta.channel
@@ -55,17 +55,17 @@ def said(deltas: Iterable[Delta]) -> list[tuple[Any, ...]]:
 
 
 def tokens_of(deltas: Iterable[Delta]) -> list[tuple[Any, Token]]:
-    """Every token in order, and the stream that it went to."""
+    """Every token in order, with its stream."""
     return [(delta.tool_call or delta.channel, token) for delta in deltas for token in delta.tokens]
 
 
 def untold(pieces: Sequence[str]) -> list[Delta]:
-    """Text without tokens, as an upstream gives it."""
+    """Deltas of text without tokens, as from an upstream."""
     return [*(Delta(text=piece) for piece in pieces), Delta(finish_reason="stop")]
 
 
 def tokenised(pieces: Iterable[str], special: Iterable[str] = ()) -> list[Delta]:
-    """A token a piece; the special ones without text, and an end-of-sequence token behind."""
+    """A token for each piece, special ones without text, and an end-of-sequence token."""
     hidden = set(special)
     tokens = [
         make_token(piece, i)._replace(text="" if piece in hidden else piece) for i, piece in enumerate(pieces)
@@ -78,7 +78,7 @@ def tokenised(pieces: Iterable[str], special: Iterable[str] = ()) -> list[Delta]
 
 
 def regrouped(deltas: Sequence[Delta], sizes: Iterable[int]) -> list[Delta]:
-    """The same tokens, `sizes` deltas of them at a time."""
+    """The same tokens in fewer deltas: `sizes` deltas become one, in turn."""
     left, grouped = list(deltas), []
     for size in sizes:
         taken, left = left[:size], left[size:]

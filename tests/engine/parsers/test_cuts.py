@@ -1,4 +1,4 @@
-"""Where a stream is cut, and how it is tokenised, changes nothing of what a parser makes of it."""
+"""The cuts of a stream and its tokens do not change a parser's result."""
 
 from itertools import accumulate
 
@@ -64,7 +64,7 @@ def test_text_cut_anywhere_is_parsed_alike(parsers: Parsers, text: str, cuts: li
 @pytest.mark.parametrize("parsers", CONFIGURED, ids=str)
 @examples(40)
 @given(text=TEXTS, cuts=CUTS, sizes=SIZES)
-def test_tokens_in_other_deltas_go_the_same_way(
+def test_tokens_grouped_into_other_deltas_go_the_same_way(
     parsers: Parsers, text: str, cuts: list[int], sizes: list[int]
 ) -> None:
     deltas = tokenised(split_specials(text, SPECIAL + HARMONY_SPECIAL, cuts), SPECIAL + HARMONY_SPECIAL)
@@ -76,7 +76,7 @@ def test_tokens_in_other_deltas_go_the_same_way(
 @pytest.mark.parametrize("parsers", CONFIGURED, ids=str)
 @examples(40)
 @given(text=TEXTS, cuts=CUTS)
-def test_tokens_stay_in_order_and_none_is_told_twice(parsers: Parsers, text: str, cuts: list[int]) -> None:
+def test_tokens_stay_in_order_and_none_comes_twice(parsers: Parsers, text: str, cuts: list[int]) -> None:
     pieces = split_specials(text, (), cuts)
     made = parse(parsers, tokenised(pieces))
     assert said(made) == said(parse(parsers, untold([text])))
@@ -84,28 +84,28 @@ def test_tokens_stay_in_order_and_none_is_told_twice(parsers: Parsers, text: str
     assert ids == sorted(set(ids))
     for _, token in tokens_of(made):
         if token.id is not None and token.text:
-            assert token.text == pieces[token.id], "what is told of a token is its whole text"
+            assert token.text == pieces[token.id], "a token comes with its whole text"
 
 
 @pytest.mark.parametrize("parsers", CONFIGURED, ids=str)
 @examples(40)
 @given(text=TEXTS)
-def test_nothing_but_markers_and_a_calls_wrapping_is_consumed(parsers: Parsers, text: str) -> None:
+def test_only_markers_and_the_text_around_a_calls_arguments_are_consumed(parsers: Parsers, text: str) -> None:
     made = parse(parsers, untold([text]))
     given_out = "".join(delta.text for delta in made)
     left = iter(text)
     inserted = given_out.replace("{}", "")
-    assert all(character in left for character in inserted), "what is given is what was written, in order"
+    assert all(character in left for character in inserted), "text comes as it was written, in order"
 
 
 @pytest.mark.parametrize("parsers", CONFIGURED, ids=str)
 @examples(40)
 @given(text=TEXTS, cuts=CUTS)
 @example(text='</think>{"name": "f", "arguments": {"a": "}\\"{"}}<think>', cuts=[])
-def test_a_token_is_told_on_a_stream_only_if_no_other_has_text_of_it(
+def test_a_token_is_on_a_stream_only_if_no_other_stream_has_its_text(
     parsers: Parsers, text: str, cuts: list[int]
 ) -> None:
-    """Or else suppressing one stream would leave the ids of its text to another."""
+    """Otherwise a suppressed stream's ids would come out on another stream."""
     stream_of = {t.id: stream for stream, t in tokens_of(parse(parsers, tokenised(list(text)))) if t.text}
     pieces = split_specials(text, (), cuts)
     begins = [0, *accumulate(map(len, pieces))]

@@ -1,4 +1,4 @@
-"""The harmony format, after the examples of its published description."""
+"""The harmony format, with the examples of its published description."""
 
 import pytest
 from hypothesis import given
@@ -71,20 +71,20 @@ def test_text_without_a_header_is_content() -> None:
     assert said(parse(GPTOSS, untold(["assist"]))) == [("content", "assist")]
 
 
-def test_a_header_that_says_something_else_is_not_swallowed() -> None:
+def test_an_unknown_header_is_content() -> None:
     text = "<|channel|>analysis and a secret<|message|>Hm"
     assert said(parse(GPTOSS, untold([text]))) == [("content", text)]
     made = parse(GPTOSS, tokenised(split_specials(text, MARKERS, ()), MARKERS))
     assert said(made) == [("content", "analysis and a secretHm")]
 
 
-def test_a_header_that_never_ends_is_not_held_for_ever() -> None:
+def test_a_header_without_an_end_is_not_held_for_ever() -> None:
     made = parse(GPTOSS, untold(["<|channel|>", *["on and on "] * 50]))
     assert len(made) > 10
     assert said(made)[0][1].endswith("on and on ")
 
 
-def test_a_message_cut_short_was_streamed_so_far() -> None:
+def test_a_message_that_is_cut_short_was_streamed() -> None:
     text = CALL.removesuffix('Francisco"}<|call|>')
     made = parse(GPTOSS, [Delta(text=text), Delta(finish_reason="length")])
     assert said(made)[-1] == ("get_weather", '{"location":"San ')
@@ -99,5 +99,5 @@ def test_a_message_cut_short_was_streamed_so_far() -> None:
         "<|channel|>commentary to=browser.open<|message|>{}",
     ],
 )
-def test_a_recipient_that_is_no_function_is_not_swallowed(text: str) -> None:  # contract 5.3
+def test_a_message_to_another_recipient_is_content(text: str) -> None:  # contract 5.3
     assert said(parse(GPTOSS, untold([text]))) == [("content", text)]

@@ -1,4 +1,4 @@
-"""Reasoning parsers: what stands between a family's markers is on the reasoning channel."""
+"""Parsers of reasoning: the text between a family's markers is on the reasoning channel."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 
 from engine.parsers import REASONING_PARSERS, Parsers
 from engine.parsers.reasoning import REASONING_MARKERS
-from engine.protocol import Delta, Token, Usage
+from engine.protocol import Delta
 from tests.engine.parsers.streams import cut_at, parse, said, tokenised, tokens_of, untold
 from tests.helpers import make_token
 
@@ -15,7 +15,7 @@ R1 = Parsers(reasoning="deepseek_r1")
 
 
 class PromptEnd:
-    """A tokenizer that knows how every prompt ended."""
+    """A tokenizer that decodes every prompt to the same end."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -50,7 +50,7 @@ def test_an_output_may_begin_inside_reasoning() -> None:
         (QWEN3, "user\nWhat is <think>?<|im_end|>\n<|im_start|>assistant\n", "content"),
     ],
 )
-def test_how_the_prompt_ended_says_where_the_output_begins(
+def test_the_prompts_end_shows_where_the_output_begins(
     parsers: Parsers, prompt_end: str, channel: str
 ) -> None:
     deltas = untold(["Hm", "."])
@@ -116,36 +116,3 @@ def test_tokens_that_share_a_text_are_not_read_twice() -> None:
         Parsers(reasoning="mistral"), [Delta(text="[THINK]Hm", tokens=shared), Delta(finish_reason="stop")]
     )
     assert said(made) == [("reasoning", "Hm")]
-
-
-def test_reasoning_tokens_are_counted_unless_the_engine_does() -> None:
-    deltas = [
-        replace(delta, usage=Usage(5, i))
-        for i, delta in enumerate(tokenised(["<think>", "Hm", ".", "</think>", "Yes"]), 1)
-    ]
-    made = parse(QWEN3, deltas)
-    assert made[-1].usage == Usage(5, 6, reasoning_tokens=3)
-    deltas[-1] = replace(deltas[-1], usage=Usage(5, 6, reasoning_tokens=7))
-    assert parse(QWEN3, deltas)[-1].usage == Usage(5, 6, reasoning_tokens=7)
-
-
-def test_an_engine_that_tells_reasoning_itself_is_left_alone() -> None:
-    deltas = [
-        Delta(text="Hm.", channel="reasoning"),
-        Delta(text="Yes ", tokens=(Token(1, "Yes "),)),
-        Delta(text="</think>", finish_reason="stop"),
-    ]
-    assert said(parse(R1, deltas)) == [("reasoning", "Hm."), ("content", "Yes </think>")]
-
-
-def test_outputs_do_not_share_a_state() -> None:
-    deltas = [
-        Delta(index=0, text="<think>a"),
-        Delta(index=1, text="b"),
-        Delta(index=0, text="c"),
-        Delta(index=1, finish_reason="length"),
-    ]
-    made = parse(QWEN3, deltas)
-    assert [(d.index, d.channel, d.text) for d in made] == [
-        *((0, "reasoning", "a"), (1, "content", "b"), (0, "reasoning", "c"), (1, "content", "")),
-    ]

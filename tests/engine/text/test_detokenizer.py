@@ -1,3 +1,5 @@
+"""Ids streamed to text: each token with the text that it completes, and no part of a stop string."""
+
 from collections.abc import Sequence
 
 import pytest
@@ -7,18 +9,16 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from engine.protocol import Token
 from engine.text.detokenizer import Detokenizer
-from engine.text.text_search import find_stop, num_held
+from tests.engine.text.test_text_search import STOPS, TEXTS
 
 VOCAB_SIZE = 400
 IDS = st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=30)
-TEXTS = st.text(st.sampled_from("abcé你🎉 ."), max_size=20)
-STOPS = st.lists(st.text(st.sampled_from("abcé你 ."), min_size=1, max_size=4), max_size=3)
 
 
 def stream(
     fast: Tokenizer, ids: Sequence[int], prompt: Sequence[int] = (), stop: Sequence[str] = ()
 ) -> tuple[list[Token], str | None]:
-    """All that comes out, one token in at a time. Checks that text and tokens never part."""
+    """All tokens that come out, and the stop string. Checks that text and tokens stay together."""
     detokenizer = Detokenizer(fast, prompt, stop)
     tokens: list[Token] = []
     for i in ids:
@@ -36,27 +36,27 @@ def text_of(tokens: Sequence[Token]) -> str:
 
 
 @given(IDS, IDS)
-def test_any_ids_stream_to_what_the_tokenizer_makes_of_the_whole(
+def test_any_ids_stream_to_the_text_that_the_tokenizer_decodes(
     fast_tokenizer: Tokenizer, prompt: list[int], ids: list[int]
 ) -> None:
     tokens, _ = stream(fast_tokenizer, ids)
     whole = fast_tokenizer.decode(ids)
     assert [t.id for t in tokens] == ids
     assert whole.startswith(text_of(tokens))
-    assert set(whole[len(text_of(tokens)) :]) <= {"�"}, "only what lacks bytes is left out"
+    assert set(whole[len(text_of(tokens)) :]) <= {"�"}, "only an incomplete character is left out"
 
     continued, _ = stream(fast_tokenizer, ids, prompt=prompt)
     before, after = fast_tokenizer.decode(prompt), fast_tokenizer.decode([*prompt, *ids])
     assert after.rstrip("�") == (before.rstrip("�") + text_of(continued)).rstrip("�"), (
-        "what the prompt left incomplete is completed by the output"
+        "the output completes the prompt's last character"
     )
 
 
 @given(IDS, IDS, STOPS, st.integers(0, 30))
-def test_rewound_it_goes_on_as_though_nothing_else_had_been_there(
+def test_after_a_rewind_withdrawn_tokens_leave_no_trace(
     fast_tokenizer: Tokenizer, ids: list[int], withdrawn: list[int], stop: list[str], num_kept: int
 ) -> None:
-    """But that tokens that were given are not given again, and no stop string ended what stands."""
+    """But returned tokens do not come again, and no stop string ends within the kept ones."""
     num_kept = min(num_kept, len(ids))
     straight = Detokenizer(fast_tokenizer, (5, 6, 7), stop)
     before = [t for i in ids[:num_kept] for t in straight.decode(Token(i, ""), may_stop=False)]
@@ -75,7 +75,7 @@ def test_rewound_it_goes_on_as_though_nothing_else_had_been_there(
     if straight.stopped is None:
         expected += straight.flush()
         given += back.flush()
-    # If a stop string began in what stands, nothing more is given.
+    # A stop string that began in the kept tokens ends the output.
     assert [(t.id, t.text) for t in given[num_kept:]] == [(t.id, t.text) for t in expected[num_kept:]]
 
 
@@ -110,20 +110,6 @@ def test_stop_strings_are_found_wherever_they_are_and_no_part_is_delivered(
     assert (text_of(tokens), stopped) == (text[:begin], expected)
     assert [t.id for t in tokens if t.id is not None] == ids[: sum(t.id is not None for t in tokens)]
     assert all(t.id is not None for t in tokens[:-1]), "only the last can be cut short"
-
-
-@given(TEXTS, STOPS)
-def test_exactly_what_could_become_a_stop_string_is_held(text: str, stop: list[str]) -> None:
-    held = num_held(text, stop)
-    starts = {s[:n] for s in stop for n in range(1, len(s))}
-    assert held == max((n for n in range(1, len(text) + 1) if text[-n:] in starts), default=0)
-
-
-def test_the_stop_string_that_ends_first_is_found() -> None:
-    assert find_stop("xabcd", ["abcd", "bc"], 0) == (2, "bc")
-    assert find_stop("xabc", ["bc", "abc"], 0) == (1, "abc")
-    assert find_stop("abab", ["ab"], 3) == (2, "ab"), "one that ended before does not count"
-    assert find_stop("xyz", ["ab"], 0) is None
 
 
 def test_a_stop_string_that_may_not_stop_yet_is_delivered(fast_tokenizer: Tokenizer) -> None:
@@ -193,7 +179,7 @@ def test_byte_tokens_become_whole_characters(sentencepiece: Tokenizer) -> None:
     assert [t.text for t in tokens] == ["hello", "", "", "你", "", "", "好", "!"]
 
 
-def test_what_is_kept_does_not_grow(fast_tokenizer: Tokenizer) -> None:
+def test_the_window_does_not_grow(fast_tokenizer: Tokenizer) -> None:
     detokenizer = Detokenizer(fast_tokenizer, (), ["no such text"])
     for i in fast_tokenizer.encode("hello world " * 200).ids:
         detokenizer.decode(Token(i, ""))

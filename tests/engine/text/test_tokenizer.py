@@ -1,3 +1,5 @@
+"""The tokenizer and the chat template of a model: ids, bytes, prompts, and refused messages."""
+
 from typing import Any
 
 import pytest
@@ -82,7 +84,7 @@ def test_a_template_that_takes_parts_gets_them(tokenizer: PreTrainedTokenizerFas
     assert local.decode(local.apply_chat_template([{"role": "user", "content": parts}])) == "onetwo"
 
 
-def test_what_the_template_refuses_is_the_caller_s_fault(local: LocalTokenizer) -> None:
+def test_a_message_that_the_template_refuses_is_the_callers_fault(local: LocalTokenizer) -> None:
     with pytest.raises(RequestError, match="no tools here") as caught:
         local.apply_chat_template([{"role": "tool", "content": "x"}])
     assert (caught.value.param, caught.value.status) == ("messages", 400)
@@ -112,7 +114,7 @@ TOOL_TEMPLATE = (
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {}}}
 
 
-def test_the_template_is_shown_the_tools(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_the_template_gets_the_tools(tokenizer: PreTrainedTokenizerFast) -> None:
     local = with_template(tokenizer, TOOL_TEMPLATE)
     messages = [{"role": "user", "content": "Hi"}]
     assert local.decode(local.apply_chat_template(messages, None, [TOOL])) == "tools: weather. user: Hi. "
@@ -121,7 +123,7 @@ def test_the_template_is_shown_the_tools(tokenizer: PreTrainedTokenizerFast) -> 
     assert local.decode(local.apply_chat_template(messages)) == "user: Hi. "
 
 
-def test_the_template_is_shown_calls_and_their_answers(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_the_template_gets_calls_and_their_answers(tokenizer: PreTrainedTokenizerFast) -> None:
     local = with_template(tokenizer, TOOL_TEMPLATE)
     call = {"id": "call-1", "type": "function", "function": {"name": "f", "arguments": '{"a": "b"}'}}
     messages = [
@@ -139,7 +141,7 @@ def test_the_template_is_shown_calls_and_their_answers(tokenizer: PreTrainedToke
         local.apply_chat_template(messages)
 
 
-def test_a_template_that_would_pass_over_tools_is_given_none(local: LocalTokenizer) -> None:
+def test_a_template_that_ignores_tools_gets_none(local: LocalTokenizer) -> None:
     with pytest.raises(RequestError, match="takes no tools") as caught:
         local.apply_chat_template([{"role": "user", "content": "Hi"}], None, [TOOL])
     assert caught.value.param == "tools"

@@ -1,0 +1,68 @@
+"""A request's parsers, one set for each output, and the count of reasoning tokens."""
+
+from dataclasses import replace
+
+from hypothesis import given
+
+from engine.parsers import Parsers
+from engine.protocol import Delta, Usage
+from tests.engine.parsers.streams import (
+    CUTS,
+    cut_at,
+    parse,
+    request_with_tools,
+    said,
+    tokenised,
+    tokens_of,
+    untold,
+)
+from tests.helpers import make_request
+
+QWEN3 = Parsers(reasoning="qwen3")
+HERMES = Parsers(tool_calls="hermes")
+CALL = '{"name": "f", "arguments": {"a": 1}}'
+
+
+def test_reasoning_tokens_are_counted_unless_the_engine_counts_them() -> None:
+    deltas = [
+        replace(delta, usage=Usage(5, i))
+        for i, delta in enumerate(tokenised(["<think>", "Hm", ".", "</think>", "Yes"]), 1)
+    ]
+    made = parse(QWEN3, deltas)
+    assert made[-1].usage == Usage(5, 6, reasoning_tokens=3)
+    deltas[-1] = replace(deltas[-1], usage=Usage(5, 6, reasoning_tokens=7))
+    assert parse(QWEN3, deltas)[-1].usage == Usage(5, 6, reasoning_tokens=7)
+
+
+def test_outputs_do_not_share_a_state() -> None:
+    deltas = [
+        Delta(index=0, text="<think>a"),
+        Delta(index=1, text="b"),
+        Delta(index=0, text="c"),
+        Delta(index=1, finish_reason="length"),
+    ]
+    made = parse(QWEN3, deltas)
+    assert [(d.index, d.channel, d.text) for d in made] == [
+        *((0, "reasoning", "a"), (1, "content", "b"), (0, "reasoning", "c"), (1, "content", "")),
+    ]
+
+
+def test_calls_are_parsed_only_if_the_request_lets_the_model_call() -> None:
+    text = f"<tool_call>{CALL}</tool_call>"
+    for request in (make_request(), request_with_tools(tool_choice="none")):
+        assert said(parse(HERMES, untold([text]), request)) == [("content", text)]
+
+
+@given(cuts=CUTS)
+def test_reasoning_comes_first_and_calls_after_it(cuts: list[int]) -> None:
+    text = (
+        "<think>\nI could <tool_call> f.\n</think>\n\n"
+        f"<tool_call>\n{CALL}\n</tool_call>\n<tool_call>\n{CALL}\n</tool_call>"
+    )
+    pieces = cut_at(text, cuts)
+    made = parse(Parsers("qwen3", "hermes"), tokenised(pieces))
+    assert said(made) == [
+        *(("reasoning", "\nI could <tool_call> f.\n"), ("f", '{"a": 1}'), ("f", '{"a": 1}')),
+    ]
+    ids = [t.id for _, t in tokens_of(made) if t.id is not None]
+    assert ids == sorted(ids)
