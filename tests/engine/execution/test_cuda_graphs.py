@@ -1,7 +1,7 @@
 """Static buffers, buckets and padding, without a GPU: all but the capture itself.
 
-What stands for a capture is a trace of torch's operators. Like a CUDA graph it is a fixed list of them over
-fixed memory: what Python decided while it was taken, and what the host read, stays as it was then.
+A trace of torch's operators stands in for a capture. Like a CUDA graph, it is a fixed list of operators over
+fixed memory. Values that Python or the host read while it was made never change.
 """
 
 from collections.abc import Callable
@@ -9,74 +9,23 @@ from typing import Any
 
 import pytest
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.core.scheduler import ScheduledSequence
 from engine.core.sequence import SequenceGroup
-from engine.execution.batch import Batch, sent
-from engine.execution.cuda_graphs import DecodeGraphs, Run, buckets_for
+from engine.execution.batch import Batch
+from engine.execution.cuda_graphs import Run, buckets_for
 from engine.execution.layout import Layout
 from engine.execution.model_runner import ModelRunner
 from tests.engine.conftest import completion
-
-FAMILIES = ["llama", "qwen3", "mistral"]
-
-
-def trace(run: Run) -> Run:
-    with torch.no_grad():
-        run()
-        traced = make_fx(run)()
-
-    def replay() -> torch.Tensor:
-        logits: torch.Tensor = traced()
-        return logits
-
-    return replay
-
-
-def graphs_of(runner: ModelRunner, max_rows: int = 16, capture: Callable[[Run], Run] = trace) -> DecodeGraphs:
-    return DecodeGraphs(
-        runner.model.forward,
-        runner.kv_cache,
-        max_rows=max_rows,
-        max_model_len=runner.max_model_len,
-        capture=capture,
-    )
-
-
-def decoding(runner: ModelRunner, lengths: list[int], drafts: int = 0) -> Layout:
-    """Sequences of those lengths, each about to compute its last token, and so many more that are guessed."""
-    blocks = iter(torch.randperm(runner.kv_cache.num_blocks, generator=torch.manual_seed(1)).tolist())
-    size = runner.kv_cache.block_size
-    scheduled = []
-    for i, length in enumerate(lengths):
-        ids = torch.randint(4, 400, (length,), generator=torch.manual_seed(i)).tolist()
-        group = SequenceGroup(completion(tuple(ids)))
-        seq = group.add(ids, max_tokens=5, detokenizer=None)  # type: ignore[arg-type]
-        seq.cache.block_table += [next(blocks) for _ in range(-(-(length + drafts) // size))]
-        scheduled.append(ScheduledSequence(seq, length - 1, length, tuple(range(7, 7 + drafts))))
-    return Layout.of(scheduled, size)
-
-
-def pools(runner: ModelRunner) -> list[torch.Tensor]:
-    return [*runner.kv_cache.keys.values(), *runner.kv_cache.values.values()]
-
-
-@pytest.fixture(params=FAMILIES)
-def runner(request: pytest.FixtureRequest, tiny_core: Callable[..., Any]) -> ModelRunner:
-    """With something in every block."""
-    runner: ModelRunner = tiny_core(request.param, model_impl="weir", cpu_kernels="torch").core.runner
-    for pool in pools(runner):
-        pool.normal_(generator=torch.manual_seed(2))
-    return runner
+from tests.engine.execution.steps import decoding, graphs_of, pools
 
 
 @pytest.mark.parametrize(
     ("max_rows", "buckets"),
     [(1, [1]), (3, [1, 2, 4]), (8, [1, 2, 4, 8]), (9, [1, 2, 4, 8, 16]), (33, [1, 2, 4, 8, 16, 32, 48])],
 )
-def test_there_are_buckets_for_all_that_may_decode(max_rows: int, buckets: list[int]) -> None:
+def test_buckets_have_room_for_every_decode_step(max_rows: int, buckets: list[int]) -> None:
     assert buckets_for(max_rows) == buckets
 
 
@@ -85,9 +34,9 @@ def test_buckets_end_where_launching_no_longer_matters() -> None:
 
 
 @torch.inference_mode()
-def test_a_padded_step_gives_what_an_unpadded_one_gives(runner: ModelRunner) -> None:
+def test_padding_does_not_change_a_steps_logits(runner: ModelRunner) -> None:
     graphs = graphs_of(runner)
-    for rows in (1, 3, 16, 2, 9, 5):  # a bucket's rows are those of the step before, where they are not new
+    for rows in (1, 3, 16, 2, 9, 5):  # rows that are not new hold the step before
         layout = decoding(runner, [1 + 29 * i % 300 for i in range(rows)])
         assert graphs.has_room(layout)
         expected = runner.model.forward(Batch.of(layout, runner.device), runner.kv_cache)
@@ -97,7 +46,7 @@ def test_a_padded_step_gives_what_an_unpadded_one_gives(runner: ModelRunner) -> 
 
 
 @torch.inference_mode()
-def test_padding_writes_nothing_but_the_scratch_block(runner: ModelRunner) -> None:
+def test_padding_writes_only_to_the_scratch_block(runner: ModelRunner) -> None:
     graphs = graphs_of(runner, capture=lambda run: run)
     graphs.run(decoding(runner, [40, 7, 300, 19, 5, 111, 80, 64]))
     layout = decoding(runner, [33, 90, 17, 18, 200])
@@ -113,7 +62,7 @@ def test_padding_writes_nothing_but_the_scratch_block(runner: ModelRunner) -> No
 
 
 @torch.inference_mode()
-def test_guessed_tokens_have_rows_of_their_own(runner: ModelRunner) -> None:
+def test_draft_tokens_have_rows_of_their_own(runner: ModelRunner) -> None:
     layout = decoding(runner, [40, 7, 120], drafts=2)
     expected = runner.model.forward(Batch.of(layout, runner.device), runner.kv_cache)
     assert len(expected) == 9
@@ -121,7 +70,7 @@ def test_guessed_tokens_have_rows_of_their_own(runner: ModelRunner) -> None:
 
 
 @torch.inference_mode()
-def test_results_of_one_step_are_not_overwritten_by_the_next(runner: ModelRunner) -> None:
+def test_a_steps_logits_outlive_the_next_step(runner: ModelRunner) -> None:
     static = torch.zeros(16, runner.vocab_size)
 
     def capture(run: Run) -> Run:
@@ -138,7 +87,7 @@ def test_results_of_one_step_are_not_overwritten_by_the_next(runner: ModelRunner
     assert torch.equal(first, kept)
 
 
-def test_what_is_not_all_single_tokens_or_too_much_runs_by_itself(runner: ModelRunner) -> None:
+def test_steps_with_chunks_or_too_many_tokens_have_no_room(runner: ModelRunner) -> None:
     graphs = graphs_of(runner, max_rows=4, capture=lambda run: run)
     assert not graphs.has_room(decoding(runner, [5] * 5))
     chunk = SequenceGroup(completion(tuple(range(20))))
@@ -174,19 +123,12 @@ def test_the_whole_engine_generates_the_same(
     assert len(set(sizes)) > 3, "steps of many sizes were replayed"
 
 
-def test_indices_that_are_sent_in_one_copy_arrive_as_they_were(runner: ModelRunner) -> None:
-    for layout in (decoding(runner, [40, 7, 120], drafts=20), decoding(runner, [3, 90])):
-        for array, tensor in zip(layout.arrays, sent(layout.arrays, runner.device), strict=True):
-            assert tensor.tolist() == array.tolist()
-            assert tensor.shape == array.shape
-
-
 def test_without_cuda_nothing_is_captured(tiny_core: Callable[..., Any]) -> None:
     assert tiny_core().core.runner.graphs is None
 
 
 class RefuseToWait(TorchDispatchMode):
-    """Raises where a CUDA device would be waited for."""
+    """Raises at an operator that waits for a CUDA device."""
 
     WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "equal", "is_nonzero")
 
@@ -213,7 +155,7 @@ def test_a_step_never_waits_for_the_device(runner: ModelRunner, monkeypatch: pyt
     with RefuseToWait():
         for batch in batches:
             runner.model.forward(batch, runner.kv_cache)
-    monkeypatch.undo()  # an array's way to the device begins with `numpy`
+    monkeypatch.undo()  # sending arrays to the device begins with `numpy`
     with RefuseToWait():
         for layout in layouts:
             graphs.run(layout)
@@ -229,6 +171,6 @@ def test_a_step_never_waits_for_the_device(runner: ModelRunner, monkeypatch: pyt
         lambda t: t.__setitem__(t > 0, torch.zeros(2)),
     ],
 )
-def test_what_waits_is_found(wait: Callable[[torch.Tensor], Any]) -> None:
+def test_operators_that_wait_are_found(wait: Callable[[torch.Tensor], Any]) -> None:
     with pytest.raises(AssertionError), RefuseToWait():
         wait(torch.tensor([1.0, -1.0, 2.0]))

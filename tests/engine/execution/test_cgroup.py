@@ -1,18 +1,16 @@
-"""How much memory is taken to be free, on machines written down as files."""
+"""The free memory of a container, on machines that are written as files."""
 
 from pathlib import Path
 
 import pytest
-import torch
 
 from engine.execution import cgroup
-from engine.execution.kv_cache import free_memory
 
 GIB = 2**30
 
 
 def machine(root: Path, membership: str, **files: str) -> Path:
-    """Files by their paths, with `__` for `/`."""
+    """A folder with the machine's files, each named by its path with `__` for `/`."""
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/cgroup").write_text(membership)
     for path, text in files.items():
@@ -22,12 +20,12 @@ def machine(root: Path, membership: str, **files: str) -> Path:
     return root
 
 
-def test_without_groups_nothing_limits(tmp_path: Path) -> None:
+def test_without_groups_there_is_no_limit(tmp_path: Path) -> None:
     assert cgroup.free_memory(tmp_path) is None
     assert cgroup.free_memory(machine(tmp_path, "0::/\n")) is None
 
 
-def test_the_cache_of_files_counts_as_free(tmp_path: Path) -> None:
+def test_cached_files_count_as_free(tmp_path: Path) -> None:
     root = machine(
         tmp_path,
         "0::/\n",
@@ -47,7 +45,7 @@ def test_every_group_around_the_process_sets_a_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/docker/0123", "/not/what/the/container/sees"])
-def test_version_one_is_read_too(tmp_path: Path, path: str) -> None:
+def test_version_one_is_read(tmp_path: Path, path: str) -> None:
     root = machine(
         tmp_path,
         f"9:cpu:/x\n4:memory,hugetlb:{path}\n0::/\n",
@@ -66,11 +64,3 @@ def test_version_one_is_read_too(tmp_path: Path, path: str) -> None:
 def test_a_group_over_its_limit_has_nothing_free(tmp_path: Path) -> None:
     files = {"memory.max": "100\n", "memory.current": "120\n", "memory.stat": "anon 5\n"}
     assert cgroup.free_memory(machine(tmp_path, "0::/\n", **files)) == 0
-
-
-def test_the_cache_takes_no_more_than_the_container_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = torch.device("cpu")
-    monkeypatch.setattr(cgroup, "free_memory", lambda: None)
-    assert free_memory(device) > GIB // 8
-    monkeypatch.setattr(cgroup, "free_memory", lambda: 12345)
-    assert free_memory(device) == 12345

@@ -20,8 +20,8 @@ from engine.execution.kernels.choice import choose_attention
 from engine.execution.kernels.gpu.triton_attention import TritonAttention
 from engine.execution.kernels.gpu.varlen_attention import VarlenAttention
 from engine.execution.model_runner import ModelRunner
-from tests.engine.execution.gpu.test_triton_attention import DEVICE, Case
-from tests.engine.execution.gpu.test_triton_kernels import NEEDS
+from tests.engine.execution.attention_cases import DEVICE, Case
+from tests.engine.execution.kernels.test_choice import NEEDS
 
 SIGNATURE = inspect.signature(varlen.varlen_attn)
 

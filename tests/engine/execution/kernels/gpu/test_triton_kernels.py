@@ -15,17 +15,15 @@ pytest.importorskip("triton")
 
 from engine.config import EngineConfig
 from engine.execution.batch import Batch
-from engine.execution.kernels import choice
-from engine.execution.kernels.choice import AttentionNeeds, choose_attention
 from engine.execution.kernels.gpu.triton_attention import TritonAttention
 from engine.execution.kernels.gpu.triton_kernels import TritonKernels
 from engine.execution.kernels.protocol import AttentionLayer, AttentionShape
 from engine.execution.kernels.torch_kernels import TorchKernels
 from engine.execution.kv_cache import KVCache, LayerShape
 from engine.execution.model_runner import ModelRunner
-from tests.engine.execution.gpu.test_triton_attention import DEVICE, SPANS, Case
-from tests.engine.execution.test_cuda_graphs import decoding, graphs_of
-from tests.engine.execution.test_decoder import FAMILY, logits_of, prompts_of, save
+from tests.engine.execution.attention_cases import DEVICE, SPANS, Case
+from tests.engine.execution.decoders import FAMILY, logits_of, prompts_of, save
+from tests.engine.execution.steps import decoding, graphs_of
 from tests.helpers import slow
 
 DEVICE_NAME: Any = DEVICE.type
@@ -120,52 +118,6 @@ def test_the_gate_is_what_torch_makes_of_it(dtype: torch.dtype) -> None:
     assert torch.allclose(by_torch, by_triton, rtol=1e-5 if dtype == torch.float32 else 2e-2, atol=1e-6)
 
 
-NEEDS = AttentionNeeds(
-    4, frozenset({LayerShape(2, 16, 16)}), frozenset({None, 10}), 16, torch.float32, torch.device(DEVICE)
-)
-
-
-def test_a_backend_that_works_is_chosen() -> None:
-    assert choose_attention("triton", NEEDS) is TritonAttention
-
-
-def test_a_backend_that_gives_something_else_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    def deaf(query: Any, keys: Any, values: Any, *rest: Any) -> None:
-        rest[-1].zero_()
-
-    monkeypatch.setattr("engine.execution.kernels.gpu.triton_attention.decode", deaf)
-    with pytest.raises(ValueError, match="triton does not work here: it is wrong by"):
-        choose_attention("triton", NEEDS)
-
-
-def test_a_backend_that_fails_leaves_the_work_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any) -> None:
-        raise RuntimeError("out of resources")
-
-    monkeypatch.setattr("engine.execution.kernels.gpu.triton_attention.prefill", broken)
-    monkeypatch.setattr(choice, "_is_gpu", lambda device: True)
-    assert choose_attention("auto", NEEDS) is None
-
-
-def test_without_gpu_and_interpreter_triton_is_refused_at_start(tiny_model: Callable[[str], Any]) -> None:
-    if torch.cuda.is_available():
-        pytest.skip("there is one")
-    code = (
-        "import sys; from engine.config import EngineConfig\n"
-        "from engine.execution.model_runner import ModelRunner\n"
-        "ModelRunner.load(EngineConfig(model=sys.argv[1], attention_backend='triton', model_impl='weir'))"
-    )
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    result = subprocess.run(
-        [sys.executable, "-c", code, str(tiny_model("llama").path)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "attention_backend triton does not work here" in result.stderr
-
-
 @pytest.mark.parametrize("compute_capability", [slow(80), 90])
 def test_kernels_compile_for_a_gpu_that_is_not_there(compute_capability: int, tmp_path: Path) -> None:
     """Each once for a type and what a layer asks of it, whatever the step; and into the shared memory that
@@ -174,7 +126,7 @@ def test_kernels_compile_for_a_gpu_that_is_not_there(compute_capability: int, tm
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     result = subprocess.run(
         [sys.executable, str(script), str(compute_capability)],
-        cwd=Path(__file__).parents[4],
+        cwd=Path(__file__).parents[5],
         env=environment | {"TRITON_CACHE_DIR": str(tmp_path)},
         capture_output=True,
         text=True,

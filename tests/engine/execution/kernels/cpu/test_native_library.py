@@ -1,0 +1,52 @@
+"""Compiling the kernels in C, and doing without them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.config import EngineConfig
+from engine.execution.kernels.cpu import native_library
+from engine.execution.model_runner import ModelRunner
+from tests.engine.execution.decoders import logits_of, prompts_of
+
+
+def test_without_a_compiler_torch_does_the_work(
+    monkeypatch: pytest.MonkeyPatch, tiny_model: Callable[[str], Any]
+) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    native_library.load.cache_clear()
+    try:
+        path = str(tiny_model("llama").path)
+        assert logits_of(ModelRunner.load(EngineConfig(model=path)), prompts_of(5), [])
+        with pytest.raises(ValueError, match="no kernels in C"):
+            ModelRunner.load(EngineConfig(model=path, cpu_kernels="native"))
+    finally:
+        native_library.load.cache_clear()
+
+
+def test_a_user_without_a_home_is_served_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    native_library.load.cache_clear()
+    try:
+        assert native_library.load(torch.float32) is None
+    finally:
+        native_library.load.cache_clear()
+
+
+def test_a_compiler_may_come_with_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CC", "cc -DNOTHING")
+    quick = tuple("-O0" if flag == "-O3" else flag for flag in native_library.FLAGS)
+    monkeypatch.setattr(native_library, "FLAGS", quick)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    native_library.load.cache_clear()
+    try:
+        assert native_library.load(torch.float32) is not None
+    finally:
+        native_library.load.cache_clear()
