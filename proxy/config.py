@@ -200,29 +200,16 @@ class ServeSettings(PipelineOptions, EngineOptions, EngineChoice, BaseSettings):
 
 
 def load_settings(arguments: list[str]) -> ServeSettings:
-    """Settings from the command line's `arguments`, the environment and the YAML file that they name.
+    """Settings from the command line's `arguments`, the environment and the YAML file that these name.
 
-    Exits, saying what is wrong, if they cannot be read; prints the help and exits for `--help`.
+    Exits with a reason if the settings cannot be read. Prints the help and exits for `--help`.
     """
     # As with vLLM, `--max_model_len` is `--max-model-len`.
     arguments = [re.sub("^--[a-z_]+", lambda m: m[0].replace("_", "-"), argument) for argument in arguments]
-    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    early.add_argument("--config", default=os.environ.get("WEIR_CONFIG"))
-    file = early.parse_known_args(arguments)[0].config
-    if file and not Path(file).is_file():
-        raise SystemExit(f"weir serve: there is no configuration file {file}")
-
-    if file:
-        try:
-            content = yaml.safe_load(Path(file).read_text())
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise SystemExit(f"weir serve: {file} is not YAML\n  {error}") from None
-        if not isinstance(content, dict | None):
-            raise SystemExit(f"weir serve: {file} must hold options by name")
 
     class Settings(ServeSettings):
         __doc__ = ServeSettings.__doc__
-        model_config = SettingsConfigDict(yaml_file=file)
+        model_config = SettingsConfigDict(yaml_file=_file_of(arguments))
 
     try:
         return CliApp.run(
@@ -237,12 +224,30 @@ def load_settings(arguments: list[str]) -> ServeSettings:
         raise SystemExit(f"weir serve: the settings are wrong\n  {error}") from None
 
 
+def _file_of(arguments: list[str]) -> str | None:
+    """The YAML file that `arguments` or the environment name. Exits if it cannot be used."""
+    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    early.add_argument("--config", default=os.environ.get("WEIR_CONFIG"))
+    file: str | None = early.parse_known_args(arguments)[0].config
+    if not file:
+        return None
+    if not Path(file).is_file():
+        raise SystemExit(f"weir serve: there is no configuration file {file}")
+    try:
+        content = yaml.safe_load(Path(file).read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SystemExit(f"weir serve: {file} is not YAML\n  {error}") from None
+    if not isinstance(content, dict | None):
+        raise SystemExit(f"weir serve: {file} must hold options by name")
+    return file
+
+
 def _option(location: tuple[int | str, ...]) -> str:
     return ".".join(map(str, location)) + ": " if location else ""
 
 
 def _add_argument(parser: argparse.ArgumentParser, *flags: str, **options: Any) -> argparse.Action:
-    """argparse's own, with the names of Python's types taken out of the help."""
+    """`parser.add_argument` without the names of Python's types in the help."""
     metavar = str(options.get("metavar", "{"))
     if not metavar.startswith("{") or "[" in metavar:
         options["metavar"] = flags[-1].removeprefix("--").replace("-", "_").upper()

@@ -20,43 +20,8 @@ from engine.histogram import Histogram
 from engine.protocol import Delta, Engine, EngineStats, RequestError, Usage
 from hooks.pipeline.pipeline import GuardFactory
 
-FIRST_TOKEN_SECONDS = (
-    0.001,
-    0.005,
-    0.01,
-    0.02,
-    0.04,
-    0.06,
-    0.08,
-    0.1,
-    0.25,
-    0.5,
-    0.75,
-    1,
-    2.5,
-    5,
-    10,
-    20,
-    80,
-)
-INTER_TOKEN_SECONDS = (
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.075,
-    0.1,
-    0.15,
-    0.2,
-    0.3,
-    0.5,
-    1,
-    2.5,
-    10,
-    80,
-)
+TTFT_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 10, 20, 80)
+ITL_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5, 10, 80)
 REQUEST_SECONDS = (0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 20, 30, 40, 60, 120, 480, 1920)
 TOKENS = tuple(digit * 10**power for power in range(6) for digit in (1, 2, 5))
 
@@ -69,8 +34,8 @@ class EndpointMetrics:
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
         self.finished: Counter[str] = Counter()
-        self.time_to_first_token = Histogram(FIRST_TOKEN_SECONDS)
-        self.inter_token_latency = Histogram(INTER_TOKEN_SECONDS)
+        self.time_to_first_token = Histogram(TTFT_SECONDS)
+        self.inter_token_latency = Histogram(ITL_SECONDS)
         self.e2e_latency = Histogram(REQUEST_SECONDS)
         self.prompt_tokens = Histogram(TOKENS)
         self.generation_tokens = Histogram(TOKENS)

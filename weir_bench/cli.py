@@ -17,6 +17,11 @@ from weir_bench.results import Results
 from weir_bench.runner import BenchError, Runner
 from weir_bench.tables import tables
 
+_SAME_NAMES = (
+    *("endpoint", "num_prompts", "duration", "burstiness", "max_concurrency", "repetitions"),
+    *("num_warmups", "timeout", "api_key"),
+)
+"""Options that a plan has under the same names."""
 _BUSY = 0.8
 """Cores. A client that uses more may itself limit the load."""
 
@@ -90,17 +95,9 @@ def make_plan(options: argparse.Namespace) -> Plan:
         levels=levels,
         prompts=_prompts(options, seed),
         seed=seed,
-        endpoint=options.endpoint,
         fields=_fields(options),
-        num_prompts=options.num_prompts,
-        duration=options.duration,
-        burstiness=options.burstiness,
-        max_concurrency=options.max_concurrency,
-        repetitions=options.repetitions,
-        num_warmups=options.num_warmups,
-        timeout=options.timeout,
         slos=dict(options.goodput or ()),
-        api_key=options.api_key,
+        **{name: getattr(options, name) for name in _SAME_NAMES},
     )
 
 

@@ -1,4 +1,4 @@
-"""One request over server-sent events, and the times that are measured."""
+"""Requests to an OpenAI-compatible server: one over server-sent events, measured, and one for its models."""
 
 import asyncio
 from array import array
@@ -10,7 +10,6 @@ import aiohttp
 import orjson
 
 from engine.backends.openai.sse import Event, SSEDecoder
-from weir_bench.server import error_message
 
 Clock = Callable[[], float]
 
@@ -182,3 +181,27 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
                 await response.content.readany()
     except TimeoutError:
         pass
+
+
+class NoModelError(Exception):
+    """A server does not say which models it has, or has none."""
+
+
+async def first_model(session: aiohttp.ClientSession, url: str) -> str:
+    """The name of the first model of the server at the base URL `url`. Raises `NoModelError`."""
+    async with session.get(f"{url}/models") as response:
+        body = await response.read()
+        if response.status != 200:
+            raise NoModelError(f"{response.status}: {error_message(body)}")
+    try:
+        return str(orjson.loads(body)["data"][0]["id"])
+    except (orjson.JSONDecodeError, LookupError, TypeError):
+        raise NoModelError("the server names no models; give one with --model") from None
+
+
+def error_message(body: bytes) -> str:
+    """The message of an error's body, if the body has the API's shape."""
+    try:
+        return str(orjson.loads(body)["error"]["message"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return "no reason given"

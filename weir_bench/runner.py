@@ -11,12 +11,11 @@ from itertools import islice, takewhile
 
 import aiohttp
 
-from weir_bench.client import Client, RequestRecord
+from weir_bench.client import Client, NoModelError, RequestRecord, first_model
 from weir_bench.load import closed_loop, open_loop
 from weir_bench.plan import Level, Plan, Run, Target
 from weir_bench.progress import Progress
 from weir_bench.prompts import Endpoint, request_bodies
-from weir_bench.server import NoModelError, first_model
 
 _PATHS: Mapping[Endpoint, str] = {"chat": "/chat/completions", "completions": "/completions"}
 _NUM_FILES = 65536

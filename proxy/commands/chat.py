@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from weir_bench.server import NoModelError, error_message, first_model
+from weir_bench.client import NoModelError, error_message, first_model
 
 
 def add_chat_arguments(parser: argparse.ArgumentParser) -> None:
