@@ -18,8 +18,8 @@ from proxy.sse import DONE, EventStream
 async def respond(http: web.Request, request: GenerationRequest, answer: Answer) -> web.StreamResponse:
     """Admit, generate, rewind, parse, guard, answer.
 
-    Each step takes the deltas of the step before it. No step runs until `send` takes the first delta; closing
-    the last one closes all of them and cancels the engine's work.
+    `admit` runs first. Each later step takes the deltas of the step before it, and runs when `send` takes the
+    first delta. Closing the last one closes all of them and cancels the engine's work.
     """
     service = http.app[SERVICE]
     engine = service.engine

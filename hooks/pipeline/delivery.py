@@ -66,15 +66,15 @@ class Delivery:
         self, stream: Stream, fed: list[Fragment], released: list[Fragment], ends: Ending | None
     ) -> list[Fragment]:
         """The part of the `released` fragments that may leave: whole tokens, unless the output ends here."""
-        undecided = None if isinstance(ends, terminate) else stream.undecided
-        if stream.parting:
-            released, stream.parting = stream.parting + released, []
+        undecided = None if isinstance(ends, terminate) else stream.first_undecided
+        if stream.incomplete:
+            released, stream.incomplete = stream.incomplete + released, []
         if undecided is None:
             self._decide(fed)
             return released
         for i, fragment in enumerate(released):
             if fragment.positions is not None and fragment.positions[1] > undecided:
-                released, stream.parting = released[:i], released[i:]
+                released, stream.incomplete = released[:i], released[i:]
                 break
         self._decide(released)
         return released

@@ -60,7 +60,7 @@ async def admit(guard: OpenGuard, tokenizer: Tokenizer | None = None) -> Generat
 
 
 async def guarded(guard: OpenGuard, deltas: Deltas) -> AsyncGenerator[Delta, None]:
-    """The deltas that a client may have, each as soon as it may. Closes `deltas` and the guard at its end.
+    """Yield each released delta at once. Closes `deltas` and the guard at its end.
 
     Each output's last delta, and only that, has a finish reason. Raises `HookError` and the errors of
     `deltas`. An upstream server's own words are replaced, because no hook was shown them (contract 5.3).
@@ -147,8 +147,8 @@ class GuardDriver:
     async def _run(self, machine: Machine) -> Step:
         """Answer the machine's questions, and tell the listeners before anything that it releases leaves.
 
-        Cancellation ends one last call of a stream, not the others'. Raises the step's error, or `HookError`
-        for a listener that failed.
+        A cancelled last call of an aborted stream ends alone; the other last calls still come. Raises the
+        step's error, or `HookError` for a listener that failed.
         """
         reply: Reply = None
         cancelled: asyncio.CancelledError | None = None

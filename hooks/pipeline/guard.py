@@ -134,7 +134,7 @@ class Guard:
         go on from; or None if the delta cannot go this way. `clock`: seconds, for the deadline and the tally.
         """
         output = self._outputs[delta.index]
-        stream = output.clear_stream(delta)
+        stream = output.stream_for_short_way(delta)
         if stream is None:
             return None
         # `HookStage.show` and `HookStage.lets_through`, spelt out: this runs for every chunk and hook.
@@ -180,7 +180,7 @@ class Guard:
             released, ends = yield from output.feed(delta, first)
             if isinstance(ends, Rewind):
                 rewound = ends
-                yield from self._take_back(output)
+                yield from self._restart_output(output)
             elif ends is not None:
                 released += yield from self._terminate(output, ends)
         except DiffersError:
@@ -194,7 +194,7 @@ class Guard:
             released = [self._released_usage.count(one) for one in released]
         return self._step(released, rewound)
 
-    def _take_back(self, output: Output) -> Generator[Ask, Reply, None]:
+    def _restart_output(self, output: Output) -> Generator[Ask, Reply, None]:
         self._guarded.num_rewinds += 1
         output.is_finished = True
         yield from output.abort()
@@ -211,7 +211,7 @@ class Guard:
         return [one.end(self._guarded.options.terminate_finish_reason, verdict.reason) for one in ended]
 
     def _end_differing(self, output: Output) -> Generator[Ask, Reply, list[Delta]]:
-        logger.warning("hooks release something else of a text that was rewound than they did before")
+        logger.warning("after a rewind, hooks released different text; the output ends")
         output.is_finished = False
         assert output.delivery is not None
         return self._terminate(output, terminate(output.delivery.reason))

@@ -42,9 +42,8 @@ class Output:
         self.ledger = Ledger()
         self.is_finished = False
 
-    def clear_stream(self, delta: Delta) -> Stream | None:
-        """The delta's stream, if the delta may go as it is should every hook let it through: all hooks are
-        plain, and nothing is undecided."""
+    def stream_for_short_way(self, delta: Delta) -> Stream | None:
+        """The delta's stream if the delta may skip `feed`: its hooks are plain, and nothing is undecided."""
         if self.ledger.groups or self.is_finished or delta.finish_reason is not None:
             return None
         stream = self.streams.get(delta.channel if delta.tool_call is None else delta.tool_call.index)
@@ -155,7 +154,7 @@ class Output:
             stream.is_announced = True
             self._has_call = self._has_call or stream.tool_call is not None
         released = self.new(released)
-        return released, self._take_back(stream, ends) if isinstance(ends, rewind) else ends
+        return released, self._order_rewind(stream, ends) if isinstance(ends, rewind) else ends
 
     def _num_decided(self, delivery: Delivery) -> int | None:
         """How many of the output's tokens are decided, on every channel. None: it cannot be taken back."""
@@ -163,9 +162,9 @@ class Output:
             return None
         return delivery.num_decided
 
-    def _take_back(self, stream: Stream, verdict: rewind) -> Rewind:
+    def _order_rewind(self, stream: Stream, verdict: rewind) -> Rewind:
         """Have the engine continue differently from the last token that is wholly decided (contract 8.3)."""
-        delivery, undecided = self.delivery, stream.undecided
+        delivery, undecided = self.delivery, stream.first_undecided
         assert delivery is not None
         assert undecided is not None
         num_kept = max(delivery.boundary, undecided)  # held text may have been delivered before

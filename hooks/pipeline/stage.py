@@ -116,7 +116,7 @@ class HookStage:
                 self._no_verdict(reply)
             verdict = reply
             if isinstance(verdict, rewind):
-                verdict = self._possible(verdict, fragments, num_decided)
+                verdict = self._rewind_or_terminate(verdict, fragments, num_decided)
             outcome = self._decide(
                 chunk, verdict, self._copies(fragments) if self.hook.is_shadow else fragments
             )
@@ -146,7 +146,9 @@ class HookStage:
         """Copies for a hook in shadow mode: its verdict is counted and has no effect (contract 3.10)."""
         return [Fragment(f.text, f.group and TokenGroup(f.group.shown), is_last=f.is_last) for f in fragments]
 
-    def _possible(self, verdict: rewind, fragments: list[Fragment], num_decided: int | None) -> Ending:
+    def _rewind_or_terminate(
+        self, verdict: rewind, fragments: list[Fragment], num_decided: int | None
+    ) -> Ending:
         """The rewind, or a terminate in its place if there is no going back (contract 8.3)."""
         if not self.hook.may_rewind:
             raise BadVerdictError("it said rewind() without a true attribute may_rewind")
@@ -174,8 +176,7 @@ class HookStage:
             logger.warning("hook %s failed on an aborted stream: %s", self.hook.name, place_of(reply.error))
 
     @property
-    def undecided(self) -> list[Fragment]:
-        """The fragments that the hook holds."""
+    def held_fragments(self) -> list[Fragment]:
         return self._held
 
     def _fail(self, error: BaseException, text: str) -> None:
@@ -229,16 +230,26 @@ class HookReply(NamedTuple):
 class Stream:
     """One channel of one output (one tool call, on that channel), and its stages in the hooks' order."""
 
-    __slots__ = ("channel", "index", "is_announced", "is_plain", "parting", "stages", "tool_call", "waiting")
+    __slots__ = (
+        "channel",
+        "incomplete",
+        "index",
+        "is_announced",
+        "is_plain",
+        "stages",
+        "tool_call",
+        "waiting",
+    )
 
-    def __init__(self, guarded: GuardedRequest, first: Delta) -> None:
-        """`first`: the stream's first delta."""
-        self.index = first.index
-        self.channel = first.channel
-        self.tool_call = first.tool_call
-        name = first.tool_call.name if first.tool_call else None
+    def __init__(self, guarded: GuardedRequest, first_delta: Delta) -> None:
+        self.index = first_delta.index
+        self.channel = first_delta.channel
+        self.tool_call = first_delta.tool_call
+        name = first_delta.tool_call.name if first_delta.tool_call else None
         self.stages = [
-            HookStage(guarded, hook, StreamContext(guarded.request, first.index, first.channel, name))
+            HookStage(
+                guarded, hook, StreamContext(guarded.request, first_delta.index, first_delta.channel, name)
+            )
             for hook in guarded.hooks
         ]
         self.is_plain = not any(hook.is_async for hook in guarded.hooks)
@@ -246,9 +257,9 @@ class Stream:
         """Textless tokens that go with the text that follows. The ledger has them already."""
         self.is_announced = False
         """Whether a tool call's name has been released."""
-        self.parting: list[Fragment] = []
-        """Fragments that every hook released, of a token that is not released whole yet. Used where text
-        leaves in whole tokens."""
+        self.incomplete: list[Fragment] = []
+        """Text that every hook released; it waits until its token is complete. Only outputs that may be
+        rewound use it."""
 
     def delta(self, text: str, tokens: tuple[Token, ...], usage: Usage | None) -> Delta:
         return Delta(
@@ -281,11 +292,11 @@ class Stream:
         return True
 
     @property
-    def undecided(self) -> int | None:
+    def first_undecided(self) -> int | None:
         """The position of the first token that the hooks have not wholly decided; None: all are decided."""
         for stage in reversed(self.stages):
             if not stage.hook.is_shadow:
-                for fragment in stage.undecided:
+                for fragment in stage.held_fragments:
                     if fragment.positions is not None:
                         return fragment.positions[0]
         return None
@@ -300,8 +311,8 @@ class Stream:
     ) -> Generator[Ask, Reply, Settled]:
         """Take `fragments` through the hooks. `num_decided`: as in `HookStage.settle`.
 
-        `first`: the hooks before its place have let the fragments through already, and it is the next reply.
-        If no hook touches or holds anything, `fragments` itself is released. Raises `HookError`.
+        `first`: hooks before its place have let the fragments through, and its reply is of the hook at that
+        place. If no hook touches or holds anything, `fragments` itself is released. Raises `HookError`.
         """
         ended: Ending | None = None
         for place, stage in enumerate(self.stages):
