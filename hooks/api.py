@@ -1,4 +1,4 @@
-"""What a hook gets and gives: a `Chunk` in, a `Verdict` out. `hooks` exports these public names."""
+"""The interface of a hook: a `Chunk` in, a `Verdict` out. `hooks` exports these public names."""
 
 from collections.abc import Awaitable, Iterable
 from dataclasses import KW_ONLY, dataclass
@@ -14,7 +14,7 @@ Scope = Literal["request", "output"]
 
 
 class Verdict:
-    """What a hook says about the pending text: `emit`, `suppress`, `hold`, `redact`, `terminate` or `rewind`.
+    """A hook's word on the pending text: `emit`, `suppress`, `hold`, `redact`, `terminate` or `rewind`.
 
     Hooks call these classes like functions, so their names are in lower case.
     """

@@ -118,14 +118,15 @@ class EngineCore:
         )
 
     def _schedule(self) -> list[ScheduledSequence]:
-        """The sequences that the step runs. None if the last one to need blocks has just freed its own."""
+        """The sequences that the step runs. None are left if the only one freed its own blocks."""
         scheduled = self.scheduler.schedule()
         if scheduled:
             self.timer.end_schedule(scheduled)
         return scheduled
 
     def _run(self, scheduled: Seq[ScheduledSequence]) -> Tensor | None:
-        """Logits of each `num_samples`, `[rows, vocab]`. None: nothing is scheduled, or the model failed."""
+        """`num_samples` rows of logits for each sequence, `[rows, vocab]`. None: no sequence, or a
+        failure."""
         if not scheduled:
             return None
         logits = attempt(f"a step of {len(scheduled)} sequences", self._forward, scheduled)
@@ -143,7 +144,7 @@ class EngineCore:
         return sampled
 
     def _update(self, turn: Turn, sampled: Mapping[Sequence, Sampled]) -> list[Output]:
-        """Move each sequence on by its share of the step and its token."""
+        """Count each sequence's computed tokens, and append its sampled token."""
         deltas: list[tuple[SequenceGroup, Delta]] = []
         failed: dict[SequenceGroup, EngineError] = {}
         for s in turn.scheduled:

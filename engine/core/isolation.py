@@ -27,7 +27,7 @@ def failure() -> EngineError:
 
 
 def attempt(doing: str, call: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result | EngineError:
-    """What the call returns, or the error for the requests that it concerns. `doing` is for the log."""
+    """The call's result, or the error for the requests that it concerns. `doing` is for the log."""
     try:
         return call(*arguments)
     except LogitsProcessorError as error:

@@ -1,4 +1,4 @@
-"""What a request hears of each token drawn: echo, decided text, stops and finish reasons, as `Delta`s."""
+"""The deltas for each drawn token: echo, decided text, stops and finish reasons."""
 
 from itertools import chain, repeat
 
@@ -16,7 +16,7 @@ class OutputProcessor:
     def __init__(self, tokenizer: LocalTokenizer) -> None:
         self._tokenizer = tokenizer
         self.num_generated_tokens = 0
-        """Of all requests so far."""
+        """Tokens of all requests so far."""
 
     def advance(self, seq: Sequence, sampled: Sampled) -> list[Delta]:
         """Append the token drawn to a sequence that is computed to its end.

@@ -122,7 +122,7 @@ class SequenceGroup:
     num_prompt_tokens: int = 0
     """Each prompt counts once, whatever `n` is."""
     num_output_tokens: int = 0
-    """Of all sequences. It is counted, because every delta tells it."""
+    """Tokens of all sequences. It is counted, because every delta tells it."""
     num_cached_tokens: int = 0
     """Prompt tokens that the cache held when their sequence began to run. Filled by the `Scheduler`."""
     root_hash: bytes = root_hash(None)

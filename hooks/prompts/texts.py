@@ -75,9 +75,8 @@ class PromptText(NamedTuple):
 def prompt_texts(request: GenerationRequest) -> list[PromptText]:
     """Every text that the request's prompt is made of.
 
-    Where a message's content is a list, each of its texts is here, and then all of them as one, once with
-    nothing and once with a line's end between them: templates write them either way. What images, sound and
-    files hold is not here.
+    If a message's content is a list, each text comes by itself, and then all joined, once by nothing and once
+    by a line's end, because templates write them either way. Images, sound and files give no text.
     """
     seen: list[PromptText] = []
 

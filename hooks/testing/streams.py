@@ -156,7 +156,7 @@ class _Run:
         self.first = first
         self.text = ""
         self.tokens: list[Token] = []
-        """Those of all the text: of a delta without any, its text is one."""
+        """The tokens of all the text. The text of a delta without tokens counts as one token."""
         self.has_tokens = False
         self.last = first
 

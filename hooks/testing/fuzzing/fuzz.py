@@ -40,7 +40,7 @@ PHRASES = (
     "Project Bluebird",
     "hunter2",
 )
-"""What guards look for, beside what their arguments say."""
+"""Texts that guards look for, besides those in their arguments."""
 NUM_TEXTS = 200
 """Drawn with one seed; then comes the next."""
 MAX_SHRINKING = 20.0

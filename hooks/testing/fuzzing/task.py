@@ -16,7 +16,7 @@ class FuzzTask(Task):
 class FuzzReport:
     num_texts: int
     finding: str | None = None
-    """What is wrong, in words; None if nothing was found."""
+    """The finding in words; None if nothing is wrong."""
     seed: int | None = None
     """The seed that draws the finding's text at once."""
 

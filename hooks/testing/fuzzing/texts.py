@@ -18,7 +18,7 @@ HOMOGLYPHS = {"a": "а", "c": "с", "e": "е", "i": "і", "o": "о", "p": "р", 
 }
 """Cyrillic letters where there are any that look the same, and full-width forms for the rest of ASCII."""
 WITHIN = ["\u200b", "\u00ad", "\u200d", "\ufeff", "\u0301", "\u0338", " ", "\n", "-", "."]
-"""What may stand within a word, and most readers still read it."""
+"""Characters that may stand within a word without hiding it from most readers."""
 EDGES = ["\x00", "\x7f", "\x80", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0010ffff"]
 """First and last of each length in UTF-8, and both sides of the surrogates."""
 AWKWARD = ["🎉", "👩‍👩‍👧", "🇩🇪", "👍🏽", "e\u0301", "ﬁ", "İ", "ß", "ſ", "\\ud83c\\udf89", "\r\n"]
