@@ -8,6 +8,7 @@ which `make test-all` uses, tries five times as many. The profile `search` looks
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import hypothesis
@@ -58,14 +59,19 @@ def token_classifier(one_thread: None, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="session")
-def weir_serve() -> Iterator[Callable[..., str]]:
-    """`weir_serve("--hook", ...)`: the base URL of a server with these options, started once."""
-    running: dict[tuple[str, ...], str] = {}
+def plain_server() -> Iterator[Callable[[], str]]:
+    """The base URL of a server without options, started once."""
+    with ExitStack() as stack:
+        yield cache(lambda: stack.enter_context(serving()))
+
+
+@pytest.fixture(scope="module")
+def weir_serve(plain_server: Callable[[], str]) -> Iterator[Callable[..., str]]:
+    """`weir_serve("--hook", ...)`: the base URL of a server with these options. A module's tests share it."""
     with ExitStack() as stack:
 
+        @cache
         def start(*options: str) -> str:
-            if options not in running:
-                running[options] = stack.enter_context(serving(*options))
-            return running[options]
+            return stack.enter_context(serving(*options)) if options else plain_server()
 
         yield start
