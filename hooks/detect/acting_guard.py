@@ -1,4 +1,4 @@
-"""What the guards that ship do about what they find, whoever finds it: their common arguments."""
+"""The common part of guards that act on matches: their common arguments, and the verdict for a match."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, TypedDict, get_args
@@ -33,7 +33,7 @@ _JOINTS = str.maketrans("_-.", "   ")
 
 
 class Options(TypedDict, total=False):
-    """What every guard that ships takes besides its own arguments: see `ActingGuard`."""
+    """The arguments that a guard takes beside its own: see `ActingGuard`."""
 
     action: Literal["redact", "suppress", "terminate", "rewind"]
     template: Template | None
@@ -45,20 +45,23 @@ class Options(TypedDict, total=False):
 
 
 class ActingGuard:
-    """What guards do about what they find, whoever finds it.
+    """A guard that acts on matches. A subclass finds them; matches that overlap are one match.
 
-    `action`: `redact` puts `template` in a match's place (`{entity}` is what was found); `suppress` takes the
-    match out and goes on; `terminate` ends the request before the match, with `text` as closing words, or
-    with `scope="output"` that output alone; `rewind` has the model say it otherwise, and where it cannot, is
-    `terminate`. Matches that overlap are one. `channels`: where it acts; elsewhere everything passes. Of a
-    tool call, also the name is looked at, unless the request has such a tool: a match in it takes the whole
-    call out, whatever the `action`, but for `terminate` and `rewind`.
+    `action`: `redact` puts `template` in the place of a match. `suppress` removes the match and goes on.
+    `terminate` ends the request before the match. `rewind` has the model write something else, and acts as
+    `terminate` if the engine cannot go back. `template`: the replacement; `{entity}` in it is the name of the
+    match. `text`: the closing text of `terminate`, and the answer to a refused prompt. `scope`: whether
+    `terminate` ends the whole `request` or only this `output`.
 
-    `prompt`: what to do about matches in what the model is asked: `redact` puts `template` in their place;
-    `refuse` refuses the request, with `text`, if there is one, as the answer. None: nothing.
+    `channels`: the channels to read; text on other channels passes. On `tool_call` the guard also reads the
+    tool's name, unless the request has a tool of that name. If the name contains a match, `redact` and
+    `suppress` withhold the whole call.
 
-    `alternatives`: whether to `withhold` the top alternatives of tokens, which nobody looks at and which may
-    spell a match, where the request asks for some, or to `keep` them.
+    `prompt`: the action for a match in a prompt. `redact` puts `template` in its place. `refuse` refuses the
+    request, and answers with `text` if there is one. None: prompts are not read.
+
+    `alternatives`: `withhold` or `keep` the top alternatives of tokens. No guard reads them, and they can
+    spell a match.
     """
 
     default_scope: Literal["request", "output"] = "request"
@@ -77,10 +80,10 @@ class ActingGuard:
         prompt: Literal["redact", "refuse"] | None = None,
         alternatives: Literal["withhold", "keep"] = "withhold",
     ) -> None:
-        """`reach`, `longest`: see `Detector`. Raises `ValueError` for an argument that makes no sense, or
-        that nothing would come of."""
+        """`reach`, `longest`: see `Detector`. Raises `ValueError` for an argument that is not valid, or that
+        would have no effect."""
         self.max_hold = LONGEST_ESCAPE * (longest + 1) + MAX_SCALAR
-        """Most characters that it holds: `longest` of text, and more of JSON, where each may be an escape."""
+        """The most characters that the guard holds: `longest`, if each is written as a JSON escape."""
         self.channels = frozenset(channels)
         self._reach = reach
         self.may_rewind = action == "rewind"
@@ -92,24 +95,24 @@ class ActingGuard:
         self._scope = scope or self.default_scope
         self._withholds = alternatives == "withhold"
         if template is not None and "redact" not in (action, prompt):
-            raise ValueError("template: it is for redact, which is neither the action nor what prompts get")
+            raise ValueError("template: it is for redact, but neither action nor prompt is redact")
         if text is not None and not self._ends and prompt != "refuse":
-            raise ValueError("text: it is for an end or a refused prompt, and there is neither")
+            raise ValueError("text: it is for terminate, rewind or a refused prompt, and there is none")
         if scope is not None and not self._ends:
-            raise ValueError(f"scope: it says what ends, and {action} ends nothing")
+            raise ValueError(f"scope: it says what to end, and {action} ends nothing")
 
     @property
     def on_request(self) -> Callable[[GenerationRequest], Any] | None:
-        """Of a guard that was told nothing of prompts, none: it is not shown them."""
+        """None unless `prompt` is set: then the guard is not shown prompts."""
         return getattr(self, f"_{self._prompt}_prompt") if self._prompt else None
 
     def _passes(self, chunk: Chunk) -> bool:
-        """Whether the chunk is none of its business."""
+        """Whether the guard ignores the chunk."""
         return chunk.channel not in self.channels or chunk.aborted
 
     def _own_name(self, chunk: Chunk) -> str:
-        """The name of a tool call that begins, as it is and, on a line of its own, in words; empty if the
-        request has such a tool, or the call has begun before."""
+        """The name of a tool call at the call's first chunk: as written and, on a second line, as words.
+        Empty at later chunks, and if the request has a tool of that name."""
         if chunk.channel != "tool_call" or "is_withheld" in chunk.state:
             return ""
         chunk.state["is_withheld"] = False
@@ -117,10 +120,10 @@ class ActingGuard:
         return "" if name in chunk.request.tool_names else f"{name}\n{name.translate(_JOINTS)}"
 
     def _act_on_name(self, chunk: Chunk, matches: list[Match]) -> Verdict | None:
-        """The verdict that the call's name asks for; None: none. `matches`: those in the name."""
+        """The verdict because of `matches` in the tool's name; None: the name allows the call."""
         if matches:
             entity = min(matches, key=order).entity
-            if self._ends:  # without closing words, which would go out under that name
+            if self._ends:  # without a closing text, which would be released under this name
                 end = rewind if self.may_rewind else terminate
                 return end(entity, scope=self._scope)
             chunk.state["is_withheld"] = True
@@ -138,7 +141,7 @@ class ActingGuard:
     def _act(
         self, chunk: Chunk, excerpt: Excerpt, text: str, matches: list[Match], undecided: int
     ) -> Verdict:
-        """The verdict, if those are the matches that begin before `undecided`: see `Detector`."""
+        """The verdict for these matches; the text from `undecided` on is held."""
         keeps = not (self._withholds and chunk.request.sampling.logprobs)
         if matches and self._ends:
             first = min(matches, key=order)
@@ -157,9 +160,10 @@ class ActingGuard:
     def _decide(
         self, excerpt: Excerpt, text: str, matches: list[Match], undecided: int, template: str
     ) -> tuple[list[Span], int]:
-        """What to replace in what is pending, and how much of it stays undecided. Moves the excerpt on."""
+        """The spans to replace in the pending text, and how many of its characters stay undecided. Moves the
+        excerpt on."""
         spans: list[Span] = []
-        for begin, stop, new, why in self._replace(matches, text, excerpt, template) if matches else ():
+        for begin, stop, new, why in self._places(matches, text, excerpt, template) if matches else ():
             edits = [*excerpt.edits(text, begin, stop, new)]
             spans += [(excerpt.written(start), excerpt.written(end), put, why) for start, end, put in edits]
             excerpt.covered, excerpt.owed = stop, "" if edits else new
@@ -168,10 +172,11 @@ class ActingGuard:
         excerpt.move(text, decided, self._reach)
         return spans, held
 
-    def _replace(
+    def _places(
         self, matches: list[Match], text: str, excerpt: Excerpt, template: str
     ) -> list[tuple[int, int, str, str]]:
-        """What to replace, by what and why. What overlaps a match that has been replaced belongs to it."""
+        """The places to replace: begin, end, replacement, entity. A match that overlaps a replaced one makes
+        its place longer."""
         places: list[tuple[int, int, str, str]] = []
         covered = excerpt.covered
         for match in sorted(matches, key=order):

@@ -1,6 +1,6 @@
-"""The part of a stream that a guard keeps: what is undecided, and as much before it as is looked at.
+"""The part of a stream that a guard keeps: the undecided text, and the text before it that detectors read.
 
-What is kept is bounded, however long the stream is.
+Its length has a bound, however long the stream is.
 """
 
 from collections.abc import Iterable
@@ -11,9 +11,9 @@ from hooks.json.editing import JsonText
 
 
 class Excerpt:
-    """The part of a stream that may still matter: some decided text, and all that is pending.
+    """The part of a stream that may still matter: some decided text, and all pending text.
 
-    Positions are in its `text`, which of JSON is what it reads, not as it is written.
+    Positions count the characters of `text`. For JSON, `text` has the characters that escapes stand for.
     """
 
     __slots__ = ("_json", "_waiting", "covered", "owed", "pending", "start", "taken", "text")
@@ -22,29 +22,30 @@ class Excerpt:
         self._json = JsonText() if is_json else None
         self.text = ""
         self.start = 0
-        """Where the detector goes on. What lies between `start` and `pending` is part of a match already."""
+        """Where the detector goes on. Text between `start` and `pending` belongs to a replaced match."""
         self.pending = 0
-        """Where the text begins that a verdict is about."""
+        """Where the pending text begins."""
         self.taken: list[Match] = []
-        """Matches that reach up to `start` or beyond."""
+        """Matches that end at `start` or later."""
         self.covered = 0
-        """Where what was replaced ends."""
+        """Where the last replaced match ends."""
         self.owed = ""
-        """What stands in its place, but has not been written, since all of it was JSON's structure."""
+        """The replacement of that match if it is not written yet: the match was only JSON structure."""
         self._waiting: list[Match] = []
-        """Matches that have been found, and cannot be acted on yet."""
+        """Matches that were found, and that the guard cannot act on yet."""
 
     def read(self, piece: str, is_final: bool) -> str:
+        """The new characters of `text` in the next piece of the stream."""
         return piece if self._json is None else self._json.read(piece, len(self.text), is_final)
 
     def written(self, position: int) -> int:
-        """How many characters of what is pending stand before `position`, as they are written."""
+        """The number of pending characters before `position`, as they are written in the stream."""
         if self._json is None:
             return position - self.pending
         return self._json.length(self.pending, position)
 
     def held(self, text: str, decided: int) -> int:
-        """How many characters there are from `decided` on, as they are written."""
+        """The number of characters from `decided` on, as they are written in the stream."""
         if self._json is None:
             return len(text) - decided
         return self._json.length(decided, len(text)) + len(self._json.unread)
@@ -52,15 +53,15 @@ class Excerpt:
     def settled(
         self, text: str, matches: Iterable[Match], undecided: int, is_final: bool
     ) -> tuple[list[Match], int]:
-        """Let the detector, which has found `matches`, go on from `undecided`.
+        """Take the detector's new `matches`, and have it go on from `undecided`.
 
-        Returns the matches to act on, and where the text begins that has to wait. In JSON, a number or word
-        at the end of the text may go on, and one in which a match may begin is replaced as a whole. Both
-        wait, and so does the part of a match that reaches into the first.
+        Returns the matches to act on, and where the text begins that must wait. In JSON two more things wait:
+        a number or word at the end of the text, because it may go on, with the part of a match that reaches
+        into it; and a number or word in which a match may begin, because it is replaced as a whole.
         """
         found = [*self._waiting, *matches]
         if found or self.taken:
-            # One that is given again, longer, takes its own place.
+            # A match that the detector returns again, longer, replaces its shorter form.
             known = {(match.start, match.rule): match for match in (*self.taken, *found)}
             self.taken = [match for match in known.values() if match.end >= undecided]
         self.start = undecided
@@ -74,19 +75,19 @@ class Excerpt:
         return [m._replace(end=min(m.end, begin)) for m in found if m.start < undecided], undecided
 
     def widened(self, text: str, match: Match) -> tuple[int, int]:
-        """Where what has to be replaced for a match begins and ends: of JSON, whole numbers and words."""
+        """The place to replace for a match: in JSON, whole numbers and words."""
         if self._json is None:
             return match.start, match.end
         start, end = self._json.widened(text, max(0, match.start), match.end, self.pending)
         return min(start, match.start), end
 
     def edits(self, text: str, start: int, end: int, new: str) -> Iterable[tuple[int, int, str]]:
-        """What to put where, as it has to be written, to replace what lies between."""
+        """The edits (start, end, text as written) that replace the place by `new`."""
         return [(start, end, new)] if self._json is None else self._json.edits(text, start, end, new)
 
     def replaceable(self, text: str, match: Match, window: tuple[int, int]) -> list[Match]:
-        """The parts of what was found in a window that another text can stand in place of: of arguments,
-        those that leave JSON what is JSON. A window may begin and end anywhere."""
+        """The parts of a window's match that another text can replace: in JSON, those that leave it JSON. The
+        window may begin and end anywhere."""
         if self._json is None:
             return [match]
         parts = self._json.parts(text, match.start, match.end, is_whole=match[:2] == window)

@@ -1,6 +1,6 @@
-"""A guard out of a judge that takes its time over a text, as a classifier or a service elsewhere.
+"""A guard made from a judge that needs time for a text, such as a classifier or a remote service.
 
-The judge is shown windows (see `windows`), and text is released once every window over it has been judged.
+The judge sees windows (see `windows`). Text is released when every window over it has been judged.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,18 +23,18 @@ from hooks.detect.span_guard import spliced
 from hooks.detect.windows import Cutter, Windows
 
 _REACH = 64
-"""Decided characters kept before the first window, to tell what of a tool call's JSON it begins in."""
+"""Decided characters that are kept before the open window: they tell where in JSON the window begins."""
 _SHAPE = {"id", "type", "function", "name", "description", "parameters"}
-"""The API's own names for the fields of a tool and of a call: they say nothing, and have to stay."""
+"""The API's names for the fields of a tool and of a call. They tell nothing, and must not be replaced."""
 
 Place = tuple[int, int]
-"""Where a window begins and ends in a text."""
+"""The start and the end of a window in its text."""
 Judge = Callable[[list[str]], Awaitable[list[list[Match]]]]
-"""Finds the matches in each of some texts. What it raises fails the request, closed."""
+"""Returns the matches in each text. If it raises, the request fails closed."""
 
 
 class JudgeGuard(ActingGuard):
-    """Acts on what a judge finds in a stream's windows, and holds what is in one that is not judged yet."""
+    """Acts on a judge's matches in a stream's windows, and holds the text of windows not judged yet."""
 
     def __init__(self, judge: Judge, windows: Windows, **options: Unpack[Options]) -> None:
         """`options`: see `ActingGuard`."""
@@ -73,7 +73,7 @@ class JudgeGuard(ActingGuard):
             seen.append(prompt)
             return known.get(prompt, prompt.text)
 
-        while True:  # texts that have been redacted are read together as well, and are other texts then
+        while True:  # redacted texts are also read joined together, and that makes new texts
             seen.clear()
             redacted = with_prompt_texts(request, rewrite)
             unknown = [prompt for prompt in dict.fromkeys(seen) if prompt not in known]
@@ -95,12 +95,12 @@ class JudgeGuard(ActingGuard):
         return redacted
 
     def _cut(self, text: str) -> tuple[str, list[Place]]:
-        """A whole text and its windows."""
+        """A whole text, and its windows."""
         return text, Cutter(self.windows).cut(text, 0, is_final=True)[0]
 
     async def _find(self, *texts: tuple[str, list[Place]]) -> list[list[tuple[Match, Place]]]:
-        """What is found in each text, in the windows at its places: each match, its place counted in that
-        text, with the place of its window."""
+        """The matches in the windows of each text. Each match has its place in the text, and comes with the
+        place of its window."""
         windows = [(i, text, place) for i, (text, places) in enumerate(texts) for place in places]
         judged = await self._judge([text[start:end] for _, text, (start, end) in windows]) if windows else []
         found: list[list[tuple[Match, Place]]] = [[] for _ in texts]

@@ -1,7 +1,7 @@
-"""A guard out of a detector. A detector knows text and nothing of streams; what streams ask for is here.
+"""A guard made from a detector. The detector sees only text; this module handles streams.
 
-What a client gets never depends on where the stream was cut, because a detector decides a place only when no
-more text could change what it says of it, and from bounded text around it.
+The released text never depends on where the stream was cut. A detector decides a place only when more text
+cannot change the decision, and reads only a bounded text around the place.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,11 +23,11 @@ from hooks.detect.detector import Detector, Match
 from hooks.detect.excerpt import Excerpt, excerpt_of
 
 _PIECE = 4096
-"""Characters of a prompt to look at at a time, so that no search gets longer with the prompt."""
+"""Characters of a prompt that are searched at a time. A longer prompt makes no search slower."""
 
 
 class SpanGuard(ActingGuard):
-    """Acts on what a detector finds, and holds just what the detector leaves undecided."""
+    """Acts on a detector's matches, and holds only the text that the detector leaves undecided."""
 
     def __init__(self, detector: Detector, **options: Unpack[Options]) -> None:
         super().__init__(detector.reach, detector.longest, **options)
@@ -70,20 +70,20 @@ class SpanGuard(ActingGuard):
         return "".join(released)
 
     def _scan(self, excerpt: Excerpt, piece: str, is_final: bool) -> tuple[str, list[Match], int]:
-        """The excerpt's text with a piece more, the matches to act on, and where the decided text ends."""
+        """The excerpt's text with the new piece, the matches to act on, and where the decided text ends."""
         text = excerpt.text + excerpt.read(piece, is_final)
         matches, undecided = self.detector.scan(text, excerpt.start, is_final, excerpt.taken)
         return text, *excerpt.settled(text, matches, undecided, is_final)
 
 
 def _pieces(text: str) -> Iterator[tuple[str, bool]]:
-    """Each with whether it is the last."""
+    """The pieces of `text`, each with whether it is the last."""
     for start in range(0, len(text), _PIECE):
         yield text[start : start + _PIECE], start + _PIECE >= len(text)
 
 
 def spliced(text: str, spans: Iterable[Span]) -> str:
-    """`text` with the spans replaced."""
+    """`text` with its spans replaced."""
     pieces: list[str] = []
     done = 0
     for start, end, new, *_ in spans:

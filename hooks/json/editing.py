@@ -1,8 +1,11 @@
-"""JSON as it reads: escapes in it taken for what they stand for. And what may be put in the place of it.
+"""JSON text that is read without its escapes while it streams, and edited so that it stays JSON.
 
-`\\n` in it is a line's end, not the letter n, and `\\u0040` is an @. A guard that did not know would miss
-what follows an escape, or cut one in two. What is replaced leaves JSON what was JSON: text within strings is,
-and numbers, `true`, `false` and `null` as a whole, by a string; what holds them together stays.
+`\\n` in JSON is a line break, not the letter n, and `\\u0040` is an @. A guard that read the text as written
+would miss a word behind an escape, or cut an escape in two. An edit replaces text inside strings. It replaces
+a whole number, `true`, `false` or `null` by a string. Quotes, brackets, colons and commas stay.
+
+Libraries that read partial JSON (jiter, ijson) return values. An edit needs to know where each character of
+a value is written, and reading must go on after any character: they offer neither.
 """
 
 import json
@@ -13,10 +16,10 @@ from typing import Any
 from hooks import GenerationRequest
 
 MAX_SCALAR = 64
-"""Characters of a number that is replaced as a whole. Of a longer one, digits are made other digits."""
+"""Most characters of a number that is replaced as a whole. In a longer number, each digit becomes a 1."""
 
 LONGEST_ESCAPE = 12
-"""Characters that one may be written with: a pair of surrogates, as `\\ud83d\\ude00`."""
+"""Most written characters for one character: a pair of surrogates, as `\\ud83d\\ude00`."""
 
 _TOKEN = re.compile(
     r"""
@@ -32,50 +35,50 @@ _TOKEN = re.compile(
 _STRUCTURE = frozenset(' \t\n\r{}[]:,"')
 _BARE = re.compile(r'[^\s{}\[\]:,"]+')
 _RUN = re.compile(r'[^{}\[\]:,"]+')
-"""Between what is structure: a scalar, or words that are no JSON, and the space around."""
+"""The text between structure: a scalar, or words that are no JSON, and the space around them."""
 _SCALAR = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")
 _OPEN = re.compile(r"[-+.\deE]+|t(?:r(?:ue?)?)?|f(?:a(?:l(?:se?)?)?)?|n(?:u(?:ll?)?)?")
-"""What may become a scalar."""
+"""A beginning of a scalar."""
 _NUMERIC = re.compile(r"[-+.\deE]+")
 _WORD = re.compile(r"t?r?u?e?|f?a?l?s?e?|n?u?l?l?")
-"""One of the three that JSON has, or what is left of it where a place begins or ends."""
+"""`true`, `false` or `null`, or the part of it that a place begins or ends with."""
 
 Edit = tuple[int, int, str]
-"""From where to where, and what to put there as it is written."""
+"""Start, end, and the text as written that replaces the characters between them."""
 
 
 def asks_for_json(request: GenerationRequest) -> bool:
-    """Whether the answer is to be JSON."""
+    """Whether the request wants a JSON answer."""
     extra: Mapping[str, Any] = request.extra
     asked = extra.get("response_format")
     if isinstance(asked, Mapping) and asked.get("type") in ("json_object", "json_schema"):
         return True
     guided = extra.get("structured_outputs")
-    of_guided = guided if isinstance(guided, Mapping) else {}
-    wanted = [(extra.get(f"guided_{kind}"), of_guided.get(kind)) for kind in ("json", "json_object")]
+    outputs = guided if isinstance(guided, Mapping) else {}
+    wanted = [(extra.get(f"guided_{kind}"), outputs.get(kind)) for kind in ("json", "json_object")]
     return any(one is not None and one is not False for pair in wanted for one in pair)
 
 
 class JsonText:
-    """Reads a piece at a time, and knows of what it read how it was written. Positions count from where
-    `forget` left off, or from the beginning."""
+    """Reads JSON text piece by piece, and remembers how it was written. Positions count the characters read,
+    from the first character that is not forgotten (see `forget`)."""
 
     def __init__(self) -> None:
         self.unread = ""
-        """An escape that has only begun, as it was written."""
+        """The beginning of an escape at the end of the text, as written."""
         self._escapes: list[tuple[int, int]] = []
-        """Where an escape was read, and how many characters more it is written with."""
+        """The position of each escape, and the number of its written characters minus 1."""
         self._quotes: list[int] = []
-        """Where strings begin and end."""
+        """The positions of the quotes around strings."""
         self._is_inside = False
-        """Whether the text that is remembered begins inside a string."""
+        """Whether position 0 is inside a string."""
         self._before = ""
-        """The last character but space before it; none: there was none."""
+        """The last character before position 0 that is no space; empty if there is none."""
         self._is_cut = False
-        """Whether it begins within what may be a number, where JSON has a value."""
+        """Whether position 0 is inside a number (or the beginning of one) in the place of a JSON value."""
 
     def read(self, piece: str, position: int, is_final: bool) -> str:
-        """What `piece` reads as, from `position` on."""
+        """The characters of the next piece, which begins at `position`."""
         if not self.unread and "\\" not in piece and '"' not in piece:
             return piece
         written, self.unread = self.unread + piece, ""
@@ -99,19 +102,19 @@ class JsonText:
         return "".join([*read, written[done:]])
 
     def length(self, start: int, end: int) -> int:
-        """How many characters the text from `start` to `end` is written with."""
+        """The number of written characters of the text from `start` to `end`."""
         return end - start + sum(more for at, more in self._escapes if start <= at < end)
 
     def open_scalar(self, text: str, start: int) -> int:
-        """Where a scalar begins, at `start` or later, that may go on behind `text`; where that ends: none
-        does."""
+        """The start of a scalar that may go on after `text`; the end of `text` if there is none. A scalar
+        that begins before `start` does not count."""
         begin = self._begin(text, len(text), start)
         may_be = begin >= start and len(text) - begin <= MAX_SCALAR and _OPEN.fullmatch(text, begin)
         return begin if may_be and self._is_value(text, begin) else len(text)
 
     def widened(self, text: str, start: int, end: int, first: int) -> tuple[int, int]:
-        """A place, and the whole of the scalars that it begins and ends in, if they begin at `first` or
-        later."""
+        """The place from `start` to `end`, with the whole scalars at its edges. Scalars that begin before
+        `first` do not count."""
         for edge in {start, end - 1} if start < end else ():
             begin, stop = self.scalar_at(text, edge, first)
             if begin < stop:
@@ -119,7 +122,8 @@ class JsonText:
         return start, end
 
     def scalar_at(self, text: str, position: int, first: int) -> tuple[int, int]:
-        """The whole scalar that `position` is in, if it begins at `first` or later; else nothing there."""
+        """The start and the end of the scalar at `position`; `position` twice if there is none. A scalar that
+        begins before `first` does not count."""
         if position < len(text) and text[position] not in _STRUCTURE:
             begin, stop = self._begin(text, position, first), self._end(text, position)
             if first <= begin < stop and self._is_scalar(text, begin, stop):
@@ -127,14 +131,15 @@ class JsonText:
         return position, position
 
     def edits(self, text: str, start: int, end: int, new: str) -> Iterator[Edit]:
-        """What to put where, so that `new` stands for that place."""
+        """The edits that replace the text from `start` to `end` by `new`: the first edit has `new`, the
+        others an empty text. There are none if the text is only structure and space."""
         for begin, stop, is_inside in self._stretches(start, end):
             if is_inside:
                 yield begin, stop, _quoted(new)[1:-1]
                 new = ""
                 continue
             for run in _RUN.finditer(text, begin, stop):
-                # Space goes with the words before it, so that it does not matter how a place was cut.
+                # Space belongs to the words before it: so the edits do not depend on where a stream was cut.
                 after = run.start() + len(run[0]) - len(run[0].lstrip())
                 first = run.start() if self._follows_words(text, run.start()) else after
                 if first < run.end():
@@ -142,11 +147,11 @@ class JsonText:
                     new = ""
 
     def parts(self, text: str, start: int, end: int, *, is_whole: bool) -> list[tuple[int, int]]:
-        """The parts of `text[start:end]` that a text may stand in place of: what is in strings, values, and
-        what is no JSON at all.
+        """The parts of `text[start:end]` that a text can replace: inside strings, values, and text that is no
+        JSON.
 
-        `is_whole`: it may begin and end within a number, which then stays. Else, what has no quotes in it is
-        one part.
+        `is_whole`: the place may begin or end inside a number, and this number stays. Otherwise, a place
+        without quotes is one part.
         """
         if not is_whole and not any(start <= quote < end for quote in self._quotes):
             return [(start, end)]
@@ -161,7 +166,7 @@ class JsonText:
         if not count:
             return
         begin = self._begin(text, count, 0)
-        self._is_cut = begin < count and self._is_number(text, begin, count)
+        self._is_cut = begin < count == self._number_end(text, begin, count)
         self._before = text[:count].rstrip()[-1:] or self._before
         gone = sum(quote < count for quote in self._quotes)
         self._is_inside ^= gone % 2 == 1
@@ -169,7 +174,7 @@ class JsonText:
         self._escapes = [(at - count, more) for at, more in self._escapes if at >= count]
 
     def _stretches(self, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
-        """What lies between quotes, and whether it is inside a string."""
+        """The stretches between quotes: start, end, and whether the stretch is inside a string."""
         is_inside = self._inside(start)
         for quote in [*(quote for quote in self._quotes if start <= quote < end), end]:
             if start < quote:
@@ -180,8 +185,8 @@ class JsonText:
         return self._is_inside ^ (sum(quote < position for quote in self._quotes) % 2 == 1)
 
     def _begin(self, text: str, position: int, least: int) -> int:
-        """Where what stands at or before `position` begins, if that is outside of strings; below `least`, it
-        need not be exact."""
+        """The start of the word at or right before `position`; inside a string, `position`. A result below
+        `least` may be inexact."""
         if self._inside(position):
             return position
         while position >= least and position > 0 and text[position - 1] not in _STRUCTURE:
@@ -189,7 +194,7 @@ class JsonText:
         return position
 
     def _end(self, text: str, position: int) -> int:
-        """Where what stands at `position` ends, if that is outside of strings."""
+        """The end of the word at `position`; inside a string, `position`."""
         if self._inside(position):
             return position
         while position < len(text) and text[position] not in _STRUCTURE:
@@ -205,14 +210,14 @@ class JsonText:
         return before != "" and before not in _STRUCTURE
 
     def _is_value(self, text: str, start: int) -> bool:
-        """Whether it stands where JSON has a value."""
+        """Whether JSON has a value at `start`."""
         if start == 0 and self._is_cut:
             return True
         return (text[:start].rstrip()[-1:] or self._before) in ("", ":", ",", "[")
 
     def _bare(self, text: str, start: int, end: int, new: str) -> str:
-        """What to put in the place of words outside of strings. The first word decides: when it is replaced,
-        nobody may know yet whether others follow."""
+        """The replacement of words outside of strings. It depends only on the first word, because later words
+        may not have come yet."""
         begin, stop = self._begin(text, start, 0), self._end(text, start)
         if stop <= end and self._is_scalar(text, start, stop):
             return _quoted(new)
@@ -223,17 +228,14 @@ class JsonText:
         return _quoted(new)[1:-1]
 
     def _number_end(self, text: str, begin: int, stop: int) -> int:
-        """Where what may be a number ends with which the word from `begin` to `stop` begins."""
+        """The end of the number (or the beginning of one) that the word from `begin` to `stop` begins with;
+        `begin` if there is none."""
         found = _NUMERIC.match(text, begin, stop) if self._is_value(text, begin) else None
         return found.end() if found else begin
 
-    def _is_number(self, text: str, start: int, end: int) -> bool:
-        """Whether it is one, or a part of one, as far as it goes."""
-        return bool(_NUMERIC.fullmatch(text, start, end)) and self._is_value(text, start)
-
 
 def _between(text: str, start: int, end: int, edges: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Between strings: numbers, unless they begin or end at one of the edges, and what is no JSON."""
+    """The parts between strings: numbers that do not begin or end at an edge, and words that are no JSON."""
     for found in _BARE.finditer(text, start, end):
         begin, stop = found.span()
         if _NUMERIC.fullmatch(text, begin, stop):

@@ -1,7 +1,7 @@
-"""Look for a text that a hook is wrong on, with Hypothesis, for so many seconds.
+"""Searches with Hypothesis, for some seconds, for a text on which a hook is wrong.
 
 A hook is wrong on a text if it fails or takes too long, if what it releases depends on where the text is cut,
-if it releases what is secret, or if it holds more characters than it says it may (`max_hold`).
+if it releases a secret, or if it holds more characters than its `max_hold`.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ PHRASES = (
     "Project Bluebird",
     "hunter2",
 )
-"""Texts that guards look for, besides those in their arguments."""
+"""Texts that guards often look for. The texts in the hook's arguments are added."""
 NUM_TEXTS = 200
-"""Drawn with one seed; then comes the next."""
+"""Texts drawn with one seed, before the next seed."""
 MAX_SHRINKING = 20.0
-"""Seconds to look for a smaller counterexample."""
+"""Seconds to search for a smaller counterexample."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Example:
     channel: Channel
     text: str
     places: Places
-    """Where the text is cut."""
+    """The places where the text is cut."""
     streaming: bool
     in_worker: bool
 
@@ -67,28 +67,28 @@ class Example:
 
     @property
     def where(self) -> str:
-        """As `hooks.testing.run_modes` has it."""
+        """The mode in words, as in `hooks.testing.run_modes`."""
         return ("streaming" if self.streaming else "not streaming") + ", in a worker" * self.in_worker
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The smallest example found that the hook is wrong on, and the seed that draws it at once."""
+    """The smallest example found on which the hook is wrong, and the seed that draws it first."""
 
     example: Example
-    what: str
+    problem: str
     seed: int
 
     def __str__(self) -> str:
-        return f"{self.what}\n  channel {self.example.channel}\n  text    {self.example.text!r}"
+        return f"{self.problem}\n  channel {self.example.channel}\n  text    {self.example.text!r}"
 
 
 class WrongError(Exception):
-    """For Hypothesis, which looks for the smallest example that raises."""
+    """Raised for Hypothesis, which then searches for the smallest example that raises."""
 
 
 class Fuzzer:
-    """One hook, and what it must not release."""
+    """One hook, and the secrets that it must not release."""
 
     def __init__(
         self,
@@ -99,8 +99,8 @@ class Fuzzer:
         tell: Callable[[str], None] = lambda _: None,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
-        """`tell` is told what the hook is about to see, and `beat` is called with each chunk. Raises
-        `HookLoadError`."""
+        """`tell`: called with a description of each text before the hook sees it. `beat`: called at each
+        chunk. Raises `HookLoadError`."""
         self._tell, self._beat = tell, beat
         self._options = options or PipelineOptions()
         loaded = load_hook(spec, self._options.hook_load_timeout)
@@ -114,7 +114,7 @@ class Fuzzer:
         until = time.monotonic() + seconds
         running = nullcontext(runner) if runner else asyncio.Runner()
         with tempfile.TemporaryDirectory() as folder, running as runner:
-            set_hypothesis_home_dir(folder)  # it would keep tables in the working folder
+            set_hypothesis_home_dir(folder)  # otherwise Hypothesis writes into the working folder
             try:
                 while not (finding := self._draw(runner, until, seed)) and time.monotonic() < until:
                     seed += 1
@@ -131,9 +131,9 @@ class Fuzzer:
             if time.monotonic() > until:
                 return
             self.num_texts += 1
-            if what := runner.run(self._what_is_wrong(example)):
+            if problem := runner.run(self._problem_of(example)):
                 until = until if found else time.monotonic() + MAX_SHRINKING
-                found.append(Finding(example, what, seed))
+                found.append(Finding(example, problem, seed))
                 raise WrongError
 
         settings = hypothesis.settings(
@@ -147,19 +147,19 @@ class Fuzzer:
         )
         try:
             hypothesis.seed(seed)(settings(hypothesis.given(examples(self._phrases))(try_one)))()
-        except (WrongError, Flaky):  # Flaky: it ran out of time, or the hook says now this, now that
+        except (WrongError, Flaky):  # Flaky: time ran out, or the hook's answer to a text changes
             return runner.run(self._smaller(min(found, key=lambda finding: finding.example.size)))
         return None
 
     async def _smaller(self, finding: Finding) -> Finding:
-        """Without the places that the text need not be cut at, which Hypothesis may have left."""
+        """The finding without cuts that are not needed, which Hypothesis may have left."""
 
-        async def what_is_wrong(places: Places) -> str | None:
-            return await self._what_is_wrong(replace(finding.example, places=places))
+        async def problem_at(places: Places) -> str | None:
+            return await self._problem_of(replace(finding.example, places=places))
 
-        places = await smallest(finding.example.places, what_is_wrong)
-        what = await what_is_wrong(places) or finding.what
-        return replace(finding, example=replace(finding.example, places=places), what=what)
+        places = await smallest(finding.example.places, problem_at)
+        problem = await problem_at(places) or finding.problem
+        return replace(finding, example=replace(finding.example, places=places), problem=problem)
 
     async def _play(self, example: Example) -> Released:
         stream = cut(example.stream, example.places)
@@ -175,7 +175,7 @@ class Fuzzer:
                 self._beat()
                 yield delta
 
-    async def _what_is_wrong(self, example: Example) -> str | None:
+    async def _problem_of(self, example: Example) -> str | None:
         self._probe.reset()
         stream = example.stream
         whole = await self._play(replace(example, places=(), streaming=True, in_worker=False))
@@ -213,7 +213,7 @@ def examples(phrases: Sequence[str]) -> st.SearchStrategy[Example]:
 
 
 def _strings(value: object) -> Iterator[str]:
-    """Every text in a hook's arguments."""
+    """All texts in a hook's arguments."""
     match value:
         case str() if value:
             yield value

@@ -1,8 +1,8 @@
-"""Texts that try to get round a guard: Hypothesis strategies.
+"""Hypothesis strategies for texts that try to get past a guard.
 
-They say a guard's own phrases split, disguised, in part and nearly, beside long runs and characters from the
-edges of Unicode. Half a surrogate pair is not among them, since no engine can yield one; an escaped one is,
-as a model may write it in JSON.
+The texts contain a guard's own phrases: split, disguised, in part, and with small changes. They also contain
+long runs and unusual Unicode characters. Half a surrogate pair is not among them, because no engine can yield
+it. An escaped surrogate pair is, because a model can write it in JSON.
 """
 
 import json
@@ -16,23 +16,23 @@ from hypothesis.strategies import SearchStrategy
 HOMOGLYPHS = {"a": "а", "c": "с", "e": "е", "i": "і", "o": "о", "p": "р", "s": "ѕ", "x": "х", "y": "у"} | {
     chr(code): chr(code + 0xFEE0) for code in range(0x21, 0x7F) if chr(code) not in "aceiopsxy"
 }
-"""Cyrillic letters where there are any that look the same, and full-width forms for the rest of ASCII."""
+"""Look-alikes: Cyrillic letters, and full-width forms for all other characters of ASCII."""
 WITHIN = ["\u200b", "\u00ad", "\u200d", "\ufeff", "\u0301", "\u0338", " ", "\n", "-", "."]
-"""Characters that may stand within a word without hiding it from most readers."""
+"""Characters that can stand inside a word that people still can read."""
 EDGES = ["\x00", "\x7f", "\x80", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0010ffff"]
-"""First and last of each length in UTF-8, and both sides of the surrogates."""
+"""The first and last characters of each length in UTF-8, and the neighbours of the surrogates."""
 AWKWARD = ["🎉", "👩‍👩‍👧", "🇩🇪", "👍🏽", "e\u0301", "ﬁ", "İ", "ß", "ſ", "\\ud83c\\udf89", "\r\n"]
-"""Characters of several code points, or of several in another case."""
+"""Characters of several code points, or with several code points in another case."""
 
 MAX_RUN = 200
-"""Characters."""
+"""Most characters of a run."""
 
-# Hypothesis's own strategy for these first needs seconds for its tables, and a folder to keep them in.
+# Hypothesis's own strategy for characters first builds tables, which takes seconds and needs a folder.
 characters = st.integers(0, 0x10F7FF).map(lambda n: chr(n if n < 0xD800 else n + 0x800))
 
 
 def texts(phrases: Sequence[str]) -> SearchStrategy[str]:
-    """Texts of some hundred characters, around `phrases`."""
+    """Texts of some hundred characters that contain `phrases`."""
     words = st.text(string.ascii_lowercase + " .,\n", max_size=12)
     pieces = [words, st.sampled_from(EDGES + AWKWARD)]
     if phrases:
@@ -44,7 +44,7 @@ def texts(phrases: Sequence[str]) -> SearchStrategy[str]:
 
 @cache
 def disguised(phrase: str) -> SearchStrategy[str]:
-    """Texts that a reader takes for the phrase, though not one of them is."""
+    """Texts that look like the phrase to a reader, but differ from it."""
     place = st.integers(0, len(phrase) - 1)
     change = st.sampled_from([_homoglyph, _other_case, _escaped])
     return st.one_of(
@@ -57,7 +57,8 @@ def disguised(phrase: str) -> SearchStrategy[str]:
 
 @cache
 def nearly(phrase: str) -> SearchStrategy[str]:
-    """Its beginning, its end, itself begun twice, and itself with a letter too few, too many or exchanged."""
+    """The phrase's beginning; its end; the phrase begun twice; the phrase with a character removed, doubled
+    or replaced."""
     changes = [
         lambda i: phrase[:i],
         lambda i: phrase[i:],
@@ -72,7 +73,7 @@ def nearly(phrase: str) -> SearchStrategy[str]:
 
 @cache
 def runs(phrase: str) -> SearchStrategy[str]:
-    """Its beginning, again and again."""
+    """The phrase's beginning, repeated."""
     return st.builds(
         lambda i, n: (phrase[:i] * n)[:MAX_RUN], st.integers(1, len(phrase)), st.integers(1, MAX_RUN)
     )

@@ -96,7 +96,7 @@ def look(path: str, seconds: float = 600, seed: int = 1, **options: Any) -> Find
 def test_a_guard_that_leaks_at_a_cut_is_found_at_its_smallest(guards: str) -> None:
     finding = look(f"{guards}:Leaks")
     assert finding is not None
-    assert finding.what.startswith("not the same wherever the text is cut")
+    assert finding.problem.startswith("not the same wherever the text is cut")
     assert finding.example.text == "hunter2"
     assert len(finding.example.places) == 1
 
@@ -104,27 +104,27 @@ def test_a_guard_that_leaks_at_a_cut_is_found_at_its_smallest(guards: str) -> No
 def test_a_secret_that_is_released_is_found(guards: str) -> None:
     finding = look(f"{guards}:WithholdsOnce", secrets=["hunter2"])
     assert finding is not None
-    assert "'hunter2' is released, in the text of content, output 0" in finding.what
+    assert "'hunter2' is released, in the text of content, output 0" in finding.problem
     assert finding.example.text == "hunter2hunter2"
 
 
 def test_a_secret_that_is_released_without_streaming_is_found(guards: str) -> None:
     finding = look(f"{guards}:StreamingOnly", secrets=["hunter2"])
     assert finding is not None
-    assert "not cut (not streaming):" in finding.what
+    assert "not cut (not streaming):" in finding.problem
 
 
 def test_strings_of_the_arguments_are_tried(guards: str) -> None:
     finding = look(f"{guards}:Fails", args={"word": "xyzzy plugh"})
     assert finding is not None
-    assert finding.what == "it fails on the whole text: ZeroDivisionError: here"
+    assert finding.problem == "it fails on the whole text: ZeroDivisionError: here"
     assert finding.example.text == "xyzzy plugh"
 
 
 def test_characters_beyond_the_first_plane_are_tried(guards: str) -> None:
     finding = look(f"{guards}:Edge")
     assert finding is not None
-    assert "BadVerdictError" in finding.what
+    assert "BadVerdictError" in finding.problem
     assert len(finding.example.text) <= 2
 
 
@@ -132,7 +132,7 @@ def test_a_text_that_takes_too_long_is_found(guards: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(fuzz_module, "MAX_SHRINKING", 1.0)
     finding = look(f"{guards}:Slow", options=PipelineOptions(hook_timeout=1.0))
     assert finding is not None
-    assert "TimeoutError" in finding.what
+    assert "TimeoutError" in finding.problem
     assert "aaaaaaaa" in finding.example.text
 
 
@@ -140,13 +140,13 @@ def test_an_async_hook_that_takes_too_long_is_found(guards: str, monkeypatch: py
     monkeypatch.setattr(fuzz_module, "MAX_SHRINKING", 1.0)
     finding = look(f"{guards}:Late", options=PipelineOptions(hook_timeout=0.5))
     assert finding is not None
-    assert finding.what == "it fails on the whole text: TimeoutError: its deadline passed"
+    assert finding.problem == "it fails on the whole text: TimeoutError: its deadline passed"
 
 
 def test_a_hook_that_holds_more_than_its_max_hold_is_found(guards: str) -> None:  # contract 3.14
     finding = look(f"{guards}:Hoards")
     assert finding is not None
-    assert finding.what == "it holds 4 characters, and says that it holds 3 at most"
+    assert finding.problem == "it holds 4 characters, and says that it holds 3 at most"
     assert look(f"{guards}:Keeps", seconds=1) is None
 
 
