@@ -1,6 +1,6 @@
-"""Attention over the paged cache, with torch's own operators: on every device, for every kind of layer.
+"""Attention over the paged cache by torch's own operators, on every device and for every kind of layer.
 
-All of a step's tokens come as one flat row; which token belongs to which sequence only the `Batch` knows.
+All tokens of a step come as one flat row. The `Batch` knows which token belongs to which sequence.
 """
 
 from collections.abc import Callable
@@ -17,34 +17,34 @@ from engine.execution.kv_cache import KVCache
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """How a layer weighs what it sees."""
+    """How a layer turns queries and keys into weights."""
 
     scaling: float | None = None
-    """Of the scores; None: `dim ** -0.5`."""
+    """Factor of the scores. None: `dim ** -0.5`."""
     sliding_window: int | None = None
-    """Tokens seen, the token itself included; None: all before it."""
+    """Tokens that a token sees, itself included. None: all before it."""
     softcap: float | None = None
-    """Bounds the scores (Gemma 2)."""
+    """Limit of the scores (Gemma 2)."""
     s_aux: Tensor | None = None
     """Attention sinks, `[heads]` (gpt-oss)."""
 
 
 class Attention(Protocol):
-    """One step's attention, for every layer in turn."""
+    """One step's attention, called for every layer in turn."""
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
-        """Keep the keys and values, and attend.
+        """Store keys and values in the cache, and attend.
 
-        Queries `[tokens, heads, dim]`, keys and values `[tokens, kv_heads, dim]`; gives `[tokens, heads,
-        value_dim]`.
+        `query` is `[tokens, heads, dim]`; `key` and `value` are `[tokens, kv_heads, dim]`. The result is
+        `[tokens, heads, value_dim]`.
         """
 
 
 class KeptAttention(Attention, Protocol):
-    """One that needs nothing but what is kept."""
+    """An attention that needs no keys and values but those in the cache."""
 
     def attend(self, layer: int, query: Tensor, scoring: Scoring) -> Tensor:
-        """The same, where the step's keys and values are kept already."""
+        """Attend. The step's keys and values are in the cache already."""
 
 
 AttentionBackend = Callable[[KVCache, Batch], Attention]
@@ -53,7 +53,7 @@ KeptAttentionBackend = Callable[[KVCache, Batch], KeptAttention]
 
 @dataclass(frozen=True, slots=True)
 class PagedAttention:
-    """Implements `Attention` by torch's own, over keys and values gathered from their blocks."""
+    """Implements `Attention`: gathers keys and values from their blocks, and calls torch's attention."""
 
     kv_cache: KVCache
     batch: Batch
@@ -84,15 +84,15 @@ def _attend(
     mask: Tensor | None,
     scoring: Scoring,
 ) -> Tensor:
-    # query [rows, queries, heads, dim]; key and value [rows, kv_heads, keys, dim]; gives what query is like.
-    # A mask of None is the causal one.
+    # query and result [rows, queries, heads, dim]; key and value [rows, kv_heads, keys, dim].
+    # mask None: causal.
     scaling, softcap, sinks = scoring.scaling, scoring.softcap, scoring.s_aux
     query = query.transpose(1, 2)
     rows, heads, queries, _ = query.shape
     kv_heads = key.shape[1]
     plain = softcap is None and sinks is None
     if plain and queries == 1 and heads != kv_heads:
-        # The query heads that share a key head stand as that head's queries: nothing is copied.
+        # The query heads that share a key head become queries of this head, so that no key is copied.
         query = query.reshape(rows, kv_heads, heads // kv_heads, -1)
         packed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling)
         return packed.reshape(rows, 1, heads, -1)

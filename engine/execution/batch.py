@@ -1,4 +1,4 @@
-"""A step's tokens as the model sees them: a `Layout` on the device, and what each token may see."""
+"""A step's tokens as the model gets them: a `Layout` on the device, and masks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,39 +16,40 @@ class PrefillChunk:
     """Several consecutive tokens of one sequence."""
 
     start: int
-    """Of its tokens in the flat row; likewise `end`."""
+    """The chunk's first token in the flat row."""
     end: int
+    """The end of the chunk's tokens in the flat row."""
     num_context: int
-    """Tokens of the sequence before these."""
+    """Tokens of the sequence before the chunk."""
     block_table: Tensor
-    """`[1, blocks]`, those of context and chunk."""
+    """The blocks of context and chunk, `[1, blocks]`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """All index tensors are int64."""
+    """One step's tokens in a flat row: single tokens first, then chunks. All index tensors are int64."""
 
     token_ids: Tensor
     """`[tokens]`."""
     positions: Tensor
-    """Each token's place in its sequence, `[tokens]`."""
+    """Each token's position in its sequence, `[tokens]`."""
     slots: Tensor
-    """Where each token's keys and values are kept, `[tokens]`."""
+    """The place of each token's keys and values in the cache, `[tokens]` (see `KVCache`)."""
     logit_rows: Tensor
     """The tokens whose logits are wanted, `[rows]`."""
     block_tables: Tensor
-    """Of the leading tokens, those that attend one by one, `[num_singles, blocks]`, padded with any block."""
+    """The blocks of each single token's sequence, `[num_singles, blocks]`, padded with any block."""
     chunk_bounds: Tensor
-    """Where each chunk begins in the flat row, and where the last ends, `[chunks + 1]`."""
+    """The beginning of each chunk in the flat row, and the end of the last, `[chunks + 1]`."""
     chunk_tables: Tensor
-    """`[chunks, blocks]`, padded with any block."""
+    """The blocks of each chunk's sequence, `[chunks, blocks]`, padded with any block."""
     chunks: tuple[PrefillChunk, ...] = ()
     masks: dict[object, Tensor] = field(default_factory=dict)
-    """Made by the first layer that needs one, used by the rest."""
+    """Masks that a layer has made. Later layers use them again."""
 
     @classmethod
     def of(cls, layout: Layout, device: torch.device) -> "Batch":
-        """On CUDA without waiting for it."""
+        """The layout on `device`. On CUDA, the host does not wait for the copy."""
         tensors = _shared(layout.arrays) if device.type == "cpu" else sent(layout.arrays, device)
         ids, positions, slots, rows, tables, bounds, chunk_tables = tensors
         chunks = _chunks(layout, chunk_tables)
@@ -56,7 +57,7 @@ class Batch:
 
     @property
     def num_singles(self) -> int:
-        """Leading tokens that attend one by one."""
+        """Single tokens. Each attends by itself."""
         return self.block_tables.shape[0]
 
     def single_mask(self, num_keys: int, window: int | None) -> Tensor:
@@ -67,7 +68,7 @@ class Batch:
         return self.masks[window]
 
     def chunk_mask(self, chunk: PrefillChunk, window: int | None) -> Tensor | None:
-        """Which keys each of the chunk's tokens may see, `[tokens, keys]`; None: itself and all before it."""
+        """Which keys each token of the chunk may see, `[tokens, keys]`. None: itself and all before it."""
         num_keys = chunk.num_context + chunk.end - chunk.start
         if not chunk.num_context and (window is None or num_keys <= window):
             return None
@@ -79,7 +80,7 @@ class Batch:
 
 
 def may_see(positions: Tensor, num_keys: int, window: int | None) -> Tensor:
-    """Whether a token at each of `positions` `[...]` may see each key, `[..., num_keys]`."""
+    """Whether a token at each of the `positions` `[...]` may see each key, `[..., num_keys]`."""
     keys, positions = torch.arange(num_keys, device=positions.device), positions.unsqueeze(-1)
     seen = keys <= positions
     return seen if window is None else seen & (keys > positions - window)
@@ -90,7 +91,7 @@ def _shared(arrays: Sequence[Ids]) -> list[Tensor]:
 
 
 def sent(arrays: Sequence[Ids], device: torch.device) -> list[Tensor]:
-    """In one copy, from memory that a GPU reads by itself while the host goes on."""
+    """The arrays on `device`, in one copy. On CUDA, the GPU reads pinned memory while the host goes on."""
     host = torch.empty(sum(a.size for a in arrays), dtype=torch.int64, pin_memory=device.type == "cuda")
     np.concatenate([array.reshape(-1) for array in arrays], out=host.numpy())
     there = host.to(device, non_blocking=True)

@@ -1,4 +1,7 @@
-"""What memory this process may still take where a container limits it: Linux's control groups, v1 and v2."""
+"""The memory that a container leaves to this process, from Linux's control groups v1 and v2.
+
+psutil does not read them: it reports the machine's memory.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +13,7 @@ class _Version(NamedTuple):
     limit: str
     usage: str
     reclaimable: str
-    """In `memory.stat`: the cache of files, that the kernel takes back when it needs to."""
+    """The field of `memory.stat` that counts cached files. The kernel frees them when it needs memory."""
 
 
 _V1 = _Version(
@@ -20,12 +23,12 @@ _V2 = _Version("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file")
 
 
 def free_memory(root: Path = Path("/")) -> int | None:
-    """Bytes; None where nothing limits it. `root`: where `proc` and `sys` are."""
+    """Free memory in bytes. None: there is no limit. `root`: the folder that holds `proc` and `sys`."""
     return min((free for group, version in _groups(root) for free in _free(group, version)), default=None)
 
 
 def _groups(root: Path) -> Iterator[tuple[Path, _Version]]:
-    """The process's groups and those around them: each sets a limit."""
+    """The process's groups and their parents. Each may set a limit."""
     membership = root / "proc/self/cgroup"
     for line in membership.read_text().splitlines() if membership.exists() else ():
         _, controllers, path = line.split(":", 2)
@@ -34,7 +37,7 @@ def _groups(root: Path) -> Iterator[tuple[Path, _Version]]:
         version = _V1 if controllers else _V2
         mount = root / version.mount
         group = mount / path.lstrip("/")
-        # A container may see its own group at the mount, and be told the path that it has outside.
+        # A container may see its own group at the mount, while `path` is the group's path outside.
         yield from ((g, version) for g in (group, *group.parents) if g.is_relative_to(mount))
 
 

@@ -1,8 +1,8 @@
-"""Decode steps captured as CUDA graphs: what a step launches is launched as one.
+"""Decode steps as CUDA graphs: one launch for all kernels of a step. Experimental: not run on a GPU yet.
 
-A graph reads and writes the memory that it was captured with, so its batch stands in static buffers. There is
-one for each bucket: a step of 5 tokens runs as the graph of 8. What it is padded with writes to the cache's
-scratch block, and nobody reads its logits. All of this but the capture itself runs on every device.
+A graph reads and writes the memory that it was captured with, so its batch lies in static buffers. Each
+bucket has a graph: a step of 5 tokens runs as the graph of 8. The padding writes to the cache's scratch
+block, and its logits are not read. All of this except the capture itself runs on every device.
 """
 
 from bisect import bisect_left
@@ -16,7 +16,7 @@ from engine.execution.kv_cache import KVCache
 from engine.execution.layout import Layout
 
 MAX_BUCKET = 512
-"""Beyond, a step takes so long that launching it is nothing."""
+"""Larger steps take so long that the time of their launches does not matter."""
 
 Forward = Callable[[Batch, KVCache], Tensor]
 Run = Callable[[], Tensor]
@@ -24,18 +24,18 @@ Capture = Callable[[Run], Run]
 
 
 def buckets_for(max_rows: int) -> list[int]:
-    """1, 2, 4, 8 and multiples of 16, up to the first that has room for `max_rows`, or to `MAX_BUCKET`."""
+    """1, 2, 4, 8 and multiples of 16, up to the first with room for `max_rows`, or to `MAX_BUCKET`."""
     buckets = [1, 2, 4, 8, *range(16, MAX_BUCKET + 1, 16)]
     return buckets[: bisect_left(buckets, max_rows) + 1]
 
 
 class DecodeGraphs:
-    """A model's forward over one cache, for batches of single tokens."""
+    """Graphs of a model's forward over one cache, for batches of single tokens."""
 
     def __init__(
         self, forward: Forward, kv_cache: KVCache, *, max_rows: int, max_model_len: int, capture: Capture
     ) -> None:
-        """Captures all buckets. `max_rows`: tokens that a step may have where all decode."""
+        """Captures all buckets. `max_rows`: the most tokens of a step in which all sequences decode."""
         self._buckets = buckets_for(max_rows)
         self._forward = forward
         self._kv_cache = kv_cache
@@ -45,17 +45,17 @@ class DecodeGraphs:
         self._ids[2] = kv_cache.scratch_block * kv_cache.block_size
         width = -(-max_model_len // kv_cache.block_size)
         self._tables = torch.full((rows, width), kv_cache.scratch_block, device=self._device)
-        # The largest first: the others find its memory free, and take no more.
+        # The largest first: the others then use its memory again.
         self._runs = {size: capture(self._run_of(size)) for size in reversed(self._buckets)}
 
     def has_room(self, layout: Layout) -> bool:
-        """Whether the step is one of single tokens, and there are few enough."""
+        """Whether a graph can run the step: it has single tokens only, and not too many."""
         rows, blocks = layout.block_tables.shape
         max_rows, max_blocks = self._tables.shape
         return bool(rows == len(layout.token_ids) <= max_rows and blocks <= max_blocks)
 
     def run(self, layout: Layout) -> Tensor:
-        """Logits of the layout's `logit_rows`, `[rows, vocab]`."""
+        """The logits of the layout's `logit_rows`, `[rows, vocab]`."""
         size = self._buckets[bisect_left(self._buckets, layout.num_singles)]
         batch = Batch.of(layout.padded(size, self._kv_cache.scratch_block), self._device)
         for static, given in zip(self._ids, (batch.token_ids, batch.positions, batch.slots), strict=True):
@@ -69,7 +69,7 @@ class DecodeGraphs:
         no_chunks = torch.tensor([size], device=self._device), self._tables[:0]
 
         def run() -> Tensor:
-            # A batch of its own for every run: it keeps masks.
+            # Every run needs a new batch, because a batch keeps masks.
             tables = self._tables[:size]
             batch = Batch(token_ids, positions, slots, every_row, tables, *no_chunks)
             return self._forward(batch, self._kv_cache)
@@ -78,7 +78,7 @@ class DecodeGraphs:
 
 
 class GraphCapture:
-    """Captures on the current CUDA device, all in one pool of memory, since one graph runs at a time."""
+    """Captures on the current CUDA device. All graphs share one pool of memory: only one runs at a time."""
 
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
@@ -87,10 +87,10 @@ class GraphCapture:
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            run()  # compiles kernels and sets libraries up, which cannot be captured
+            run()  # compiles kernels and sets up libraries: a capture cannot do this
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        # Other threads of the process may use CUDA meanwhile.
+        # Other threads of the process may use CUDA at the same time.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             logits = run()
 

@@ -1,4 +1,4 @@
-"""The memory for keys and values, in blocks. Who owns which block is the `BlockManager`'s business."""
+"""The memory for keys and values, in blocks. The `BlockManager` decides which sequence owns a block."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from engine.execution import cgroup
 
 
 class LayerShape(NamedTuple):
-    """What one attention layer keeps of a token."""
+    """The keys and values that one attention layer stores for a token."""
 
     num_kv_heads: int
     key_dim: int
@@ -22,11 +22,11 @@ class LayerShape(NamedTuple):
 
 
 class KVCache:
-    """For each layer, keys `[num_blocks + 1, num_kv_heads, block_size, key_dim]`, and values alike.
+    """For each layer, keys `[num_blocks + 1, num_kv_heads, block_size, key_dim]`, and values likewise.
 
-    A head's part of a block lies in one piece, which is what attention reads one after the other. A token's
-    slot is `block * block_size + offset`. The last block, `scratch_block`, is nobody's: what a batch is
-    padded with writes there.
+    A head's part of a block lies in one piece, so that attention reads memory in order. A token's slot is
+    `block * block_size + offset`. No sequence owns the last block, `scratch_block`: the padding of a batch
+    writes to it.
     """
 
     def __init__(
@@ -51,20 +51,19 @@ class KVCache:
         }
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Keep the tokens' `keys` and `values`, each `[tokens, num_kv_heads, dim]`, at `slots` `[tokens]`."""
+        """Store `keys` and `values`, each `[tokens, num_kv_heads, dim]`, at `slots` `[tokens]`."""
         blocks, offsets = slots // self.block_size, slots % self.block_size
         for pool, tokens in ((self.keys[layer], keys), (self.values[layer], values)):
             pool.transpose(1, 2)[blocks, offsets] = tokens.to(pool.dtype)
 
     def gather(self, layer: int, block_tables: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of whole blocks: of `[rows, blocks]`, `[rows, heads, blocks * block_size, dim]`."""
+        """Keys and values of the blocks `[rows, blocks]`, each `[rows, heads, blocks * block_size, dim]`."""
         keys, values = self.keys[layer][block_tables], self.values[layer][block_tables]
         return keys.transpose(1, 2).flatten(2, 3), values.transpose(1, 2).flatten(2, 3)
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that the device could still give, and a container's limits let it; on a CPU that does not tell,
-    4 GiB."""
+    """The device's free memory in bytes, within a container's limits. 4 GiB if the system does not say."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     meminfo = Path("/proc/meminfo")
@@ -75,8 +74,8 @@ def free_memory(device: torch.device) -> int:
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    # Zeros, since what is masked still takes part: 0 * nan is nan. On the CPU through numpy, which leaves the
-    # zeroing to the kernel, page by page as they are used, where torch would touch all of the memory now.
+    # Zeros, because masked values still take part in sums: 0 * nan is nan. On the CPU, numpy leaves the
+    # zeroing to the kernel, which zeroes a page at its first use. torch would write to all of the memory now.
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     num_bytes = int(np.prod(shape)) * dtype.itemsize

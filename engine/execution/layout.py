@@ -1,7 +1,7 @@
-"""A step's tokens as indices on the host: one flat row, and how it divides into sequences. No torch.
+"""A step's tokens as indices on the host: one flat row, and its parts for each sequence. No torch.
 
-Tokens that attend one by one come first: those that decode, and the short spans of a sequence, whose tokens
-each see what stands before them. The chunks of prefills follow.
+Single tokens come first. Each attends by itself: the tokens of sequences that decode, and the tokens of short
+spans. The chunks of prefills follow.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from engine.core.scheduler import ScheduledSequence
 
 Ids = npt.NDArray[np.int64]
 MAX_SPAN = 8
-"""A span of at most so many tokens attends token by token, a longer one as a chunk."""
+"""The longest span whose tokens attend as single tokens. A longer span is a chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a `Batch` is made of; its fields of the same names say what they mean."""
+    """A `Batch` on the host. `Batch` explains the fields, which have the same names."""
 
     block_size: int
     token_ids: Ids
@@ -48,7 +48,7 @@ class Layout:
 
     @classmethod
     def of(cls, scheduled: Sequence[ScheduledSequence], block_size: int) -> "Layout":
-        """Logits are wanted of each one's `num_samples`, then of its `prompt_logprob_positions`."""
+        """`logit_rows` has the `num_samples` of all sequences, then their `prompt_logprob_positions`."""
         ordered = sorted(scheduled, key=lambda s: s.num_tokens > MAX_SPAN)
         token_ids: list[int] = []
         positions: list[int] = []
@@ -83,7 +83,7 @@ class Layout:
         )
 
     def padded(self, rows: int, scratch_block: int) -> "Layout":
-        """With so many single tokens, and no chunks. Each one added begins a text in `scratch_block`."""
+        """A layout without chunks, padded to `rows` single tokens. The padding lies in `scratch_block`."""
         more = rows - self.num_singles
         return Layout(
             block_size=self.block_size,
@@ -98,7 +98,7 @@ class Layout:
 
 
 def _tables(spans: Sequence[tuple[ScheduledSequence, int]], block_size: int) -> Ids:
-    """So many rows alike for each sequence, as wide as the longest needs, padded with any block."""
+    """Block tables as one array, padded with any block: for each span, so many equal rows as its number."""
     if not spans:
         return np.zeros((0, 0), dtype=np.int64)
     rows = [(s.sequence.cache.block_table[: -(-(s.start + s.num_tokens) // block_size)], n) for s, n in spans]

@@ -1,4 +1,4 @@
-"""Computes a step's logits with a model, over a cache that it sizes for it."""
+"""Computes the logits of a step: loads a model, sizes the cache for it, and runs it."""
 
 import logging
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ logger = logging.getLogger("weir.engine")
 
 
 class ModelRunner:
-    """A model, and the cache that its attention keeps keys and values in."""
+    """A model, and the cache for its keys and values."""
 
     def __init__(self, model: Model, hf_config: PreTrainedConfig, config: EngineConfig) -> None:
-        """Size and allocate the cache for a loaded model. Raises `ValueError` if there is no room."""
+        """Size and allocate the cache for a loaded model. Raises `ValueError` if memory does not suffice."""
         self.model = model
         self.device = model.device
         text_config = hf_config.get_text_config()
@@ -50,28 +50,28 @@ class ModelRunner:
             raise ValueError(f"there is no room for a kv_cache_memory of {memory} bytes.") from error
         self._threads = Threads.of(config.num_threads, text_config)
         self.max_model_len = min(max_model_len, num_blocks * config.block_size)
-        """Longest prompt and output together that both model and cache have room for."""
+        """The most tokens of a prompt and its output together. Model and cache both have room for them."""
         if self.max_model_len < max_model_len:
             logger.warning(
                 "the cache holds %d tokens; the model could take %d", self.max_model_len, max_model_len
             )
         max_decode_tokens = config.max_num_seqs * (1 + config.num_speculative_tokens)
         self.graphs = None if config.enforce_eager else self._capture(max_decode_tokens)
-        """Runs the steps that it has room for; None: all run operator by operator."""
+        """Run the steps that they have room for. None: every step runs operator by operator."""
 
     @classmethod
     def load(cls, config: EngineConfig) -> "ModelRunner":
-        """Load `config.model`. Raises `ValueError` if it cannot be served, `OSError` if it is not there."""
+        """Load `config.model`. Raises `ValueError` if it cannot be served, `OSError` if it does not exist."""
         hf_config = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
         max_model_len = max_model_len_of(hf_config.get_text_config(), config)
         return cls(load_model(config, hf_config, max_model_len), hf_config, config)
 
     @torch.inference_mode()
     def run(self, scheduled: Sequence[ScheduledSequence]) -> tuple[Tensor, Tensor]:
-        """Compute the step that was scheduled.
+        """Compute the scheduled step.
 
-        Gives logits `[rows, vocab]`, float32, twice: a row for each one's `num_samples`, and one for each
-        of the `prompt_logprob_positions`, in order.
+        Returns two tensors of logits `[rows, vocab]`, float32. The first has a row for each of the sequences'
+        `num_samples`, the second a row for each of their `prompt_logprob_positions`, in order.
         """
         self._threads.use(sum(s.num_tokens for s in scheduled))
         layout = Layout.of(scheduled, self.kv_cache.block_size)
@@ -96,10 +96,10 @@ class ModelRunner:
 
 
 def _eos_token_ids(model: str, hf_config: PreTrainedConfig) -> frozenset[int]:
-    """From the model's generation configuration; nothing else of that is applied to requests."""
+    """The ids in the model's generation configuration. Requests use nothing else from it."""
     try:
         ids = GenerationConfig.from_pretrained(model).eos_token_id
-    except OSError:  # it has none
+    except OSError:  # the model has no generation configuration
         ids = hf_config.get_text_config().eos_token_id
     return frozenset(() if ids is None else [ids] if isinstance(ids, int) else ids)
 
@@ -108,11 +108,11 @@ def max_model_len_of(text_config: PreTrainedConfig, config: EngineConfig) -> int
     own: int | None = getattr(text_config, "max_position_embeddings", None)
     rope = getattr(text_config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "longrope":
-        # Beyond this length it turns every position of the batch otherwise, short and cached ones too.
+        # Beyond this length, longrope rotates every position of the batch differently, even cached ones.
         own = int(rope["original_max_position_embeddings"])
     max_model_len = config.max_model_len or own
     if max_model_len is None:
-        raise ValueError("The model does not tell how long a text it can take: set max_model_len.")
+        raise ValueError("The model does not say its longest text: set max_model_len.")
     if own is not None and max_model_len > own:
         raise ValueError(f"max_model_len is {max_model_len}, but the model was made for {own} tokens.")
     return max_model_len

@@ -1,4 +1,4 @@
-"""Which kernels run on a device."""
+"""Chooses the kernels and the attention for a device."""
 
 import contextlib
 import logging
@@ -20,7 +20,7 @@ logger = logging.getLogger("weir.engine")
 
 
 class AttentionNeeds(NamedTuple):
-    """What a backend has to be able to do."""
+    """The properties of a model that an attention backend has to support."""
 
     num_heads: int
     shapes: frozenset[LayerShape]
@@ -33,7 +33,7 @@ class AttentionNeeds(NamedTuple):
 def make_kernels(
     cpu_kernels: CpuKernels, attention: AttentionBackendName, shape: AttentionShape, needs: AttentionNeeds
 ) -> Kernels:
-    """Raises `ValueError` if those that were asked for cannot be had."""
+    """The kernels for a decoder. Raises `ValueError` if the requested ones do not work here."""
     if needs.device.type == "cpu" and cpu_kernels != "torch" and attention == "auto":
         library = native_library.load(needs.dtype) if NativeKernels.can_run(shape) else None
         if library is not None:
@@ -41,7 +41,9 @@ def make_kernels(
         if cpu_kernels == "native":
             raise ValueError(f"there are no kernels in C for {needs.dtype} here")
     elif cpu_kernels == "native":
-        raise ValueError("kernels in C attend by themselves, and on a CPU: attention_backend must be auto")
+        raise ValueError(
+            "kernels in C need a CPU, and attention_backend auto: they have attention of their own"
+        )
     backend = choose_attention(attention, needs)
     if backend is None:
         return TorchKernels(shape)
@@ -51,7 +53,7 @@ def make_kernels(
 
 
 def choose_attention(name: AttentionBackendName, needs: AttentionNeeds) -> KeptAttentionBackend | None:
-    """None: torch's own, over gathered pages. Raises `ValueError` if what was asked for does not work."""
+    """The attention backend. None: `PagedAttention`. Raises `ValueError` if a named backend does not work."""
     if name == "sdpa" or (name == "auto" and not _is_gpu(needs.device)):
         return None
     try:
@@ -71,7 +73,7 @@ def _is_gpu(device: torch.device) -> bool:
 
 
 def _tried_triton(needs: AttentionNeeds) -> KeptAttentionBackend:
-    """Raises `ValueError` if it does not work."""
+    """The kernels in Triton. Raises `ValueError` if they do not work."""
     try:
         from engine.execution.kernels.gpu.triton_attention import TritonAttention
     except ImportError as error:
@@ -83,7 +85,7 @@ def _tried_triton(needs: AttentionNeeds) -> KeptAttentionBackend:
 def _tried_varlen(
     needs: AttentionNeeds, other: KeptAttentionBackend, *, is_wanted: bool
 ) -> KeptAttentionBackend:
-    """`other`, if it does not work; or, if it `is_wanted`, raises `ValueError`."""
+    """torch's `varlen_attn`. If it does not work: `other`, or `ValueError` if `is_wanted`."""
     from engine.execution.kernels.gpu.varlen_attention import VarlenAttention, use_flash_attention_3
 
     def varlen(kv_cache: KVCache, batch: Batch) -> VarlenAttention:
@@ -98,12 +100,12 @@ def _tried_varlen(
                 raise
             logger.info("varlen_attn is not used: %s", error)
             return other
-        stack.pop_all()  # it stays in use
+        stack.pop_all()  # FlashAttention 3 stays in use
     return varlen
 
 
 def _try(backend: AttentionBackend, needs: AttentionNeeds) -> None:
-    """Raises `ValueError` if it does not work."""
+    """Raises `ValueError` if the backend does not work."""
     for shape in needs.shapes:
         reason = why_not(
             backend,

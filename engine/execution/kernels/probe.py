@@ -1,4 +1,4 @@
-"""Whether an attention backend works here: it is tried once, on small random data, before it is used."""
+"""Tries an attention backend on small random data before the engine uses it."""
 
 import logging
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from engine.execution.layout import Layout
 logger = logging.getLogger("weir.engine")
 
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-"""Of means of numbers about 1. What goes wrong is wrong by more."""
+"""The largest error that rounding explains, for means of numbers of about 1. Wrong kernels err by more."""
 
 
 def why_not(
@@ -28,7 +28,7 @@ def why_not(
     dtype: torch.dtype,
     device: torch.device,
 ) -> str | None:
-    """What keeps it from giving what `PagedAttention` gives in float32; None: nothing."""
+    """Why the backend does not give the results of `PagedAttention` in float32. None: it does."""
     layout = _layout(block_size)
     exact, tried = (_cache(shape, layout, kind, device) for kind in (torch.float32, dtype))
     batch = Batch.of(layout, device)
@@ -51,7 +51,7 @@ def why_not(
             if not error < TOLERANCE[dtype]:
                 return f"it is wrong by {error:.1e}"
     except torch.AcceleratorError:
-        raise  # the device is lost
+        raise  # the device can no longer be used
     except Exception as error:
         logger.debug("an attention backend failed its trial", exc_info=True)
         return f"{type(error).__name__}: {error}".splitlines()[0][:200]
@@ -63,7 +63,7 @@ def _error(found: Tensor, expected: Tensor) -> float:
 
 
 def _cache(shape: LayerShape, layout: Layout, dtype: torch.dtype, device: torch.device) -> KVCache:
-    """Random all over, and alike for every type."""
+    """A cache of random numbers, the same for every type."""
     num_blocks = 1 + int(max(layout.block_tables.max(), layout.chunk_tables.max()))
     cache = KVCache(
         {0: shape}, num_blocks=num_blocks, block_size=layout.block_size, dtype=dtype, device=device
@@ -75,8 +75,7 @@ def _cache(shape: LayerShape, layout: Layout, dtype: torch.dtype, device: torch.
 
 
 def _layout(block_size: int) -> Layout:
-    """Single tokens at the beginning of a text and further on, and chunks of 20 tokens with and without
-    context."""
+    """Single tokens at several positions, and chunks of 20 tokens with and without context."""
     singles = np.array([0, 100, 3 * block_size - 1])
     starts = np.array([0, 2 * block_size + 3])
     positions = np.concatenate([singles, *(start + np.arange(20) for start in starts)])

@@ -1,1 +1,1 @@
-"""Kernels in C, compiled at first use."""
+"""Kernels for CPUs in C. `native_library` compiles them at first use, where there is a compiler."""

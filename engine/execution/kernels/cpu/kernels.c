@@ -1,17 +1,16 @@
-/* What a decoder does besides multiplying matrices, on a CPU.
+/* A decoder's operators on a CPU, except matrix multiplications.
 
-   Plain C over plain arrays, loaded by native.py, which says what each function computes. Sums are kept in float.
-   Loops over elements are written for the compiler to vectorise; loops over rows run in torch's own OpenMP threads
-   when there is enough to do. */
+   native_kernels.py calls these functions, and protocol.py says what each computes. Sums are kept in float. The
+   compiler vectorises the loops over elements. Loops over rows run in torch's own OpenMP threads if they are long. */
 
 #include "vectors.h"
 
-#define MAX_DIM 256   /* of a head */
+#define MAX_DIM 256   /* elements of a head */
 #define MAX_GROUP 16  /* query heads that share a key head */
-#define TILE 32       /* keys weighed together */
-#define STRIP 4       /* vectors of a sum kept in registers */
-#define HEADS 4       /* query heads computed together */
-#define BAND 64       /* rows of a chunk, queries of tokens and heads, that share a tile */
+#define TILE 32       /* keys that are weighed together */
+#define STRIP 4       /* vectors of a sum that are kept in registers */
+#define HEADS 4       /* query heads that are computed together */
+#define BAND 64       /* rows of a chunk that share a tile; a row is the query of a token and a head */
 #define MAX_VECS (MAX_DIM / LANES)
 
 static inline float total_of(vec x) {
@@ -20,7 +19,7 @@ static inline float total_of(vec x) {
     return sum;
 }
 
-/* The total of each of LANES vectors, in one. */
+/* One vector with the totals of LANES vectors. */
 static inline vec totals_of(const vec *x) {
     vec y;
 #ifdef __AVX512F__
@@ -54,11 +53,11 @@ typedef struct {
 typedef struct {
     const scalar *q_norm, *k_norm; /* [head_dim], or NULL */
     scalar *keys, *values;         /* [blocks, num_kv_heads, block_size, head_dim] */
-    int64_t window;                /* tokens seen, itself included; 0: all before it */
+    int64_t window;                /* tokens that a token sees, itself included; 0: all before it */
 } Layer;
 
 typedef struct {
-    int64_t start, end; /* of its tokens in the flat row */
+    int64_t start, end; /* the chunk's tokens in the flat row */
     const int64_t *block_table;
 } Chunk;
 
@@ -68,7 +67,7 @@ typedef struct {
     const Chunk *chunks;
 } Step;
 
-/* exp(x) for x <= 0, to 2 units in the last place: 2^n * 2^f, the fraction by a polynomial. */
+/* exp(x) for x <= 0, to 2 units in the last place: 2^n * 2^f, with a polynomial for the fraction f. */
 static inline float exp_negative(float x) {
     float y = (x > -87.0f ? x : -87.0f) * 1.44269504f;
     float n = nearbyintf(y), f = y - n;
@@ -117,13 +116,13 @@ static void rotate(scalar *x, const float *rope, int64_t dim) {
     }
 }
 
-/* Where a head's part of a token's keys begins. */
+/* The index where a head's part of a token's keys begins. */
 static inline int64_t place(const Shape *s, const int64_t *table, int64_t position, int64_t kv_head) {
     int64_t block = table[position / s->block_size] * s->num_kv_heads + kv_head;
     return (block * s->block_size + position % s->block_size) * s->head_dim;
 }
 
-/* The same for `count` consecutive positions; those of a block lie one after the other. */
+/* `place` for `count` consecutive positions. Positions of one block lie one after the other. */
 static inline void places(int64_t *to, const Shape *s, const int64_t *table, int64_t position, int64_t count,
                           int64_t kv_head) {
     int64_t left = 0;
@@ -133,7 +132,7 @@ static inline void places(int64_t *to, const Shape *s, const int64_t *table, int
     }
 }
 
-/* Begin to bring `dim` elements near: they are read soon. */
+/* Begin to load `dim` elements into the cache: they are read soon. */
 static inline void fetch(const scalar *from, int64_t dim) {
     for (int64_t i = 0; i < dim * (int64_t)sizeof(scalar); i += 64) __builtin_prefetch((const char *)from + i, 0, 2);
 }
@@ -162,9 +161,9 @@ static inline void widen(vec *to, const scalar *from, int64_t dim) {
     }
 }
 
-/* Of one token, and of query heads that share a key head: weighs keys tile by tile, rescaling what it has when a
-   greater score comes (Milakov and Gimelshein, 2018). Inlined for each usual `dim` and number of heads, so that
-   the loops over them have no end to find, and what they add up stays in registers. */
+/* Attention of one token, for query heads that share a key head. It weighs keys tile by tile, and rescales its sums
+   when a greater score comes (Milakov and Gimelshein, 2018). It is inlined for each usual `dim` and number of heads.
+   The loops over them then have constant lengths, and their sums stay in registers. */
 static inline __attribute__((always_inline)) void attend_heads(const Shape *s, const Layer *layer,
                                                                const scalar *queries, scalar *out,
                                                                const int64_t *table, int64_t position,
@@ -258,8 +257,8 @@ static void attend_token(const Shape *s, const Layer *layer, const scalar *queri
     }
 }
 
-/* The same for up to BAND rows of a chunk, which are consecutive tokens with the query heads of one key head:
-   a tile of keys, turned so that one register holds a dimension of LANES keys, serves them all. */
+/* Attention of up to BAND rows of a chunk: consecutive tokens, with the query heads of one key head. All rows use a
+   tile of keys that is transposed, so that one register holds one dimension of LANES keys. */
 static inline __attribute__((always_inline)) void attend_band(const Shape *s, const Layer *layer,
                                                               const scalar *qkv, scalar *out,
                                                               const int64_t *table, int64_t position,
@@ -300,7 +299,7 @@ static inline __attribute__((always_inline)) void attend_band(const Shape *s, co
             widen(tile + t * vecs, layer->values + place(s, table, begin + t, kv_head), dim);
         for (int64_t row = 0; row < rows; row++) {
             float *w = (float *)(weight + row * keys), top = max[row], part = 0;
-            int64_t last = position + row / group - begin; /* of the tile's keys that it may see */
+            int64_t last = position + row / group - begin; /* the last of the tile's keys that it sees */
             int64_t from = layer->window ? last - layer->window + 1 : 0;
             for (int64_t t = 0; t < TILE; t++) {
                 w[t] = t <= last && t >= from && t < count ? w[t] : -INFINITY;

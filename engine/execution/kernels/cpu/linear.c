@@ -1,41 +1,41 @@
-/* Rows times a matrix. It takes as long as the weights take to read or the arithmetic takes, whichever is longer.
+/* Rows times a matrix. It takes as long as reading the weights or the arithmetic, whichever is longer.
 
-   The weights of PANEL outputs lie in the order in which they are read, and ROWS rows go through them at a time.
-   A sum is one accumulator from the first input to the last, so that what a row gives depends neither on the rows
-   beside it nor on the number of threads.
+   The weights of PANEL outputs lie in the order in which they are read. ROWS rows go through them at a time. A sum has
+   one accumulator from the first input to the last, so a row's result depends neither on other rows nor on the number
+   of threads.
 
-   Where the processor multiplies pairs of bfloat16, a step is two inputs; it adds in float, to the nearest, and
-   takes denormal numbers for zero. Elsewhere a step is one, in float. Weights of 8 bits are widened in registers,
-   without loss. */
+   On processors that multiply pairs of bfloat16, a step reads two inputs. Such a processor adds in float, rounds to the
+   nearest, and reads denormal numbers as zero. On other processors, a step reads one input in float. Weights of 8 bits
+   are widened in registers, without loss. */
 
 #include "vectors.h"
 
-#define ROWS 6 /* their sums with VECS vectors of outputs stay in registers */
+#define ROWS 6 /* rows computed together: their sums, VECS vectors each, stay in registers */
 #if defined __AVX__ && !defined __AVX512F__
-#define VECS 2 /* of 16 registers */
+#define VECS 2 /* for 16 registers */
 #else
-#define VECS 4 /* of 32 */
+#define VECS 4 /* for 32 registers */
 #endif
 #define PANEL (VECS * LANES)
-#define RUN 512 /* steps that are packed while what is written of a panel stays near */
-#define BAND 96 /* rows that go through a panel before the next: so many that reading it counts for little */
+#define RUN 512 /* steps packed at a time: this part of a panel stays in the cache */
+#define BAND 96 /* rows that go through a panel before the next: with so many, reading it takes little of the time */
 
 #if defined SCALAR_BF16 && defined __AVX512BF16__ && defined __AVX512VBMI__
-#define PAIR 2 /* inputs of a step */
+#define PAIR 2 /* inputs that a step reads */
 typedef uint32_t input;
 typedef __m512bh weights;
 
-static uint8_t low_byte[128], high_byte[128]; /* of 0 to 127 in bfloat16 */
+static uint8_t low_byte[128], high_byte[128]; /* the bytes of 0 to 127 in bfloat16 */
 __attribute__((constructor)) static void fill_tables(void) {
     for (int i = 0; i < 128; i++) {
         low_byte[i] = store(i) & 0xff;
         high_byte[i] = store(i) >> 8;
     }
 }
-static inline __m512i look_up(const uint8_t *table, __m512i x) { /* by the lower 7 bits */
+static inline __m512i look_up(const uint8_t *table, __m512i x) { /* the index is the lower 7 bits */
     return _mm512_permutex2var_epi8(_mm512_loadu_si512(table), x, _mm512_loadu_si512(table + 64));
 }
-static inline void widen_bytes(weights *to, const char *from) { /* two vectors */
+static inline void widen_bytes(weights *to, const char *from) { /* gives two vectors */
     __m512i x = _mm512_loadu_si512(from), sign = _mm512_and_si512(x, _mm512_set1_epi8((char)0x80));
     __m512i low = look_up(low_byte, x), high = _mm512_or_si512(look_up(high_byte, x), sign);
     to[0] = (weights)_mm512_unpacklo_epi8(low, high);
@@ -51,7 +51,7 @@ static inline void read_weights(weights *to, const char *from, const int is_int8
 static inline vec multiply_add(vec sum, weights w, input x) {
     return (vec)_mm512_dpbf16_ps((__m512)sum, w, (__m512bh)_mm512_set1_epi32(x));
 }
-/* Bytes are sign and magnitude, and a pair of them is where widen_bytes makes it one of its output. */
+/* A byte holds sign and magnitude. A pair of bytes lies where widen_bytes turns it into a pair of its output. */
 static inline int8_t pack_byte(int8_t x) { return x < 0 ? -x | 0x80 : x; }
 static inline int64_t place_byte(int64_t lane) {
     return lane / 32 * 32 + lane % 16 / 4 * 8 + lane % 32 / 16 * 4 + lane % 4;
@@ -82,14 +82,14 @@ static inline int64_t place_byte(int64_t lane) { return lane; }
 #endif
 
 typedef struct {
-    const char *panels;         /* [panels, steps, PANEL, PAIR] of scalars, or of bytes if there are scales */
+    const char *panels;         /* [panels, steps, PANEL, PAIR]: scalars, or bytes if there are scales */
     const float *scales, *bias; /* [outs], or NULL */
     int64_t steps, outs;
 } Linear;
 
 const int64_t linear_pair = PAIR;
-/* Where it was found to be the fastest: for weights of 8 bits, and for those of this type, which oneDNN may multiply
-   by a processor's instructions for whole tiles. */
+/* Whether `linear` is the fastest multiplication on this processor, as measured: for weights of 8 bits, and for weights
+   of this type. With AMX, oneDNN multiplies whole tiles of bfloat16 faster. */
 #if defined __AVX2__
 const int64_t int8_linear_is_fast = 1;
 #else
@@ -107,7 +107,7 @@ int64_t packed_bytes(int64_t ins, int64_t outs, int is_int8) {
     return (outs + PANEL - 1) / PANEL * ((ins + PAIR - 1) / PAIR) * step_bytes(is_int8);
 }
 
-/* `lanes` rows of `bytes` bytes, `step` of them a step, into one panel. */
+/* Pack `lanes` rows of `bytes` bytes into one panel, `step` bytes in each step. */
 static inline __attribute__((always_inline)) void pack_panel(char *panel, const char *rows, int64_t lanes,
                                                              int64_t bytes, const int64_t step, const int is_int8) {
     for (int64_t first = 0; first < bytes; first += RUN * step)
@@ -122,7 +122,7 @@ static inline __attribute__((always_inline)) void pack_panel(char *panel, const 
         for (int64_t i = 0; i < (bytes + step - 1) / step * step * PANEL; i++) panel[i] = pack_byte(panel[i]);
 }
 
-/* [outs, ins] of scalars or bytes, into panels that were zeros. */
+/* Pack a weight [outs, ins] of scalars or bytes into panels, which hold zeros before. */
 void pack(char *panels, const char *weight, int64_t ins, int64_t outs, int is_int8) {
     int64_t panel_bytes = packed_bytes(ins, 1, is_int8), row_bytes = ins * (is_int8 ? 1 : sizeof(scalar));
 #pragma omp parallel for if (ins * outs > WORTH_THREADS)
@@ -135,7 +135,7 @@ void pack(char *panels, const char *weight, int64_t ins, int64_t outs, int is_in
     }
 }
 
-/* `rows` rows, `steps` inputs each, through a panel; meanwhile `lines` cache lines a step come nearer from `ahead`
+/* Multiply `rows` rows of `steps` steps each with a panel. In each step, also prefetch `lines` cache lines from `ahead`
    on. */
 static inline __attribute__((always_inline)) void multiply(vec (*to)[VECS], const input *x, int64_t steps,
                                                            const char *panel, const char *ahead, int64_t lines,
@@ -166,7 +166,7 @@ static inline __attribute__((always_inline)) void finish(scalar *out, float *sum
         else multiply(sums, x, l->steps, panel, ahead, lines, rows, 0);             \
         break;
 
-/* Up to ROWS rows with the panel of output `o` and those after it. */
+/* Multiply up to ROWS rows with the panel that begins at output `o`. */
 static void tile(const Linear *l, scalar *out, const input *x, const scalar *residual, int64_t rows, int64_t o,
                  const char *panel, const char *ahead, int64_t lines) {
     vec sums[ROWS][VECS];
@@ -180,7 +180,7 @@ static void tile(const Linear *l, scalar *out, const input *x, const scalar *res
     }
 }
 
-/* [tokens, steps] to [tokens, outs]: times the scales, plus the bias and the residual, all in float, then rounded. */
+/* [tokens, steps] to [tokens, outs]: the product times the scales, plus bias and residual, in float, then rounded. */
 void linear(const Linear *l, scalar *out, const input *x, const scalar *residual, int64_t tokens) {
     int64_t step = step_bytes(l->scales != NULL), bands = (tokens + BAND - 1) / BAND;
 #pragma omp parallel for collapse(2) schedule(guided) if (l->steps * l->outs > WORTH_THREADS)
@@ -189,7 +189,7 @@ void linear(const Linear *l, scalar *out, const input *x, const scalar *residual
             const char *panel = l->panels + o / PANEL * l->steps * step;
             int64_t first = tokens * b / bands, count = tokens * (b + 1) / bands - first;
             int64_t tiles = (count + ROWS - 1) / ROWS;
-            /* A tile alone waits for the weights anyway. More bring the next panel while they compute, each a part. */
+            /* A single tile waits for the weights anyway. Several tiles each prefetch a part of the next panel. */
             int64_t share = tiles > 1 ? (step / 64 + tiles - 1) / tiles : 0;
             for (int64_t t = 0; t < tiles; t++) {
                 int64_t row = first + count * t / tiles, rows = first + count * (t + 1) / tiles - row;

@@ -1,22 +1,22 @@
-/* Elements and vectors of them, which the kernels have in common.
+/* The elements and vectors that all kernels use.
 
-   Compiled once for each element type: SCALAR_BF16, or float. */
+   The sources are compiled once for each element type: bfloat16 with SCALAR_BF16, or float. */
 
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 #ifdef __AVX__
-#include <immintrin.h> /* where the compiler does not find the instruction by itself */
+#include <immintrin.h> /* for instructions that the compiler does not find by itself */
 #endif
 
-#if defined __AVX512F__ /* floats of a register */
+#if defined __AVX512F__ /* LANES: floats in a register */
 #define LANES 16
 #elif defined __AVX__
 #define LANES 8
 #else
 #define LANES 4
 #endif
-#define WORTH_THREADS 65536 /* elements */
+#define WORTH_THREADS 65536 /* loops over more elements than this run in several threads */
 
 typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef float floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
@@ -36,7 +36,7 @@ static inline float load(scalar x) {
     union { uint32_t bits; float value; } u = {(uint32_t)x << 16};
     return u.value;
 }
-static inline scalar store(float x) { /* to the nearest, ties to even; what is no number stays none */
+static inline scalar store(float x) { /* rounds to the nearest, ties to even; NaN stays NaN */
     union { float value; uint32_t bits; } u = {x};
     uint32_t rounded = (u.bits + 0x7fff + ((u.bits >> 16) & 1)) >> 16;
     return x == x ? (scalar)rounded : 0x7fc0;

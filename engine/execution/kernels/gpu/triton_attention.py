@@ -1,4 +1,4 @@
-"""A step's attention by the kernels in Triton: for every kind of layer, in any float type."""
+"""A step's attention by kernels in Triton, for every kind of layer and every float type. Experimental."""
 
 from dataclasses import dataclass
 

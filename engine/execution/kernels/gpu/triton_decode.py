@@ -1,8 +1,8 @@
-"""Paged attention for tokens that attend one by one, in Triton.
+"""Paged attention for single tokens, in Triton. Experimental: not run on a GPU yet.
 
-A program takes the query heads that share a key head, so that keys and values are read once for all of them.
-Where rows and heads are too few to fill the GPU, the keys are split over several programs, and a second
-kernel puts their results together (Flash-Decoding; Dao and others, 2023).
+A program computes the query heads that share a key head, so that it reads keys and values once for all of
+them. If rows and heads are too few to fill the GPU, several programs share a row's keys, and a second kernel
+combines their results (Flash-Decoding; Dao and others, 2023).
 """
 
 import functools
@@ -28,11 +28,11 @@ def decode(
     out: Tensor,
     num_splits: int | None = None,
 ) -> None:
-    """Of `query` `[rows, heads, key_dim]` over a layer's `keys` and `values`, into `out` `[rows, heads,
-    value_dim]`.
+    """Attend with `query` `[rows, heads, key_dim]` to a layer's `keys` and `values`. Writes to `out`.
 
-    `block_tables` `[rows, blocks]` and `positions` `[rows]` are a `Batch`'s; each row sees the keys up to its
-    position, which are kept already. `num_splits`: a power of two; None: what fills the GPU.
+    `out` is `[rows, heads, value_dim]`. `block_tables` `[rows, blocks]` and `positions` `[rows]` are a
+    `Batch`'s. Each row sees the keys up to its position, which are in the cache already. `num_splits`:
+    programs that share a row's keys, a power of two. None: as many as fill the GPU.
     """
     rows, heads, _ = query.shape
     kv_heads, block_size = keys.shape[1:3]
@@ -81,9 +81,10 @@ def decode(
 
 
 def splits_for(num_programs: int, device: torch.device) -> int:
-    """How many share a row's keys: a power of two, as many as let there be two programs a multiprocessor.
+    """The programs that share a row's keys: a power of two that gives each multiprocessor two programs.
 
-    However long the texts are: each number is a kernel to compile, and those without keys are done at once.
+    It does not depend on the length of texts, because each number needs a kernel to be compiled. Programs
+    without keys end at once.
     """
     wanted = 2 * _num_multiprocessors(device) // num_programs
     return 1 << (max(1, min(wanted, MAX_SPLITS)).bit_length() - 1)
@@ -96,7 +97,7 @@ def _num_multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-# What differs from step to step must not be compiled for.
+# Properties that differ from step to step must not lead to a new compilation.
 @triton.jit(do_not_specialize=["table_stride"], do_not_specialize_on_alignment=["block_tables", "positions"])
 def _decode(
     out,

@@ -1,4 +1,4 @@
-"""What lies between a layer's matrices and its attention, a kernel for each, in Triton."""
+"""The kernels between a layer's matrices and its attention, in Triton. Experimental: not run on a GPU yet."""
 
 import triton
 import triton.language as tl
@@ -19,9 +19,9 @@ def rotate_and_keep(
     keys: Tensor,
     values: Tensor,
 ) -> Tensor:
-    """Norm and rotate queries and keys, and keep keys and values at `slots` of a layer's.
+    """Norm and rotate queries and keys, and store keys and values at `slots` of a layer's cache.
 
-    `qkv` `[tokens, (heads + 2 kv_heads) * head_dim]`; gives the queries `[tokens, heads, head_dim]`.
+    `qkv` is `[tokens, (heads + 2 kv_heads) * head_dim]`. Returns the queries `[tokens, heads, head_dim]`.
     """
     query = qkv.new_empty(qkv.shape[0], shape.num_heads, shape.head_dim)
     half = shape.head_dim // 2
@@ -50,14 +50,14 @@ def rotate_and_keep(
 
 
 def silu_and_mul(gate_up: Tensor) -> Tensor:
-    """`silu(gate) * up` of `[rows, 2 dim]`, `[rows, dim]`."""
+    """`silu(gate) * up`: `[rows, 2 dim]` to `[rows, dim]`."""
     rows, dim = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(rows, dim)
     _silu_and_mul[rows, triton.cdiv(dim, CHUNK)](out, gate_up, dim, CHUNK=CHUNK)
     return out
 
 
-# What differs from step to step must not be compiled for.
+# Properties that differ from step to step must not lead to a new compilation.
 @triton.jit(do_not_specialize_on_alignment=["positions", "slots"])
 def _rotate_and_keep(
     query,
@@ -106,9 +106,9 @@ def _rotate_and_keep(
             scale = tl.rsqrt((tl.sum(x * x, 0) + tl.sum(y * y, 0)) / (2 * HALF) + eps)
             x *= scale * tl.load(weight + dims, mask=is_dim, other=0.0).to(tl.float32)
             y *= scale * tl.load(weight + HALF + dims, mask=is_dim, other=0.0).to(tl.float32)
-            # What torch has between the two operators.
+            # torch rounds between the two operators, too.
             x, y = x.to(first.dtype).to(tl.float32), y.to(first.dtype).to(tl.float32)
-        # As Llama's checkpoints have it: a head's first half turns against its second.
+        # Llama's checkpoints pair element i of a head's first half with element i of its second half.
         angles = rope_table + tl.load(positions + token) * (2 * HALF) + dims
         cos = tl.load(angles, mask=is_dim, other=0.0)
         sin = tl.load(angles + HALF, mask=is_dim, other=0.0)

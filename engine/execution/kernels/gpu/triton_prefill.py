@@ -1,7 +1,7 @@
-"""Paged causal attention for chunks of prompts, in Triton.
+"""Paged causal attention for chunks of prompts, in Triton. Experimental: not run on a GPU yet.
 
-One launch for all of a step's chunks, each over what stands before it and itself. As rows, a program takes
-consecutive tokens, each with the query heads that share a key head.
+One launch computes all chunks of a step. A chunk attends to its context and to itself. The rows of a program
+are consecutive tokens, each with the query heads that share a key head.
 """
 
 import triton
@@ -12,7 +12,7 @@ from engine.execution.attention import Scoring
 from engine.execution.kernels.gpu.triton_tile import Dims, attend_to, normalize
 
 ROWS = {2: 64, 4: 16}
-"""By the bytes of an element. Float32 has no tensor cores to feed, and more rows would not fit registers."""
+"""Rows of a program, by the bytes of an element. More rows of float32 would not fit into registers."""
 
 
 def prefill(
@@ -26,11 +26,11 @@ def prefill(
     scoring: Scoring,
     out: Tensor,
 ) -> None:
-    """Of `query` `[tokens, heads, key_dim]` over a layer's `keys` and `values`, into `out` `[tokens, heads,
-    value_dim]`: the rows that are the chunks'.
+    """Attend with `query` `[tokens, heads, key_dim]` to a layer's `keys` and `values`. Writes to `out`.
 
-    `chunk_tables` `[chunks, blocks]`, `chunk_bounds` `[chunks + 1]` and `positions` `[tokens]` are a
-    `Batch`'s; the longest chunk has `max_tokens`. All keys and values are kept already.
+    `out` is `[tokens, heads, value_dim]`; only the rows of chunks are written. `chunk_tables` `[chunks,
+    blocks]`, `chunk_bounds` `[chunks + 1]` and `positions` `[tokens]` are a `Batch`'s. The longest chunk has
+    `max_tokens`. All keys and values are in the cache already.
     """
     kv_heads, block_size = keys.shape[1:3]
     group = query.shape[1] // kv_heads
@@ -63,7 +63,7 @@ def prefill(
     )
 
 
-# What differs from step to step must not be compiled for.
+# Properties that differ from step to step must not lead to a new compilation.
 @triton.jit(
     do_not_specialize=["table_stride"],
     do_not_specialize_on_alignment=["chunk_tables", "chunk_bounds", "positions"],

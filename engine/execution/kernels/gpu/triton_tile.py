@@ -1,6 +1,7 @@
-"""What the attention kernels in Triton share: rows of queries against one sequence's keys, tile by tile.
+"""The shared part of the attention kernels in Triton. Experimental: not run on a GPU yet.
 
-Softmax is online (Milakov and Gimelshein, 2018), in float32 and powers of two.
+Rows of queries meet one sequence's keys tile by tile. Softmax is online (Milakov and Gimelshein, 2018), in
+float32 and with powers of two.
 """
 
 from typing import NamedTuple
@@ -11,13 +12,13 @@ from torch import Tensor
 
 LOG2_E = 1.4426950408889634
 MIN_ROWS = 16
-"""The fewest rows, and the least depth, that `tl.dot` takes."""
+"""The fewest rows, and the smallest depth, that `tl.dot` accepts."""
 TILE_BYTES = 16 * 1024
-"""Of the keys of a tile: with its values, and tiles on their way, that fits every GPU's shared memory."""
+"""Bytes of a tile's keys. With its values and prefetched tiles, they fit into every GPU's shared memory."""
 
 
 class Dims(NamedTuple):
-    """A head's dimensions, and the powers of two that they are computed as."""
+    """A head's dimensions, and the powers of two that they are padded to."""
 
     key: int
     value: int
@@ -30,7 +31,7 @@ class Dims(NamedTuple):
         return cls(key, value, *(max(MIN_ROWS, triton.next_power_of_2(dim)) for dim in (key, value)))
 
     def num_keys(self, element_size: int) -> int:
-        """In a tile."""
+        """The number of keys in a tile."""
         widest = max(self.padded_key, self.padded_value)
         return max(MIN_ROWS, min(64, TILE_BYTES // (widest * element_size)))
 
@@ -38,12 +39,12 @@ class Dims(NamedTuple):
 @triton.jit
 def attend_to(
     query,  # [rows, padded_key]
-    positions,  # [rows]: each row's token's place; it sees no key after it
+    positions,  # [rows]: the position of each row's token, which sees no later key
     begin,
-    end,  # the keys that some row may see
+    end,  # no row sees a key outside these positions
     table,
     keys,
-    values,  # the head's, in block 0
+    values,  # keys and values: the head's part of block 0
     key_block_stride,
     key_slot_stride,
     value_block_stride,
@@ -59,7 +60,10 @@ def attend_to(
     ROWS: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Sums of values `[rows, padded_value]`, of weights `[rows]`, both by 2 ** `largest` `[rows]`."""
+    """Weighted sums of values `[rows, padded_value]` and sums of weights `[rows]`.
+
+    Both are divided by 2 ** `largest`. The third result is `largest` `[rows]`, the largest scores.
+    """
     largest = tl.full([ROWS], float("-inf"), tl.float32)
     weight_sum = tl.zeros([ROWS], tl.float32)
     value_sum = tl.zeros([ROWS, PADDED_VALUE], tl.float32)
@@ -75,14 +79,14 @@ def attend_to(
         )
         scores = tl.dot(query, key, input_precision="ieee") * scale
         if SOFTCAP is not None:
-            # tanh, which Triton's interpreter does not have
+            # tanh, which Triton's interpreter lacks
             scores = SOFTCAP * (2 * tl.sigmoid(2 * scores / SOFTCAP) - 1)
         seen = (at[None, :] <= positions[:, None]) & (at < end)[None, :]
         if WINDOW is not None:
             seen = seen & (at[None, :] > positions[:, None] - WINDOW)
         scores = tl.where(seen, scores * 1.4426950408889634, float("-inf"))
         grown = tl.maximum(largest, tl.max(scores, 1))
-        shift = tl.where(grown == float("-inf"), 0.0, grown)  # a row may not have seen anything yet
+        shift = tl.where(grown == float("-inf"), 0.0, grown)  # 0 if the row has seen no key yet
         weights = tl.exp2(scores - shift[:, None])
         shrink = tl.exp2(largest - shift)
         value = tl.load(
@@ -100,7 +104,7 @@ def attend_to(
 
 @triton.jit
 def normalize(value_sum, weight_sum, largest, sinks, head):
-    """The weighted mean of values. A row's sink, its `head`'s `[rows]`, takes a weight and has no value."""
+    """The weighted mean of values. The sink of each row's `head` `[rows]` adds a weight without a value."""
     if sinks is not None:
         sink = tl.load(sinks + head).to(tl.float32) * 1.4426950408889634
         grown = tl.maximum(largest, sink)

@@ -1,8 +1,7 @@
-"""A step's attention by torch's `varlen_attn` over pages, which needs FlashAttention 3: a Hopper GPU, its
-package `flash_attn_interface`, and 16 bits.
+"""A step's attention by torch's `varlen_attn` over pages. Experimental: not run on a GPU yet.
 
-That it works is found out by trying (`engine.execution.kernels.probe`), since torch changes it from
-version to version.
+It needs FlashAttention 3: a Hopper GPU, the package `flash_attn_interface`, and a type of 16 bits. torch
+changes `varlen_attn` between versions, so the engine tries it before use (`engine.execution.kernels.probe`).
 """
 
 import importlib
@@ -20,7 +19,7 @@ from engine.execution.kv_cache import KVCache
 
 @dataclass(frozen=True, slots=True)
 class VarlenAttention:
-    """Implements `KeptAttention` for scores that are nothing but scaled; `other` attends for all others."""
+    """Implements `KeptAttention` for layers that only scale scores. `other` computes all other layers."""
 
     kv_cache: KVCache
     batch: Batch
@@ -58,7 +57,7 @@ class VarlenAttention:
     ) -> Tensor:
         from torch.nn.attention.varlen import varlen_attn
 
-        # Pages are [block, slot, head, dim] there.
+        # varlen_attn wants pages of [block, slot, head, dim].
         keys, values = (pool[layer].transpose(1, 2) for pool in (self.kv_cache.keys, self.kv_cache.values))
         window = -1 if scoring.sliding_window is None else scoring.sliding_window - 1
         out = varlen_attn(
@@ -80,9 +79,9 @@ class VarlenAttention:
 
 
 def use_flash_attention_3() -> Callable[[], None]:
-    """Have torch use it in all of this process, if it is installed; gives what undoes that.
+    """Let torch use FlashAttention 3 in this process, if it is installed. The result undoes this.
 
-    Raises `ValueError` if torch and it do not fit each other.
+    Raises `ValueError` if torch and FlashAttention 3 do not fit together.
     """
     if importlib.util.find_spec("flash_attn_interface") is None:
         return lambda: None
