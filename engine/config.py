@@ -42,7 +42,7 @@ class LogitsProcessorConfig:
 
 
 class EngineOptions(BaseModel):
-    """What a deployment can set. Names and meanings are vLLM's where vLLM has the option.
+    """The options that a deployment can set. Names and meanings are vLLM's where vLLM has the option.
 
     Raises `ValueError` for a value out of range.
     """
@@ -63,7 +63,7 @@ class EngineOptions(BaseModel):
     """int8: round weights to 8 bits while loading. Each token then reads half the memory, which helps with
     few streams at once. Only for models that run on Weir's own code"""
     model_impl: ModelImpl = "auto"
-    """Whose code runs the model (auto: Weir's own for the families that it knows, else transformers')"""
+    """The code that runs the model (auto: Weir's own for the families that it knows, else transformers')"""
     cpu_kernels: CpuKernels = "auto"
     """Kernels for the operations between matrix products on a CPU: native ones in C, compiled at start, or
     torch's (auto: native if there is a compiler)"""
@@ -140,7 +140,7 @@ class EngineOptions(BaseModel):
 
 
 class EngineConfig(EngineOptions):
-    """What the in-process engine is built with."""
+    """The configuration of the in-process engine."""
 
     share_outputs: bool = True
     """Whether a prompt may also use the cached blocks of an earlier output. It must be False if hooks may

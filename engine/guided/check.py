@@ -33,7 +33,7 @@ MAX_REASON = 300
 
 
 def limits() -> LLParserLimits:
-    """What a grammar may need, and what a step in it may need."""
+    """The limits of a grammar, and of one step in it."""
     # A lexer state takes one or two kilobytes, and is kept with its grammar. Large lexemes are not computed
     # ahead: their cost depends on the vocabulary, unknown to this process. The mask of a large schema takes
     # some thousands of items; an ambiguous one takes 20 microseconds an item.

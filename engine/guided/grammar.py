@@ -16,7 +16,7 @@ import orjson
 from engine.protocol import GenerationRequest, RequestError
 
 WHITESPACE = r" |\r?\n[ \t]{0,32}"
-"""What may stand between JSON's tokens: nothing, a space, or a line break with an indent. The bound keeps a
+"""The text between JSON's tokens: nothing, a space, or a line break with an indent. The bound keeps a
 model from going on with whitespace for ever."""
 NO_WHITESPACE = ""
 

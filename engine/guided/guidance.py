@@ -1,4 +1,4 @@
-"""What a server guides, and how. The rest of the engine holds nothing else of this package."""
+"""The guidance of a server's outputs. The rest of the engine holds nothing else of this package."""
 
 from engine.core.sequence import SequenceGroup
 from engine.guided.compiler import GrammarCompiler, GrammarError

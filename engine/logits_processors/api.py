@@ -1,4 +1,4 @@
-"""What the author of a logits processor needs. No torch is loaded here.
+"""The names that the author of a logits processor needs. No torch is loaded here.
 
 A processor is a class. The names of its call's parameters say which form it has (contract 7.1, 7.2):
 
@@ -75,7 +75,7 @@ class BatchLogitsProcessor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a processor may know about the engine that runs it."""
+    """The facts that a processor gets about the engine that runs it."""
 
     tokenizer: "Tokenizer"
     vocab_size: int

@@ -1,4 +1,4 @@
-"""What the log says about a logits processor that failed."""
+"""The log line of a logits processor that failed."""
 
 import logging
 import traceback

@@ -23,7 +23,7 @@ class Logprobs(NamedTuple):
     """Logprobs at one place of a sequence: natural logarithms, finite."""
 
     logprob: float
-    """Of the token that the sequence has there."""
+    """The logprob of the token that the sequence has there."""
     top: list[tuple[int, float]]
     """Token ids and their logprobs, most likely first."""
 
@@ -33,7 +33,7 @@ class SamplingState:
     request_id: str
     """For the log."""
     params: SamplingParams
-    """What the request asks for."""
+    """The request's parameters."""
     token_ids: TokenIds
     """The sequence's tokens so far."""
     eos_token_ids: frozenset[int]

@@ -74,9 +74,9 @@ class Replayed:
     path: Path
     recording: Recording
     said: Released
-    """What a client would get without hooks."""
+    """The result for a client without hooks."""
     released: Released
-    """What a client would get with hooks."""
+    """The result for a client with hooks."""
 
     @property
     def accepted_path(self) -> Path:

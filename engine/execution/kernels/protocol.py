@@ -1,4 +1,4 @@
-"""What a decoder needs of its kernels. Decoder and kernels both import this module, and not each other."""
+"""The kernels that a decoder needs. Decoder and kernels both import this module, and not each other."""
 
 from dataclasses import dataclass
 from typing import Protocol

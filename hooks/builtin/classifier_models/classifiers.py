@@ -1,4 +1,4 @@
-"""What classifiers find: the label of a whole text, or the entities that its tokens are tagged as."""
+"""Classifiers. They find the label of a whole text, or the entities that its tokens are tagged as."""
 
 import re
 from collections.abc import Iterator, Sequence
