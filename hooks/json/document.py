@@ -2,6 +2,9 @@
 
 Each schema that applies to a value is one check on the value. A document is lost with the first character
 after which nothing valid can follow. Keywords such as `not` and `oneOf` are decided at the end of a value.
+
+The library jsonschema validates only complete values. Grammar engines such as llguidance accept an object's
+keys only in the schema's order, and would end valid answers.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,4 +1,7 @@
-"""Reads JSON (RFC 8259) piece by piece: it reports each value, and the place where the text is no JSON."""
+"""Reads JSON (RFC 8259) piece by piece: it reports each value, and the place where the text is no JSON.
+
+The libraries jiter and ijson cannot go on after any character, or do not report the first wrong character.
+"""
 
 import re
 from collections.abc import Callable

@@ -4,8 +4,9 @@ OpenAI's moderations: https://platform.openai.com/docs/api-reference/moderations
 https://foundation-model-stack.github.io/fms-guardrails-orchestrator (Detector API).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
@@ -49,7 +50,39 @@ Result = TypeVar("Result")
 DETECTIONS = TypeAdapter(list[list[Detection]], config=CONFIG)
 
 
-class Moderations:
+class Api(ABC, Generic[Result]):
+    """An API that returns a result for each text. It judges up to `MAX_TEXTS` texts in one request."""
+
+    def __init__(self, service: DetectorService, labels: frozenset[str] | None) -> None:
+        """`labels`: the labels that count; None: all."""
+        self._service = service
+        self._labels = labels
+
+    async def judge(self, texts: Sequence[str]) -> list[list[Match]]:
+        """Return the matches in each text. Raises the errors of `DetectorService.post`, `DetectorError` for
+        an answer that makes no sense, and pydantic's `ValidationError` for an answer of another form."""
+        found: list[list[Match]] = []
+        for start in range(0, len(texts), MAX_TEXTS):
+            some = list(texts[start : start + MAX_TEXTS])
+            results = await self._ask(some)
+            if len(results) != len(some):
+                raise DetectorError("the service answered for more or fewer texts than it was asked about")
+            found += [list(self._matches(*pair)) for pair in zip(some, results, strict=True)]
+        return found
+
+    @abstractmethod
+    async def _ask(self, texts: list[str]) -> list[Result]:
+        """Send one request."""
+
+    @abstractmethod
+    def _matches(self, text: str, result: Result) -> Iterator[Match]:
+        """Raises `DetectorError` for a result that makes no sense."""
+
+    def _is_wanted(self, name: str) -> bool:
+        return self._labels is None or name in self._labels
+
+
+class Moderations(Api[Moderation]):
     """OpenAI's moderations API. It judges a text as a whole, so a match covers the whole text."""
 
     def __init__(
@@ -61,23 +94,17 @@ class Moderations:
     ) -> None:
         """`labels`: the categories that count; None: all. `threshold`: the least score that counts; None: a
         category counts if the service flags it."""
-        self._service = service
-        self._labels = labels
+        super().__init__(service, labels)
         self._threshold = threshold
         self._model = {} if model is None else {"model": model}
 
-    async def judge(self, texts: Sequence[str]) -> list[list[Match]]:
-        """Return the matches in each text. Raises the errors of `DetectorService.post`, `DetectorError` for
-        an answer that makes no sense, and pydantic's `ValidationError` for an answer of another form."""
-        found: list[list[Match]] = []
-        for some in _some(texts):
-            answer = ModerationList.model_validate_json(
-                await self._service.post({"input": some, **self._model})
-            )
-            for text, result in _paired(some, answer.results):
-                label = self._label(result)
-                found.append([Match(0, len(text), label)] if label else [])
-        return found
+    async def _ask(self, texts: list[str]) -> list[Moderation]:
+        answer = await self._service.post({"input": texts, **self._model})
+        return ModerationList.model_validate_json(answer).results
+
+    def _matches(self, text: str, result: Moderation) -> Iterator[Match]:
+        if label := self._label(result):
+            yield Match(0, len(text), label)
 
     def _label(self, result: Moderation) -> str | None:
         """Return the text's category, the one with the best score if several count; None if none counts.
@@ -93,11 +120,8 @@ class Moderations:
             return "flagged"
         return max(names, key=lambda name: (result.category_scores.get(name) or 0.0, name), default=None)
 
-    def _is_wanted(self, name: str) -> bool:
-        return self._labels is None or name in self._labels
 
-
-class Contents:
+class Contents(Api[list[Detection]]):
     """The text contents API. It finds spans in a text."""
 
     def __init__(
@@ -112,24 +136,18 @@ class Contents:
         empty `detector`."""
         if not detector:
             raise ValueError("contents needs a detector")
-        self._service = service
-        self._labels = labels
+        super().__init__(service, labels)
         self._least = 0.0 if threshold is None else threshold
         self._headers = {"detector-id": detector}
         self._params = dict(params)
 
-    async def judge(self, texts: Sequence[str]) -> list[list[Match]]:
-        """Return the matches in each text. Raises the errors of `Moderations.judge`."""
-        found: list[list[Match]] = []
-        for some in _some(texts):
-            body = {"contents": some, "detector_params": self._params}
-            answer = DETECTIONS.validate_json(await self._service.post(body, self._headers))
-            found += [list(self._matches(text, one)) for text, one in _paired(some, answer)]
-        return found
+    async def _ask(self, texts: list[str]) -> list[list[Detection]]:
+        body = {"contents": texts, "detector_params": self._params}
+        return DETECTIONS.validate_json(await self._service.post(body, self._headers))
 
-    def _matches(self, text: str, detections: Sequence[Detection]) -> Iterator[Match]:
+    def _matches(self, text: str, result: list[Detection]) -> Iterator[Match]:
         """Raises `DetectorError` for a place outside the text, or a place with another text than reported."""
-        for one in detections:
+        for one in result:
             found = text[one.start : one.end]
             if not 0 <= one.start < one.end <= len(text) or one.text not in (None, found):
                 raise DetectorError("the service found something that is not there")
@@ -137,17 +155,3 @@ class Contents:
             names = [name for name in (one.detection_type, one.detection) if self._is_wanted(name)]
             if names and one.score >= self._least:
                 yield Match(one.start, one.end, names[0])
-
-    def _is_wanted(self, name: str) -> bool:
-        return self._labels is None or name in self._labels
-
-
-def _some(texts: Sequence[str]) -> Iterator[list[str]]:
-    for start in range(0, len(texts), MAX_TEXTS):
-        yield list(texts[start : start + MAX_TEXTS])
-
-
-def _paired(texts: list[str], results: list[Result]) -> Iterator[tuple[str, Result]]:
-    if len(texts) != len(results):
-        raise DetectorError("the service answered for more or fewer texts than it was asked about")
-    return zip(texts, results, strict=True)
