@@ -1,6 +1,7 @@
 """Tiny models with random weights and a tokenizer trained on the spot: nothing is downloaded."""
 
 import dataclasses
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -314,3 +315,28 @@ def tiny_core(tiny_model: Callable[[str], TinyModel]) -> Callable[..., TinyCore]
 def completion_request() -> Callable[..., GenerationRequest]:
     """`completion`, above."""
     return completion
+
+
+CRAMPED = {
+    # A step holds few tokens, so prompts are prefilled in chunks; the cache holds few blocks, so sequences
+    # preempt each other. 9 blocks of 8 tokens have room for one sequence, not for four.
+    "max_num_batched_tokens": 7,
+    "block_size": 8,
+    "max_model_len": 72,
+}
+
+
+def random_prompts(number: int, longest: int, seed: int = 0) -> list[list[int]]:
+    rng = random.Random(seed)
+    return [[rng.randrange(4, 320) for _ in range(rng.randint(1, longest))] for _ in range(number)]
+
+
+def cramped_core(tiny_core: Callable[..., Any], family: str, **settings: Any) -> Any:
+    cache = tiny_core(family).core.runner.kv_cache
+    pools = [*cache.keys.values(), *cache.values.values()]
+    return tiny_core(
+        family,
+        **CRAMPED,
+        **settings,
+        kv_cache_memory=sum(pool[0].nbytes for pool in pools) // cache.block_size * 72,
+    )

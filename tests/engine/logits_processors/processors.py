@@ -8,8 +8,17 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from engine.config import LogitsProcessorConfig
-from engine.logits_processors import BaseLogitsProcessor, CustomLogitProcessor, NamedProcessorSpec, TokenId
+from engine.logits_processors import (
+    BaseLogitsProcessor,
+    CustomLogitProcessor,
+    LogitsProcessorSpec,
+    NamedProcessorSpec,
+    TokenId,
+)
 from engine.logits_processors.builtin import SHORT_NAMES
+from engine.logits_processors.registry import ProcessorRegistry
+from engine.protocol import GenerationRequest
+from tests.engine.conftest import completion
 
 HERE = "tests.engine.logits_processors.processors."
 
@@ -217,3 +226,11 @@ def kinds(eos: int) -> list[dict[str, Any]]:
             )
         },
     ]
+
+
+def names(registry: ProcessorRegistry, request: GenerationRequest) -> list[str]:
+    return [one.name for one in registry.realize(request)[1]]
+
+
+def request_of(*specs: LogitsProcessorSpec, **extra: Any) -> GenerationRequest:
+    return completion((5, 6, 7), logits_processors=specs, extra=extra)

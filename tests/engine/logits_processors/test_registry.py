@@ -8,31 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from transformers import PreTrainedTokenizerFast
 
 from engine.config import LogitsProcessorConfig
 from engine.logits_processors import (
     Context,
     ForcedTokenSequenceSpec,
     LogitsProcessorSpec,
-    NamedProcessorSpec,
     PythonProcessorSpec,
     Stage,
     TokenIds,
 )
-from engine.logits_processors.load import ProcessorLoadError
 from engine.logits_processors.registry import ProcessorRegistry
-from engine.protocol import GenerationRequest, LogitsProcessorError, RequestError
-from engine.recording import Recording
-from engine.text.tokenizer import LocalTokenizer
-from tests.engine.conftest import VOCAB_SIZE, completion
-from tests.engine.logits_processors.processors import ALL, HERE, Likes, config, named
-
-
-@pytest.fixture(scope="module")
-def context(tokenizer: PreTrainedTokenizerFast) -> Context:
-    return Context(LocalTokenizer(tokenizer), VOCAB_SIZE, (1,), torch.device("cpu"))
+from engine.protocol import LogitsProcessorError, RequestError
+from tests.engine.conftest import completion
+from tests.engine.logits_processors.processors import ALL, HERE, Likes, config, named, names, request_of
+from tests.engine.test_processor_specs import SPECS
 
 
 @pytest.fixture(scope="module")
@@ -40,140 +30,7 @@ def registry(context: Context) -> ProcessorRegistry:
     return ProcessorRegistry(context, ALL)
 
 
-def names(registry: ProcessorRegistry, request: GenerationRequest) -> list[str]:
-    return [one.name for one in registry.realize(request)[1]]
-
-
-def request_of(*specs: LogitsProcessorSpec, **extra: Any) -> GenerationRequest:
-    return completion((5, 6, 7), logits_processors=specs, extra=extra)
-
-
 # Finding them.
-
-MODULE = """
-import torch
-
-class Good:
-    def __call__(self, input_ids, logits):
-        logits[0] += 1
-
-class Configured:
-    def __init__(self, context, by=1.0):
-        self.by = by
-
-    def __call__(self, input_ids, logits):
-        logits[0] += self.by
-
-class Async:
-    async def __call__(self, input_ids, logits):
-        pass
-
-class NoForm:
-    def __call__(self, input_ids, scores):
-        return scores
-
-class NoKind:
-    kind = "filter"
-    def __call__(self, input_ids, logits): pass
-
-class NoModel:
-    Params = dict
-    def __call__(self, input_ids, logits): pass
-
-class NeedsMore:
-    def __init__(self, file): pass
-    def __call__(self, input_ids, logits): pass
-
-class Unprepared:
-    @classmethod
-    def prepare(cls, context):
-        raise ValueError("no such token")
-    def __call__(self, input_ids, logits): pass
-
-class BatchThatFails:
-    def __init__(self):
-        raise RuntimeError("no file here")
-    def __call__(self, logits, params): return logits
-"""
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "acme_processors.py").write_text(MODULE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
-    monkeypatch.delitem(sys.modules, "acme_processors", raising=False)
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    "path", ["acme_processors.Good", "acme_processors:Good", "acme_processors.py:Good", "bad_words"]
-)
-def test_a_processor_is_found_by_import_path_or_short_name(path: str, folder: Path, context: Context) -> None:
-    registry = ProcessorRegistry(context, [LogitsProcessorConfig("mine", path)])
-    params = {"bad_words": ["fox"]} if path == "bad_words" else {}
-    assert names(registry, request_of(NamedProcessorSpec("mine", params))) == ["mine"]
-
-
-def test_an_installed_package_s_entry_points_are_registered(folder: Path, context: Context) -> None:
-    meta = folder / "acme-1.0.dist-info"
-    meta.mkdir()
-    (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
-    (meta / "entry_points.txt").write_text(
-        "[weir.logits_processors]\nacme = acme_processors:Good\nother = acme_processors:Configured\n"
-    )
-    sys.path.append(str(folder))  # taken back with the rest of it
-    registry = ProcessorRegistry(context)
-    assert names(registry, request_of(*named(other={}, acme={}))) == ["acme", "other"]
-    registry = ProcessorRegistry(context, [LogitsProcessorConfig("mine", "other", {"by": 5.0})])
-    assert names(registry, request_of(*named(mine={}, acme={}))) == ["mine", "acme"]
-    with pytest.raises(RequestError, match="no logits processor 'other'"):
-        registry.realize(request_of(*named(other={})))
-
-
-@pytest.mark.parametrize(
-    ("path", "settings", "reason"),
-    [
-        ("no_such_package.Good", {}, "No module named 'no_such_package'"),
-        ("acme_processors.Nothing", {}, "has no class 'Nothing'"),
-        ("nothing", {}, "names no class"),
-        ("acme_processors.Async", {}, "has no plain __call__"),
-        ("acme_processors.NoForm", {}, "has no plain __call__"),
-        ("acme_processors.NoKind", {}, "kind 'filter'"),
-        ("acme_processors.NoModel", {}, "not a pydantic model"),
-        ("acme_processors.NeedsMore", {}, "missing a required argument: 'file'"),
-        ("acme_processors.Good", {"args": {"by": 2}}, "unexpected keyword argument 'by'"),
-        ("acme_processors.Unprepared", {}, "no such token"),
-        ("acme_processors.BatchThatFails", {}, "no file here"),
-        ("acme_processors.Good", {"params": {"a": 1}}, "is not mandatory"),
-        (
-            "acme_processors.Good",
-            {"params": {"a": 1}, "mandatory": True},
-            "params.a: there is no such parameter",
-        ),
-        ("bad_words", {"params": {"bad_words": []}, "mandatory": True}, "params.bad_words"),
-        (HERE + "Only", {"params": {"token_id": 400}, "mandatory": True}, "below 400"),
-    ],
-)
-def test_what_cannot_be_loaded_keeps_the_server_from_starting(
-    path: str, settings: dict[str, Any], reason: str, folder: Path, context: Context
-) -> None:  # contract 7.3
-    with pytest.raises(ProcessorLoadError, match=reason) as caught:
-        ProcessorRegistry(context, [LogitsProcessorConfig("mine", path, **settings)])
-    assert "mine" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "configs", [[config("Ban"), config("Ban")], [LogitsProcessorConfig("a b", HERE + "Ban")]]
-)
-def test_names_are_names_and_differ(configs: list[LogitsProcessorConfig], context: Context) -> None:
-    with pytest.raises(ProcessorLoadError, match=r"called 'ban'|'a b'"):
-        ProcessorRegistry(context, configs)
-
-
-async def test_a_server_with_a_bad_processor_does_not_start(start_engine: Any) -> None:
-    with pytest.raises(ValueError, match=r"logits processor 'bad'.*no_such"):
-        await start_engine(logits_processors=(LogitsProcessorConfig("bad", "no_such.Processor"),))
 
 
 # Naming them.
@@ -320,45 +177,6 @@ def test_one_that_cannot_be_made_fails_the_request_and_not_the_engine(
 
 
 # The neutral layer (contract 7.4).
-
-SPECS = [
-    NamedProcessorSpec("likes", {"back": 2, "by": 0.5}),
-    ForcedTokenSequenceSpec((5, 6), 1),
-    ForcedTokenSequenceSpec((5,), 1, generation_only=False),
-]
-
-
-@pytest.mark.parametrize("spec", SPECS)
-def test_a_spec_is_json_and_back(spec: LogitsProcessorSpec, tmp_path: Path) -> None:
-    assert LogitsProcessorSpec.from_json(spec.to_json()) == spec
-    recording = Recording(request_of(spec), ())
-    recording.dump(tmp_path / "one.jsonl")
-    assert Recording.load(tmp_path / "one.jsonl") == recording
-
-
-def test_a_callable_is_no_json(tmp_path: Path) -> None:
-    spec = PythonProcessorSpec(lambda: None)
-    with pytest.raises(TypeError):
-        spec.to_json()
-    with pytest.raises(TypeError):
-        Recording(request_of(spec), ()).dump(tmp_path / "one.jsonl")
-
-
-@pytest.mark.parametrize(
-    ("value", "reason"),
-    [
-        ({"kind": "python", "factory": "os.system"}, "no kind of logits processor 'python'"),
-        ({"kind": "hypnosis"}, "no kind of logits processor 'hypnosis'"),
-        ({"name": "likes"}, "no kind"),
-        ({"kind": "named"}, "not a valid named"),
-        ({"kind": "named", "name": "likes", "code": "x"}, "not a valid named"),
-        ({"kind": "forced_token_sequence", "token_ids": [1.5], "eos_token_id": 1}, "integers"),
-        ({"kind": "forced_token_sequence", "token_ids": [1], "eos_token_id": -1}, "integers"),
-    ],
-)
-def test_what_is_no_spec_is_refused(value: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        LogitsProcessorSpec.from_json(value)
 
 
 @pytest.mark.parametrize(

@@ -1,31 +1,20 @@
 """Guided decoding in the whole engine: whatever runs beside a request, and however it is drawn."""
 
-import asyncio
 import json
-import math
 import random
 import re
-import threading
 from collections.abc import Callable
-from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-import torch
 
-from engine.guided.compiler import GrammarCompiler
 from engine.guided.grammar import Grammar
-from engine.guided.guidance import MAX_SIZE
-from engine.guided.guide import Guide
-from engine.guided.mask import LIMITS, GuidedMask, unpack
-from engine.protocol import EngineError, GenerationRequest, LogitsProcessorError, RequestError
-from tests.engine.conftest import VOCAB_SIZE, completion
-from tests.engine.core.test_generation import cramped_core, random_prompts
+from engine.protocol import GenerationRequest, LogitsProcessorError, RequestError
+from tests.engine.conftest import VOCAB_SIZE, completion, cramped_core, random_prompts
+from tests.engine.guided.conftest import EOS
 from tests.engine.logits_processors.processors import ALL, named
-from tests.helpers import slow, until
+from tests.helpers import slow
 
-EOS = 1
 PLAIN = 70
 """A token of one letter."""
 PAIR = {
@@ -202,167 +191,4 @@ def test_whose_grammar_takes_too_long_fails_alone(
 # One sequence's guide.
 
 
-@pytest.fixture
-def guide_of(tiny_core: Callable[..., Any]) -> Callable[..., Guide]:
-    """Of a request for these outputs: their ids can be changed by hand."""
-    core = tiny_core()
-
-    def make(**extra: Any) -> Guide:
-        (seq,) = core.processor.process(completion((5, 6), extra=extra)).sequences
-        assert seq.sampling.guide is not None
-        seq.sampling.guide.seq = seq
-        return seq.sampling.guide
-
-    return make
-
-
-def allowed(guide: Guide) -> list[int]:
-    mask = guide.seq.sampling.processors[0].entry.batch  # type: ignore[attr-defined]
-    logits = mask(torch.zeros(1, VOCAB_SIZE), [{"guide": guide}])
-    return (logits[0] == 0).nonzero().flatten().tolist()
-
-
-def test_tokens_taken_back_are_forgotten(guide_of: Callable[..., Any]) -> None:
-    guide = guide_of(guided_regex="[a-z]{4}[0-9]{4}")
-    ids, steps, rng = guide.seq.token_ids, [], random.Random(3)
-    while not guide.must_end:
-        steps.append(allowed(guide))
-        assert allowed(guide) == steps[-1], "a call may be repeated"
-        ids.append(rng.choice(steps[-1]))
-    assert allowed(guide) == [EOS]
-    for num in (3, 1, 0):
-        del ids[2 + num :]
-        assert allowed(guide) == steps[num]
-        assert not guide.must_end
-
-
-def test_a_token_that_cannot_come_ends_the_guide(guide_of: Callable[..., Any]) -> None:
-    guide = guide_of(guided_regex="[a-z]+")
-    guide.seq.token_ids.append(EOS)
-    with pytest.raises(ValueError, match="grammar"):
-        allowed(guide)
-
-
-def test_several_threads_find_what_one_does(guide_of: Callable[..., Any]) -> None:
-    guides = [
-        guide_of(guided_regex=regex) for regex in ("[a-z]+", "[0-9]*", "x", "the .*", "(a|b)c", "", "q")
-    ]
-    one, three = (GuidedMask(torch.device("cpu"), num_threads) for num_threads in (1, 3))
-    params = [{"guide": guide} for guide in guides]
-    expected = one(torch.zeros(7, VOCAB_SIZE), params)
-    assert len({tuple(row) for row in expected.tolist()}) == 7
-    assert torch.equal(three(torch.zeros(7, VOCAB_SIZE), params), expected)
-    guides[4].seq.token_ids.append(EOS)
-    for mask in (one, three):
-        with pytest.raises(ValueError, match="grammar"):
-            mask(torch.zeros(7, VOCAB_SIZE), params)
-        assert torch.equal(mask(torch.zeros(2, VOCAB_SIZE), params[5:]), expected[5:])
-
-
-def test_bits_are_unpacked_in_order() -> None:
-    expected = torch.rand(3, 77, generator=torch.Generator().manual_seed(1)) < 0.5
-    padded = torch.nn.functional.pad(expected, (0, 19)).view(3, 3, 32)
-    words = [[sum(bool(bit) << i for i, bit in enumerate(word)) for word in row] for row in padded]
-    bits = torch.tensor(words, dtype=torch.int64).to(torch.int32)
-    assert torch.equal(unpack(bits, LIMITS)[:, :77] == math.inf, expected)
-    assert unpack(bits, LIMITS).isinf().all()
-
-
 # What may not be had, and what must not be held up.
-
-
-@pytest.mark.parametrize(
-    ("extra", "param"),
-    [
-        ({"guided_regex": "(a"}, "guided_regex"),
-        ({"guided_regex": "a" * (MAX_SIZE + 1)}, "guided_regex"),
-        ({"guided_json": {}, "guided_whitespace_pattern": "a" * MAX_SIZE}, "guided_json"),
-        ({"guided_json": {"type": "poem"}}, "guided_json"),
-        ({"structured_outputs": {"grammar": "root ::= missing"}}, "structured_outputs.grammar"),
-        ({"guided_choice": ["a"], "use_beam_search": True}, "guided_choice"),
-        ({"response_format": {"type": "json_object"}, "use_beam_search": True}, "response_format"),
-    ],
-)
-async def test_what_cannot_be_had_is_refused_by_its_field(
-    extra: dict[str, Any], param: str, engine: Any
-) -> None:
-    with pytest.raises(RequestError) as caught:
-        await engine.complete("the", extra=extra)
-    assert (caught.value.param, caught.value.status) == (param, 400)
-    assert param in str(caught.value)
-    assert (engine.stats().num_running, engine.stats().num_waiting) == (0, 0)
-
-
-@dataclass
-class SlowCompiler:
-    """Begins to compile, and goes on when it may."""
-
-    begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-    go_on: threading.Event = field(default_factory=threading.Event)
-    compiled: list[str] = field(default_factory=list)
-
-
-@pytest.fixture
-def slow_compiler(monkeypatch: pytest.MonkeyPatch) -> SlowCompiler:
-    slow, make = SlowCompiler(), GrammarCompiler._make
-
-    def make_slowly(self: GrammarCompiler, grammar: Any) -> Any:
-        slow.begun.release()
-        assert slow.go_on.wait(300)
-        slow.compiled.append(grammar.text)
-        return make(self, grammar)
-
-    monkeypatch.setattr(GrammarCompiler, "_make", make_slowly)
-    return slow
-
-
-async def test_who_waits_for_a_grammar_waits_alone_and_may_leave(
-    engine: Any, slow_compiler: SlowCompiler
-) -> None:
-    asked = [
-        asyncio.get_running_loop().create_task(
-            engine.complete((5, 6), max_tokens=9, extra={"guided_regex": f"[a-{letter}]+"})
-        )
-        for letter in "bcdefg"
-    ]
-    for _ in range(2):
-        await asyncio.to_thread(slow_compiler.begun.acquire)
-    (free,) = await engine.complete((5, 6), max_tokens=30, ignore_eos=True)
-    assert len(free.ids) == 30
-    asked[1].cancel()
-    asked[4].cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asked[4]
-    slow_compiler.go_on.set()
-    found = [await one for i, one in enumerate(asked) if i not in (1, 4)]
-    assert all(re.fullmatch("[a-g]+", answer.text) for (answer,) in found)
-    assert "[a-f]+" not in slow_compiler.compiled, "nobody waited for it any more"
-    await until(lambda: engine.stats().num_running == 0)
-    assert engine._num_outputs == 0
-
-
-async def test_who_waits_for_a_grammar_hears_of_the_engine_s_end(
-    engine: Any, slow_compiler: SlowCompiler
-) -> None:
-    async with asyncio.TaskGroup() as group:
-        asked = [group.create_task(failure(engine, f"[a-{letter}]+")) for letter in "bcde"]
-        for _ in range(2):
-            await asyncio.to_thread(slow_compiler.begun.acquire)
-        await engine.aclose()
-        slow_compiler.go_on.set()
-    assert [one.result() for one in asked] == [503] * 4
-
-
-async def failure(engine: Any, regex: str) -> int:
-    with pytest.raises(EngineError) as caught:
-        await engine.complete((5, 6), extra={"guided_regex": regex})
-    return caught.value.status
-
-
-async def test_a_client_that_leaves_a_guided_stream_frees_everything(engine: Any) -> None:
-    request = completion((5, 6), max_tokens=300, extra={"guided_regex": "[a-z ]+"}, ignore_eos=True)
-    async with aclosing(engine.generate(request)) as deltas:
-        async for _ in deltas:
-            break
-    await until(lambda: engine.stats().num_running == 0)
-    assert engine.stats().kv_blocks_used == 0

@@ -1,29 +1,23 @@
 """Logits processors in the whole engine: whatever runs beside a request, it is what it is alone."""
 
-import asyncio
 import gc
-import json
 import random
-import shutil
 from collections.abc import Callable
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from engine.backends.local import LocalEngine
-from engine.config import EngineConfig, LogitsProcessorConfig
+from engine.config import LogitsProcessorConfig
 from engine.demo import MODEL_DIR
 from engine.guided.guide import Guide
 from engine.import_path import find_class
 from engine.logits_processors import ForcedTokenSequenceSpec, PythonProcessorSpec, Req
 from engine.logits_processors.started import StartedProcessor
 from engine.protocol import GenerationRequest, LogitsProcessorError, RequestError
-from tests.engine.conftest import TinyCore, answers, completion
-from tests.engine.core.test_generation import cramped_core, random_prompts
+from tests.engine.conftest import TinyCore, answers, completion, cramped_core, random_prompts
 from tests.engine.logits_processors.processors import ALL, EVERYTHING, HERE, config, kinds, named
 from tests.helpers import slow
 
@@ -307,44 +301,3 @@ async def test_a_forced_token_sequence_needs_nothing_registered(engine: Any) -> 
 
 
 # HelloWorld.
-
-
-async def test_with_the_test_processor_every_answer_is_hello_world(start_engine: Any) -> None:
-    engine = await start_engine(enable_test_logits_processor=True)
-    asked: list[Any] = [
-        engine.complete("the quick", (5, 6, 7), n=3, temperature=1.3),
-        engine.chat("hello", n=2, logit_bias={50: 100.0}),
-        *(engine.complete((i, 9), seed=i, temperature=1.0) for i in range(10, 50)),
-    ]
-    found = [answer for answered in await asyncio.gather(*asked) for answer in answered]
-    assert len(found) == 48
-    assert {(answer.text, answer.finish_reason) for answer in found} == {("Hello world!", "stop")}
-
-
-async def test_the_model_that_ships_says_hello_world_too() -> None:
-    engine = LocalEngine(EngineConfig(model=str(MODEL_DIR), num_threads=1, enable_test_logits_processor=True))
-    await engine.start()
-    try:
-        request = GenerationRequest(
-            request_id="r", model="m", endpoint="chat", messages=({"role": "user", "content": "Hello!"},)
-        )
-        (answer,) = answers([delta async for delta in engine.generate(request)])
-    finally:
-        await engine.aclose()
-    assert (answer.text, answer.finish_reason) == ("Hello world!", "stop")
-
-
-async def test_a_model_without_an_end_of_sequence_does_not_start_to_say_it(
-    tiny_model: Callable[..., Any], tmp_path: Path
-) -> None:
-    path = tmp_path / "endless"
-    shutil.copytree(tiny_model("llama").path, path)
-    (path / "generation_config.json").unlink()
-    for name, field in (("config.json", "eos_token_id"), ("tokenizer_config.json", "eos_token")):
-        fields = json.loads((path / name).read_text())
-        del fields[field]
-        (path / name).write_text(json.dumps({**fields, field: None}))
-    engine = LocalEngine(EngineConfig(model=str(path), num_threads=1, enable_test_logits_processor=True))
-    with pytest.raises(ValueError, match="needs an end-of-sequence token"):
-        await engine.start()
-    await engine.aclose()

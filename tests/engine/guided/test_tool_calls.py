@@ -1,0 +1,116 @@
+"""Tool calls."""
+
+import json
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from engine.parsers import Parsers
+from engine.protocol import RequestError, SamplingParams
+from tests.engine.guided.chats import (
+    NAMED,
+    SCHEMAS,
+    TOOLS,
+    Start,
+    answer,
+    calls_of,
+    text_of,
+)
+from tests.engine.guided.conftest import EOS
+
+
+@pytest.mark.parametrize(
+    ("parser", "special"),
+    [
+        ("hermes", ()),
+        ("hermes", ("<tool_call>", "</tool_call>")),
+        ("llama3_json", ()),
+        ("mistral", ("[TOOL_CALLS]",)),
+        ("mistral", ("[TOOL_CALLS]", "[ARGS]")),
+    ],
+)
+@pytest.mark.parametrize("choice", ["required", NAMED])
+async def test_a_model_calls_what_it_must(
+    choice: Any, parser: str, special: tuple[str, ...], start_tools: Start
+) -> None:
+    engine = await start_tools(parser, special)
+    names = set()
+    for seed in range(8):
+        deltas = await answer(
+            engine,
+            Parsers(tool_calls=parser),
+            tools=TOOLS,
+            tool_choice=choice,
+            parallel_tool_calls=seed % 2 == 0,
+            # The end comes where it may: a random model would call for ever.
+            sampling=SamplingParams(max_tokens=400, temperature=1.0, seed=seed, logit_bias={EOS: 50.0}),
+        )
+        assert deltas[-1].finish_reason == "tool_calls"
+        assert text_of(deltas, "content") == ""
+        calls = calls_of(deltas)
+        assert len(calls) == 1 or (choice == "required" and seed % 2 == 0)
+        for name, arguments in calls:
+            names.add(name)
+            Draft202012Validator(SCHEMAS[name]).validate(json.loads(arguments))
+    assert names == {"weather"} if choice == NAMED else names <= SCHEMAS.keys()
+
+
+async def test_a_model_may_make_several_calls_unless_told_otherwise(start_tools: Start) -> None:
+    engine = await start_tools("hermes")
+    for is_parallel in (True, False):
+        fields = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": is_parallel}
+        deltas = await answer(
+            engine,
+            Parsers(tool_calls="hermes"),
+            **fields,
+            sampling=SamplingParams(max_tokens=400, temperature=1.0, seed=1, ignore_eos=True),
+        )
+        assert (len(calls_of(deltas)) > 1) == is_parallel
+        assert deltas[-1].finish_reason == ("length" if is_parallel else "tool_calls")
+
+
+async def test_a_call_that_must_be_made_comes_instead_of_an_answer(start_tools: Start) -> None:
+    engine = await start_tools("hermes")
+    fields: dict[str, Any] = {"tools": TOOLS, "tool_choice": NAMED}
+    sampling = SamplingParams(max_tokens=400, temperature=1.0, seed=1)
+    response_format = {"type": "json_object"}
+    deltas = await answer(
+        engine,
+        Parsers(tool_calls="hermes"),
+        **fields,
+        sampling=sampling,
+        extra={"response_format": response_format},
+    )
+    assert deltas[-1].finish_reason == "tool_calls"
+    with pytest.raises(RequestError) as caught:
+        await answer(engine, Parsers(), **fields, extra={"guided_regex": "a"})
+    assert caught.value.param == "guided_regex"
+
+
+@pytest.mark.parametrize(
+    ("parser", "tools", "param"),
+    [
+        ("openai", TOOLS, "tool_choice"),
+        (None, TOOLS, "tool_choice"),
+        (
+            "hermes",
+            ({"type": "function", "function": {"name": "f", "parameters": 3}},),
+            "tools[0].function.parameters",
+        ),
+        (
+            "hermes",
+            ({"type": "function", "function": {"name": "f", "parameters": {"type": "array"}}},),
+            "tools[0].function.parameters",
+        ),
+        ("hermes", ({"type": "function", "function": {"name": "f", "parameters": {"not": {}}}},), "tools"),
+    ],
+)
+async def test_what_cannot_be_forced_is_refused(
+    parser: str | None, tools: Any, param: str, start_tools: Start
+) -> None:
+    engine = await start_tools(parser)
+    with pytest.raises(RequestError) as caught:
+        await answer(engine, Parsers(), tools=tools, tool_choice="required")
+    assert (caught.value.param, caught.value.status) == (param, 400)
+    assert param in str(caught.value)

@@ -1,0 +1,22 @@
+"""A processor that ships, as a sequence gets it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine.logits_processors import Context
+from tests.engine.logits_processors.builtin.rows import (
+    registered_as,
+)
+
+
+@pytest.fixture
+def built(context: Context) -> Callable[..., Any]:
+    """`built("bad_words", {"bad_words": [...]}, **args)`: one, as a sequence gets it."""
+
+    def make(name: str, params: dict[str, Any] | None = None, **args: Any) -> Any:
+        registered = registered_as(name, context, **args)
+        return registered.build(params=registered.validate(params or {}))
+
+    return make
