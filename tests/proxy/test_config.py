@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.config import EngineOptions
+from hooks.pipeline.options import PipelineOptions
 from proxy.config import ServeSettings, load_settings
 
 
@@ -97,3 +99,15 @@ def test_an_empty_key_is_refused(arguments: list[str], monkeypatch: pytest.Monke
     monkeypatch.setenv("WEIR_API_KEY", "")
     with pytest.raises(SystemExit, match="api_key"):
         load_settings([])
+
+
+def test_each_group_of_options_reaches_the_part_that_defines_it() -> None:
+    settings = load_settings(
+        ["--max-num-seqs", "3", "--max-rewinds", "2", "--terminate-finish-reason", "stop"]
+    )
+    assert settings.options(EngineOptions) == EngineOptions(max_num_seqs=3)
+    assert settings.options(PipelineOptions) == PipelineOptions(max_rewinds=2, terminate_finish_reason="stop")
+
+
+def test_every_option_has_a_help_text() -> None:
+    assert [name for name, field in ServeSettings.model_fields.items() if not field.description] == []

@@ -6,7 +6,6 @@ from pathlib import Path
 import orjson
 import pytest
 
-from engine.backends.echo import EchoEngine
 from hooks import emit
 from hooks.loading.loader import HookSpec
 from hooks.workers.pool import WorkerPool
@@ -94,13 +93,6 @@ async def test_version_and_metrics_and_openapi(serve: Serve) -> None:
     ]
     name = schema["$ref"].rpartition("/")[2]
     assert {"messages", "temperature", "stream"} <= set(api["components"]["schemas"][name]["properties"])
-
-
-async def test_tokenizing_without_a_tokenizer_is_a_501(serve: Serve) -> None:
-    client = await serve(EchoEngine(), names=["echo"])
-    if client.server.service.engine.tokenizer is None:
-        status, body, _ = await client.post("/tokenize", {"prompt": "a"})
-        assert (status, body["error"]["type"]) == (501, "server_error")
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,16 @@
-"""Wrong fields of a request are named."""
+"""The fields that endpoints share, and the names of wrong fields."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
+from proxy.openai.chat import ChatRequest, Message
+from proxy.openai.completions import CompletionRequest
+from proxy.openai.response_input import InputItem
+from proxy.openai.responses import ResponsesRequest
 from tests.helpers import ScriptedEngine
 from tests.proxy.conftest import CHAT, COMPLETION, Serve, hello, send
 
@@ -111,3 +116,36 @@ async def test_a_wrong_field_of_a_completion_is_named(serve: Serve, field: str, 
     status, error = await send(client, COMPLETIONS, orjson.dumps({**COMPLETION, field: value}))
     assert status == 400
     assert error["param"].startswith(field)
+
+
+def test_every_endpoint_shares_the_fields_of_a_generation() -> None:
+    shared: dict[str, Any] = {
+        "temperature": 0.5,
+        "top_k": -1,
+        "stop": "END",
+        "logit_bias": {"17": -100.0},
+        "logits_processors": [{"name": "p", "params": {"a": 1}}],
+        "cache_salt": "tenant",
+        "priority": 3,
+        "hooks": ["a", "b", "a"],
+        "user": "u",
+        "metadata": {"k": "v"},
+        "stream": True,
+        "return_tokens_as_token_ids": True,
+        "unknown": 1,
+    }
+    requests = [
+        ChatRequest(messages=[Message(role="user", content="Hi")], max_tokens=16, **shared).to_request(
+            "r", "m"
+        ),
+        CompletionRequest(prompt="Hi", **shared).to_request("r", "m"),
+        ResponsesRequest(input="Hi", max_output_tokens=16, **shared).to_request(
+            "r", "m", [InputItem(role="user", content="Hi")]
+        ),
+    ]
+    assert [request.endpoint for request in requests] == ["chat", "completions", "responses"]
+    assert requests[0].sampling.stop == ("END",)
+    assert requests[0].sampling.top_k == 0
+    assert (requests[0].hooks, requests[0].extra) == (("a", "b"), {"unknown": 1})
+    own = {"endpoint": "chat", "messages": (), "prompts": (), "given": frozenset()}
+    assert replace(requests[0], **own) == replace(requests[1], **own) == replace(requests[2], **own)
