@@ -69,7 +69,7 @@ CONFIGS: dict[str, PreTrainedConfig] = {
     ),
     "gemma3": Gemma3TextConfig(**SIZES | LAYERS, sliding_window=10, query_pre_attn_scalar=12),
     "gpt_oss": GptOssConfig(**SIZES | LAYERS, sliding_window=10, num_local_experts=4, num_experts_per_tok=2),
-    # Keys and values of different sizes.
+    # Keys and values have different sizes.
     "deepseek_v3": DeepseekV3Config(
         **SIZES | {"num_key_value_heads": 4, "head_dim": 8},
         moe_intermediate_size=32,
@@ -136,7 +136,7 @@ class TinyModel:
     model: Any
 
     def generate(self, prompt: list[int], max_tokens: int) -> list[int]:
-        """transformers' greedy continuation, past any end of sequence."""
+        """The greedy continuation of transformers, past any end of sequence."""
         output = self.model.generate(
             torch.tensor([prompt]),
             attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
@@ -152,7 +152,7 @@ class TinyModel:
 def tiny_model(
     tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerFast
 ) -> Callable[[str], TinyModel]:
-    """Makes the family's model at first asking: a key of `CONFIGS`."""
+    """Makes a family's model at the first call. The family is a key of `CONFIGS`."""
     made: dict[str, TinyModel] = {}
 
     def make(family: str) -> TinyModel:
@@ -214,7 +214,7 @@ def answers(deltas: list[Delta]) -> list[Answer]:
 
 
 def completion(*prompts: Prompt, **fields: Any) -> GenerationRequest:
-    """A request for completions; fields of `SamplingParams` go there. Greedy unless told otherwise."""
+    """A request for completions, greedy by default. Fields of `SamplingParams` are set there."""
     names = {f.name for f in dataclasses.fields(SamplingParams)}
     sampling = {"temperature": 0.0} | {name: fields.pop(name) for name in names & fields.keys()}
     return GenerationRequest(
@@ -228,7 +228,7 @@ def completion(*prompts: Prompt, **fields: Any) -> GenerationRequest:
 
 
 class TinyEngine(LocalEngine):
-    """A `LocalEngine` with shorthands."""
+    """A `LocalEngine` with shortcuts."""
 
     async def collect(self, request: GenerationRequest) -> list[Answer]:
         return answers([delta async for delta in self.generate(request)])
@@ -247,7 +247,7 @@ EngineFactory = Callable[..., Awaitable[TinyEngine]]
 
 @pytest.fixture
 async def start_engine(tiny_model: Callable[[str], TinyModel]) -> AsyncIterator[EngineFactory]:
-    """Starts an engine on a family's model with the given settings; closed after the test."""
+    """Starts an engine with a family's model and the given settings. It is closed after the test."""
     async with AsyncExitStack() as stack:
 
         async def start(family: str = "llama", **settings: Any) -> TinyEngine:
@@ -266,7 +266,7 @@ async def engine(start_engine: EngineFactory) -> TinyEngine:
 
 
 class TinyCore:
-    """An `EngineCore` stepped by hand, its blocks checked at each step."""
+    """An `EngineCore` that tests step by hand. Its blocks are checked after each step."""
 
     def __init__(self, path: Path, **settings: Any) -> None:
         config = EngineConfig(model=str(path), num_threads=1, **settings)
@@ -295,6 +295,19 @@ class TinyCore:
         while self.core.has_work:
             self.step()
 
+    def serve(self, requests: list[GenerationRequest], rng: random.Random) -> list[SequenceGroup]:
+        """Run the requests together. They join in different steps; some have a twin that is aborted."""
+        groups = []
+        for request in requests:
+            groups.append(self.add(request))
+            doomed = self.add(request) if rng.random() < 0.3 else None
+            for _ in range(rng.randint(0, 3)):
+                self.step()
+            if doomed is not None:
+                self.core.abort(doomed)
+        self.run()
+        return groups
+
     def answers(self, group: SequenceGroup) -> list[Answer]:
         return answers(self.deltas[group])
 
@@ -313,13 +326,13 @@ def tiny_core(tiny_model: Callable[[str], TinyModel]) -> Callable[..., TinyCore]
 
 @pytest.fixture(scope="session")
 def completion_request() -> Callable[..., GenerationRequest]:
-    """`completion`, above."""
+    """The function `completion`."""
     return completion
 
 
 CRAMPED = {
-    # A step holds few tokens, so prompts are prefilled in chunks; the cache holds few blocks, so sequences
-    # preempt each other. 9 blocks of 8 tokens have room for one sequence, not for four.
+    # A step computes few tokens, so prompts are prefilled in chunks. The cache has few blocks, so sequences
+    # preempt each other: 9 blocks of 8 tokens have room for one sequence, not for four.
     "max_num_batched_tokens": 7,
     "block_size": 8,
     "max_model_len": 72,

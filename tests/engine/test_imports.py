@@ -4,11 +4,11 @@ import sys
 HEAVY = ("torch", "transformers", "tokenizers", "numpy")
 
 
-def test_the_seam_loads_no_torch() -> None:
+def test_the_protocol_loads_no_torch() -> None:
     assert loaded_by("engine, engine.protocol, engine.backends") == "[]"
 
 
-def test_what_needs_no_torch_loads_none() -> None:
+def test_scheduling_loads_no_torch() -> None:
     assert (
         loaded_by("engine.config, engine.core.sequence, engine.core.block_manager, engine.core.scheduler")
         == "[]"

@@ -1,4 +1,4 @@
-"""Specs."""
+"""Specs of processors are data that survives JSON (contract 7.4)."""
 
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,14 @@ SPECS = [
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_a_spec_is_json_and_back(spec: LogitsProcessorSpec, tmp_path: Path) -> None:
+def test_a_spec_survives_json(spec: LogitsProcessorSpec, tmp_path: Path) -> None:
     assert LogitsProcessorSpec.from_json(spec.to_json()) == spec
     recording = Recording(completion((5, 6), logits_processors=(spec,)), ())
     recording.dump(tmp_path / "one.jsonl")
     assert Recording.load(tmp_path / "one.jsonl") == recording
 
 
-def test_a_callable_is_no_json(tmp_path: Path) -> None:
+def test_a_callable_cannot_become_json(tmp_path: Path) -> None:
     spec = PythonProcessorSpec(lambda: None)
     with pytest.raises(TypeError):
         spec.to_json()
@@ -49,6 +49,6 @@ def test_a_callable_is_no_json(tmp_path: Path) -> None:
         ({"kind": "forced_token_sequence", "token_ids": [1], "eos_token_id": -1}, "integers"),
     ],
 )
-def test_what_is_no_spec_is_refused(value: dict[str, Any], reason: str) -> None:
+def test_an_invalid_spec_is_refused(value: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         LogitsProcessorSpec.from_json(value)

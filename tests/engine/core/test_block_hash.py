@@ -1,3 +1,5 @@
+"""Hashes of blocks depend on the whole text up to them, and on who may share them."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +15,7 @@ def hashes_of(token_ids: list[int], root: bytes) -> list[bytes]:
 
 
 @given(st.lists(st.integers(0, 2), max_size=9), st.lists(st.integers(0, 2), max_size=9))
-def test_blocks_have_one_hash_if_and_only_if_all_up_to_their_ends_is_equal(
+def test_two_blocks_have_the_same_hash_exactly_if_their_texts_are_equal_up_to_their_ends(
     a: list[int], b: list[int]
 ) -> None:
     root = root_hash(None)
@@ -22,7 +24,7 @@ def test_blocks_have_one_hash_if_and_only_if_all_up_to_their_ends_is_equal(
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), max_size=9), st.integers(0, 9))
-def test_hashes_made_bit_by_bit_are_those_made_at_once(token_ids: list[int], length: int) -> None:
+def test_hashes_added_step_by_step_equal_hashes_made_at_once(token_ids: list[int], length: int) -> None:
     root = root_hash("salt")
     hashes = hashes_of(token_ids[:length], root)
     extend_hashes(hashes, root, token_ids, BLOCK_SIZE, len(token_ids) // BLOCK_SIZE)
@@ -30,11 +32,11 @@ def test_hashes_made_bit_by_bit_are_those_made_at_once(token_ids: list[int], len
 
 
 @given(st.lists(st.one_of(st.none(), st.text()), unique=True))
-def test_every_salt_is_a_root_of_its_own(salts: list[str | None]) -> None:
+def test_every_salt_has_its_own_root(salts: list[str | None]) -> None:
     roots = [root_hash(salt) for salt in salts]
     assert len({*roots, unique_root(), unique_root()}) == len(salts) + 2
     assert roots == [root_hash(salt) for salt in salts]
 
 
-def test_a_salt_no_encoding_takes_is_a_salt() -> None:
+def test_a_salt_may_be_invalid_unicode() -> None:
     assert root_hash("\ud800") != root_hash("?")

@@ -1,3 +1,5 @@
+"""Blocks are handed out, shared, found again and never lost."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +34,7 @@ def test_check_finds_a_shared_and_a_lost_block() -> None:
 
 
 def fill(blocks: BlockManager, *hashes: bytes) -> list[int]:
-    """A table of full blocks, known by these hashes."""
+    """A table of full blocks that are known by these hashes."""
     table: list[int] = []
     assert blocks.allocate(table, blocks.block_size * len(hashes))
     for block, block_hash in zip(table, hashes, strict=True):
@@ -50,7 +52,7 @@ def test_the_longest_run_of_known_blocks_is_reused() -> None:
     assert blocks.num_used == 3
 
 
-def test_a_shared_block_is_free_when_its_last_owner_lets_it_go() -> None:
+def test_a_shared_block_is_free_when_its_last_owner_frees_it() -> None:
     blocks = BlockManager(num_blocks=2, block_size=16)
     first, second = fill(blocks, b"a"), []
     blocks.reuse(second, [b"a"])
@@ -68,7 +70,7 @@ def test_freed_blocks_stay_known_until_they_are_needed() -> None:
     table: list[int] = []
     for _ in range(2):
         blocks.free(table)
-        assert blocks.allocate(table, 16), "of a block that holds nothing known"
+        assert blocks.allocate(table, 16), "the third block, which is not known"
     again: list[int] = []
     blocks.reuse(again, [b"a", b"b"])
     assert len(again) == 2
@@ -79,7 +81,7 @@ def test_freed_blocks_stay_known_until_they_are_needed() -> None:
     blocks.check([table])
 
 
-def test_the_least_lately_used_text_goes_first_and_its_end_before_its_beginning() -> None:
+def test_the_least_recently_used_text_is_forgotten_first_from_its_end() -> None:
     blocks = BlockManager(num_blocks=4, block_size=16)
     blocks.free(fill(blocks, b"a1", b"a2"))
     blocks.free(fill(blocks, b"b1", b"b2"))
@@ -92,7 +94,7 @@ def test_the_least_lately_used_text_goes_first_and_its_end_before_its_beginning(
         assert {h.decode() for h in blocks._cached} == known
 
 
-def test_of_blocks_with_the_same_contents_one_is_known() -> None:
+def test_only_one_of_several_blocks_with_the_same_contents_is_known() -> None:
     blocks = BlockManager(num_blocks=2, block_size=16)
     first, second = fill(blocks, b"a"), fill(blocks, b"a")
     found: list[int] = []
@@ -114,7 +116,7 @@ def test_check_finds_a_wrong_count_and_a_wrong_hash() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 100))))
-def test_every_block_is_free_or_owned_exactly_once(actions: list[tuple[int, int]]) -> None:
+def test_every_block_is_free_or_in_use_exactly_once(actions: list[tuple[int, int]]) -> None:
     blocks = BlockManager(num_blocks=12, block_size=8)
     tables: list[list[int]] = [[] for _ in range(5)]
     for which, num_tokens in actions:

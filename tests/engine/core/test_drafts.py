@@ -1,4 +1,4 @@
-"""Drafts change the number of steps, and nothing else."""
+"""Speculation changes the number of steps, and nothing else."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,17 +28,17 @@ REPETITIVE = [
     ],
 )
 @pytest.mark.parametrize("family", ["qwen3", "mistral", "gemma3"])
-def test_drafts_change_nothing_but_the_number_of_steps(
+def test_drafts_change_only_the_number_of_steps(
     family: str,
     sampling: dict[str, Any],
     is_cramped: bool,
     tiny_core: Callable[..., Any],
     completion_request: Callable[..., GenerationRequest],
 ) -> None:
-    """Greedy or drawn, ids and logprobs are what they are one token at a time (seeded, draw by draw)."""
+    """Ids and logprobs are the same as without drafts, for greedy outputs and for seeded draws."""
     results, steps = [], []
     for num_speculative_tokens in (0, 4):
-        # How many steps there are must not depend on how long they take.
+        # The number of steps must not depend on the time they take.
         settings = {"num_speculative_tokens": num_speculative_tokens, "max_num_prefill_tokens": 1000}
         core = cramped_core(tiny_core, family, **settings) if is_cramped else tiny_core(family, **settings)
         groups = [
@@ -78,10 +78,10 @@ def test_each_draft_token_that_comes_true_saves_a_step(
     assert accepted
 
 
-def test_a_draft_that_comes_true_goes_no_further_than_the_output(
+def test_a_draft_never_goes_beyond_the_end_of_its_output(
     tiny_core: Callable[..., Any], completion_request: Callable[..., GenerationRequest]
 ) -> None:
-    """Not beyond its length, a stop token or a stop string, each of which stands inside a draft."""
+    """The end (a length, a stop token or a stop string) lies inside a draft."""
     for stopping in ({"max_tokens": 11}, {"stop_token_ids": [0]}, {"stop": [""]}):
         requests = []
         core = tiny_core(num_speculative_tokens=5)

@@ -1,4 +1,4 @@
-"""What the whole core generates, against transformers' own `generate` and against itself."""
+"""The whole core generates the same as transformers, whatever else it runs meanwhile."""
 
 import random
 from collections.abc import Callable
@@ -24,7 +24,7 @@ RUNS = [
 
 @pytest.mark.parametrize(("family", "implementation"), RUNS)
 @pytest.mark.parametrize("is_cramped", [False, True], ids=["roomy", "cramped"])
-def test_greedy_output_is_that_of_generate(
+def test_greedy_output_equals_that_of_transformers(
     family: str,
     implementation: str,
     is_cramped: bool,
@@ -50,7 +50,7 @@ def test_greedy_output_is_that_of_generate(
 
 
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 0.9, "top_p": 0.95, "top_k": 200, "seed": 7}])
-def test_64_streams_at_once_each_equal_their_solo_run(
+def test_each_of_64_streams_equals_its_solo_run(
     sampling: dict[str, Any],
     tiny_core: Callable[..., Any],
     completion_request: Callable[..., GenerationRequest],
@@ -76,10 +76,10 @@ def test_64_streams_at_once_each_equal_their_solo_run(
         )
 
 
-def test_a_preempted_stream_goes_on_as_it_would_have(
+def test_a_preempted_stream_continues_as_without_preemption(
     tiny_core: Callable[..., Any], completion_request: Callable[..., GenerationRequest]
 ) -> None:
-    """Its draws, and the logprobs of its prompt, are those of an engine with room for all."""
+    """Its draws and prompt logprobs are the same as in an engine with room for all sequences."""
     requests = [
         completion_request(
             tuple(p), max_tokens=20, temperature=1.0, seed=3, logprobs=3, echo=True, ignore_eos=True
@@ -118,7 +118,7 @@ def test_half_precision_gives_nearly_the_same_logprobs(
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("family", FAMILIES)
-def test_cuda_gives_what_the_cpu_gives(
+def test_cuda_and_cpu_give_the_same_outputs(
     family: str, tiny_core: Callable[..., Any], completion_request: Callable[..., GenerationRequest]
 ) -> None:
     outputs = []
@@ -152,7 +152,7 @@ def test_abort_frees_blocks_within_one_step(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_blocks_survive_random_comings_and_goings(
+def test_no_block_is_lost_when_requests_come_and_leave_at_random(
     seed: int, tiny_core: Callable[..., Any], completion_request: Callable[..., GenerationRequest]
 ) -> None:
     rng, core = random.Random(seed), cramped_core(tiny_core, "qwen3")
@@ -172,7 +172,7 @@ def test_blocks_survive_random_comings_and_goings(
         core.answers(group)
 
 
-def test_stats_count_what_was_done(
+def test_stats_count_requests_blocks_steps_and_tokens(
     tiny_core: Callable[..., Any], completion_request: Callable[..., GenerationRequest]
 ) -> None:
     core = tiny_core()

@@ -1,3 +1,5 @@
+"""Requests become sequences, or are refused with the name of the wrong field."""
+
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -57,7 +59,7 @@ def processor(tiny_core: Callable[..., Any]) -> InputProcessor:
         ({"extra": {"chat_template": "{{ 1 }}"}}, "chat_template"),
     ],
 )
-def test_what_cannot_be_done_is_refused_by_name(
+def test_a_field_that_cannot_be_honoured_is_refused_by_name(
     fields: dict[str, Any], param: str, processor: InputProcessor, completion_request: Complete
 ) -> None:
     with pytest.raises(RequestError) as caught:
@@ -74,7 +76,7 @@ def test_what_cannot_be_done_is_refused_by_name(
         {"service_tier": "auto", "prompt_logprobs": None, "audio": None},
     ],
 )
-def test_fields_that_ask_for_nothing_are_ignored(
+def test_fields_that_change_nothing_are_ignored(
     extra: dict[str, Any], processor: InputProcessor, completion_request: Complete
 ) -> None:
     processor.process(completion_request("hello", extra=extra))
@@ -101,7 +103,7 @@ def test_tools_reach_the_prompt(processor: InputProcessor, tokenizer: PreTrained
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
-def test_a_call_cannot_be_forced(choice: Any, processor: InputProcessor) -> None:
+def test_forced_calls_are_refused_without_a_parser(choice: Any, processor: InputProcessor) -> None:
     tool = {"type": "function", "function": {"name": "f"}}
     request = GenerationRequest(
         request_id="r",
@@ -118,7 +120,7 @@ def test_a_call_cannot_be_forced(choice: Any, processor: InputProcessor) -> None
 
 
 @pytest.mark.parametrize("prompt", ["", (), (5, 400), (-1,), "a\ud800"])
-def test_a_prompt_that_is_none_is_refused(
+def test_an_invalid_prompt_is_refused(
     prompt: Any, processor: InputProcessor, completion_request: Complete
 ) -> None:
     with pytest.raises(RequestError) as caught:
@@ -134,7 +136,7 @@ def test_a_request_without_prompts_is_refused(
 
 
 @pytest.mark.parametrize(("length", "max_tokens"), [(100, None), (101, 0), (50, 51), (1, 10**12)])
-def test_what_is_too_long_for_the_model_is_refused(
+def test_a_request_too_long_for_the_model_is_refused(
     length: int, max_tokens: int | None, processor: InputProcessor, completion_request: Complete
 ) -> None:
     with pytest.raises(RequestError, match="maximum context length is 100 tokens") as caught:
@@ -145,16 +147,14 @@ def test_what_is_too_long_for_the_model_is_refused(
 @pytest.mark.parametrize(
     ("length", "max_tokens", "room"), [(99, None, 1), (10, None, 90), (100, 0, 0), (50, 50, 50)]
 )
-def test_what_fits_is_taken(
+def test_a_request_that_fits_is_accepted(
     length: int, max_tokens: int | None, room: int, processor: InputProcessor, completion_request: Complete
 ) -> None:
     (seq,) = processor.process(completion_request((5,) * length, max_tokens=max_tokens)).sequences
     assert seq.max_tokens == room
 
 
-def test_a_cache_too_small_for_the_model_bounds_the_length(
-    tiny_core: Callable[..., Any], completion_request: Complete
-) -> None:
+def test_a_small_cache_limits_the_length(tiny_core: Callable[..., Any], completion_request: Complete) -> None:
     processor = tiny_core(kv_cache_memory=40_000).processor
     assert processor.max_model_len < 512
     with pytest.raises(RequestError, match=f"context length is {processor.max_model_len} tokens"):

@@ -1,4 +1,4 @@
-"""Nothing is lost over 10,000 requests, whatever becomes of them: no block, no object, no memory."""
+"""Thousands of requests leave no block, no object and no memory behind, however they end."""
 
 import gc
 import logging
@@ -29,7 +29,7 @@ CONFIG = EngineConfig(
 
 
 class FixedRunner:
-    """In a model's place: what comes after a token depends on the token alone."""
+    """Stands in for a model. The logits after a token depend only on that token."""
 
     device = torch.device("cpu")
     kv_cache = SimpleNamespace(num_blocks=NUM_BLOCKS)
@@ -47,7 +47,7 @@ class FixedRunner:
 
 
 class Load:
-    """Requests that come, are answered, and leave, some before their time."""
+    """Sends requests to an engine. Some of them leave early."""
 
     def __init__(self, tokenizer: LocalTokenizer, request: Callable[..., GenerationRequest]) -> None:
         runner = FixedRunner()
@@ -64,8 +64,7 @@ class Load:
         opening = rng.choice(self.openings)[: rng.randrange(50)]
         prompt = (*opening, *(rng.randrange(4, 320) for _ in range(rng.randint(1, 20))))
         n = rng.choice((1, 1, 1, 2, 3))
-        fails = rng.random() < 0.02
-        """It may draw no token at all."""
+        fails = rng.random() < 0.02  # because all tokens are masked
         request = self.request(
             *[prompt] * rng.choice((1, 1, 1, 2)),
             n=n,
@@ -118,7 +117,7 @@ class Load:
 
 
 def num_allocated() -> int:
-    """Pieces of memory that Python's objects take up."""
+    """Blocks of memory that Python has allocated."""
     gc.collect()
     return sys.getallocatedblocks()
 

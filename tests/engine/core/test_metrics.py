@@ -1,4 +1,4 @@
-"""The engine measures its own work."""
+"""The engine measures every step and every output."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,19 +17,21 @@ NUMBERS = st.floats(-10, 10)
 
 
 @given(st.sets(NUMBERS, min_size=1).map(sorted), st.lists(NUMBERS))
-def test_a_value_is_counted_where_prometheus_would_count_it(bounds: list[float], values: list[float]) -> None:
-    """In the first bucket whose upper end is not below it."""
+def test_a_value_is_counted_in_the_bucket_that_prometheus_would_use(
+    bounds: list[float], values: list[float]
+) -> None:
+    """That is the first bucket whose upper end is not below the value."""
     histogram = Histogram(bounds)
     for value in values:
         histogram.observe(value)
     for i, bound in enumerate(bounds):
         assert sum(histogram.counts[: i + 1]) == sum(value <= bound for value in values)
     assert sum(histogram.counts) == len(values)
-    assert histogram.sum == reduce(add, values, 0.0)  # `sum` makes up for rounding, from Python 3.12 on
+    assert histogram.sum == reduce(add, values, 0.0)  # from Python 3.12 on, `sum` corrects rounding
 
 
 async def test_every_step_and_output_is_measured(start_engine: Callable[..., Awaitable[Any]]) -> None:
-    # Fewer slots than outputs, so that some wait, and a budget that takes a prompt in several steps.
+    # There are fewer places than outputs, so some wait. A prompt takes several steps.
     engine = await start_engine(max_num_seqs=2, max_num_batched_tokens=8)
     answers = await asyncio.gather(
         *(engine.complete("hello world, hello world", max_tokens=n, n=2, ignore_eos=True) for n in (1, 5))
@@ -43,13 +45,13 @@ async def test_every_step_and_output_is_measured(start_engine: Callable[..., Awa
     assert counts["request_queue_time_seconds"] == counts["request_prefill_time_seconds"] == 4
     assert counts["request_decode_time_seconds"] == 4
     num_prompt = sum(len(output.deltas[0].prompt_token_ids) for answer in answers for output in answer)
-    # Every token is computed but the last of each output.
+    # Every token is computed except the last one of each output.
     assert stats.histograms["iteration_tokens_total"].sum == num_prompt + stats.generation_tokens_total - 4
     assert stats.histograms["iteration_sequences"].sum <= 2 * stats.steps_total
     assert stats.histograms["request_queue_time_seconds"].sum > 0
     assert stats.kv_cache_usage == 0
 
 
-def test_the_cache_s_usage_is_a_share_of_it() -> None:
+def test_cache_usage_is_a_share_of_all_blocks() -> None:
     assert EngineStats(kv_blocks_used=3, kv_blocks=12).kv_cache_usage == 0.25
     assert EngineStats().kv_cache_usage == 0

@@ -1,4 +1,4 @@
-"""What is computed once is given as if it had been computed anew."""
+"""Cached blocks change no answer, and only requests that may share them find them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ PROMPT = tuple(range(20, 60))
 
 
 def count_computed(core: Any) -> list[int]:
-    """Tokens of each step that is run from now on."""
+    """A list that grows by the number of tokens of each later step."""
     counts: list[int] = []
     run = core.core.runner.run
 
@@ -35,7 +35,7 @@ def answer(core: Any, request: GenerationRequest) -> Any:
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "deepseek_v3", "gpt2"])
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "seed": 5, "repetition_penalty": 1.2}])
-def test_a_known_prompt_is_answered_as_an_unknown_one(
+def test_a_cached_prompt_gets_the_same_answer_as_a_new_one(
     family: str, sampling: dict[str, Any], tiny_core: Core, completion_request: Complete
 ) -> None:
     core, request = tiny_core(family), completion_request(PROMPT, max_tokens=20, logprobs=1, **sampling)
@@ -45,7 +45,9 @@ def test_a_known_prompt_is_answered_as_an_unknown_one(
     assert [t.logprob for t in first.tokens] == pytest.approx([t.logprob for t in again.tokens], abs=1e-4)
 
 
-def test_a_dialogue_goes_on_from_what_was_generated(tiny_core: Core, completion_request: Complete) -> None:
+def test_the_next_turn_of_a_dialogue_reuses_the_blocks_of_the_last_answer(
+    tiny_core: Core, completion_request: Complete
+) -> None:
     core = tiny_core()
     first = answer(core, completion_request(PROMPT, max_tokens=30, ignore_eos=True))
     turn = (*PROMPT, *first.ids, 5, 6, 7)
@@ -57,7 +59,7 @@ def test_a_dialogue_goes_on_from_what_was_generated(tiny_core: Core, completion_
     assert second.ids == fresh.ids
 
 
-def test_requests_share_with_their_own_salt_only(tiny_core: Core, completion_request: Complete) -> None:
+def test_requests_share_blocks_only_within_one_salt(tiny_core: Core, completion_request: Complete) -> None:
     core, cached = tiny_core(), []
     for salt in (None, "tenant a", "tenant b", "tenant a", None):
         request = completion_request(PROMPT, max_tokens=1, cache_salt=salt)
@@ -67,14 +69,14 @@ def test_requests_share_with_their_own_salt_only(tiny_core: Core, completion_req
     assert (stats.prefix_cache_queries_total, stats.prefix_cache_hits_total) == (200, 64)
 
 
-def test_without_the_cache_requests_share_nothing(tiny_core: Core, completion_request: Complete) -> None:
+def test_without_prefix_caching_requests_share_nothing(tiny_core: Core, completion_request: Complete) -> None:
     core = tiny_core(enable_prefix_caching=False)
     request = completion_request(PROMPT, max_tokens=1)
     assert [answer(core, request).usage.cached_tokens for _ in range(2)] == [0, 0]
 
 
 @pytest.mark.parametrize("enable_prefix_caching", [True, False])
-def test_many_outputs_of_a_prompt_compute_it_once(
+def test_the_outputs_of_one_prompt_compute_it_once(
     enable_prefix_caching: bool, tiny_core: Core, completion_request: Complete
 ) -> None:
     core = tiny_core(enable_prefix_caching=enable_prefix_caching, max_num_prefill_tokens=1000)
@@ -82,7 +84,7 @@ def test_many_outputs_of_a_prompt_compute_it_once(
     group = core.add(completion_request(PROMPT, n=8, max_tokens=4, temperature=1.0, seed=1, ignore_eos=True))
     core.step()
     core.step()
-    assert computed == [40, 1 + 7 * 8], "each of the others computes what no full block holds"
+    assert computed == [40, 1 + 7 * 8], "each of the others computes the tokens that are in no full block"
     assert core.core.block_manager.num_used == 2 + 8
     core.run()
     together = core.answers(group)
@@ -91,10 +93,10 @@ def test_many_outputs_of_a_prompt_compute_it_once(
         assert output.ids == answer(tiny_core(), alone).ids
     assert together[0].usage.prompt_tokens == 40
     assert max(o.usage.completion_tokens for o in together) == 32
-    assert {o.usage.cached_tokens for o in together} == {0}, "nothing was known before"
+    assert {o.usage.cached_tokens for o in together} == {0}, "no block was known before"
 
 
-def test_an_echo_with_logprobs_is_computed_whole_and_only_once(
+def test_an_echo_with_logprobs_computes_the_whole_prompt_once(
     tiny_core: Core, completion_request: Complete
 ) -> None:
     core = tiny_core()
@@ -112,7 +114,9 @@ def test_an_echo_with_logprobs_is_computed_whole_and_only_once(
         assert output.usage.cached_tokens == 0
 
 
-def test_an_aborted_request_leaves_what_it_computed(tiny_core: Core, completion_request: Complete) -> None:
+def test_the_blocks_of_an_aborted_request_can_be_reused(
+    tiny_core: Core, completion_request: Complete
+) -> None:
     core = tiny_core()
     group = core.add(completion_request(PROMPT, n=2, max_tokens=50, ignore_eos=True))
     core.step()

@@ -1,5 +1,5 @@
-"""An output that is taken back to an earlier token, and goes on otherwise: seeds, grammars, stop strings and
-other sequences are as if nothing had happened (contract 8.3)."""
+"""An output is rewound to an earlier token and continues differently. Seeds, grammars, stop strings and other
+sequences are as if nothing had happened (contract 8.3)."""
 
 import asyncio
 import re
@@ -21,13 +21,13 @@ Complete = Callable[..., GenerationRequest]
 Start = Callable[..., Awaitable[Any]]
 NO_REPEAT = LogitsProcessorConfig("no_repeat_ngram", "no_repeat_ngram")
 Plan = Callable[[Delta, list[Token]], Rewind | None]
-"""What to send in answer to a delta, given the tokens of its output that stand."""
+"""Returns the answer to a delta, given the tokens of its output that are kept so far."""
 
 PROMPT = (20, 30, 40, 50, 60, 70)
 
 
 async def play(engine: Any, request: GenerationRequest, plan: Plan) -> tuple[dict[int, list[Token]], Delta]:
-    """Each output's tokens as they stand in the end, and the last delta of all."""
+    """The final tokens of each output, and the last delta."""
     outputs: dict[int, list[Token]] = {}
     rewind: Rewind | None = None
     async with aclosing(engine.generate(request)) as stream:
@@ -41,7 +41,7 @@ async def play(engine: Any, request: GenerationRequest, plan: Plan) -> tuple[dic
 
 
 def once(index: int, at_least: int, rewind: Rewind) -> Plan:
-    """Send it when the output has so many tokens, and never again."""
+    """Sends the rewind once, when the output has `at_least` tokens."""
     sent: list[Rewind] = []
 
     def plan(delta: Delta, tokens: list[Token]) -> Rewind | None:
@@ -58,7 +58,7 @@ def ids_of(tokens: list[Token]) -> list[int | None]:
 
 
 async def expected(engine: Any, length: int, keep: int, banned: tuple[int, ...] | None = None) -> list[int]:
-    """What a greedy output of `PROMPT` comes to that was rewound to `keep` tokens, found by other means."""
+    """A greedy output of `PROMPT` after a rewind to `keep` tokens, found without a rewind."""
     (whole,) = await engine.complete(PROMPT, max_tokens=length, ignore_eos=True)
     kept = whole.ids[:keep]
     bias = dict.fromkeys(banned if banned is not None else whole.ids[keep : keep + 1], -1000.0)
@@ -72,10 +72,10 @@ async def expected(engine: Any, length: int, keep: int, banned: tuple[int, ...] 
 
 @pytest.mark.parametrize("speculative", [0, 3])
 @pytest.mark.parametrize("keep", [0, 1, 9, 10, 11, 25, 26, 27, 39])
-async def test_what_follows_is_what_follows_the_tokens_that_stand(
+async def test_a_rewound_output_continues_from_the_kept_tokens(
     start_engine: Start, completion_request: Complete, keep: int, speculative: int
 ) -> None:
-    """In the middle of a block, at its end, and one behind; the prompt has 6 tokens, a block 16."""
+    """The kept tokens end inside a block, at its end, and behind it. The prompt has 6 tokens, a block 16."""
     engine = await start_engine(num_speculative_tokens=speculative)
     request = completion_request(PROMPT, max_tokens=40, ignore_eos=True)
     outputs, last = await play(engine, request, once(0, min(keep + 3, 40), Rewind(0, keep)))
@@ -84,7 +84,7 @@ async def test_what_follows_is_what_follows_the_tokens_that_stand(
     assert engine.stats().kv_blocks_used == 0
 
 
-async def test_given_ids_are_banned_in_place_of_the_token_that_stood_there(
+async def test_given_ids_are_banned_instead_of_the_withdrawn_token(
     engine: Any, completion_request: Complete
 ) -> None:
     (whole,) = await engine.complete(PROMPT, max_tokens=12, ignore_eos=True)
@@ -93,7 +93,7 @@ async def test_given_ids_are_banned_in_place_of_the_token_that_stood_there(
     assert ids_of(outputs[0]) == await expected(engine, 12, 5, banned=(3, 4)) == whole.ids
 
 
-async def test_bans_at_one_place_add_up_and_later_places_are_free_again(
+async def test_bans_at_one_place_add_up_and_later_bans_are_dropped(
     engine: Any, completion_request: Complete
 ) -> None:
     came: list[int | None] = []
@@ -109,7 +109,7 @@ async def test_bans_at_one_place_add_up_and_later_places_are_free_again(
     assert outputs[0][4].id not in came
     assert len(outputs[0]) == 10
 
-    # Rewound further, the ban lies behind: the same way leads to the same token again.
+    # A rewind to an earlier place drops the ban: the same way leads to the same token again.
     rewinds = [Rewind(0, 4), Rewind(0, 2, banned=())]
     outputs, _ = await play(
         engine,
@@ -120,7 +120,7 @@ async def test_bans_at_one_place_add_up_and_later_places_are_free_again(
     assert ids_of(outputs[0]) == whole.ids
 
 
-async def test_an_output_that_had_ended_goes_on(engine: Any, completion_request: Complete) -> None:
+async def test_a_finished_output_goes_on_when_rewound(engine: Any, completion_request: Complete) -> None:
     (whole,) = await engine.complete(PROMPT, max_tokens=8, ignore_eos=True)
     eos = (whole.ids[5],)
     request = completion_request(PROMPT, max_tokens=8, stop_token_ids=eos, ignore_eos=True)
@@ -138,7 +138,7 @@ async def test_an_output_that_had_ended_goes_on(engine: Any, completion_request:
     assert len(outputs[0]) > num_kept[0]
 
 
-async def test_an_output_rewound_to_all_that_it_may_have_ends_again(
+async def test_an_output_rewound_to_its_full_length_ends_again(
     engine: Any, completion_request: Complete
 ) -> None:
     request = completion_request(PROMPT, max_tokens=8, ignore_eos=True)
@@ -147,7 +147,7 @@ async def test_an_output_rewound_to_all_that_it_may_have_ends_again(
     assert (ids_of(outputs[0]), last.finish_reason) == (whole.ids, "length")
 
 
-async def test_siblings_and_neighbours_go_on_as_by_themselves(
+async def test_a_rewind_does_not_change_siblings_and_neighbours(
     engine: Any, completion_request: Complete
 ) -> None:
     settings: dict[str, Any] = {"max_tokens": 30, "temperature": 1.0, "seed": 3, "ignore_eos": True}
@@ -160,12 +160,12 @@ async def test_siblings_and_neighbours_go_on_as_by_themselves(
     assert ids_of(outputs[1])[:10] == alone[1].ids[:10]
     assert outputs[1][10].id != alone[1].ids[10]
     assert last.usage is not None
-    assert last.usage.completion_tokens >= 92, "what was withdrawn was generated"
+    assert last.usage.completion_tokens >= 92, "withdrawn tokens count as generated"
     assert (await neighbour)[0].ids == (await engine.complete((9, 8, 7), **settings))[0].ids
 
 
 @pytest.mark.parametrize("num_ahead", [1, 5, 20])
-async def test_a_seeded_output_does_not_depend_on_how_far_the_engine_was_ahead(
+async def test_a_seeded_output_does_not_depend_on_how_far_ahead_the_engine_was(
     engine: Any, completion_request: Complete, num_ahead: int
 ) -> None:
     request = completion_request(PROMPT, max_tokens=30, temperature=1.0, seed=11, ignore_eos=True)
@@ -174,7 +174,7 @@ async def test_a_seeded_output_does_not_depend_on_how_far_the_engine_was_ahead(
     assert ids_of(first[0]) == ids_of(later[0])
 
 
-async def test_penalties_count_what_stands(engine: Any, completion_request: Complete) -> None:
+async def test_penalties_count_only_the_kept_tokens(engine: Any, completion_request: Complete) -> None:
     settings: dict[str, Any] = {"max_tokens": 20, "frequency_penalty": 1.5, "ignore_eos": True}
     request = completion_request(PROMPT, repetition_penalty=1.4, **settings)
     (whole,) = await engine.complete(PROMPT, repetition_penalty=1.4, **settings)
@@ -183,10 +183,10 @@ async def test_penalties_count_what_stands(engine: Any, completion_request: Comp
 
 
 @pytest.mark.parametrize("mode", ["raw_logprobs", "processed_logprobs"])
-async def test_no_logprob_tells_of_what_was_taken_back(
+async def test_no_logprob_names_a_withdrawn_token(
     start_engine: Start, completion_request: Complete, mode: str
 ) -> None:
-    """Contract 6.2: it was the most likely token there."""
+    """Contract 6.2. The withdrawn token was the most likely one."""
     engine = await start_engine(logprobs_mode=mode)
     request = completion_request(PROMPT, max_tokens=12, logprobs=5, ignore_eos=True)
     came: list[int | None] = []
@@ -205,8 +205,8 @@ async def test_no_logprob_tells_of_what_was_taken_back(
     assert boundary.logprob == boundary.top[0].logprob
 
 
-async def test_processors_see_what_stands(start_engine: Start, completion_request: Complete) -> None:
-    """Contract 7.1: committed tokens only. What one keeps of what it read goes back as well."""
+async def test_processors_see_only_the_kept_tokens(start_engine: Start, completion_request: Complete) -> None:
+    """Contract 7.1. State that a processor keeps from the tokens it read goes back as well."""
     engine = await start_engine(logits_processors=(*ALL, NO_REPEAT), num_speculative_tokens=3)
     settings: dict[str, Any] = {"max_tokens": 30, "ignore_eos": True}
     settings["logits_processors"] = named(
@@ -220,10 +220,10 @@ async def test_processors_see_what_stands(start_engine: Start, completion_reques
 
 
 @pytest.mark.parametrize("keep", [0, 1, 2, 5])
-async def test_a_guided_output_stays_in_its_grammar(
+async def test_a_rewound_guided_output_keeps_to_its_grammar(
     engine: Any, completion_request: Complete, keep: int
 ) -> None:
-    """Its guide goes back with it (contract 7.5)."""
+    """Its guide is rewound as well (contract 7.5)."""
     extra = {"guided_regex": "[a-f]{6,9}( [a-f]{2}){2}"}
     settings: dict[str, Any] = {"max_tokens": 40, "extra": extra}
     (whole,) = await engine.complete(PROMPT, **settings)
@@ -239,10 +239,10 @@ async def test_a_guided_output_stays_in_its_grammar(
     assert last.finish_reason == "stop"
 
 
-async def test_a_guided_output_that_could_only_go_on_as_it_did_fails(
+async def test_a_guided_output_fails_if_every_next_token_is_banned(
     engine: Any, completion_request: Complete
 ) -> None:
-    """Contract 7.5: no token remains. No processor is to blame."""
+    """Contract 7.5: no token remains. No processor is blamed."""
     request = completion_request(PROMPT, max_tokens=20, extra={"guided_choice": ["hello world"]})
     everything = Rewind(0, 2, banned=tuple(range(engine.info.vocab_size)))
     with pytest.raises(EngineError) as raised:
@@ -251,10 +251,10 @@ async def test_a_guided_output_that_could_only_go_on_as_it_did_fails(
 
 
 @pytest.mark.parametrize("keep", range(9))
-async def test_stop_strings_are_found_across_the_place(
+async def test_a_stop_string_is_found_across_the_place_of_a_rewind(
     engine: Any, completion_request: Complete, keep: int
 ) -> None:
-    """Contract 2.7: no part of one is given, wherever the output goes on."""
+    """Contract 2.7: no part of a stop string is given, wherever the output continues."""
     (whole,) = await engine.complete(PROMPT, max_tokens=24, ignore_eos=True)
     stop = whole.text[len(whole.text) // 2 :][:4]
     settings: dict[str, Any] = {"max_tokens": 24, "ignore_eos": True, "stop": (stop,)}
@@ -267,10 +267,10 @@ async def test_stop_strings_are_found_across_the_place(
     assert (last.finish_reason, last.stop_reason) == ("stop", stop)
 
 
-async def test_what_was_withdrawn_is_in_nobody_elses_prefix(
+async def test_no_other_request_finds_withdrawn_tokens_in_the_cache(
     start_engine: Start, completion_request: Complete
 ) -> None:
-    """Blocks that held it are written anew; who asks with either text is answered as by a fresh engine."""
+    """The blocks are written anew. A prompt with either text gets the same answer as in a fresh engine."""
     engine, fresh = await start_engine(block_size=4), await start_engine(block_size=4)
     request = completion_request(PROMPT, max_tokens=40, ignore_eos=True)
     withdrawn: list[int | None] = []
@@ -290,9 +290,7 @@ async def test_what_was_withdrawn_is_in_nobody_elses_prefix(
         assert found.usage.cached_tokens > 0
 
 
-async def test_a_request_of_which_every_token_is_banned_fails(
-    engine: Any, completion_request: Complete
-) -> None:
+async def test_a_request_fails_if_every_token_is_banned(engine: Any, completion_request: Complete) -> None:
     request = completion_request(PROMPT, max_tokens=20, ignore_eos=True)
     everything = Rewind(0, 3, banned=tuple(range(engine.info.vocab_size)))
     with pytest.raises(EngineError):
@@ -300,7 +298,7 @@ async def test_a_request_of_which_every_token_is_banned_fails(
     assert len((await engine.complete(PROMPT, max_tokens=5, ignore_eos=True))[0].ids) == 5
 
 
-def test_blocks_are_kept_as_far_as_they_hold_what_stands(
+def test_blocks_of_the_kept_tokens_stay_in_the_cache(
     tiny_core: Callable[..., Any], completion_request: Complete
 ) -> None:
     core = tiny_core(block_size=4, num_speculative_tokens=2)
@@ -312,7 +310,9 @@ def test_blocks_are_kept_as_far_as_they_hold_what_stands(
         ids = seq.token_ids[seq.num_prompt_tokens :]
         core.core.rewind(group, Rewind(1, keep))
         core.check_blocks()
-        assert seq.cache.num_computed_tokens >= len(PROMPT) + keep - 4, "of a shared block at most is lost"
+        assert seq.cache.num_computed_tokens >= len(PROMPT) + keep - 4, (
+            "at most the tokens of one shared block are lost"
+        )
         core.run()
         outputs = seq.token_ids[seq.num_prompt_tokens :]
         assert outputs[:keep] == ids[:keep]
@@ -320,7 +320,7 @@ def test_blocks_are_kept_as_far_as_they_hold_what_stands(
         assert core.core.block_manager.num_used == 0
 
 
-def test_a_request_that_was_aborted_stays_so(
+def test_a_rewind_does_not_revive_an_aborted_request(
     tiny_core: Callable[..., Any], completion_request: Complete
 ) -> None:
     core = tiny_core()
@@ -332,8 +332,8 @@ def test_a_request_that_was_aborted_stays_so(
     assert not core.core.has_work
 
 
-async def test_rewindable_gives_what_stands_once_more(engine: Any, completion_request: Complete) -> None:
-    """So that whoever keeps state of an output begins it anew."""
+async def test_rewindable_gives_the_kept_tokens_once_more(engine: Any, completion_request: Complete) -> None:
+    """A reader that keeps state of an output begins it again."""
     request = completion_request(PROMPT, max_tokens=20, n=2, echo=True, logprobs=1, ignore_eos=True)
     seen: dict[int, list[Delta]] = {0: [], 1: []}
     rewind: Rewind | None = None
@@ -364,7 +364,7 @@ def kept(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.jsonl"))
 
 
-async def test_a_recording_of_it_holds_what_stood_in_the_end(
+async def test_a_recording_holds_the_tokens_that_were_kept_in_the_end(
     engine: Any, completion_request: Complete, tmp_path: Path
 ) -> None:
     recorder = RecordingEngine(engine, tmp_path, max_bytes=10**6)

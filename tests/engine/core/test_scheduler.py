@@ -1,4 +1,4 @@
-"""Scripts: sequences in, plans out. No model runs; a sequence's next token appears by decree."""
+"""Sequences go in, plans come out. No model runs; the test decides each next token."""
 
 from itertools import count
 from typing import Any
@@ -13,13 +13,13 @@ from engine.core.step_budget import StepBudget
 from engine.protocol import GenerationRequest, SamplingParams
 
 ids = count(1000)
-"""Token ids that no prompt has had before."""
+"""Token ids that no earlier prompt has."""
 
 
 def outputs(
     n: int, prompt: int | list[int], *, priority: int = 0, root: bytes | None = None, **fields: Any
 ) -> list[Sequence]:
-    """The outputs of one request; a prompt given by its length is like no other."""
+    """The outputs of one request. A prompt given by its length has tokens of its own."""
     request = GenerationRequest(
         request_id="r",
         model="m",
@@ -50,7 +50,7 @@ def scheduler(
 
 
 def step(scheduler: Scheduler) -> dict[Sequence, tuple[int, int]]:
-    """Plan a step and pretend that it was run."""
+    """Plan a step, and update the scheduler as if the step was run."""
     plan = scheduler.schedule()
     for s in plan:
         is_sampled = s.is_sampled
@@ -61,7 +61,7 @@ def step(scheduler: Scheduler) -> dict[Sequence, tuple[int, int]]:
     return {s.sequence: (s.start, s.end) for s in plan}
 
 
-def test_a_long_prompt_is_prefilled_in_chunks_beside_those_that_decode() -> None:
+def test_a_long_prompt_is_prefilled_in_chunks_beside_sequences_that_decode() -> None:
     s, a, b = scheduler(max_num_batched_tokens=10), sequence(4), sequence(25)
     s.add(a)
     s.add(b)
@@ -72,7 +72,7 @@ def test_a_long_prompt_is_prefilled_in_chunks_beside_those_that_decode() -> None
     assert step(s) == {a: (7, 8), b: (25, 26)}
 
 
-def test_sequences_of_a_single_token_come_first() -> None:
+def test_sequences_that_compute_a_single_token_come_first() -> None:
     s, a, b = scheduler(max_num_batched_tokens=10), sequence(15), sequence(1)
     s.add(a)
     step(s)
@@ -89,18 +89,20 @@ def test_no_more_than_max_num_seqs_run() -> None:
     assert list(step(s)) == [sequences[1], sequences[2]] or list(step(s)) == [sequences[2], sequences[1]]
 
 
-def test_the_last_to_arrive_is_preempted_and_goes_to_the_front_with_its_tokens() -> None:
+def test_the_last_sequence_to_arrive_is_preempted_and_keeps_its_tokens() -> None:
     s, a, b, c = scheduler(num_blocks=4), sequence(7), sequence(7), sequence(1)
     for seq in (a, b, c):
         s.add(seq)
-    assert step(s) == {a: (0, 7), b: (0, 7)}, "no block is left for the third"
+    assert step(s) == {a: (0, 7), b: (0, 7)}, "no block is left for the third sequence"
     assert step(s) == {a: (7, 8), b: (7, 8)}
-    assert step(s) == {a: (8, 9)}, "the first needs a block; the second gives up its own"
+    assert step(s) == {a: (8, 9)}, "the first sequence needs a block, and the second gives up its own"
     assert list(s.waiting) == [b, c]
     assert (b.cache.num_computed_tokens, b.cache.block_table, b.num_output_tokens) == (0, [], 2)
     s.remove(a)
-    assert step(s) == {b: (4, 9), c: (0, 1)}, "recomputed, with what it had generated, but for a block kept"
-    assert b.group.num_cached_tokens == 0, "which is no hit of its prompt"
+    assert step(s) == {b: (4, 9), c: (0, 1)}, (
+        "prompt and output are computed again, except for one block that was kept"
+    )
+    assert b.group.num_cached_tokens == 0, "a block of its own is no hit"
 
 
 def test_a_sequence_that_preempts_itself_waits() -> None:
@@ -112,7 +114,7 @@ def test_a_sequence_that_preempts_itself_waits() -> None:
     assert list(s.waiting) == [b]
 
 
-def test_remove_forgets_those_that_wait_as_well() -> None:
+def test_remove_forgets_waiting_sequences_as_well() -> None:
     s, a = scheduler(), sequence(4)
     s.add(a)
     s.remove(a)
@@ -127,13 +129,13 @@ def test_without_tokens_to_generate_nothing_is_sampled() -> None:
 
 
 @pytest.mark.parametrize(("known", "positions"), [(0, range(2, 6)), (4, range(4, 6)), (9, range(0))])
-def test_prompt_logprobs_that_are_known_are_not_computed_again(known: int, positions: range) -> None:
+def test_known_prompt_logprobs_are_not_computed_again(known: int, positions: range) -> None:
     seq = sequence(10, echo_texts=("x",) * 10)
     seq.prompt_logprobs += [None] * known  # type: ignore[list-item]
     assert ScheduledSequence(seq, 2, 6).prompt_logprob_positions == positions
 
 
-def test_the_last_prompt_token_foretells_no_prompt_token() -> None:
+def test_the_last_prompt_token_gives_no_prompt_logprob() -> None:
     assert ScheduledSequence(sequence(4, echo_texts=("x",) * 4), 0, 4).prompt_logprob_positions == range(3)
 
 
@@ -143,10 +145,10 @@ def test_prompt_logprobs_are_computed_in_smaller_chunks() -> None:
     assert step(s) == {a: (0, PROMPT_LOGPROBS_CHUNK)}
 
 
-# What is computed once.
+# Sharing blocks.
 
 
-def test_a_prompt_begins_with_the_blocks_of_one_that_began_alike() -> None:
+def test_a_prompt_begins_with_the_blocks_of_a_prompt_that_began_like_it() -> None:
     s, a, b = scheduler(), sequence([1, 2, 3, 4, 5, 6, 7, 8, 9]), sequence([1, 2, 3, 4, 5, 6, 7, 0, 0])
     s.add(a)
     step(s)
@@ -157,7 +159,7 @@ def test_a_prompt_begins_with_the_blocks_of_one_that_began_alike() -> None:
     assert (b.group.num_cached_tokens, s.num_cache_queries, s.num_cache_hits) == (4, 18, 4)
 
 
-def test_blocks_are_found_when_nobody_has_them_any_more() -> None:
+def test_freed_blocks_are_found_again() -> None:
     s, a, b = scheduler(), sequence([1, 2, 3, 4, 5]), sequence([1, 2, 3, 4, 6])
     s.add(a)
     step(s)
@@ -174,7 +176,7 @@ def test_at_least_one_token_of_a_known_prompt_is_computed() -> None:
     assert step(s)[b] == (4, 8)
 
 
-def test_what_was_generated_is_found_by_the_prompt_that_goes_on_from_it() -> None:
+def test_a_prompt_that_continues_an_output_finds_the_output_s_blocks() -> None:
     s, a = scheduler(), sequence([1, 2, 3])
     s.add(a)
     for _ in range(7):
@@ -186,8 +188,8 @@ def test_what_was_generated_is_found_by_the_prompt_that_goes_on_from_it() -> Non
     assert step(s) == {b: (8, 11)}
 
 
-def test_an_output_with_a_secret_is_found_by_nobody_but_itself() -> None:  # contract 6.4
-    """Or a guess at what a hook withheld could be seen to be right (contract 6.2)."""
+def test_only_the_sequence_itself_finds_an_output_with_a_secret() -> None:  # contract 6.4
+    """Otherwise a cache hit could confirm a guess at withheld text (contract 6.2)."""
     s, a = scheduler(), sequence([1, 2, 3, 4, 5])
     a.group.output_secret = b"s" * 32
     s.add(a)
@@ -202,7 +204,7 @@ def test_an_output_with_a_secret_is_found_by_nobody_but_itself() -> None:  # con
     assert step(s) == {b: (4, 13)}
 
 
-def test_salts_never_share() -> None:
+def test_different_salts_never_share_blocks() -> None:
     s = scheduler()
     for salt, start in ((None, 0), ("a", 0), ("b", 0), ("a", 4), (None, 4), ("None", 0)):
         seq = sequence([1, 2, 3, 4, 5], root=root_hash(salt))
@@ -211,7 +213,7 @@ def test_salts_never_share() -> None:
         s.remove(seq)
 
 
-def test_prompt_tokens_with_logprobs_asked_for_are_computed() -> None:
+def test_prompt_tokens_whose_logprobs_are_wanted_are_computed() -> None:
     s = scheduler()
     for _ in range(2):
         seq = sequence([1] * 9, echo_texts=("x",) * 9)
@@ -221,7 +223,7 @@ def test_prompt_tokens_with_logprobs_asked_for_are_computed() -> None:
 
 
 @pytest.mark.parametrize("root", [root_hash(None), unique_root()], ids=["caching", "not caching"])
-def test_the_outputs_of_a_prompt_wait_for_its_first_and_share_its_blocks(root: bytes) -> None:
+def test_the_outputs_of_a_prompt_wait_for_the_first_one_and_share_its_blocks(root: bytes) -> None:
     s, (a, b, c) = scheduler(max_num_batched_tokens=6), outputs(3, 10, root=root)
     for seq in (a, b, c):
         s.add(seq)
@@ -246,7 +248,7 @@ def test_the_outputs_of_a_prompt_share_its_logprobs() -> None:
     assert len(b.prompt_logprobs) == 8
 
 
-def test_the_outputs_of_a_prompt_come_once() -> None:
+def test_the_other_outputs_of_a_prompt_are_let_in_once() -> None:
     s, (a, b) = scheduler(max_num_batched_tokens=9), outputs(2, 9)
     s.add(a)
     s.add(b)
@@ -255,18 +257,18 @@ def test_the_outputs_of_a_prompt_come_once() -> None:
     s.remove(b)
     s._preempt_last()
     s.block_manager = BlockManager(100, 4)
-    assert step(s) == {a: (0, 9)}, "its prompt again, and nothing of what came after"
+    assert step(s) == {a: (0, 9)}, "its prompt is computed again, and nothing else"
     assert (s.running, s.waiting) == ([a], [])
 
 
-def test_where_no_block_could_be_shared_no_output_waits() -> None:
+def test_no_output_waits_if_no_block_could_be_shared() -> None:
     s, (a, b) = scheduler(), outputs(2, 4)
     s.add(a)
     s.add(b)
     assert step(s) == {a: (0, 4), b: (0, 4)}
 
 
-def test_outputs_that_never_came_are_forgotten_with_their_request() -> None:
+def test_outputs_that_were_never_let_in_are_forgotten_with_their_request() -> None:
     s, group = scheduler(), outputs(3, 10)
     for seq in group:
         s.add(seq)
@@ -275,10 +277,10 @@ def test_outputs_that_never_came_are_forgotten_with_their_request() -> None:
     assert step(s) == {}
 
 
-# Whose turn it is.
+# Order.
 
 
-def test_a_lower_priority_number_goes_first_and_within_one_who_came_first() -> None:
+def test_lower_priority_numbers_go_first_and_then_earlier_arrivals() -> None:
     s = scheduler(max_num_seqs=1)
     seqs = [sequence(2, priority=p) for p in (1, 0, 0, -5)]
     for seq in seqs:
@@ -291,7 +293,7 @@ def test_a_lower_priority_number_goes_first_and_within_one_who_came_first() -> N
     assert order == [3, 1, 2, 0]
 
 
-def test_the_lowest_priority_is_preempted_whenever_it_came() -> None:
+def test_the_lowest_priority_is_preempted_even_if_it_came_first() -> None:
     s, low, high = scheduler(num_blocks=4), sequence(7, priority=1), sequence(7)
     s.add(low)
     s.add(high)
@@ -301,7 +303,7 @@ def test_the_lowest_priority_is_preempted_whenever_it_came() -> None:
     assert s.waiting == [low]
 
 
-def test_a_request_of_many_outputs_leaves_every_other_place_to_those_who_came_later() -> None:
+def test_a_request_of_many_outputs_leaves_every_other_place_to_later_requests() -> None:
     s, many = scheduler(max_num_seqs=2), outputs(20, 2)
     others = [sequence(2) for _ in range(4)]
     for seq in [*many, *others]:
@@ -327,11 +329,11 @@ def test_no_output_is_overtaken_for_ever() -> None:
     assert served.index(second) == 1
 
 
-# Who gets the step.
+# Shares of a step.
 
 
 class Budget(StepBudget):
-    """As large as it is told."""
+    """A budget of a size that the test sets."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -343,7 +345,7 @@ class Budget(StepBudget):
         return self.size
 
 
-def test_beside_those_that_decode_prompts_have_what_the_budget_says() -> None:
+def test_prompts_beside_decoding_sequences_get_what_the_budget_allows() -> None:
     budget = Budget(5)
     s, a, b = scheduler(step_budget=budget), sequence(4), sequence(50)
     s.add(a)
@@ -356,10 +358,10 @@ def test_beside_those_that_decode_prompts_have_what_the_budget_says() -> None:
     budget.size = 0
     assert step(s) == {a: (5, 6)}
     s.remove(a)
-    assert step(s)[b][1] == 50, "nobody decodes: nobody is kept waiting"
+    assert step(s)[b][1] == 50, "no sequence decodes, so no prompt waits"
 
 
-def test_those_that_decode_come_first_also_if_they_came_last() -> None:
+def test_sequences_that_decode_come_first_even_if_they_arrived_last() -> None:
     s, long, short = scheduler(max_num_batched_tokens=8), sequence(100), sequence(2)
     s.add(long)
     s.add(short)
@@ -369,7 +371,7 @@ def test_those_that_decode_come_first_also_if_they_came_last() -> None:
         assert step(s)[short] == (short.num_tokens - 2, short.num_tokens - 1)
 
 
-def test_a_long_prompt_leaves_half_of_the_step_to_short_ones_behind_it() -> None:
+def test_a_long_prompt_leaves_half_of_the_step_to_shorter_ones_behind_it() -> None:
     s, long = scheduler(max_num_batched_tokens=40), sequence(1000)
     shorts = [sequence(30) for _ in range(3)]
     for seq in (long, *shorts):
@@ -382,7 +384,7 @@ def test_a_long_prompt_leaves_half_of_the_step_to_short_ones_behind_it() -> None
     assert min(chunks) >= 18
 
 
-def test_few_long_prompts_are_begun_at_a_time() -> None:
+def test_few_long_prompts_are_in_progress_at_a_time() -> None:
     s = scheduler(1000, max_num_seqs=20, max_num_batched_tokens=64)
     for _ in range(10):
         s.add(sequence(200))
@@ -391,7 +393,7 @@ def test_few_long_prompts_are_begun_at_a_time() -> None:
         assert len(s.running) == MAX_PARTIAL_PREFILLS
 
 
-def test_who_gives_up_its_own_blocks_may_leave_nobody_to_run_and_room_for_the_next_step() -> None:
+def test_a_sequence_that_preempts_itself_may_leave_nothing_to_run_in_this_step() -> None:
     budget = Budget(100)
     s, a, b = scheduler(num_blocks=5, step_budget=budget), sequence(16), sequence(3)
     s.add(b)

@@ -1,7 +1,7 @@
-"""Any comings and goings: a sequence always reads back the keys and values of its own text, and all finish.
+"""Whatever requests come and leave, a sequence reads the keys and values of its own text, and all finish.
 
-No model runs. In place of keys and values a block remembers what they would have been computed from: all of
-the text up to their token, and who may share it. So whatever mixes two streams, or two salts, is read back.
+No model runs. Instead of keys and values, a slot of the cache holds the text they would be computed from: all
+tokens up to their own, and the root that says who may share them. A mixture of two texts or salts is found.
 """
 
 from hypothesis import settings
@@ -23,7 +23,7 @@ MAX_NUM_SEQS = 4
 MAX_TOKENS = 12
 
 TOKENS = st.integers(0, 1)
-# Few openings, so that many texts have much in common.
+# There are few openings, so that many texts begin alike.
 PROMPTS = st.tuples(
     st.sampled_from([[], [0] * 8, [0] * 13, [0, 1] * 10]), st.lists(TOKENS, min_size=1, max_size=8)
 ).map(lambda parts: parts[0] + parts[1])
@@ -32,7 +32,7 @@ Content = tuple[bytes, tuple[int, ...]]
 
 
 class NoText:
-    """Stands for a detokenizer."""
+    """Stands in for a detokenizer."""
 
     def rewound(self, token_ids: list[int], num_output_tokens: int) -> "NoText":
         return self
@@ -138,7 +138,7 @@ class Machine(RuleBasedStateMachine):
         text = seq.token_ids[: s.end] + list(s.draft)
         for position in range(s.start, len(text)):
             block = seq.cache.block_table[position // BLOCK_SIZE]
-            assert not any(block in table for table in others), "what is shared is not written"
+            assert not any(block in table for table in others), "a shared block is not written"
             slot = block * BLOCK_SIZE + position % BLOCK_SIZE
             self.memory[slot] = seq.group.root_hash, tuple(text[: position + 1])
 
@@ -184,10 +184,10 @@ class Machine(RuleBasedStateMachine):
             return
         steps = 0
         while self.groups:
-            assert self.scheduler.running or self.scheduler.waiting, "someone was forgotten"
+            assert self.scheduler.running or self.scheduler.waiting, "a sequence was forgotten"
             self.step(0, 0.1)
             steps += 1
-            assert steps < 10_000, "nobody comes to an end"
+            assert steps < 10_000, "no sequence ends"
         assert self.scheduler.running == self.scheduler.waiting == []
         assert self.scheduler.block_manager.num_used == 0
 

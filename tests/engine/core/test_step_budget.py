@@ -1,4 +1,4 @@
-"""The budget against machines whose steps take known times."""
+"""The budget learns the speed of machines whose steps take known times."""
 
 import random
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from engine.core.step_budget import FIRST_SHARE, MAX_MIXED_IN_A_ROW, StepBudget
 
 @dataclass(frozen=True)
 class Machine:
-    """Seconds of a step: so much each, and for each sequence that decodes, for prompts at all, for each of
-    their tokens, and for each of the tokens before those."""
+    """The seconds of a step: `step` for each step, `decode` for each sequence that decodes, `prefill` if
+    there are prompts, `token` for each prompt token, and `context` for each token before each of those."""
 
     step: float
     decode: float
@@ -34,7 +34,7 @@ MACHINES = {
 
 
 class Run:
-    """Steps of one machine, eight sequences decoding."""
+    """Steps of one machine, with eight sequences that decode."""
 
     def __init__(self, machine: Machine, num_decodes: int = 8) -> None:
         self.machine = machine
@@ -43,16 +43,16 @@ class Run:
         self.rng = random.Random(0)
 
     def step(self, num_left: int, num_done: int = 0, num_prompts: int = 1) -> tuple[int, float]:
-        """Compute what may be of a prompt: how many tokens that was, and how much longer it took."""
+        """Compute as much of a prompt as allowed. Returns the number of tokens and the step's slowdown."""
         num_tokens = min(num_left, self.budget.plan(self.num_decodes, num_prompts))
         seconds = self.machine.seconds(self.num_decodes, num_tokens, num_done)
-        # A step may be late for any reason; what it was asked to do is what counts here.
+        # A step may be late for any reason. Only the work that the budget planned counts here.
         noise = 8.0 if self.rng.random() < 0.03 else self.rng.uniform(1.0, 1.1)
         self.budget.observe(self.num_decodes, num_tokens, seconds * noise)
         return num_tokens, seconds / self.machine.seconds(self.num_decodes, 0)
 
     def prefill(self, num_tokens: int, **crowd: int) -> list[float]:
-        """How much longer each step took until a prompt was computed."""
+        """The slowdown of each step until a prompt is computed."""
         done, slowdowns = 0, []
         while done < num_tokens:
             step, slowdown = self.step(num_tokens - done, done, **crowd)
@@ -73,10 +73,10 @@ def test_a_long_prompt_slows_running_streams_by_at_most_two(machine: Machine) ->
     for _ in range(3):
         slowdowns = run.prefill(4000)
         assert percentile(slowdowns, 0.99) <= 2
-    assert sum(slowdowns) / len(slowdowns) > 1.35, "and the room that there is gets used"
+    assert sum(slowdowns) / len(slowdowns) > 1.35, "the room in a step is used"
 
 
-def test_how_long_decoding_takes_is_measured_before_anything_is_given_and_now_and_then() -> None:
+def test_decoding_is_measured_before_prompts_get_a_share_and_again_now_and_then() -> None:
     run = Run(MACHINES["a tiny model on a CPU"])
     given = [run.step(10**6)[0] for _ in range(2 * MAX_MIXED_IN_A_ROW + 3)]
     assert [i for i, n in enumerate(given) if not n] == [
@@ -87,24 +87,24 @@ def test_how_long_decoding_takes_is_measured_before_anything_is_given_and_now_an
     assert given[1] == FIRST_SHARE
 
 
-def test_prompts_go_on_however_long_a_token_of_them_takes() -> None:
+def test_prompts_make_progress_however_slow_their_tokens_are() -> None:
     run = Run(Machine(step=1e-3, decode=0, prefill=0, token=1.0))
     given = [run.step(10**6)[0] for _ in range(100)]
     assert set(given[20:]) == {0, 1, 2}
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_where_prompts_are_slow_to_begin_with_they_are_not_cut_small(seed: int) -> None:
-    """As where steps that only decode are one captured graph, and others are not."""
+def test_prompts_with_a_large_overhead_are_not_cut_small(seed: int) -> None:
+    """Such machines run steps that only decode as one captured graph, and other steps without one."""
     run = Run(Machine(step=3e-3, decode=1e-5, prefill=6e-3, token=1.5e-5))
     run.rng.seed(seed)
     run.prefill(4000)
     slowdowns = run.prefill(4000)
     assert len(slowdowns) < 50
-    assert percentile(slowdowns, 0.99) < 6, "as much again as it takes to begin"
+    assert percentile(slowdowns, 0.99) < 6, "prompts add the overhead once more"
 
 
-def test_it_follows_what_changes() -> None:
+def test_the_budget_follows_a_change_of_speed() -> None:
     def learnt(machine: str) -> int:
         run.machine = MACHINES[machine]
         run.prefill(4000)
@@ -117,7 +117,7 @@ def test_it_follows_what_changes() -> None:
     assert learnt("a GPU") > fast / 2
 
 
-def test_many_that_wait_for_their_prompts_weigh_more_than_few_that_decode() -> None:
+def test_many_waiting_prompts_weigh_more_than_few_decoding_sequences() -> None:
     machine = MACHINES["a tiny model on a CPU"]
     run = Run(machine, num_decodes=1)
     run.step(0)
@@ -134,7 +134,7 @@ def test_a_step_that_only_prefills_teaches_nothing() -> None:
     assert budget.plan(8, 1) == FIRST_SHARE
 
 
-def test_a_step_that_was_not_planned_teaches_nothing() -> None:
+def test_an_unplanned_step_teaches_nothing() -> None:
     budget = StepBudget()
     budget.observe(8, 100, 2.0)
     budget.observe(8, 0, 1.0)
@@ -143,7 +143,7 @@ def test_a_step_that_was_not_planned_teaches_nothing() -> None:
     assert budget.plan(8, 1) == 0
 
 
-def test_how_long_decoding_takes_is_measured_anew_when_many_more_decode() -> None:
+def test_decoding_is_measured_again_when_many_more_sequences_decode() -> None:
     run = Run(MACHINES["a small model on a CPU"])
     run.prefill(500)
     run.num_decodes = 9

@@ -1,4 +1,4 @@
-"""Chats."""
+"""Chats with an engine whose model says given tokens, and the tools they may use."""
 
 import dataclasses
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def text_of(deltas: list[Delta], channel: str) -> str:
 
 
 class Says:
-    """Has the model begin with these tokens, wherever it may."""
+    """Makes the model prefer these tokens at the beginning of its output."""
 
     def __init__(self, ids: list[int]) -> None:
         self.ids = ids
@@ -65,7 +65,7 @@ NAMED = {"type": "function", "function": {"name": "weather"}}
 
 
 def calls_of(deltas: list[Delta]) -> list[tuple[str, str]]:
-    """Each call's name and arguments."""
+    """The name and arguments of each call."""
     calls: dict[int, tuple[str, str]] = {}
     for delta in deltas:
         if call := delta.tool_call:

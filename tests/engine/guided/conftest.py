@@ -1,4 +1,4 @@
-"""Guides."""
+"""Guides of single sequences, and engines whose chat template takes tools."""
 
 import shutil
 from collections.abc import AsyncIterator, Callable
@@ -22,7 +22,8 @@ EOS = 1
 
 @pytest.fixture
 def guide_of(tiny_core: Callable[..., Any]) -> Callable[..., Guide]:
-    """Of a request for these outputs: their ids can be changed by hand."""
+    """Makes a guide for a request with these fields. `guide.seq` is its sequence, whose ids a test may
+    change."""
     core = tiny_core()
 
     def make(**extra: Any) -> Guide:
@@ -44,7 +45,7 @@ def allowed(guide: Guide) -> list[int]:
 async def start_tools(
     tiny_model: Start, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> AsyncIterator[Start]:
-    """Starts an engine whose chat template takes tools, with these special tokens beside its own."""
+    """Starts an engine whose chat template takes tools and whose tokenizer has more special tokens."""
     async with AsyncExitStack() as stack:
 
         async def start(parser: str | None, special: tuple[str, ...] = (), **settings: Any) -> LocalEngine:

@@ -1,4 +1,4 @@
-"""Random JSON schemas of the shapes that the JSON Schema Test Suite has, with documents of bounded length."""
+"""Random JSON schemas in the shapes of the JSON Schema Test Suite. Their documents have a bounded length."""
 
 import random
 from collections.abc import Callable
@@ -19,7 +19,7 @@ FORMATS = ["date", "time", "date-time", "duration", "email", "hostname", "ipv4",
 
 
 class Schemas:
-    """Draws schemas, all from one seed."""
+    """Draws schemas from one seed."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -134,7 +134,7 @@ class Schemas:
         }
 
     def _recursive(self, depth: int) -> Schema:
-        """A list, one link within the other: as long as it happens to get."""
+        """A linked list of any length."""
         link = {"anyOf": [{"type": "null"}, {"$ref": "#"}]}
         return {
             "type": "object",

@@ -1,4 +1,4 @@
-"""Grammars made ready, and those that are not: none may cost more than its own request."""
+"""Grammars are compiled or refused. None of them costs more than its own request."""
 
 import json
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def json_grammar(schema: Any) -> Grammar:
 
 
 def takes(compiler: GrammarCompiler, grammar: Grammar, text: str) -> bool:
-    """Whether the text is a whole one of the grammar's."""
+    """Whether the grammar accepts the whole text."""
     matcher = compiler.compile(grammar).matcher.deep_copy()
     ids = compiler.tokenizer.tokenize_str(text)
     return matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
@@ -48,7 +48,7 @@ HOSTILE = {
     "alternatives to the power of alternatives": json_grammar(
         {"allOf": [{"anyOf": [{"properties": {f"{i}{j}": {}}} for j in range(4)]} for i in range(12)]}
     ),
-    "more properties that may come than are looked at": json_grammar(
+    "more possible properties than are looked at": json_grammar(
         {"properties": {f"p{i}": {"type": "string"} for i in range(800)}, "additionalProperties": False}
     ),
     "somebody's server": json_grammar({"$ref": "http://127.0.0.1/schema.json"}),
@@ -62,7 +62,7 @@ def test_a_hostile_grammar_is_refused_and_the_next_one_is_compiled(
 ) -> None:
     with pytest.raises(GrammarError):
         compiler.compile(HOSTILE[name])
-    assert compiler.has(HOSTILE[name]), "it is not tried a second time"
+    assert compiler.has(HOSTILE[name]), "the grammar is not tried again"
     with pytest.raises(GrammarError):
         compiler.compile(HOSTILE[name])
     assert takes(compiler, Grammar("regex", f"[a-z]+{len(name)}"), f"abc{len(name)}")
@@ -85,7 +85,9 @@ def test_a_hostile_grammar_is_refused_and_the_next_one_is_compiled(
         Grammar("grammar", ""),
     ],
 )
-def test_what_is_no_grammar_is_told_apart(grammar: Grammar, compiler: GrammarCompiler) -> None:
+def test_an_invalid_grammar_is_refused_with_a_short_reason(
+    grammar: Grammar, compiler: GrammarCompiler
+) -> None:
     with pytest.raises(GrammarError) as caught:
         compiler.compile(grammar)
     assert str(caught.value).strip()
@@ -93,7 +95,7 @@ def test_what_is_no_grammar_is_told_apart(grammar: Grammar, compiler: GrammarCom
 
 
 @given(choices=st.lists(st.text(max_size=12), min_size=1, max_size=5))
-def test_a_choice_is_its_texts_and_no_other(choices: list[str], compiler: GrammarCompiler) -> None:
+def test_a_choice_accepts_its_texts_and_no_other(choices: list[str], compiler: GrammarCompiler) -> None:
     grammar = Grammar("choice", json.dumps(choices))
     assert all(takes(compiler, grammar, choice) for choice in choices)
     assert not takes(compiler, grammar, "".join(choices) + "!")
@@ -140,7 +142,7 @@ def test_a_grammar_that_took_too_long_to_follow_is_refused(
         assert compiler.compile(grammar) is compiled
 
 
-def test_without_an_end_of_sequence_nothing_is_compiled(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_without_an_end_of_sequence_no_grammar_is_compiled(tokenizer: PreTrainedTokenizerFast) -> None:
     compiler = GrammarCompiler(LocalTokenizer(tokenizer), VOCAB_SIZE, ())
     with pytest.raises(GrammarError, match="end-of-sequence"):
         compiler.compile(Grammar("regex", "a"))

@@ -1,4 +1,4 @@
-"""What a request's fields ask its outputs to be."""
+"""The fields of a request ask for a grammar, or are refused by name."""
 
 from typing import Any
 
@@ -72,7 +72,7 @@ def test_each_field_asks_for_a_grammar(extra: dict[str, Any], grammar: Grammar, 
     assert requested_grammar(request_with(**extra)) == (grammar, field)
 
 
-def test_the_responses_endpoint_has_a_name_of_its_own_for_it() -> None:
+def test_the_responses_endpoint_calls_the_field_text_format() -> None:
     extra = {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}}
     assert requested_grammar(request_with("responses", **extra)) == (
         Grammar("json", TEXT, WHITESPACE),
@@ -83,7 +83,7 @@ def test_the_responses_endpoint_has_a_name_of_its_own_for_it() -> None:
 @pytest.mark.parametrize(
     "extra", [{}, {"response_format": {"type": "text"}}, {"guided_json": None}, {"response_format": None}]
 )
-def test_nothing_is_asked(extra: dict[str, Any]) -> None:
+def test_a_request_without_such_fields_has_no_grammar(extra: dict[str, Any]) -> None:
     assert requested_grammar(request_with(**extra)) is None
 
 
@@ -118,7 +118,7 @@ def test_nothing_is_asked(extra: dict[str, Any]) -> None:
         ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "guided_regex"),
     ],
 )
-def test_what_is_no_grammar_is_refused_by_its_field(extra: dict[str, Any], param: str) -> None:
+def test_an_invalid_field_is_refused_by_its_name(extra: dict[str, Any], param: str) -> None:
     with pytest.raises(RequestError) as caught:
         requested_grammar(request_with(**extra))
     assert caught.value.param == param

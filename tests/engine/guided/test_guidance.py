@@ -1,4 +1,4 @@
-"""Guidance."""
+"""Requests wait for their grammars without blocking others, and bad grammars are refused."""
 
 import asyncio
 import re
@@ -28,7 +28,7 @@ from tests.helpers import until
         ({"response_format": {"type": "json_object"}, "use_beam_search": True}, "response_format"),
     ],
 )
-async def test_what_cannot_be_had_is_refused_by_its_field(
+async def test_a_grammar_that_cannot_be_followed_is_refused_by_its_field(
     extra: dict[str, Any], param: str, engine: Any
 ) -> None:
     with pytest.raises(RequestError) as caught:
@@ -40,7 +40,7 @@ async def test_what_cannot_be_had_is_refused_by_its_field(
 
 @dataclass
 class SlowCompiler:
-    """Begins to compile, and goes on when it may."""
+    """Begins to compile, and waits until the test lets it go on."""
 
     begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     go_on: threading.Event = field(default_factory=threading.Event)
@@ -61,7 +61,7 @@ def slow_compiler(monkeypatch: pytest.MonkeyPatch) -> SlowCompiler:
     return slow
 
 
-async def test_who_waits_for_a_grammar_waits_alone_and_may_leave(
+async def test_a_request_that_waits_for_its_grammar_blocks_no_other_and_may_leave(
     engine: Any, slow_compiler: SlowCompiler
 ) -> None:
     asked = [
@@ -81,12 +81,12 @@ async def test_who_waits_for_a_grammar_waits_alone_and_may_leave(
     slow_compiler.go_on.set()
     found = [await one for i, one in enumerate(asked) if i not in (1, 4)]
     assert all(re.fullmatch("[a-g]+", answer.text) for (answer,) in found)
-    assert "[a-f]+" not in slow_compiler.compiled, "nobody waited for it any more"
+    assert "[a-f]+" not in slow_compiler.compiled, "its request had left"
     await until(lambda: engine.stats().num_running == 0)
     assert engine._num_outputs == 0
 
 
-async def test_who_waits_for_a_grammar_hears_of_the_engine_s_end(
+async def test_a_request_that_waits_for_its_grammar_fails_when_the_engine_closes(
     engine: Any, slow_compiler: SlowCompiler
 ) -> None:
     async with asyncio.TaskGroup() as group:

@@ -1,4 +1,4 @@
-"""Mask."""
+"""The mask of a batch has the right bits, with any number of threads."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from tests.engine.conftest import VOCAB_SIZE
 from tests.engine.guided.conftest import EOS
 
 
-def test_several_threads_find_what_one_does(guide_of: Callable[..., Any]) -> None:
+def test_several_threads_find_the_same_tokens_as_one(guide_of: Callable[..., Any]) -> None:
     guides = [
         guide_of(guided_regex=regex) for regex in ("[a-z]+", "[0-9]*", "x", "the .*", "(a|b)c", "", "q")
     ]

@@ -1,4 +1,4 @@
-"""Reasoning."""
+"""A grammar begins to hold where reasoning ends."""
 
 import json
 import re
@@ -48,7 +48,7 @@ async def test_guidance_begins_where_reasoning_ends(
     sampling = SamplingParams(
         max_tokens=200,
         temperature=0.0,
-        logit_bias={EOS: 100.0},  # the end would come at once, if it could
+        logit_bias={EOS: 100.0},  # the end would come at once if it were allowed
         logits_processors=(PythonProcessorSpec(lambda: Says(ids)),),
     )
     deltas = await answer(engine, Parsers(parser), sampling=sampling, extra={"guided_regex": ANSWER})
@@ -59,7 +59,7 @@ async def test_guidance_begins_where_reasoning_ends(
     assert deltas[-1].finish_reason == "stop"
 
 
-async def test_what_stands_in_a_token_behind_the_reasoning_s_end_counts(
+async def test_the_rest_of_the_token_that_ends_reasoning_counts(
     start_engine: Start, tiny_core: Start
 ) -> None:
     engine = await start_engine(reasoning_parser="deepseek_r1")
@@ -75,14 +75,14 @@ async def test_what_stands_in_a_token_behind_the_reasoning_s_end_counts(
     assert text_of(deltas, "content").strip() in ("the fox", "the dog")
 
 
-async def test_without_a_chat_nothing_is_reasoning(start_engine: Start) -> None:
+async def test_completions_have_no_reasoning(start_engine: Start) -> None:
     engine = await start_engine(reasoning_parser="deepseek_r1")
     (found,) = await engine.complete((5, 70), max_tokens=99, extra={"guided_choice": ["the fox"]})
     assert found.text == "the fox"
 
 
 @pytest.mark.parametrize("budget", [0, 2, 9])
-async def test_reasoning_of_a_budget_comes_before_a_call_or_an_answer(
+async def test_reasoning_within_a_budget_comes_before_a_call_or_an_answer(
     budget: int, start_tools: Start
 ) -> None:
     special = ("<think>", "</think>", "<tool_call>", "</tool_call>")
@@ -99,7 +99,7 @@ async def test_reasoning_of_a_budget_comes_before_a_call_or_an_answer(
         {"tools": TOOLS, "tool_choice": NAMED},
     ):
         deltas = await answer(engine, Parsers("qwen3", "hermes"), sampling=sampling, **fields)
-        # After it the model has to say what it was asked for.
+        # After its reasoning, the model must keep to the grammar.
         thought = text_of(deltas, "reasoning").strip()
         assert thought == "the" * min(budget, 9)
         content, calls = text_of(deltas, "content"), calls_of(deltas)

@@ -1,4 +1,4 @@
-"""Two hundred schemas, and the model that ships at temperature 1: every document is valid."""
+"""The model that ships writes valid documents for two hundred schemas, at temperature 1."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from tests.engine.guided.schemas import Schema, Schemas
 
 NUM_SCHEMAS = 200
 NUM_ALONE = 20
-"""Of them, those that are asked for once more, alone."""
+"""Schemas that are requested once more, alone."""
 
 CHECKER = FormatChecker(["email", "date", "ipv4", "ipv6", "uuid"])
 for name, read in {"time": time.fromisoformat, "date-time": datetime.fromisoformat}.items():
@@ -48,7 +48,7 @@ async def document(engine: LocalEngine, schema: Schema, seed: int) -> Answer:
     return answer
 
 
-async def test_every_document_is_valid_and_is_what_it_is_alone(engine: LocalEngine) -> None:
+async def test_every_document_is_valid_and_the_same_as_alone(engine: LocalEngine) -> None:
     drawn = Schemas(seed=0)
     schemas = [drawn.draw() for _ in range(NUM_SCHEMAS)]
     found = await asyncio.gather(*(document(engine, schema, i) for i, schema in enumerate(schemas)))
@@ -58,5 +58,5 @@ async def test_every_document_is_valid_and_is_what_it_is_alone(engine: LocalEngi
     for i in range(0, NUM_SCHEMAS, NUM_SCHEMAS // NUM_ALONE):
         alone = await document(engine, schemas[i], i)
         assert (alone.ids, alone.text) == (found[i].ids, found[i].text)
-    # Documents differ, and so does what they hold.
+    # The documents differ from each other.
     assert len({answer.text for answer in found}) > NUM_SCHEMAS // 2

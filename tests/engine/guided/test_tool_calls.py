@@ -1,4 +1,4 @@
-"""Tool calls."""
+"""A model makes the calls that a request forces, in its own form."""
 
 import json
 from typing import Any
@@ -31,7 +31,7 @@ from tests.engine.guided.conftest import EOS
     ],
 )
 @pytest.mark.parametrize("choice", ["required", NAMED])
-async def test_a_model_calls_what_it_must(
+async def test_a_model_makes_the_forced_calls(
     choice: Any, parser: str, special: tuple[str, ...], start_tools: Start
 ) -> None:
     engine = await start_tools(parser, special)
@@ -43,7 +43,7 @@ async def test_a_model_calls_what_it_must(
             tools=TOOLS,
             tool_choice=choice,
             parallel_tool_calls=seed % 2 == 0,
-            # The end comes where it may: a random model would call for ever.
+            # The bias ends the output where that is allowed: a random model would make calls for ever.
             sampling=SamplingParams(max_tokens=400, temperature=1.0, seed=seed, logit_bias={EOS: 50.0}),
         )
         assert deltas[-1].finish_reason == "tool_calls"
@@ -70,7 +70,7 @@ async def test_a_model_may_make_several_calls_unless_told_otherwise(start_tools:
         assert deltas[-1].finish_reason == ("length" if is_parallel else "tool_calls")
 
 
-async def test_a_call_that_must_be_made_comes_instead_of_an_answer(start_tools: Start) -> None:
+async def test_a_forced_call_replaces_the_answer(start_tools: Start) -> None:
     engine = await start_tools("hermes")
     fields: dict[str, Any] = {"tools": TOOLS, "tool_choice": NAMED}
     sampling = SamplingParams(max_tokens=400, temperature=1.0, seed=1)
@@ -106,7 +106,7 @@ async def test_a_call_that_must_be_made_comes_instead_of_an_answer(start_tools: 
         ("hermes", ({"type": "function", "function": {"name": "f", "parameters": {"not": {}}}},), "tools"),
     ],
 )
-async def test_what_cannot_be_forced_is_refused(
+async def test_calls_that_cannot_be_forced_are_refused(
     parser: str | None, tools: Any, param: str, start_tools: Start
 ) -> None:
     engine = await start_tools(parser)

@@ -1,4 +1,4 @@
-"""Guided decoding in the whole engine: whatever runs beside a request, and however it is drawn."""
+"""A guided request gets the same outputs, whatever runs beside it and however tokens are drawn."""
 
 import json
 import random
@@ -45,7 +45,7 @@ KINDS: list[dict[str, Any]] = [
 
 
 def request_of(kind: dict[str, Any], prompt: list[int], **fields: Any) -> GenerationRequest:
-    # A whole character stands last: output would begin with what is left of one that is not.
+    # The prompt ends with a whole character. Otherwise the output would begin with the rest of one.
     return completion((*prompt, PLAIN), **{"max_tokens": 20} | kind | fields)
 
 
@@ -56,7 +56,7 @@ def request_of(kind: dict[str, Any], prompt: list[int], **fields: Any) -> Genera
         *(("gemma2", "cramped"), slow("gemma2", "roomy"), slow("gemma2", "speculative")),
     ],
 )
-def test_a_mixed_batch_with_joins_leaves_and_aborts_is_each_request_alone(
+def test_each_request_of_a_mixed_batch_gets_the_same_outputs_as_alone(
     setting: str, family: str, tiny_core: Callable[..., Any]
 ) -> None:
     rng = random.Random(setting)
@@ -71,15 +71,7 @@ def test_a_mixed_batch_with_joins_leaves_and_aborts_is_each_request_alone(
         for kind, prompt in zip(KINDS * 3, random_prompts(3 * len(KINDS), longest=30, seed=1), strict=True)
     ]
     rng.shuffle(requests)
-    groups = []
-    for request in requests:
-        groups.append(core.add(request))
-        doomed = core.add(request) if rng.random() < 0.3 else None
-        for _ in range(rng.randint(0, 3)):
-            core.step()
-        if doomed is not None:
-            core.core.abort(doomed)
-    core.run()
+    groups = core.serve(requests, rng)
     assert not core.errors
     stats = core.core.stats()
     assert (stats.spec_decode_accepted_tokens_total > 0) == (setting == "speculative")
@@ -109,40 +101,42 @@ def check(request: GenerationRequest, found: list[Any]) -> None:
                 assert re.fullmatch(r"\(*x\)*|(the |fox )+", text)
 
 
-# How outputs end.
+# The end of an output.
 
 
 @pytest.mark.parametrize(
     "fields", [{}, {"ignore_eos": True}, {"min_tokens": 30}, {"logit_bias": {EOS: -100.0}}]
 )
-async def test_an_output_ends_where_nothing_else_can_come(fields: dict[str, Any], engine: Any) -> None:
+async def test_an_output_ends_where_its_grammar_ends(fields: dict[str, Any], engine: Any) -> None:
     extra = {"guided_choice": ["hello world", "the lazy dog"]}
     found = await engine.complete((5, 6), n=4, max_tokens=60, temperature=1.0, seed=3, extra=extra, **fields)
     assert {a.text for a in found} <= set(extra["guided_choice"])
     assert {(a.finish_reason, a.ids[-1]) for a in found} == {("stop", EOS)}
 
 
-async def test_an_output_does_not_end_before_it_is_whole(engine: Any) -> None:
+async def test_an_output_does_not_end_before_its_grammar_allows(engine: Any) -> None:
     extra = {"guided_regex": "(the ){5}(the )*"}
     (answer,) = await engine.complete((5, 6), max_tokens=60, extra=extra, logit_bias={EOS: 100.0})
-    assert re.fullmatch("(the ){5,6}", answer.text)  # a token may reach from one word into the next
+    assert re.fullmatch("(the ){5,6}", answer.text)  # a token may span two words
     assert answer.finish_reason == "stop"
 
 
 @pytest.mark.parametrize("fields", [{"ignore_eos": True}, {"min_tokens": 20}])
-async def test_an_output_that_may_go_on_goes_on_if_it_must(fields: dict[str, Any], engine: Any) -> None:
+async def test_an_output_goes_on_past_a_possible_end_if_the_request_says_so(
+    fields: dict[str, Any], engine: Any
+) -> None:
     extra = {"guided_regex": "(the )+"}
     (answer,) = await engine.complete((5, 6), max_tokens=20, extra=extra, logit_bias={EOS: 100.0}, **fields)
     assert (len(answer.ids), answer.finish_reason) == (20, "length")
 
 
-async def test_a_stop_string_ends_an_output_wherever_it_is(engine: Any) -> None:
+async def test_a_stop_string_ends_an_output_anywhere_in_its_grammar(engine: Any) -> None:
     extra = {"guided_choice": ["hello world"]}
     (answer,) = await engine.complete((5, 6), max_tokens=60, extra=extra, stop=("wor",))
     assert (answer.text, answer.finish_reason, answer.stop_reason) == ("hello ", "stop", "wor")
 
 
-async def test_a_stop_id_comes_only_where_it_may(engine: Any) -> None:
+async def test_a_stop_id_comes_only_where_the_grammar_allows(engine: Any) -> None:
     ids = engine.tokenizer.encode("hello world")
     for stop_id, text in (
         (ids[-1], "hello world"[: -len(engine.tokenizer.decode([ids[-1]]))]),
@@ -156,7 +150,7 @@ async def test_a_stop_id_comes_only_where_it_may(engine: Any) -> None:
         assert stop_id != 2 or answer.text == text
 
 
-def test_who_is_left_without_a_token_fails_alone(tiny_core: Callable[..., Any]) -> None:  # contract 7.5
+def test_a_sequence_left_without_a_token_fails_alone(tiny_core: Callable[..., Any]) -> None:  # contract 7.5
     core = tiny_core(logits_processors=ALL)
     extra = {"guided_regex": "[ab]+"}
     good = core.add(completion((5, 6), max_tokens=9, extra=extra))
@@ -172,7 +166,7 @@ def test_who_is_left_without_a_token_fails_alone(tiny_core: Callable[..., Any]) 
     assert re.fullmatch("[ab]+", core.answers(good)[0].text)
 
 
-def test_whose_grammar_takes_too_long_fails_alone(
+def test_a_request_whose_grammar_takes_too_long_fails_alone(
     tiny_core: Callable[..., Any],
 ) -> None:  # contract 7.6
     core = tiny_core()

@@ -1,4 +1,4 @@
-"""Processors that tests register, of both forms, some of them bad."""
+"""Processors of both forms that tests register. Some of them fail."""
 
 import weakref
 from typing import Any, ClassVar
@@ -24,7 +24,7 @@ HERE = "tests.engine.logits_processors.processors."
 
 
 class Only:
-    """A mask, row by row: one token and no other."""
+    """A mask of the row form: allows one token."""
 
     kind = "mask"
 
@@ -42,7 +42,7 @@ class Only:
 
 
 class Ban:
-    """A mask, all rows at once: each row its own tokens."""
+    """A mask of the batch form: each row forbids its own tokens."""
 
     kind = "mask"
     calls: ClassVar[list[list[list[int]]]] = []
@@ -58,7 +58,7 @@ class Ban:
 
 
 class Likes(BaseLogitsProcessor):
-    """A shaper, row by row: towards what stands `back` tokens before."""
+    """A shaper of the row form: raises the token that came `back` tokens before."""
 
     class Params(BaseModel):
         back: int = 1
@@ -75,7 +75,7 @@ class Likes(BaseLogitsProcessor):
 
 
 class Counts(CustomLogitProcessor):
-    """A shaper of the batch form, as SGLang's are written, that counts in the row's dict."""
+    """A shaper of the batch form, written as for SGLang. It counts its calls in the row's dict."""
 
     def __call__(self, logits: Tensor, custom_param_list: list[dict[str, Any]]) -> Tensor:
         bias = []
@@ -91,11 +91,11 @@ class Counts(CustomLogitProcessor):
 
 
 class Panic(BaseException):
-    """As libraries in Rust raise."""
+    """Like the exception of a panic in a Rust library."""
 
 
 class Fails:
-    """Of the batch form: bad in the way that a row asks for."""
+    """A processor of the batch form that fails in the way that a row asks for."""
 
     class Params(BaseModel):
         how: str
@@ -122,7 +122,7 @@ class Fails:
 
 
 class FailsAlone:
-    """The same, row by row."""
+    """The same in the row form."""
 
     Params = Fails.Params
 
@@ -154,7 +154,7 @@ class FailsMask(FailsAlone):
 
 
 class Revives:
-    """Asks for all that was masked."""
+    """Sets every logit to 0, masked ones too."""
 
     def __call__(self, input_ids: Any, logits: Tensor) -> Tensor:
         return torch.zeros_like(logits)
@@ -165,7 +165,7 @@ class RevivesMask(Revives):
 
 
 def config(name: str, **settings: Any) -> LogitsProcessorConfig:
-    """`Name` registered as `name`."""
+    """Registers the class `Name` as `name`."""
     return LogitsProcessorConfig(name.lower(), HERE + name, **settings)
 
 
@@ -178,7 +178,7 @@ ALL = tuple(
 
 
 def named(**params: dict[str, Any]) -> tuple[NamedProcessorSpec, ...]:
-    """What a request has: `named(only={"token_id": 5})`."""
+    """A request's processors: `named(only={"token_id": 5})`."""
     return tuple(NamedProcessorSpec(name, values) for name, values in params.items())
 
 
@@ -196,7 +196,7 @@ WORDS = ["is", "of", "your order", "the quick", *"abcdefghijklmnopqrstuvwxyz,.!?
 
 
 def kinds(eos: int) -> list[dict[str, Any]]:
-    """What requests ask for, by the processors and fields of each, on a model of this end of sequence."""
+    """The processors and fields of different requests, for a model with this end of sequence."""
     return [
         {},
         {"processors": named(likes={"back": 2, "by": 6.0})},

@@ -1,4 +1,4 @@
-"""HelloWorld."""
+"""The test processor makes every answer "Hello world!"."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ async def test_with_the_test_processor_every_answer_is_hello_world(start_engine:
     assert {(answer.text, answer.finish_reason) for answer in found} == {("Hello world!", "stop")}
 
 
-async def test_the_model_that_ships_says_hello_world_too() -> None:
+async def test_the_model_that_ships_says_hello_world() -> None:
     engine = LocalEngine(EngineConfig(model=str(MODEL_DIR), num_threads=1, enable_test_logits_processor=True))
     await engine.start()
     try:
@@ -41,7 +41,7 @@ async def test_the_model_that_ships_says_hello_world_too() -> None:
     assert (answer.text, answer.finish_reason) == ("Hello world!", "stop")
 
 
-async def test_a_model_without_an_end_of_sequence_does_not_start_to_say_it(
+async def test_the_test_processor_refuses_a_model_without_an_end_of_sequence(
     tiny_model: Callable[..., Any], tmp_path: Path
 ) -> None:
     path = tmp_path / "endless"

@@ -1,4 +1,4 @@
-"""Load."""
+"""Processors are found by name or path. A bad one keeps the server from starting (contract 7.3)."""
 
 import sys
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_an_installed_package_s_entry_points_are_registered(folder: Path, contex
         (HERE + "Only", {"params": {"token_id": 400}, "mandatory": True}, "below 400"),
     ],
 )
-def test_what_cannot_be_loaded_keeps_the_server_from_starting(
+def test_a_processor_that_cannot_be_loaded_keeps_the_server_from_starting(
     path: str, settings: dict[str, Any], reason: str, folder: Path, context: Context
 ) -> None:  # contract 7.3
     with pytest.raises(ProcessorLoadError, match=reason) as caught:
@@ -77,7 +77,7 @@ def test_what_cannot_be_loaded_keeps_the_server_from_starting(
 @pytest.mark.parametrize(
     "configs", [[config("Ban"), config("Ban")], [LogitsProcessorConfig("a b", HERE + "Ban")]]
 )
-def test_names_are_names_and_differ(configs: list[LogitsProcessorConfig], context: Context) -> None:
+def test_names_must_be_valid_and_unique(configs: list[LogitsProcessorConfig], context: Context) -> None:
     with pytest.raises(ProcessorLoadError, match=r"called 'ban'|'a b'"):
         ProcessorRegistry(context, configs)
 

@@ -1,4 +1,4 @@
-"""Which logits processors there are, and which a request has (contract 7.3, 7.4)."""
+"""A request gets the processors that it names, and the mandatory ones (contract 7.3, 7.4)."""
 
 import dataclasses
 import re
@@ -51,12 +51,12 @@ def registry(context: Context) -> ProcessorRegistry:
         ({"specs": (), "vllm_xargs": ["ban"]}, "vllm_xargs"),
         ({"specs": (), "vllm_xargs": {"token_id": 400}}, "vllm_xargs.token_id"),
         ({"specs": (), "vllm_xargs": {"only": {"token_id": "x"}}}, "vllm_xargs.only.token_id"),
-        ({"specs": (), "custom_params": {"how": "raise"}}, "custom_params"),  # three processors take that
+        ({"specs": (), "custom_params": {"how": "raise"}}, "custom_params"),  # three processors take this
         ({"specs": named(only={"token_id": 3}), "vllm_xargs": {"only": {"token_id": 3}}}, "vllm_xargs.only"),
     ],
 )
-def test_what_a_request_got_wrong_is_named(fields: dict[str, Any], param: str, context: Context) -> None:
-    """Contract 7.3. `counts` takes whatever it is given, so it is left out."""
+def test_an_error_names_the_wrong_field(fields: dict[str, Any], param: str, context: Context) -> None:
+    """Contract 7.3. `counts` is left out, because it takes any parameters."""
     registry = ProcessorRegistry(context, [c for c in ALL if c.name != "counts"])
     with pytest.raises(RequestError) as caught:
         registry.realize(request_of(*fields.pop("specs"), **fields))
@@ -73,7 +73,7 @@ def test_what_a_request_got_wrong_is_named(fields: dict[str, Any], param: str, c
         {"vllm_xargs": {"token_id": 3}, "custom_params": {"back": 2}},
     ],
 )
-def test_vllm_and_sglang_clients_name_them_their_way(asked: dict[str, Any], context: Context) -> None:
+def test_vllm_and_sglang_clients_may_use_their_own_fields(asked: dict[str, Any], context: Context) -> None:
     registry = ProcessorRegistry(context, [c for c in ALL if c.name != "counts"])
     request = request_of(*asked.pop("specs", ()), **asked)
     _, wanted = registry.realize(request)
@@ -82,8 +82,8 @@ def test_vllm_and_sglang_clients_name_them_their_way(asked: dict[str, Any], cont
     assert (only.token_id, likes.params.back) == (3, 2)  # type: ignore[union-attr]
 
 
-def test_where_more_than_one_could_be_meant_none_is_guessed(registry: ProcessorRegistry) -> None:
-    """`counts` takes any parameters, and `only` takes these."""
+def test_ambiguous_parameters_are_refused(registry: ProcessorRegistry) -> None:
+    """Both `counts` and `only` take these parameters."""
     with pytest.raises(RequestError, match="more than one logits processor takes this: only, counts"):
         registry.realize(request_of(custom_params={"token_id": 3}))
     assert names(registry, request_of(custom_params={"weight": 3})) == ["counts"]
@@ -98,7 +98,7 @@ def test_where_more_than_one_could_be_meant_none_is_guessed(registry: ProcessorR
         ({"custom_params": {"likes": {}}}, "custom_params"),
     ],
 )
-def test_a_server_that_lets_requests_name_none_refuses_them(
+def test_a_server_without_selectable_processors_refuses_requests_that_name_one(
     configs: list[LogitsProcessorConfig], asked: dict[str, Any], param: str, context: Context
 ) -> None:  # contract 7.3
     with pytest.raises(RequestError) as caught:
@@ -106,11 +106,11 @@ def test_a_server_that_lets_requests_name_none_refuses_them(
     assert caught.value.param == param
 
 
-def test_nothing_asked_is_nothing_refused(context: Context) -> None:
+def test_empty_fields_are_accepted(context: Context) -> None:
     assert names(ProcessorRegistry(context), request_of(vllm_xargs={}, custom_params=None)) == []
 
 
-def test_a_mandatory_processor_runs_for_every_request_and_none_can_alter_it(context: Context) -> None:
+def test_a_mandatory_processor_runs_for_every_request_and_no_request_can_change_it(context: Context) -> None:
     configs = [config("Likes"), config("Only", mandatory=True, params={"token_id": 9}), config("Ban")]
     registry = ProcessorRegistry(context, configs)
     for request in (request_of(), request_of(*named(ban={"ban": [3]}, likes={}))):
@@ -154,7 +154,7 @@ class Expresses:
 
 @pytest.mark.parametrize("error", ["RuntimeError", "SystemExit", "BaseException"])
 @pytest.mark.parametrize(("cls", "params"), [("Begins", {}), ("Validates", {"x": 1}), ("Expresses", {})])
-def test_one_that_cannot_be_made_fails_the_request_and_not_the_engine(
+def test_a_processor_that_cannot_be_made_fails_only_its_request(
     cls: str,
     params: dict[str, Any],
     error: str,
@@ -188,7 +188,9 @@ def test_one_that_cannot_be_made_fails_the_request_and_not_the_engine(
         (Stage.ENCODE, ["forced_token_sequence"]),
     ],
 )
-def test_a_stage_runs_what_is_meant_for_it(stage: Stage, expected: list[str], context: Context) -> None:
+def test_a_stage_runs_only_the_processors_meant_for_it(
+    stage: Stage, expected: list[str], context: Context
+) -> None:
     mandatory = LogitsProcessorConfig("mandatory", HERE + "Likes", mandatory=True)
     registry = ProcessorRegistry(context, [mandatory, config("Likes")], stage=stage)
     assert names(registry, request_of(*SPECS)) == expected
@@ -223,7 +225,7 @@ def test_a_python_processor_of_the_batch_form_fails_its_request(registry: Proces
         one.start(TokenIds([5, 6, 7], 3))
 
 
-def test_a_spec_of_a_kind_unknown_here_is_refused(registry: ProcessorRegistry) -> None:
+def test_a_spec_of_an_unknown_kind_is_refused(registry: ProcessorRegistry) -> None:
     @dataclasses.dataclass(frozen=True)
     class Later(LogitsProcessorSpec):
         kind = "later"

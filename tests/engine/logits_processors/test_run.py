@@ -1,4 +1,4 @@
-"""What logits processors do to a draw: the two forms, their order, their limits and their failures."""
+"""Logits processors run in a draw: both forms, in order, within limits, and isolated from each other."""
 
 import logging
 import re
@@ -36,7 +36,7 @@ def processor(tiny_core: Callable[..., Any]) -> InputProcessor:
 
 @pytest.fixture
 def sequence(processor: InputProcessor) -> Callable[..., Sequence]:
-    """`sequence([output ids], only={...}, temperature=...)`."""
+    """`sequence([output ids], only={...}, sampling={"temperature": ...})`."""
 
     def make(output: Any = (), sampling: Any = None, **params: Any) -> Sequence:
         request = completion((5, 6, 7), logits_processors=named(**params), **(sampling or {}))
@@ -76,7 +76,7 @@ def test_the_row_form_changes_its_row_in_place_and_sees_the_sequence_so_far(
     expected[2, 11] -= 4
     before = logits.clone()
     assert torch.equal(processed(sampler, logits, sequences)[0], expected)
-    assert torch.equal(logits, before), "the logits are left as they are"
+    assert torch.equal(logits, before), "the given logits are not changed"
 
 
 def test_rows_of_one_batch_processor_are_one_call_whatever_their_parameters(
@@ -91,7 +91,7 @@ def test_rows_of_one_batch_processor_are_one_call_whatever_their_parameters(
         assert rows[row].isneginf().nonzero().flatten().tolist() == ids
 
 
-def test_a_batch_processor_s_dict_lives_as_long_as_its_sequence_and_has_its_tokens(
+def test_the_dict_of_a_batch_processor_lives_as_long_as_its_sequence_and_has_its_tokens(
     sampler: Sampler, sequence: Callable[..., Sequence]
 ) -> None:  # contract 7.2
     sequences = [sequence(counts={"weight": 0.5}), sequence(counts={})]
@@ -107,10 +107,10 @@ def test_a_batch_processor_s_dict_lives_as_long_as_its_sequence_and_has_its_toke
             seq.token_ids.append(20 + step)
 
 
-def test_masks_come_before_shapers_in_the_order_registered(
+def test_masks_run_before_shapers_in_the_order_registered(
     sampler: Sampler, sequence: Callable[..., Sequence]
 ) -> None:  # contract 7.5
-    """`counts`, registered after `likes`, multiplies nothing; `only`, named last, still comes first."""
+    """`only` is named last and still runs first. `counts` is registered after `likes`."""
     logits = logits_of(2)
     one = sequence(likes={"by": 2.0}, counts={}, only={"token_id": 7})
     other = sequence(only={"token_id": 7}, counts={}, likes={"by": 2.0})
@@ -152,7 +152,7 @@ def test_a_processor_may_raise_a_token_to_infinity(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_greedy_or_not_a_mask_and_a_shaper_decide(
+def test_masks_and_shapers_also_apply_to_greedy_requests(
     temperature: float, sampler: Sampler, sequence: Callable[..., Sequence]
 ) -> None:  # contract 7.5
     sampling = {"temperature": temperature}
@@ -170,7 +170,7 @@ FAILURES = ["raise", "exit", "panic", "shape", "sparse", "nan", "empty"]
     ("name", "how"),
     [("fails", "none"), *((name, how) for name in ("fails", "failsalone", "failsmask") for how in FAILURES)],
 )
-def test_a_processor_that_fails_fails_its_own_row_and_its_mates_are_as_alone(
+def test_a_failing_processor_fails_its_own_row_and_changes_no_other(
     name: str,
     how: str,
     sampler: Sampler,
@@ -197,7 +197,7 @@ def test_a_processor_that_fails_fails_its_own_row_and_its_mates_are_as_alone(
 def test_a_batch_that_failed_is_not_counted_twice(
     sampler: Sampler, sequence: Callable[..., Sequence]
 ) -> None:
-    """`counts` asserts how often it was called for a row, and of which lengths: one row skips a length."""
+    """`counts` checks the number of its calls and the lengths it saw. One row skips a length, so it fails."""
     sequences = [sequence(counts={}) for _ in range(3)]
     for output in ([], [9]):
         sequences[1].token_ids += output * 2
@@ -210,7 +210,7 @@ def test_a_batch_that_failed_is_not_counted_twice(
         assert (state["calls"], state["lengths"]) == (2, [0, 1])
 
 
-def test_masks_that_leave_nothing_fail_their_row(
+def test_masks_that_leave_no_token_fail_their_row(
     sampler: Sampler, sequence: Callable[..., Sequence], caplog: pytest.LogCaptureFixture
 ) -> None:  # contract 7.5
     sequences = [
@@ -225,7 +225,7 @@ def test_masks_that_leave_nothing_fail_their_row(
     assert "no token to draw" in caplog.text
 
 
-def test_logits_of_the_model_that_are_no_numbers_are_not_the_processors_fault(
+def test_processors_are_not_blamed_for_a_model_s_invalid_logits(
     sampler: Sampler, sequence: Callable[..., Sequence], caplog: pytest.LogCaptureFixture
 ) -> None:
     logits = logits_of(2)
@@ -242,7 +242,7 @@ def test_a_draw_without_processors_copies_nothing(sequence: Callable[..., Sequen
     assert run.mask(logits, states) is run.shape(logits, states) is logits
 
 
-def test_no_processor_holds_a_tensor_in_which_other_rows_stand(
+def test_no_processor_can_reach_the_logits_of_other_rows(
     processor: InputProcessor, sampler: Sampler, sequence: Callable[..., Sequence]
 ) -> None:  # contract 7.6
     held: list[Tensor] = []
@@ -264,7 +264,7 @@ def test_no_processor_holds_a_tensor_in_which_other_rows_stand(
     assert all(one.untyped_storage().nbytes() == one.nbytes == VOCAB_SIZE * 4 for one in held)
 
 
-def test_each_row_of_a_mixed_batch_is_to_the_bit_what_it_is_alone(
+def test_each_row_of_a_mixed_batch_is_bit_for_bit_the_same_as_alone(
     tiny_core: Callable[..., Any], sampler: Sampler
 ) -> None:  # contract 7.6
     processor = tiny_core(logits_processors=EVERYTHING).processor
@@ -289,7 +289,7 @@ def test_each_row_of_a_mixed_batch_is_to_the_bit_what_it_is_alone(
                 one.token_ids.append(int(rows[i].argmax()))
 
 
-def test_what_fails_is_told_in_the_log_with_its_request(
+def test_the_log_names_the_failed_processor_and_its_request(
     sampler: Sampler, sequence: Callable[..., Sequence], caplog: pytest.LogCaptureFixture
 ) -> None:
     for how, reason in (
@@ -307,7 +307,7 @@ def test_what_fails_is_told_in_the_log_with_its_request(
         assert "hush" not in caplog.text
 
 
-def test_its_trace_is_in_the_log_for_who_asks_for_more(
+def test_the_traceback_is_logged_at_level_debug(
     sampler: Sampler, sequence: Callable[..., Sequence], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
@@ -316,13 +316,13 @@ def test_its_trace_is_in_the_log_for_who_asks_for_more(
 
 
 class Clamps:
-    """A shaper that none of the sampler's changes places with."""
+    """A shaper whose result differs if it runs before or after any stage of the sampler."""
 
     def __call__(self, input_ids: Any, logits: Tensor) -> None:
         logits.clamp_(max=1.0)
 
 
-def test_the_stages_come_in_the_contract_s_order(processor: InputProcessor, sampler: Sampler) -> None:
+def test_the_stages_run_in_the_order_of_the_contract(processor: InputProcessor, sampler: Sampler) -> None:
     """Contract 7.5: masks, bias and penalties, shapers, temperature, top-k, top-p, min-p."""
     logits = logits_of(1)
     logits[0, :3] = 20.0

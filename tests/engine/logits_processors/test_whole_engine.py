@@ -1,4 +1,4 @@
-"""Logits processors in the whole engine: whatever runs beside a request, it is what it is alone."""
+"""A request with logits processors gets the same outputs, whatever runs beside it."""
 
 import gc
 import random
@@ -35,15 +35,15 @@ def request_of(kind: dict[str, Any], prompt: list[int], **fields: Any) -> Genera
 
 
 def thinking(core: TinyCore, kind: dict[str, Any], prompt: list[int]) -> list[int]:
-    """The prompt, and where a budget of thinking is asked for, what opens it."""
+    """The prompt, with the marker that opens thinking if the request has a budget for it."""
     is_thinking = any(spec.name == "thinking_budget" for spec in kind.get("processors", ()))
     opening = core.processor.tokenizer.encode("<|im_start|>", add_special_tokens=False)
     return prompt + opening * is_thinking
 
 
 @pytest.mark.parametrize("family", ["llama", slow("gemma2"), slow("the model that ships")])
-def test_there_is_no_processor_but_changes_what_comes(family: str, tiny_core: Callable[..., Any]) -> None:
-    """Else the tests below would show nothing of it."""
+def test_every_processor_changes_some_output(family: str, tiny_core: Callable[..., Any]) -> None:
+    """Otherwise the tests below would prove nothing about that processor."""
     make = with_the_model_that_ships if family == "the model that ships" else tiny_core
     core = make(family, logits_processors=EVERYTHING)
     for kind in kinds(core.processor.tokenizer.eos_token_id):
@@ -69,7 +69,7 @@ def test_there_is_no_processor_but_changes_what_comes(family: str, tiny_core: Ca
         *(slow("the model that ships", setting) for setting in ("roomy", "cramped")),
     ],
 )
-def test_a_mixed_batch_with_joins_leaves_and_aborts_is_each_request_alone(
+def test_each_request_of_a_mixed_batch_gets_the_same_outputs_as_alone(
     setting: str, family: str, tiny_core: Callable[..., Any]
 ) -> None:  # contract 7.6, 7.7
     if family == "the model that ships":
@@ -88,15 +88,7 @@ def test_a_mixed_batch_with_joins_leaves_and_aborts_is_each_request_alone(
         sizes = {"n": rng.choice([1, 1, 2]), "max_tokens": rng.randint(1, 20)}
         requests.append(request_of(kind, thinking(core, kind, prompt), **sizes))
     rng.shuffle(requests)
-    groups = []
-    for request in requests:
-        groups.append(core.add(request))
-        doomed = core.add(request) if rng.random() < 0.3 else None
-        for _ in range(rng.randint(0, 3)):
-            core.step()
-        if doomed is not None:
-            core.core.abort(doomed)
-    core.run()
+    groups = core.serve(requests, rng)
     assert not core.errors
     assert core.core.block_manager.num_used == 0
     assert (core.core.stats().spec_decode_accepted_tokens_total > 0) == (setting == "speculative")
@@ -143,7 +135,7 @@ def test_a_processor_sees_committed_tokens_and_each_length_once(
 
 @pytest.fixture(scope="module")
 def alone(tiny_core: Callable[..., Any]) -> Callable[[GenerationRequest], list[int]]:
-    """Of a request, what it gets alone. Asked for often, found once."""
+    """The output of a request that runs alone. Each is generated once."""
     core, known = tiny_core(logits_processors=EVERYTHING), dict[str, list[int]]()
 
     def answer(request: GenerationRequest) -> list[int]:
@@ -164,7 +156,7 @@ HOWS = ("raise", "exit", "panic", "nan", "shape", "sparse", "empty")
     ("name", "how", "num_drafted"),
     [*product(FAILING, HOWS, [0]), *product(FAILING, ["raise"], [4])],
 )
-def test_a_failure_midway_ends_its_request_and_no_other(
+def test_a_failure_midway_ends_only_its_own_request(
     num_drafted: int,
     how: str,
     name: str,
@@ -183,7 +175,7 @@ def test_a_failure_midway_ends_its_request_and_no_other(
     (error,) = core.errors.values()
     assert isinstance(error, LogitsProcessorError)
     assert core.errors == {failing: error}
-    assert max(d.index for d in core.deltas[failing]) == 1, "it had begun"
+    assert max(d.index for d in core.deltas[failing]) == 1, "both outputs had begun"
     assert not any(d.finish_reason for d in core.deltas[failing])
     assert (core.core.stats().spec_decode_accepted_tokens_total > 0) == (num_drafted > 0)
     assert core.core.block_manager.num_used == 0
@@ -191,8 +183,9 @@ def test_a_failure_midway_ends_its_request_and_no_other(
         assert core.answers(group)[0].ids == alone(request)
 
 
-def test_no_chunk_of_a_prompt_and_no_cached_prefix_goes_round_them(tiny_core: Callable[..., Any]) -> None:
-    """Contract 7.7: a prompt computed in pieces, or not at all, has the same first token."""
+def test_chunked_and_cached_prompts_do_not_bypass_processors(tiny_core: Callable[..., Any]) -> None:
+    """Contract 7.7: the first token is the same if the prompt is computed in pieces, or found in the
+    cache."""
     for settings in ({}, {"max_num_batched_tokens": 7}):
         core = tiny_core(logits_processors=EVERYTHING, **settings)
         for _ in range(2):
@@ -208,7 +201,7 @@ def test_no_chunk_of_a_prompt_and_no_cached_prefix_goes_round_them(tiny_core: Ca
         assert core.core.scheduler.num_cache_hits > 0
 
 
-def test_the_best_of_several_candidates_went_through_them(tiny_core: Callable[..., Any]) -> None:
+def test_candidates_of_best_of_run_through_the_processors(tiny_core: Callable[..., Any]) -> None:
     core = tiny_core(logits_processors=EVERYTHING)
     processors = named(allowed_tokens={"token_ids": [30, 40]})
     group = core.add(
@@ -231,7 +224,7 @@ def test_the_best_of_several_candidates_went_through_them(tiny_core: Callable[..
         {"logits_processors": ALL, "asked": named(likes={})},
     ],
 )
-async def test_beam_search_refuses_what_it_could_not_honour(
+async def test_beam_search_refuses_processors(
     settings: dict[str, Any], start_engine: Any
 ) -> None:  # contract 7.7
     processors = settings.pop("asked", ())
@@ -266,22 +259,22 @@ async def test_1000_requests_leave_no_processor_state(start_engine: Any) -> None
         for stream in streams[i % 3 :]:
             async for _ in stream:
                 pass
-    await engine.complete((5, 6), max_tokens=1)  # the thread has forgotten what was aborted
+    await engine.complete((5, 6), max_tokens=1)  # now the thread has forgotten the aborted requests
     del streams, stream
     assert num_alive() <= before
     assert not list(likes.live)  # type: ignore[attr-defined]
 
 
 def num_alive() -> int:
-    """Of what is a sequence's own."""
+    """The number of live objects that belong to one sequence."""
     gc.collect()
     return sum(type(one) in (StartedProcessor, Req, Guide) for one in gc.get_objects())
 
 
-# What an embedding program may ask for.
+# Processors from an embedding program.
 
 
-async def test_a_processor_of_the_caller_s_own_process_is_called_for_each_sequence(engine: Any) -> None:
+async def test_a_python_processor_is_made_for_each_sequence(engine: Any) -> None:
     class Rises:
         def __init__(self) -> None:
             self.next = 30

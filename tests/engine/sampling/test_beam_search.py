@@ -1,4 +1,4 @@
-"""Beam search on the engine as it runs, against transformers' own and against itself."""
+"""Beam search in the running engine finds the same outputs as transformers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ def by_transformers(model: Any, width: int, max_tokens: int, **options: Any) -> 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5])
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2"])
-async def test_the_outputs_are_transformers_own(
+async def test_the_outputs_equal_those_of_transformers(
     family: str, width: int, start_engine: Any, tiny_model: Callable[[str], Any]
 ) -> None:
     engine = await start_engine(family)
@@ -40,10 +40,10 @@ async def test_the_outputs_are_transformers_own(
 
 
 @pytest.mark.parametrize("length_penalty", [-1.0, 0.0, 1.0])
-async def test_what_ends_early_competes_by_its_score(
+async def test_hypotheses_that_end_early_compete_by_their_score(
     length_penalty: float, start_engine: Any, tiny_model: Callable[[str], Any]
 ) -> None:
-    """A frequent token is made the end, so that hypotheses of all lengths end."""
+    """A frequent token ends outputs, so that hypotheses of all lengths end."""
     engine = await start_engine("llama")
     free = (await engine.complete(PROMPT, n=4, max_tokens=12, ignore_eos=True, extra=BEAMS))[0].ids
     end = free[5]
@@ -69,7 +69,7 @@ async def test_what_ends_early_competes_by_its_score(
 BEAMS = {"use_beam_search": True}
 
 
-async def test_one_beam_is_greedy_and_its_text_and_logprobs_too(engine: Any) -> None:
+async def test_one_beam_equals_a_greedy_output(engine: Any) -> None:
     greedy = (await engine.complete(PROMPT, max_tokens=15, logprobs=3))[0]
     beam = (await engine.complete(PROMPT, max_tokens=15, logprobs=3, extra=BEAMS))[0]
     assert (beam.ids, beam.text, beam.finish_reason) == (greedy.ids, greedy.text, greedy.finish_reason)
@@ -77,7 +77,7 @@ async def test_one_beam_is_greedy_and_its_text_and_logprobs_too(engine: Any) -> 
     assert [len(t.top) for t in beam.tokens] == [len(t.top) for t in greedy.tokens]
 
 
-async def test_of_all_its_steps_only_the_prompt_counts_as_one(start_engine: Any) -> None:
+async def test_the_prompt_counts_once_for_all_steps_of_a_search(start_engine: Any) -> None:
     engine = await start_engine("llama")
     await engine.complete(PROMPT, n=3, max_tokens=5, ignore_eos=True, extra=BEAMS)
     stats = engine.stats()
@@ -85,7 +85,7 @@ async def test_of_all_its_steps_only_the_prompt_counts_as_one(start_engine: Any)
     assert stats.generation_tokens_total == 1 + 4 * 3
 
 
-async def test_each_hypothesis_comes_once_and_whole_prompt_by_prompt(engine: Any) -> None:  # contract 5.5
+async def test_each_hypothesis_is_given_once_as_a_whole_prompt_by_prompt(engine: Any) -> None:  # contract 5.5
     request = completion(PROMPT, (5, 6, 7), n=3, max_tokens=6, extra=BEAMS)
     deltas = [delta async for delta in engine.generate(request)]
     assert [d.index for d in deltas] == [0, 1, 2, 3, 4, 5]
@@ -93,10 +93,10 @@ async def test_each_hypothesis_comes_once_and_whole_prompt_by_prompt(engine: Any
     assert {d.prompt_token_ids for d in deltas[3:]} == {(5, 6, 7)}
     usage = deltas[-1].usage
     assert usage.prompt_tokens == len(PROMPT) + 3
-    assert usage.completion_tokens == 2 * (1 + 5 * 3), "a token of each live hypothesis, each step"
+    assert usage.completion_tokens == 2 * (1 + 5 * 3), "each step gives every live hypothesis a token"
 
 
-async def test_a_search_that_is_left_leaves_nothing_behind(engine: Any) -> None:
+async def test_a_closed_search_leaves_nothing_behind(engine: Any) -> None:
     deltas = engine.generate(completion(PROMPT, (5, 6, 7), n=2, max_tokens=6, extra=BEAMS))
     assert await anext(deltas)
     await deltas.aclose()
@@ -104,7 +104,7 @@ async def test_a_search_that_is_left_leaves_nothing_behind(engine: Any) -> None:
     assert engine.stats().num_running == engine.stats().num_waiting == 0
 
 
-async def test_a_search_that_was_let_in_is_not_refused_for_what_came_after_it(start_engine: Any) -> None:
+async def test_an_admitted_search_is_not_refused_because_of_later_requests(start_engine: Any) -> None:
     engine = await start_engine(max_num_seqs=2, max_queue_len=1)
     search = engine.generate(completion(PROMPT, (5, 6, 7), n=2, max_tokens=6, extra=BEAMS))
     first = await anext(search)
@@ -130,7 +130,7 @@ async def test_a_search_that_was_let_in_is_not_refused_for_what_came_after_it(st
         ({"max_tokens": 10_000}, "prompt"),
     ],
 )
-async def test_what_a_search_cannot_honour_is_refused(
+async def test_fields_that_a_search_cannot_honour_are_refused(
     engine: Any, fields: dict[str, Any], param: str
 ) -> None:
     extra = BEAMS | fields.pop("extra", {})

@@ -1,4 +1,4 @@
-"""`best_of`: candidates are generated, the best are given, and nobody sees the others."""
+"""With `best_of`, only the best candidates leave the engine."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -27,7 +27,7 @@ def mean_logprob(answer: Any) -> float:
     return sum(t.logprob for t in answer.tokens) / len(answer.tokens)
 
 
-def test_the_outputs_of_highest_logprob_per_token_are_given_best_first(
+def test_the_candidates_with_the_highest_logprob_per_token_are_given_best_first(
     tiny_core: Core, completion_request: Complete
 ) -> None:
     prompts = tuple(range(20, 60)), (7, 8, 9)
@@ -47,7 +47,7 @@ def test_the_outputs_of_highest_logprob_per_token_are_given_best_first(
     assert all(d.usage.prompt_tokens == 43 for a in given for d in a.deltas)
 
 
-def test_logprobs_are_given_only_if_they_were_asked_for(
+def test_logprobs_are_given_only_if_the_request_asks_for_them(
     tiny_core: Core, completion_request: Complete
 ) -> None:
     (answer,) = answers(tiny_core(), with_candidates(completion_request((5, 6), **SAMPLED), 1, 3))
@@ -67,7 +67,9 @@ def test_nothing_is_given_before_all_candidates_are_finished(
     assert [t.id for t in answer.echo] == [5, 6]
 
 
-def test_best_of_as_many_as_are_given_is_streamed(tiny_core: Core, completion_request: Complete) -> None:
+def test_outputs_are_streamed_if_every_candidate_is_given(
+    tiny_core: Core, completion_request: Complete
+) -> None:
     core = tiny_core()
     group = core.add(with_candidates(completion_request((5, 6), **SAMPLED), 2, 2))
     while not core.deltas[group]:
@@ -75,7 +77,7 @@ def test_best_of_as_many_as_are_given_is_streamed(tiny_core: Core, completion_re
     assert core.core.has_work
 
 
-def test_no_candidate_outlives_an_abort(tiny_core: Core, completion_request: Complete) -> None:
+def test_an_abort_ends_every_candidate(tiny_core: Core, completion_request: Complete) -> None:
     core = tiny_core()
     group = core.add(with_candidates(completion_request((5, 6), **SAMPLED), 1, 3))
     core.step()
@@ -84,7 +86,7 @@ def test_no_candidate_outlives_an_abort(tiny_core: Core, completion_request: Com
     assert (core.core.has_work, core.core.block_manager.num_used, core.deltas[group]) == (False, 0, [])
 
 
-async def test_the_engine_gives_as_many_outputs_as_were_asked_for(
+async def test_the_engine_gives_as_many_outputs_as_requested(
     start_engine: Callable[..., Awaitable[Any]], completion_request: Complete
 ) -> None:
     engine = await start_engine()

@@ -54,8 +54,8 @@ def sampler() -> Sampler:
     return Sampler(torch.device("cpu"), seed=0)
 
 
-def test_the_whole_grid_of_settings_has_transformers_distribution(sampler: Sampler) -> None:
-    """All rows in one batch, each with settings of its own."""
+def test_every_combination_of_settings_gives_the_distribution_of_transformers(sampler: Sampler) -> None:
+    """All rows are in one batch, and each row has its own settings."""
     grid = itertools.product(
         (0.3, 1.0, 1.7), (0, 1, 7, 500), (0.0, 0.5, 0.95, 1.0), (0.0, 0.1, 1.0), (1.0, 1.3, 0.8)
     )
@@ -83,12 +83,12 @@ def test_the_whole_grid_of_settings_has_transformers_distribution(sampler: Sampl
         expected.append(theirs(torch.tensor([[*seq.token_ids]]), logits[row : row + 1].clone())[0])
     before = logits.clone()
     processed = process(sampler, logits, states)
-    assert torch.equal(logits, before), "the logits are left as they are"
+    assert torch.equal(logits, before), "the given logits are not changed"
     assert torch.equal(processed.isinf(), torch.stack(expected).isinf())
     torch.testing.assert_close(processed.softmax(-1), torch.stack(expected).softmax(-1), atol=1e-5, rtol=0)
 
 
-def test_penalties_follow_openai_s_formula(sampler: Sampler) -> None:
+def test_penalties_follow_the_formula_of_openai(sampler: Sampler) -> None:
     logits = logits_of(2)
     seq = state([5, 6, 5], presence_penalty=0.5, frequency_penalty=0.25, logit_bias={5: 2.0, 7: -100.0})
     expected = logits.clone()
@@ -98,7 +98,7 @@ def test_penalties_follow_openai_s_formula(sampler: Sampler) -> None:
     torch.testing.assert_close(process(sampler, logits, [seq, state([5, 6])]), expected)
 
 
-def test_a_logit_bias_is_made_ready_once_for_its_request(sampler: Sampler) -> None:
+def test_the_tensors_of_a_logit_bias_are_made_once(sampler: Sampler) -> None:
     logits, seq = logits_of(2), state([5], logit_bias=dict.fromkeys(range(30), 1.5))
     other = state([5], logit_bias={7: 2.0, 3: -1.0})
     expected = logits.clone()
@@ -134,7 +134,7 @@ def test_a_shaper_never_revives_a_masked_token(sampler: Sampler) -> None:
     assert process(sampler, logits, [seq])[0, 9] == float("-inf")
 
 
-def test_a_row_without_a_token_to_draw_gets_none_and_its_neighbours_theirs(sampler: Sampler) -> None:
+def test_a_row_without_a_token_to_draw_gets_none(sampler: Sampler) -> None:
     logits = logits_of(4)
     logits[1] = float("nan")
     logits[2, 17] = float("nan")
@@ -166,14 +166,14 @@ def test_seeded_draws_do_not_depend_on_the_batch(sampler: Sampler) -> None:
         assert one[0] == three[1]
 
 
-def test_the_engine_s_seed_makes_unseeded_draws_repeatable() -> None:
+def test_a_seed_for_the_engine_makes_unseeded_draws_repeatable() -> None:
     logits, states = logits_of(8), [state() for _ in range(8)]
     draws = [Sampler(torch.device("cpu"), seed=s).sample(logits, states) for s in (1, 1, 2)]
     assert draws[0] == draws[1] != draws[2]
 
 
-def test_draws_have_the_distribution_s_frequencies(sampler: Sampler) -> None:
-    """Of 20000 draws from 4 tokens, each count lies within 5 standard deviations: wrong once in a million."""
+def test_draws_follow_the_distribution(sampler: Sampler) -> None:
+    """Each count of 20,000 draws from 4 tokens is within 5 standard deviations: wrong once in a million."""
     probs = torch.tensor([0.5, 0.3, 0.15, 0.05])
     logits = torch.full((20000, VOCAB_SIZE), float("-inf"))
     logits[:, :4] = probs.log()
@@ -182,7 +182,7 @@ def test_draws_have_the_distribution_s_frequencies(sampler: Sampler) -> None:
     assert ((counts - 20000 * probs).abs() < 5 * (20000 * probs * (1 - probs)).sqrt()).all()
 
 
-def test_logprobs_are_of_the_raw_distribution_unless_configured(sampler: Sampler) -> None:
+def test_logprobs_are_of_the_raw_distribution_unless_configured_otherwise(sampler: Sampler) -> None:
     logits = logits_of(3)
     states = [
         state(logprobs=3, top_k=1, seed=1),
@@ -213,7 +213,7 @@ def test_logprobs_are_of_the_raw_distribution_unless_configured(sampler: Sampler
     ("temperature", "top_p", "top_k"), [(1.0, 1.0, None), (0.7, 1.0, 50), (1.0, 0.9, None)]
 )
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
-def test_a_seeded_draw_is_the_one_of_generate(
+def test_a_seeded_draw_equals_that_of_transformers(
     family: str,
     temperature: float,
     top_p: float,

@@ -1,4 +1,4 @@
-"""A processor that ships, as a sequence gets it."""
+"""Makes processors that ship."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from tests.engine.logits_processors.builtin.rows import (
 
 @pytest.fixture
 def built(context: Context) -> Callable[..., Any]:
-    """`built("bad_words", {"bad_words": [...]}, **args)`: one, as a sequence gets it."""
+    """`built("bad_words", {"bad_words": [...]}, **args)` makes a processor as for a sequence."""
 
     def make(name: str, params: dict[str, Any] | None = None, **args: Any) -> Any:
         registered = registered_as(name, context, **args)

@@ -1,4 +1,4 @@
-"""Rows of logits, and what a processor that ships does to one."""
+"""Rows of logits, and the tokens that a processor masks in one."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def row(seed: int = 0) -> Tensor:
 
 
 def masked_by(processor: Any, ids: list[int], num_prompt_tokens: int = 1) -> list[int]:
-    """What is masked; all else is left as it is."""
+    """The tokens that the processor masks. It must not change any other logit."""
     logits, before = row(), row()
     processor(TokenIds(ids, num_prompt_tokens), logits)
     masked = logits.isneginf()
@@ -39,7 +39,7 @@ def masked_by(processor: Any, ids: list[int], num_prompt_tokens: int = 1) -> lis
 
 
 def left_by(processor: Any, ids: list[int], num_prompt_tokens: int = 1) -> list[int]:
-    """What is not masked."""
+    """The tokens that the processor does not mask."""
     masked = set(masked_by(processor, ids, num_prompt_tokens))
     return [i for i in range(VOCAB_SIZE) if i not in masked]
 

@@ -1,4 +1,4 @@
-"""Bad words."""
+"""Bad words never come in the tokens that the tokenizer gives them."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -16,12 +16,12 @@ from tests.engine.logits_processors.builtin.rows import ids_of, masked_by, regis
 from tests.engine.logits_processors.processors import named
 
 
-def test_a_bad_word_is_stopped_at_its_last_token(built: Callable[..., Any], context: Context) -> None:
+def test_the_last_token_of_a_bad_word_is_masked(built: Callable[..., Any], context: Context) -> None:
     words = ["the lazy dog", "quick"]
     processor = built("bad_words", {"bad_words": words})
     inside, at_start = ids_of(context, " the lazy dog"), ids_of(context, "the lazy dog")
     singles = {i for word in ("quick", " quick") if len(ids := ids_of(context, word)) == 1 for i in ids}
-    assert singles, "one of the words is one token"
+    assert singles, "one of the words has a single token"
     assert len(at_start) > 1
     assert set(masked_by(processor, [5])) == singles
     for ids in (inside, at_start):
@@ -30,7 +30,7 @@ def test_a_bad_word_is_stopped_at_its_last_token(built: Callable[..., Any], cont
         assert ids[-1] not in set(masked_by(processor, [5, *ids[1:-1]])) - singles
 
 
-def test_a_bad_word_that_the_model_cannot_say_is_passed_over(context: Context) -> None:
+def test_a_bad_word_that_the_model_cannot_say_is_ignored(context: Context) -> None:
     (last,) = {ids_of(context, text)[-1] for text in ("the quick", " the quick")}
     narrow = Context(context.tokenizer, last, (1,), context.device)
     registered = registered_as("bad_words", narrow)
@@ -38,7 +38,7 @@ def test_a_bad_word_that_the_model_cannot_say_is_passed_over(context: Context) -
     assert last not in masked_by(processor, [5, *ids_of(context, " the quick")[:-1]])
 
 
-def test_a_bad_word_that_is_no_token_at_all_is_refused(context: Context) -> None:
+def test_a_bad_word_without_tokens_is_refused(context: Context) -> None:
     class Deaf:
         def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
             return []
@@ -49,7 +49,7 @@ def test_a_bad_word_that_is_no_token_at_all_is_refused(context: Context) -> None
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
-async def test_no_bad_word_s_tokens_come(temperature: float, start_engine: Any) -> None:
+async def test_the_tokens_of_a_bad_word_never_come(temperature: float, start_engine: Any) -> None:
     engine = await start_engine(logits_processors=(LogitsProcessorConfig("bad_words", "bad_words"),))
     sampling = {"temperature": temperature, "seed": 5, "max_tokens": 40, "ignore_eos": True}
     prompts = [(5, i) for i in range(6, 30)]

@@ -1,4 +1,4 @@
-"""A forced sequence."""
+"""A forced sequence comes whatever the model says."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from tests.engine.conftest import VOCAB_SIZE
 from tests.engine.logits_processors.builtin.rows import left_by, registered_as
 
 
-def test_a_forced_sequence_comes_and_then_the_end(built: Callable[..., Any]) -> None:
+def test_a_forced_sequence_is_followed_by_the_end(built: Callable[..., Any]) -> None:
     for params, end in (({}, 1), ({"eos_token_id": 77}, 77)):
         processor = built("forced_sequence", {"token_ids": [40, 50], **params})
         ids = [5, 6, 7]

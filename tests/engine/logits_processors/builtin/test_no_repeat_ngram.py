@@ -1,4 +1,4 @@
-"""Runs."""
+"""No run of tokens is repeated within a window."""
 
 import random
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from tests.engine.logits_processors.builtin.rows import (
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_no_ngram_comes_twice_as_transformers_has_it(size: int, built: Callable[..., Any]) -> None:
+def test_repeated_ngrams_are_forbidden_as_in_transformers(size: int, built: Callable[..., Any]) -> None:
     rng = random.Random(size)
     for _ in range(30):
         processor = built("no_repeat_ngram", {"ngram_size": size, "window_size": 10**6})
@@ -26,8 +26,8 @@ def test_no_ngram_comes_twice_as_transformers_has_it(size: int, built: Callable[
             assert masked_by(processor, ids) == theirs[0].isneginf().nonzero().flatten().tolist()
 
 
-def test_an_ngram_s_window_and_whitelist(built: Callable[..., Any]) -> None:
-    """Against a plain search, as DeepSeek-OCR has it."""
+def test_window_and_whitelist_match_a_plain_search(built: Callable[..., Any]) -> None:
+    """The search is the one of DeepSeek-OCR."""
     rng = random.Random(0)
     for _ in range(200):
         size, window = rng.randint(1, 4), rng.randint(1, 25)

@@ -1,4 +1,4 @@
-"""Params."""
+"""The processors that ship validate their parameters."""
 
 from typing import Any
 
@@ -27,9 +27,7 @@ from tests.engine.logits_processors.builtin.rows import THINKING, registered_as
         ("watermark", {"delta": 3}),
     ],
 )
-def test_parameters_that_make_no_sense_are_refused(
-    name: str, params: dict[str, Any], context: Context
-) -> None:
+def test_invalid_parameters_are_refused(name: str, params: dict[str, Any], context: Context) -> None:
     args: dict[str, dict[str, Any]] = {"thinking_budget": THINKING, "watermark": {"key": "k"}}
     with pytest.raises(ParamsError):
         registered_as(name, context, **args.get(name, {})).validate(params)

@@ -1,4 +1,4 @@
-"""Reading."""
+"""Processors that keep state notice a shorter sequence."""
 
 import random
 from collections.abc import Callable
@@ -10,9 +10,7 @@ from tests.engine.logits_processors.builtin.rows import END, START, THINKING, ma
 
 
 @pytest.mark.parametrize("name", ["no_repeat_ngram", "thinking_budget"])
-def test_what_a_processor_has_read_is_forgotten_where_the_sequence_got_shorter(
-    name: str, built: Callable[..., Any]
-) -> None:
+def test_a_processor_reads_again_when_the_sequence_got_shorter(name: str, built: Callable[..., Any]) -> None:
     rng = random.Random(1)
     params: dict[str, Any] = {
         "no_repeat_ngram": {"ngram_size": 2, "window_size": 9},

@@ -1,4 +1,4 @@
-"""Sampling."""
+"""Two processors only change a request's sampling parameters."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from tests.engine.conftest import completion
 from tests.engine.logits_processors.processors import named
 
 
-def test_min_tokens_and_logit_bias_are_the_sampler_s_own(tiny_core: Callable[..., Any]) -> None:
+def test_min_tokens_and_logit_bias_only_change_the_sampling_parameters(tiny_core: Callable[..., Any]) -> None:
     configs = (
         LogitsProcessorConfig("min_tokens", "min_tokens", mandatory=True, params={"min_tokens": 7}),
         LogitsProcessorConfig("logit_bias", "logit_bias"),
@@ -25,13 +25,13 @@ def test_min_tokens_and_logit_bias_are_the_sampler_s_own(tiny_core: Callable[...
     assert seq.sampling.processors == ()
     assert seq.sampling.params.logit_bias == {4: 3.0, 9: -1.0, 1: 50.0}
     core.run()
-    assert len(core.answers(group)[0].ids) == 8, "seven tokens, and the end"
+    assert len(core.answers(group)[0].ids) == 8, "seven tokens and the end of sequence"
     for own, most, expected in ((0, 3, 3), (9, 20, 9), (0, None, 7)):
         (seq,) = core.processor.process(completion((5, 6), min_tokens=own, max_tokens=most)).sequences
         assert seq.sampling.params.min_tokens == expected
 
 
-def test_a_bias_of_no_token_is_refused(tiny_core: Callable[..., Any]) -> None:
+def test_an_invalid_bias_is_refused(tiny_core: Callable[..., Any]) -> None:
     core = tiny_core(logits_processors=(LogitsProcessorConfig("logit_bias", "logit_bias"),))
     for bias in ({"400": 1.0}, {"x": 1.0}, {"4": math.inf}, {"4": math.nan}, {"4": 1e31}):
         with pytest.raises(RequestError) as caught:

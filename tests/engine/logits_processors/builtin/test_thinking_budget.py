@@ -1,4 +1,4 @@
-"""Thinking."""
+"""Thinking ends when its budget is spent."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ def newline(context: Context) -> int:
 
 
 def drawn(processor: Any, prompt: list[int], wants: list[int]) -> list[int]:
-    """An output, of which the model wants these tokens one after the other, whatever it got before."""
+    """The output of a model that prefers these tokens one after the other, whatever came before."""
     ids = list(prompt)
     for wanted in wants:
         logits = torch.zeros(VOCAB_SIZE)
@@ -34,7 +34,7 @@ def drawn(processor: Any, prompt: list[int], wants: list[int]) -> list[int]:
 
 @pytest.mark.parametrize("prompt", [[5, START], [START, 8, END, 7, START]])
 @pytest.mark.parametrize("budget", [0, 1, 3])
-def test_thinking_ends_with_a_new_line_and_the_end_once(
+def test_thinking_beyond_the_budget_ends_with_a_line_break_and_the_end_marker(
     budget: int, prompt: list[int], built: Callable[..., Any], newline: int
 ) -> None:
     processor = built("thinking_budget", {"thinking_budget": budget}, **THINKING)
@@ -42,44 +42,48 @@ def test_thinking_ends_with_a_new_line_and_the_end_once(
     assert output == [*[30] * budget, newline, END, *[30] * (7 - budget)]
 
 
-def test_a_new_line_that_is_there_is_not_forced_again(built: Callable[..., Any], newline: int) -> None:
+def test_a_line_break_that_is_there_is_not_forced_again(built: Callable[..., Any], newline: int) -> None:
     processor = built("thinking_budget", {"thinking_budget": 2}, **THINKING)
     assert drawn(processor, [START], [30, newline, 31, 32]) == [30, newline, END, 32]
     processor = built("thinking_budget", {"thinking_budget": 0}, **THINKING)
     assert drawn(processor, [START, newline], [31, 32]) == [END, 32]
 
 
-def test_what_the_prompt_has_thought_counts_and_its_earlier_turns_do_not(
+def test_thinking_in_the_prompt_counts_except_for_earlier_turns(
     built: Callable[..., Any], newline: int
 ) -> None:
     prompt = [START, 8, 8, 8, 8, 8, END, 7, START, 30, 30]
     processor = built("thinking_budget", {"thinking_budget": 3}, **THINKING)
     assert drawn(processor, prompt, [30] * 4) == [30, newline, END, 30]
     processor = built("thinking_budget", {"thinking_budget": 3}, **THINKING)
-    assert drawn(processor, prompt[:8], [30] * 9) == [30] * 9, "no block is open"
+    assert drawn(processor, prompt[:8], [30] * 9) == [30] * 9, "no block of thinking is open"
 
 
-def test_thinking_that_ends_in_time_is_left_alone(built: Callable[..., Any]) -> None:
+def test_thinking_within_the_budget_is_not_changed(built: Callable[..., Any]) -> None:
     processor = built("thinking_budget", {"thinking_budget": 3}, **THINKING)
     wants = [30, 31, END, 40, 41, 42, 43, 44]
     assert drawn(processor, [START], wants) == wants
 
 
-def test_thinking_again_gets_no_new_budget(built: Callable[..., Any], newline: int) -> None:
+def test_a_second_block_of_thinking_gets_only_the_rest_of_the_budget(
+    built: Callable[..., Any], newline: int
+) -> None:
     processor = built("thinking_budget", {"thinking_budget": 2}, **THINKING)
     output = drawn(processor, [START], [30, 30, 30, 30, START, 31, 31, 40, START, 31, 31, 41])
     assert output == [30, 30, newline, END, START, newline, END, 40, START, newline, END, 41]
     processor = built("thinking_budget", {"thinking_budget": 3}, **THINKING)
     output = drawn(processor, [5], [START, 30, END, 40, START, 31, START, 31, 31, 40])
-    assert output == [START, 30, END, 40, START, 31, START, newline, END, 40], "what was left of it"
+    assert output == [START, 30, END, 40, START, 31, START, newline, END, 40], (
+        "only the rest of the budget was left"
+    )
 
 
 @pytest.mark.parametrize("model", PRESETS)
-def test_a_preset_s_markers_are_looked_up_in_the_model_s_own_tokenizer(model: str, context: Context) -> None:
+def test_the_markers_of_a_preset_are_looked_up_in_the_model_s_tokenizer(model: str, context: Context) -> None:
     ids = {text: 200 + i for i, text in enumerate((*PRESETS[model], "\n"))}
 
     class WithMarkers:
-        """Knows the model's markers by ids of its own, and encodes a new line as SentencePiece does."""
+        """Has ids of its own for the markers, and encodes a line break like SentencePiece."""
 
         def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
             return [ids[text]] if text != "\n" else [6, 7]
@@ -101,7 +105,7 @@ def test_a_preset_s_markers_are_looked_up_in_the_model_s_own_tokenizer(model: st
         ({"start": ""}, "no token for '<think>'"),
     ],
 )
-def test_a_model_that_cannot_have_a_thinking_budget_is_refused_at_start(
+def test_a_model_without_the_markers_is_refused_at_start(
     args: dict[str, Any], reason: str, context: Context
 ) -> None:
     with pytest.raises(ProcessorLoadError, match=reason):

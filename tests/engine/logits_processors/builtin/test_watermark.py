@@ -1,4 +1,4 @@
-"""Watermark."""
+"""A watermark is found with its key, and only then."""
 
 import math
 import random
@@ -21,7 +21,7 @@ from tests.engine.logits_processors.builtin.rows import (
 from tests.engine.logits_processors.processors import named
 
 
-def test_the_green_list_of_the_logits_is_the_detector_s(built: Callable[..., Any]) -> None:
+def test_the_processor_and_the_detector_have_the_same_green_list(built: Callable[..., Any]) -> None:
     processor = built("watermark", key="secret", gamma=0.4, delta=1.5)
     green = GreenList("secret", 0.4)
     for previous in (0, 5, 399):
@@ -30,8 +30,8 @@ def test_the_green_list_of_the_logits_is_the_detector_s(built: Callable[..., Any
         assert logits.tolist() == [1.5 * green.is_green(previous, i) for i in range(VOCAB_SIZE)]
 
 
-def test_green_is_gamma_of_all_pairs_and_another_list_behind_each_token_and_key() -> None:
-    """Shares of 40,000 pairs lie within 5 standard deviations: wrong once in a million."""
+def test_each_key_and_previous_token_has_its_own_green_list_of_size_gamma() -> None:
+    """Shares of 40,000 pairs are within 5 standard deviations: wrong once in a million."""
     one, other = GreenList("one", 0.25), GreenList("other", 0.25)
     lists = {
         key: [[g.is_green(p, t) for t in range(200)] for p in range(200)]
@@ -44,8 +44,8 @@ def test_green_is_gamma_of_all_pairs_and_another_list_behind_each_token_and_key(
     assert abs(both - 2_500) < 5 * math.sqrt(40_000 * 0.0625 * 0.9375)
 
 
-def test_a_text_without_a_watermark_has_none() -> None:
-    """200 z-scores of random texts: nearly all below 3, and together those of chance."""
+def test_no_watermark_is_found_in_random_texts() -> None:
+    """The z-scores of 200 random texts are those of chance."""
     rng, green = random.Random(0), GreenList("secret")
     scores = [green.detect([rng.randrange(2000) for _ in range(150)]).z_score for _ in range(200)]
     assert abs(sum(scores) / 200) < 0.35
@@ -53,7 +53,7 @@ def test_a_text_without_a_watermark_has_none() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-async def test_a_watermark_is_found_by_its_key_and_no_other(temperature: float, start_engine: Any) -> None:
+async def test_only_the_right_key_finds_a_watermark(temperature: float, start_engine: Any) -> None:
     args = {"key": "secret", "delta": 6.0}
     engine = await start_engine(logits_processors=(LogitsProcessorConfig("watermark", "watermark", args),))
     sampling = {"max_tokens": 150, "ignore_eos": True, "temperature": temperature, "seed": 1}
@@ -69,7 +69,7 @@ async def test_a_watermark_is_found_by_its_key_and_no_other(temperature: float, 
     assert max(score for which, score in scores.items() if which != (True, "secret")) < 5
 
 
-def test_repeated_pairs_count_once_and_nothing_scores_nothing() -> None:
+def test_repeated_pairs_count_once_and_an_empty_text_scores_zero() -> None:
     green = GreenList("secret")
     assert green.detect([4, 5] * 100).num_scored == 2
     nothing = green.detect([4])
@@ -77,7 +77,7 @@ def test_repeated_pairs_count_once_and_nothing_scores_nothing() -> None:
 
 
 @pytest.mark.parametrize("args", [{}, {"key": ""}, {"key": "k", "gamma": 1.0}])
-def test_a_watermark_that_could_not_be_found_is_refused_at_start(
+def test_a_watermark_without_a_valid_key_or_gamma_is_refused_at_start(
     args: dict[str, Any], context: Context
 ) -> None:
     with pytest.raises(ProcessorLoadError):

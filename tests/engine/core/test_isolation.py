@@ -1,0 +1,72 @@
+"""A failure stays with the requests that it concerns. Only the loss of the device concerns all of them."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from engine.core.isolation import attempt, sample_apart
+from engine.core.sequence import Sequence, SequenceGroup
+from engine.protocol import EngineError, LogitsProcessorError
+from tests.engine.conftest import completion
+
+
+class FailingSampler:
+    """Draws the number of its row's value, and fails on a batch with a negative one."""
+
+    def __init__(self, error: type[Exception] = RuntimeError) -> None:
+        self.error = error
+        self.sizes: list[int] = []
+
+    def sample(self, logits: torch.Tensor, states: list[Any]) -> list[int]:
+        self.sizes.append(len(states))
+        assert len(logits) == len(states)
+        if (logits < 0).any():
+            raise self.error("hush")
+        return logits.flatten().int().tolist()
+
+
+def sequences(number: int) -> list[Sequence]:
+    group = SequenceGroup(completion((5,), n=number))
+    return [group.add((5,), max_tokens=1, detokenizer=None) for _ in range(number)]  # type: ignore[arg-type]
+
+
+def test_halves_are_tried_until_only_the_row_at_fault_fails(caplog: pytest.LogCaptureFixture) -> None:
+    sampler, rows = FailingSampler(), sequences(5)
+    logits = torch.tensor([[4.0], [5.0], [6.0], [-1.0], [8.0]])
+    sampled = sample_apart(sampler, logits, rows)  # type: ignore[arg-type]
+    assert sampled == dict(zip(rows, [4, 5, 6, None, 8], strict=True))
+    assert sampler.sizes == [5, 2, 3, 1, 2, 1, 1]
+    assert "sampling failed for one sequence" in caplog.text
+
+
+def test_a_batch_without_failure_is_one_call() -> None:
+    sampler, rows = FailingSampler(), sequences(3)
+    assert list(sample_apart(sampler, torch.ones(3, 1), rows).values()) == [1, 1, 1]  # type: ignore[arg-type]
+    assert sampler.sizes == [3]
+    assert sample_apart(sampler, torch.ones(0, 1), []) == {}  # type: ignore[arg-type]
+
+
+def test_the_loss_of_the_device_is_raised() -> None:
+    sampler = FailingSampler(torch.AcceleratorError)
+    with pytest.raises(torch.AcceleratorError):
+        sample_apart(sampler, -torch.ones(2, 1), sequences(2))  # type: ignore[arg-type]
+    with pytest.raises(torch.AcceleratorError):
+        attempt("a step", sampler.sample, -torch.ones(1, 1), [None])
+
+
+def test_an_error_says_nothing_about_its_cause(caplog: pytest.LogCaptureFixture) -> None:
+    error = attempt("a step", FailingSampler().sample, -torch.ones(1, 1), [None])
+    assert isinstance(error, EngineError)
+    assert "hush" not in str(error)
+    assert "a step failed" in caplog.text
+
+
+def test_a_logits_processor_s_own_error_is_kept() -> None:
+    error = LogitsProcessorError("likes")
+
+    def fail() -> None:
+        raise error
+
+    assert attempt("one sequence", fail) is error
+    assert attempt("one sequence", lambda: 7) == 7
