@@ -139,21 +139,22 @@ class Guard:
             return None
         # `HookStage.show` and `HookStage.lets_through`, spelt out: this runs for every chunk and hook.
         text, tokens, timeout = delta.text, delta.tokens, self._guarded.options.hook_timeout
+        reply: Reply
         started = clock()
         for stage in stream.stages:
             if stage.is_closed:
                 continue
-            context, held, tally = stage.context, stage.held, stage.tally
-            context.pieces.append(text)
-            chunk = Chunk(context, text, tokens, False, False, held)
-            reply: Reply
+            call, held, tally = stage.call, stage.held, stage.tally
+            stage.pieces.append(text)
+            chunk = Chunk(stage.context, text, tokens, False, False, held)
             try:
-                reply = stage.call(chunk)
+                reply = call(chunk)
             except BaseException as error:  # noqa: BLE001 - it fails the request (contract 4.1)
                 reply = HookFailure(error)
             ended = clock()
-            tally.seconds += ended - started
-            if ended - started > timeout and not isinstance(reply, HookFailure):
+            took = ended - started
+            tally.seconds += took
+            if took > timeout and not isinstance(reply, HookFailure):
                 reply = HookFailure.late()
             started = ended
             if type(reply) is emit and reply.text is text and reply.alternatives and held is None:

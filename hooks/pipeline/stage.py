@@ -67,6 +67,7 @@ class HookStage:
         "held",
         "hook",
         "is_closed",
+        "pieces",
         "tally",
     )
 
@@ -79,6 +80,7 @@ class HookStage:
         self.ask = Ask(hook, self.call, hook.is_async)
         """The question to the hook, for one chunk after another."""
         self.context = context
+        self.pieces = context.pieces
         self._decisions = None if log is None else StreamDecisions(context, hook.name, hook.is_shadow, log)
         self._keeps_tokens = guarded.options.rewritten_tokens == "keep"
         self._held: list[Fragment] = []
@@ -93,7 +95,7 @@ class HookStage:
         """The chunk that shows the hook its new text. A final chunk is the hook's last call."""
         self.is_closed = is_final
         if text:
-            self.context.pieces.append(text)
+            self.pieces.append(text)
         return Chunk(self.context, text, tokens, is_final, False, self.held)
 
     def lets_through(self, chunk: Chunk, reply: Reply) -> bool:
