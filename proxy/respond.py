@@ -39,8 +39,7 @@ async def respond(http: web.Request, request: GenerationRequest, answer: Answer)
 
 
 async def send(http: web.Request, answer: Answer, deltas: AsyncGenerator[Delta, None]) -> web.StreamResponse:
-    """Send the answer. Streaming or not, the deltas are the same: only the time of sending differs (contract
-    2.5)."""
+    """Send the answer. Streaming changes only the time of sending, not the deltas (contract 2.5)."""
     headers = {"X-Request-Id": answer.request.request_id}
     async with aclosing(deltas):
         if answer.request.stream:

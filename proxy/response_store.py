@@ -26,7 +26,7 @@ class StoredResponse:
 
 @dataclass(frozen=True, slots=True)
 class StoredConversation:
-    """Where a response goes once it is whole: the store, its owner, and the conversation that it
+    """The place of a response once it is whole: the store, its owner, and the conversation that it
     continues."""
 
     store: "ResponseStore"

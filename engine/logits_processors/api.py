@@ -83,7 +83,7 @@ class Context:
     eos_token_ids: tuple[int, ...]
     """The tokens that end an output; the tokenizer's own one comes first."""
     device: "torch.device"
-    """Where the logits are."""
+    """The device of the logits."""
 
 
 class TokenIds(Sequence[int]):

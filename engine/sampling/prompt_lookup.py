@@ -13,7 +13,7 @@ class PromptLookup:
     def __init__(self, min_ngram: int, max_ngram: int) -> None:
         self._sizes = range(max_ngram, min_ngram - 1, -1)
         self._ends: dict[tuple[int, ...], int] = {}
-        """Where each n-gram ended last, not counting one at the very end of the text."""
+        """The place at which each n-gram ended last, not counting one at the very end of the text."""
         self._num_indexed = 0
 
     def propose(self, token_ids: Sequence[int], num_tokens: int) -> list[int]:

@@ -139,9 +139,8 @@ class GuardDriver:
         return self._run(self._guard.feed(delta, first))
 
     async def close(self) -> None:
-        with contextlib.suppress(
-            HookError
-        ):  # a listener's failure ends nothing now: it is counted and logged
+        # A listener that fails now is counted and logged; nothing is left to end.
+        with contextlib.suppress(HookError):
             await self._run(self._guard.close())
 
     async def _run(self, machine: Machine) -> Step:

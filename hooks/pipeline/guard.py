@@ -85,8 +85,7 @@ class Guard:
         assert hook.on_request is not None
         request = self._guarded.request
         tally = self._guarded.tallies[hook.name]
-        # A copy, so that a hook in shadow mode has no effect, whatever it does to the request (contract
-        # 3.10).
+        # A copy: a hook in shadow mode has no effect, whatever it does to the request (contract 3.10).
         shown = copy.deepcopy(request) if hook.is_shadow else request
         reply = yield Ask(hook, hook.on_request, hook.is_request_async, shown)
         try:

@@ -111,12 +111,7 @@ class Output:
         return released, None
 
     def _vet(
-        self,
-        stream: Stream,
-        delta: Delta,
-        first: HookReply | None = None,
-        *,
-        is_final: bool = False,
+        self, stream: Stream, delta: Delta, first: HookReply | None = None, *, is_final: bool = False
     ) -> Generator[Ask, Reply, Vetted]:
         """Take a delta through one stream's hooks. `is_final`: the stream ends with it."""
         is_final = is_final or delta.finish_reason is not None
