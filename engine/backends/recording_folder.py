@@ -112,7 +112,8 @@ class RecordingFolder:
             if self._writing is None:
                 self._flush()
             assert self._writing is not None
-            await self._writing
+            # Awaiting a future that is done returns before `_flushed` is called: the loop would not end.
+            await asyncio.wait([self._writing])
         self._is_closed = True
         self._thread.shutdown()
 

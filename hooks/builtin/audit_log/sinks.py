@@ -52,13 +52,9 @@ class LineFile:
     @contextmanager
     def _turn(self) -> Iterator[tuple[int, int]]:
         """Yield the file's descriptor and its size in bytes, while no other process writes to it."""
-        lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT, _MODE)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with _locked(self._path):
             file = self._opened()
             yield file, os.fstat(file).st_size
-        finally:
-            os.close(lock)
 
     def _opened(self) -> int:
         if self._file is not None and not self._is_current(self._file):
@@ -102,12 +98,17 @@ class Table:
         self._path = Path(path).absolute()
         self._columns = columns
         self._connection: sqlite3.Connection | None = None
+        # SQLite does not wait for its own lock where two processes set the write-ahead mode at once.
+        with _locked(self._path):
+            self._create()
+
+    def _create(self) -> None:
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, _MODE))
         with closing(self._connect()) as connection, connection:
             connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute(f"CREATE TABLE IF NOT EXISTS decisions ({', '.join(columns)})")
+            connection.execute(f"CREATE TABLE IF NOT EXISTS decisions ({', '.join(self._columns)})")
             connection.execute("CREATE INDEX IF NOT EXISTS decisions_time ON decisions (time)")
-            connection.execute(f"SELECT {', '.join(columns)} FROM decisions LIMIT 0")
+            connection.execute(f"SELECT {', '.join(self._columns)} FROM decisions LIMIT 0")
 
     def write(self, records: Sequence[dict[str, Any]]) -> int:
         if self._connection is None:
@@ -130,6 +131,17 @@ class Table:
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self._path, timeout=5.0, isolation_level=None)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep other processes out of `path`, by a lock on the file `path.lock`."""
+    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, _MODE)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _storable(value: Any) -> Any:

@@ -189,6 +189,28 @@ def test_several_processes_write_whole_records_and_lose_none(tmp_path: Path, kin
     )
 
 
+def _make_many(folder: Path, barrier: Any) -> None:
+    try:
+        for i in range(20):
+            barrier.wait()
+            Audit(folder / f"audit{i}", format="sqlite").close()
+    except Exception:
+        barrier.abort()  # so that the others do not wait for this one
+        raise
+
+
+def test_several_processes_make_the_same_database_at_once(tmp_path: Path) -> None:
+    """SQLite refuses at once where two connections ask for the write-ahead mode together."""
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(4)
+    makers = [context.Process(target=_make_many, args=(tmp_path, barrier)) for _ in range(4)]
+    for maker in makers:
+        maker.start()
+    for maker in makers:
+        maker.join()
+    assert [maker.exitcode for maker in makers] == [0, 0, 0, 0]
+
+
 class Disk:
     """Stands in for `os.write`: as much as there is room for."""
 
