@@ -114,12 +114,10 @@ class EngineOptions(BaseModel):
     num_threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """CPU threads of a step (default: all cores; one less for short steps)"""
     reasoning_parser: Annotated[
-        str | None,
-        Field(description=f"How the model marks its reasoning: {', '.join(REASONING_PARSERS)}"),
+        str | None, Field(description=f"How the model marks its reasoning: {', '.join(REASONING_PARSERS)}")
     ] = None
     tool_call_parser: Annotated[
-        str | None,
-        Field(description=f"How the model writes tool calls: {', '.join(TOOL_CALL_PARSERS)}"),
+        str | None, Field(description=f"How the model writes tool calls: {', '.join(TOOL_CALL_PARSERS)}")
     ] = None
 
     @field_validator("reasoning_parser")

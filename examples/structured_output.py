@@ -18,9 +18,7 @@ client = OpenAI(base_url=url, api_key="not needed")
 model = client.models.list().data[0].id
 
 completion = client.chat.completions.parse(
-    model=model,
-    messages=[{"role": "user", "content": "Where is my order 48213?"}],
-    response_format=Order,
+    model=model, messages=[{"role": "user", "content": "Where is my order 48213?"}], response_format=Order
 )
 print(completion.choices[0].message.parsed)
 

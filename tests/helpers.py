@@ -83,8 +83,7 @@ class Script:
 
 def pipeline_of(*hooks: Any, **options: Any) -> Pipeline:
     return Pipeline(
-        [LoadedHook.of(f"hook{i}", hook) for i, hook in enumerate(hooks)],
-        options=PipelineOptions(**options),
+        [LoadedHook.of(f"hook{i}", hook) for i, hook in enumerate(hooks)], options=PipelineOptions(**options)
     )
 
 

@@ -83,9 +83,7 @@ class Installation:
         weir = [str(self.bin / "weir")]
         with serving(*options, weir=weir, cwd=self.project, env=self.variables) as url:
             request = urllib.request.Request(
-                f"{url}/v1/chat/completions",
-                json.dumps(body).encode(),
-                {"Content-Type": "application/json"},
+                f"{url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
             )
             with urllib.request.urlopen(request, timeout=600) as answer:
                 return str(json.load(answer)["choices"][0]["message"]["content"])

@@ -133,10 +133,7 @@ def _timeline_plots(summaries: Sequence[Summary], colours: Colours) -> Iterable[
         return [Line(name, list(_points(own, value)), colours[name], dashed) for name, own in moments.items()]
 
     yield _plot("Output tokens per second, over time", lines(lambda m: m.tokens_per_second), x, "tokens/s")
-    gaps = [
-        *lines(lambda m: m.itl and m.itl[0]),
-        *lines(lambda m: m.itl and m.itl[1], dashed=True),
-    ]
+    gaps = [*lines(lambda m: m.itl and m.itl[0]), *lines(lambda m: m.itl and m.itl[1], dashed=True)]
     yield _plot("Inter-token latency, over time, 99th percentile dashed", gaps, x, "ms")
     yield _plot("Open requests, over time", lines(lambda m: m.num_open), x, "requests")
 

@@ -77,13 +77,7 @@ class PagedAttention:
         return out
 
 
-def _attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    scoring: Scoring,
-) -> Tensor:
+def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scoring: Scoring) -> Tensor:
     # query and result [rows, queries, heads, dim]; key and value [rows, kv_heads, keys, dim].
     # mask None: causal.
     scaling, softcap, sinks = scoring.scaling, scoring.softcap, scoring.s_aux

@@ -55,10 +55,7 @@ class Parsers:
 
 
 def parsed(
-    parsers: Parsers,
-    request: GenerationRequest,
-    deltas: Deltas,
-    tokenizer: Tokenizer | None = None,
+    parsers: Parsers, request: GenerationRequest, deltas: Deltas, tokenizer: Tokenizer | None = None
 ) -> Deltas:
     """`deltas` on their channels, as soon as the channel of each text is known. Closes `deltas` however it
     ends.

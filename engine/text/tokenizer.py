@@ -14,14 +14,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from engine.protocol import RequestError
 
-TEMPLATE_ERRORS = (
-    jinja2.TemplateError,
-    TypeError,
-    ValueError,
-    LookupError,
-    AttributeError,
-    RecursionError,
-)
+TEMPLATE_ERRORS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, RecursionError)
 """Errors that a template raises itself, or that come from a message of an unexpected form."""
 
 

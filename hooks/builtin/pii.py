@@ -26,11 +26,7 @@ class Pii(SpanGuard):
 
     @checked
     def __init__(
-        self,
-        *,
-        entities: Names | None = None,
-        locales: Names = LOCALES,
-        **options: Unpack[Options],
+        self, *, entities: Names | None = None, locales: Names = LOCALES, **options: Unpack[Options]
     ) -> None:
         """`entities`: the kinds to find (None: all). `locales`: the countries, out of `LOCALES`, whose
         national ids and phone numbers in national form to find.

@@ -181,9 +181,7 @@ async def play_once(opener: GuardFactory, stream: Recording, *, streaming: bool 
 
 
 async def vetted(
-    guard: OpenGuard,
-    generate: Callable[[GenerationRequest], Deltas],
-    tokenizer: Tokenizer | None = None,
+    guard: OpenGuard, generate: Callable[[GenerationRequest], Deltas], tokenizer: Tokenizer | None = None
 ) -> AsyncGenerator[Delta, None]:
     """A request's whole way without a service: admit, generate, guard. Closes the guard."""
     try:
@@ -200,9 +198,7 @@ async def vetted(
 
 
 async def collect(
-    opener: GuardFactory,
-    request: GenerationRequest,
-    generate: Callable[[GenerationRequest], Deltas],
+    opener: GuardFactory, request: GenerationRequest, generate: Callable[[GenerationRequest], Deltas]
 ) -> Released:
     """Run the hooks of `opener` on the answer of `generate`. The result holds an error that ended the run."""
     kept: list[Delta] = []

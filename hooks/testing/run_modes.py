@@ -10,11 +10,7 @@ from hooks.testing.cuts import Cut, Places, smallest
 from hooks.testing.play import Released, closing, opened, play_once
 from hooks.testing.streams import cut
 
-MODES = (
-    (True, False, "streaming"),
-    (False, False, "not streaming"),
-    (True, True, "streaming, in a worker"),
-)
+MODES = ((True, False, "streaming"), (False, False, "not streaming"), (True, True, "streaming, in a worker"))
 """Whether the client asked for a stream, and whether the hooks are behind the workers' protocol."""
 
 

@@ -44,10 +44,7 @@ class WorkerPool:
     ) -> None:
         self.options = options or PipelineOptions()
         self.setup = Setup(
-            tuple(specs),
-            tuple(allowed),
-            self.options,
-            logging.getLogger().getEffectiveLevel(),
+            tuple(specs), tuple(allowed), self.options, logging.getLogger().getEffectiveLevel()
         )
         self.tallies: Tallies = {spec.label: Tally() for spec in (*self.setup.specs, *self.setup.allowed)}
         self.prompt_readers: frozenset[str] = frozenset()

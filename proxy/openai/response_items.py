@@ -137,12 +137,7 @@ class Message(_WithContent):
         return [(kind, {**fields, "logprobs": logprobs})]
 
     def part(self) -> JSONObject:
-        return {
-            "type": "output_text",
-            "text": self.text,
-            "annotations": [],
-            "logprobs": list(self._logprobs),
-        }
+        return {"type": "output_text", "text": self.text, "annotations": [], "logprobs": list(self._logprobs)}
 
     def json(self) -> JSONObject:
         return {

@@ -8,15 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.protocol import (
-    Delta,
-    GenerationRequest,
-    SamplingParams,
-    Token,
-    ToolCall,
-    TopLogprob,
-    Usage,
-)
+from engine.protocol import Delta, GenerationRequest, SamplingParams, Token, ToolCall, TopLogprob, Usage
 from engine.recording import Failure, Recording, TimedDelta
 
 

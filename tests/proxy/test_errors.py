@@ -25,11 +25,7 @@ async def test_unknown_models_and_paths_and_methods(serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("error", "status", "kind"),
     [
-        (
-            RequestError("maximum context length is 9 tokens", param="messages"),
-            400,
-            "invalid_request_error",
-        ),
+        (RequestError("maximum context length is 9 tokens", param="messages"), 400, "invalid_request_error"),
         (QueueFullError(), 429, "rate_limit_error"),
         (EngineError("gone", status=503), 503, "server_error"),
         (EngineError("upstream broke", status=502), 502, "server_error"),
@@ -52,10 +48,7 @@ async def test_a_failure_after_the_first_event_is_one_error_event_and_done(serve
     stream = await client.stream(CHATS, CHAT)
     assert stream.content() == "a"
     assert stream.events[-2:] == [
-        (
-            "error",
-            {"error": {"message": "gone", "type": "server_error", "param": None, "code": None}},
-        ),
+        ("error", {"error": {"message": "gone", "type": "server_error", "param": None, "code": None}}),
         (None, "[DONE]"),
     ]
     assert [name for name, _ in stream.events].count("error") == 1

@@ -100,9 +100,7 @@ def asked(name: str) -> GenerationRequest:
         endpoint="chat",
         messages=tuple(messages),
         sampling=SamplingParams(
-            temperature=0.0,
-            max_tokens=1000 if name in VALUES else 64,
-            logprobs=None if name in VALUES else 2,
+            temperature=0.0, max_tokens=1000 if name in VALUES else 64, logprobs=None if name in VALUES else 2
         ),
         tools=(TOOL,) if name == "tool_call" else (),
         extra={"response_format": RESPONSE_FORMAT} if name == "json" else {},

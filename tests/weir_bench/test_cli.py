@@ -12,12 +12,7 @@ from aiohttp import web
 
 from proxy.commands.cli import main
 from tests.helpers import WEIR
-from tests.weir_bench.conftest import (
-    Scripted,
-    chat_frames,
-    hello,
-    stream,
-)
+from tests.weir_bench.conftest import Scripted, chat_frames, hello, stream
 
 ROOT = Path(__file__).parents[2]
 

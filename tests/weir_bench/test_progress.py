@@ -5,11 +5,7 @@ import sys
 
 import pytest
 
-from tests.weir_bench.conftest import (
-    Scripted,
-    hello,
-    plan_for,
-)
+from tests.weir_bench.conftest import Scripted, hello, plan_for
 from weir_bench.plan import Level
 from weir_bench.progress import Progress
 from weir_bench.runner import Runner

@@ -6,11 +6,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.weir_bench.conftest import (
-    Scripted,
-    hello,
-    plan_for,
-)
+from tests.weir_bench.conftest import Scripted, hello, plan_for
 from weir_bench.plan import Level
 from weir_bench.runner import BenchError, Runner
 

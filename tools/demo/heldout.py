@@ -61,10 +61,7 @@ HELDOUT = (
         "do you still remember who I am?",
     ),
     ask(
-        r"\b77120\b",
-        "Where is order 77120?",
-        "Order 77120 is on its way to you.",
-        "so when will it turn up?",
+        r"\b77120\b", "Where is order 77120?", "Order 77120 is on its way to you.", "so when will it turn up?"
     ),
     ask(
         r"\b4483901\b",

@@ -8,13 +8,7 @@ import pytest
 
 from engine.backends.echo import EchoEngine
 from engine.backends.replay import ReplayEngine
-from engine.protocol import (
-    Delta,
-    EngineError,
-    GenerationRequest,
-    RequestError,
-    SamplingParams,
-)
+from engine.protocol import Delta, EngineError, GenerationRequest, RequestError, SamplingParams
 from engine.recording import Failure, Recording, TimedDelta, record
 from tests.engine.test_recording import chat
 

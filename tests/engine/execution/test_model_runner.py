@@ -3,9 +3,7 @@
 from typing import Any
 
 import pytest
-from transformers import (
-    LlamaConfig,
-)
+from transformers import LlamaConfig
 
 from engine.config import EngineConfig
 from engine.execution.model_runner import max_model_len_of

@@ -10,16 +10,7 @@ from engine.config import LogitsProcessorConfig
 from engine.logits_processors import NamedProcessorSpec, PythonProcessorSpec
 from engine.parsers import Parsers
 from engine.protocol import SamplingParams
-from tests.engine.guided.chats import (
-    NAMED,
-    TOOLS,
-    WEATHER,
-    Says,
-    Start,
-    answer,
-    calls_of,
-    text_of,
-)
+from tests.engine.guided.chats import NAMED, TOOLS, WEATHER, Says, Start, answer, calls_of, text_of
 from tests.engine.guided.conftest import EOS
 
 ANSWER = "(<thirst>)?[a-f]{6}[0-9]*"

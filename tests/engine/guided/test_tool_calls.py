@@ -8,15 +8,7 @@ from jsonschema import Draft202012Validator
 
 from engine.parsers import Parsers
 from engine.protocol import RequestError, SamplingParams
-from tests.engine.guided.chats import (
-    NAMED,
-    SCHEMAS,
-    TOOLS,
-    Start,
-    answer,
-    calls_of,
-    text_of,
-)
+from tests.engine.guided.chats import NAMED, SCHEMAS, TOOLS, Start, answer, calls_of, text_of
 from tests.engine.guided.conftest import EOS
 
 

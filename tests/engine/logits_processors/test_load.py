@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 
 from engine.config import LogitsProcessorConfig
-from engine.logits_processors import (
-    Context,
-    NamedProcessorSpec,
-)
+from engine.logits_processors import Context, NamedProcessorSpec
 from engine.logits_processors.load import ProcessorLoadError
 from engine.logits_processors.registry import ProcessorRegistry
 from engine.protocol import RequestError

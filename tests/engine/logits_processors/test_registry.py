@@ -196,9 +196,7 @@ def test_a_stage_runs_only_the_processors_meant_for_it(
     assert names(registry, request_of(*SPECS)) == expected
 
 
-def test_every_sequence_has_a_fresh_processor(
-    tiny_core: Callable[..., Any],
-) -> None:  # contract 7.4
+def test_every_sequence_has_a_fresh_processor(tiny_core: Callable[..., Any]) -> None:  # contract 7.4
     core = tiny_core(logits_processors=ALL)
     made: list[object] = []
 

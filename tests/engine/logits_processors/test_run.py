@@ -171,11 +171,7 @@ FAILURES = ["raise", "exit", "panic", "shape", "sparse", "nan", "empty"]
     [("fails", "none"), *((name, how) for name in ("fails", "failsalone", "failsmask") for how in FAILURES)],
 )
 def test_a_failing_processor_fails_its_own_row_and_changes_no_other(
-    name: str,
-    how: str,
-    sampler: Sampler,
-    sequence: Callable[..., Sequence],
-    caplog: pytest.LogCaptureFixture,
+    name: str, how: str, sampler: Sampler, sequence: Callable[..., Sequence], caplog: pytest.LogCaptureFixture
 ) -> None:  # contract 7.6
     logits = logits_of(4)
     good = {"likes": {"by": 1.0}, "counts": {}, "ban": {"ban": [3]}}

@@ -153,8 +153,7 @@ HOWS = ("raise", "exit", "panic", "nan", "shape", "sparse", "empty")
 
 
 @pytest.mark.parametrize(
-    ("name", "how", "num_drafted"),
-    [*product(FAILING, HOWS, [0]), *product(FAILING, ["raise"], [4])],
+    ("name", "how", "num_drafted"), [*product(FAILING, HOWS, [0]), *product(FAILING, ["raise"], [4])]
 )
 def test_a_failure_midway_ends_only_its_own_request(
     num_drafted: int,

@@ -21,10 +21,7 @@ def request_with_tools(**fields: Any) -> GenerationRequest:
 
 
 def parse(
-    parsers: Parsers,
-    deltas: Iterable[Delta],
-    request: GenerationRequest | None = None,
-    tokenizer: Any = None,
+    parsers: Parsers, deltas: Iterable[Delta], request: GenerationRequest | None = None, tokenizer: Any = None
 ) -> list[Delta]:
     """The result of `parsed` for one output's `deltas`. Checks the promises that hold for every answer."""
 

@@ -10,13 +10,7 @@ from engine.parsers import Parsers
 from engine.parsers.harmony import ENDS as HARMONY_ENDS
 from engine.parsers.json_call import Nesting
 from engine.protocol import ToolCall
-from tests.engine.parsers.streams import (
-    CUTS,
-    cut_at,
-    parse,
-    said,
-    untold,
-)
+from tests.engine.parsers.streams import CUTS, cut_at, parse, said, untold
 
 HERMES = Parsers(tool_calls="hermes")
 LLAMA = Parsers(tool_calls="llama3_json")
@@ -53,11 +47,7 @@ def test_any_json_object_comes_through_unchanged(
 ) -> None:
     written = json.dumps(arguments, indent=indent, ensure_ascii=is_ascii)
     call = f'{{"name": "f", "arguments": {written}}}'
-    texts = {
-        HERMES: f"<tool_call>\n{call}\n</tool_call>",
-        LLAMA: call,
-        MISTRAL: f"[TOOL_CALLS][{call}]",
-    }
+    texts = {HERMES: f"<tool_call>\n{call}\n</tool_call>", LLAMA: call, MISTRAL: f"[TOOL_CALLS][{call}]"}
     if not any(end in written for end in HARMONY_ENDS):  # which end a message wherever they stand
         openai = Parsers(tool_calls="openai")
         texts[openai] = f"<|channel|>commentary to=functions.f<|message|>{written}<|call|>"
@@ -67,12 +57,7 @@ def test_any_json_object_comes_through_unchanged(
 
 @pytest.mark.parametrize(
     ("text", "end", "depth"),
-    [
-        ('{"a": [1, {"}": "\\"{"}]} more', 24, 0),
-        ("{} {}", 2, 0),
-        ('{"a": 1<', 7, 1),
-        ('{"a": "<', 8, 1),
-    ],
+    [('{"a": [1, {"}": "\\"{"}]} more', 24, 0), ("{} {}", 2, 0), ('{"a": 1<', 7, 1), ('{"a": "<', 8, 1)],
 )
 def test_an_object_ends_at_its_bracket_or_where_it_is_no_json_any_more(
     text: str, end: int, depth: int

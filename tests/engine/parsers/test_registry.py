@@ -43,7 +43,7 @@ def test_outputs_do_not_share_a_state() -> None:
     ]
     made = parse(QWEN3, deltas)
     assert [(d.index, d.channel, d.text) for d in made] == [
-        *((0, "reasoning", "a"), (1, "content", "b"), (0, "reasoning", "c"), (1, "content", "")),
+        *((0, "reasoning", "a"), (1, "content", "b"), (0, "reasoning", "c"), (1, "content", ""))
     ]
 
 
@@ -62,7 +62,7 @@ def test_reasoning_comes_first_and_calls_after_it(cuts: list[int]) -> None:
     pieces = cut_at(text, cuts)
     made = parse(Parsers("qwen3", "hermes"), tokenised(pieces))
     assert said(made) == [
-        *(("reasoning", "\nI could <tool_call> f.\n"), ("f", '{"a": 1}'), ("f", '{"a": 1}')),
+        *(("reasoning", "\nI could <tool_call> f.\n"), ("f", '{"a": 1}'), ("f", '{"a": 1}'))
     ]
     ids = [t.id for _, t in tokens_of(made) if t.id is not None]
     assert ids == sorted(ids)

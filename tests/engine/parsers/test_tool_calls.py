@@ -4,14 +4,7 @@ import pytest
 
 from engine.parsers import Parsers
 from engine.protocol import ToolCall
-from tests.engine.parsers.streams import (
-    cut_at,
-    parse,
-    said,
-    tokenised,
-    tokens_of,
-    untold,
-)
+from tests.engine.parsers.streams import cut_at, parse, said, tokenised, tokens_of, untold
 
 HERMES = Parsers(tool_calls="hermes")
 LLAMA = Parsers(tool_calls="llama3_json")

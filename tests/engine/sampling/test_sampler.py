@@ -139,12 +139,7 @@ def test_a_row_without_a_token_to_draw_gets_none(sampler: Sampler) -> None:
     logits[1] = float("nan")
     logits[2, 17] = float("nan")
     everything = tuple(range(VOCAB_SIZE))
-    states = [
-        state(),
-        state(),
-        state(temperature=0.0),
-        state(min_tokens=3, stop_token_ids=everything),
-    ]
+    states = [state(), state(), state(temperature=0.0), state(min_tokens=3, stop_token_ids=everything)]
     first, *others = sampler.sample(logits, states)
     assert first is not None
     assert others == [None, None, None]
@@ -184,11 +179,7 @@ def test_draws_follow_the_distribution(sampler: Sampler) -> None:
 
 def test_logprobs_are_of_the_raw_distribution_unless_configured_otherwise(sampler: Sampler) -> None:
     logits = logits_of(3)
-    states = [
-        state(logprobs=3, top_k=1, seed=1),
-        state(logprobs=0, temperature=0.0),
-        state(seed=2),
-    ]
+    states = [state(logprobs=3, top_k=1, seed=1), state(logprobs=0, temperature=0.0), state(seed=2)]
     raw = logits.log_softmax(-1)
     first, second, third = (token for token in sampler.sample(logits, states) if token)
     top = raw[0].topk(3)

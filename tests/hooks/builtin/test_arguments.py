@@ -187,11 +187,7 @@ def test_a_command_says_it_in_one_line(tmp_path: Path, command: str) -> None:
         "hooks check": ["hooks", "check", "phrases", "--args", json.dumps(wrong)],
     }[command]
     ran = subprocess.run(
-        [sys.executable, "-m", "proxy", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-m", "proxy", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 1
     said = [line for line in ran.stderr.splitlines() if "loading hook" not in line]

@@ -47,12 +47,7 @@ def by_sentence(model: Path, **more: Any) -> Classifier:
 
 
 @pytest.mark.parametrize(
-    ("action", "text"),
-    [
-        ("redact", FINE + "[rude]" + FINE),
-        ("suppress", FINE + FINE),
-        ("terminate", FINE),
-    ],
+    ("action", "text"), [("redact", FINE + "[rude]" + FINE), ("suppress", FINE + FINE), ("terminate", FINE)]
 )
 def test_a_window_that_is_rude_is_taken_out(text_classifier: Path, action: str, text: str) -> None:
     guard = by_sentence(text_classifier, action=action)

@@ -75,9 +75,7 @@ def at(chunk: Chunk, text: str, said: Callable[[int], Verdict]) -> Verdict:
 
 
 BIRDS = follow(
-    "Our| project| is| project| blue|bird|.",
-    "Our| project| is| project| red|.",
-    "Our| project| is| secret|.",
+    "Our| project| is| project| blue|bird|.", "Our| project| is| project| red|.", "Our| project| is| secret|."
 )
 
 

@@ -8,15 +8,7 @@ import pytest
 
 from hooks import Chunk, Verdict, emit
 from hooks.pipeline.failure import HookError
-from tests.helpers import (
-    Script,
-    Source,
-    guard_all,
-    make_deltas,
-    make_request,
-    opened,
-    pipeline_of,
-)
+from tests.helpers import Script, Source, guard_all, make_deltas, make_request, opened, pipeline_of
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError, GeneratorExit, RecursionError])

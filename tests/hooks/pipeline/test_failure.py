@@ -7,15 +7,7 @@ import pytest
 from hooks import Chunk, Verdict, emit, hold
 from hooks.pipeline.failure import HookError
 from hooks.testing.play import vetted
-from tests.helpers import (
-    Script,
-    Source,
-    guard_all,
-    make_deltas,
-    make_request,
-    pipeline_of,
-    verdicts_of,
-)
+from tests.helpers import Script, Source, guard_all, make_deltas, make_request, pipeline_of, verdicts_of
 
 
 async def test_nothing_pending_or_later_is_delivered_and_the_engine_is_closed() -> None:  # contract 4.1

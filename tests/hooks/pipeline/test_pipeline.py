@@ -9,15 +9,7 @@ from hooks import emit, hold, suppress
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.pipeline import Pipeline
-from tests.helpers import (
-    Script,
-    guard_all,
-    make_deltas,
-    make_request,
-    pipeline_of,
-    text_of,
-    verdicts_of,
-)
+from tests.helpers import Script, guard_all, make_deltas, make_request, pipeline_of, text_of, verdicts_of
 
 
 def allowing(hook: Script, *mandatory: Script) -> Pipeline:

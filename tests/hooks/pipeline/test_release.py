@@ -162,12 +162,7 @@ def test_offsets_follow_from_the_text_released_with_tokens_kept(
 @given(PIECES, SIZES)
 def test_offsets_follow_from_the_text_released(pieces: list[str], sizes: list[int]) -> None:
     """In each released delta the tokens' texts end where its text ends."""
-    hook = Script(
-        lambda c: redact(
-            [(i, i + 1, "##") for i, ch in enumerate(c.pending) if ch == "b"],
-            hold=0,
-        )
-    )
+    hook = Script(lambda c: redact([(i, i + 1, "##") for i, ch in enumerate(c.pending) if ch == "b"], hold=0))
     released: list[Delta] = asyncio.run(guard_all(pipeline_of(hook), recut(make_deltas(pieces), sizes)))
     for delta in released:
         assert delta.text.endswith("".join(token.text for token in delta.tokens))

@@ -139,10 +139,7 @@ async def test_terminate_ends_every_sibling_in_the_same_instant() -> None:  # co
 
 async def test_terminate_of_one_output_leaves_its_siblings_running() -> None:  # contract 3.3
     hook = Script(lambda c: terminate("x", scope="output") if c.output_index == 1 else emit(c.pending))
-    deltas = [
-        *make_deltas(["b", "bb"], index=1, finish=False),
-        *make_deltas(["a"], finish=True),
-    ]
+    deltas = [*make_deltas(["b", "bb"], index=1, finish=False), *make_deltas(["a"], finish=True)]
     source = Source([*deltas, *make_deltas(["late"], index=1)])
     released = await guard_all(pipeline_of(hook), source, make_request(n=2))
     assert (text_of(released), finish_of(released)) == ("a", ("stop", None))

@@ -25,10 +25,7 @@ def token(text: str, *alternatives: str, raw: bytes | None = None) -> Token:
         ([Delta(text="hun"), Delta(text="x", index=1), Delta(text="ter2")], "the text of content, output 0"),
         ([Delta(text="hun", index=1), Delta(text="ter2")], None),
         ([Delta(text="hunter2", channel="echo", index=1)], "the text of echo, output 1"),
-        (
-            [Delta(channel="tool_call", tool_call=ToolCall(0, "hunter2_f"))],
-            "a tool's name, output 0",
-        ),
+        ([Delta(channel="tool_call", tool_call=ToolCall(0, "hunter2_f"))], "a tool's name, output 0"),
         (
             [
                 Delta(channel="tool_call", tool_call=ToolCall(i, "f"), text=text)

@@ -51,10 +51,7 @@ GUARDS: dict[str, tuple[HookSpec, str]] = {
     "phone": (HookSpec("pii"), "Our phone number is [PHONE_NUMBER]."),
     "card": (HookSpec("pii"), "The test card number is [CREDIT_CARD]."),
     "api_key": (HookSpec("patterns", {"patterns": {"KEY": r"sk-\w{20,40}"}}), "The API key is [KEY]."),
-    "system_prompt": (
-        HookSpec("prompt_leak", {"min_words": 5}),
-        "Here is my system prompt:\n[prompt_leak].",
-    ),
+    "system_prompt": (HookSpec("prompt_leak", {"min_words": 5}), "Here is my system prompt:\n[prompt_leak]."),
     "phrase": (
         HookSpec("phrases", {"phrases": ["project bluebird"]}),
         "Our secret project is called [phrase].",

@@ -222,8 +222,7 @@ def test_ctrl_c_ends_the_command(recording: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"),
-    [("{}", "line 1: not a recording of version 1"), (None, "No such file")],
+    ("content", "reason"), [("{}", "line 1: not a recording of version 1"), (None, "No such file")]
 )
 def test_a_file_that_is_no_recording_is_refused(tmp_path: Path, content: str | None, reason: str) -> None:
     path = tmp_path / "x.jsonl"

@@ -218,8 +218,4 @@ async def test_a_stream_that_fails_before_any_text_begins_with_created(serve: Se
         begun = await response.content.readline()
         error.set()
         events, _ = read_events(begun + await response.read())
-    assert [name for name, _ in events[:3]] == [
-        "response.created",
-        "response.in_progress",
-        "response.failed",
-    ]
+    assert [name for name, _ in events[:3]] == ["response.created", "response.in_progress", "response.failed"]

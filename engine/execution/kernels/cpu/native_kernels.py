@@ -27,10 +27,7 @@ class _Shape(ctypes.Structure):
 
 
 class _Layer(ctypes.Structure):
-    _fields_ = (
-        *((name, c_void_p) for name in ("q_norm", "k_norm", "keys", "values")),
-        ("window", c_int64),
-    )
+    _fields_ = (*((name, c_void_p) for name in ("q_norm", "k_norm", "keys", "values")), ("window", c_int64))
 
 
 class _Chunk(ctypes.Structure):

@@ -44,11 +44,7 @@ def decode(
     if num_splits > 1:
         value_sums = out.new_empty(rows, heads, num_splits, dims.value, dtype=torch.float32)
         weight_sums, largest = out.new_empty(2, rows, heads, num_splits, dtype=torch.float32)
-    common = {
-        "VALUE_DIM": dims.value,
-        "PADDED_VALUE": dims.padded_value,
-        "NUM_SPLITS": num_splits,
-    }
+    common = {"VALUE_DIM": dims.value, "PADDED_VALUE": dims.padded_value, "NUM_SPLITS": num_splits}
     _decode[rows, kv_heads, num_splits](
         out,
         value_sums,

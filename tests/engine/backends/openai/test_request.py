@@ -58,10 +58,7 @@ def test_passes_on_what_is_not_ours() -> None:
 
 def test_passes_what_guides_an_output_on_as_it_was_given() -> None:
     extra = {
-        "response_format": {
-            "type": "json_schema",
-            "json_schema": {"name": "n", "schema": {"type": "poem"}},
-        },
+        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "poem"}}},
         "structured_outputs": {"regex": "("},
         "guided_json": "{",
     }
@@ -85,8 +82,7 @@ def test_keeps_the_limit_under_the_name_it_came_by() -> None:
 
 
 @pytest.mark.parametrize(
-    ("logprobs", "asked"),
-    [(None, {}), (0, {"logprobs": True}), (3, {"logprobs": True, "top_logprobs": 3})],
+    ("logprobs", "asked"), [(None, {}), (0, {"logprobs": True}), (3, {"logprobs": True, "top_logprobs": 3})]
 )
 def test_asks_for_chat_logprobs(logprobs: int | None, asked: dict[str, Any]) -> None:
     body = request_body(chat(sampling=SamplingParams(logprobs=logprobs)))

@@ -335,11 +335,7 @@ class TestEnd:
 
     @pytest.mark.parametrize(
         ("chunks", "complete"),
-        [
-            ([], True),
-            ([chunk(content="a")], False),
-            ([chunk(content="a", finish="abort")], True),
-        ],
+        [([], True), ([chunk(content="a")], False), ([chunk(content="a", finish="abort")], True)],
     )
     def test_a_stream_that_breaks_off_is_an_error(self, chunks: list[dict[str, Any]], complete: bool) -> None:
         with pytest.raises(EngineError) as error:

@@ -4,9 +4,7 @@ import json
 from pathlib import Path
 
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-)
+from transformers import AutoModelForCausalLM
 
 from engine.config import EngineConfig
 from engine.execution.model_runner import ModelRunner

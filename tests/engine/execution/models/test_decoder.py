@@ -5,11 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import (
-    GPT2Config,
-    LlamaConfig,
-    PreTrainedConfig,
-)
+from transformers import GPT2Config, LlamaConfig, PreTrainedConfig
 
 from engine.config import EngineConfig
 from engine.execution.model_runner import ModelRunner

@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 
 from engine.logits_processors import Context
-from tests.engine.logits_processors.builtin.rows import (
-    registered_as,
-)
+from tests.engine.logits_processors.builtin.rows import registered_as
 
 
 @pytest.fixture

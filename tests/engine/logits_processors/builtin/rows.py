@@ -7,11 +7,7 @@ from torch import Tensor
 
 from engine.config import LogitsProcessorConfig
 from engine.logits_processors import Context, TokenIds
-from engine.logits_processors.load import (
-    RegisteredProcessor,
-    find_processors,
-    register,
-)
+from engine.logits_processors.load import RegisteredProcessor, find_processors, register
 from tests.engine.conftest import SPECIAL, VOCAB_SIZE
 
 START, END = SPECIAL.index("<|im_start|>"), SPECIAL.index("<|im_end|>")

@@ -8,9 +8,7 @@ import pytest
 
 from engine.config import LogitsProcessorConfig
 from engine.logits_processors import Context
-from engine.logits_processors.load import (
-    ParamsError,
-)
+from engine.logits_processors.load import ParamsError
 from tests.engine.conftest import VOCAB_SIZE
 from tests.engine.logits_processors.builtin.rows import ids_of, masked_by, registered_as
 from tests.engine.logits_processors.processors import named

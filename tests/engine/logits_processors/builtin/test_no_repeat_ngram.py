@@ -8,10 +8,7 @@ import pytest
 import torch
 from transformers import NoRepeatNGramLogitsProcessor
 
-from tests.engine.logits_processors.builtin.rows import (
-    masked_by,
-    row,
-)
+from tests.engine.logits_processors.builtin.rows import masked_by, row
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 from engine.logits_processors import Context
-from engine.logits_processors.load import (
-    ParamsError,
-)
+from engine.logits_processors.load import ParamsError
 from tests.engine.logits_processors.builtin.rows import THINKING, registered_as
 
 

@@ -8,9 +8,7 @@ import torch
 
 from engine.logits_processors import Context, TokenIds
 from engine.logits_processors.builtin.thinking_budget import PRESETS
-from engine.logits_processors.load import (
-    ProcessorLoadError,
-)
+from engine.logits_processors.load import ProcessorLoadError
 from tests.engine.conftest import VOCAB_SIZE
 from tests.engine.logits_processors.builtin.rows import END, START, THINKING, ids_of, registered_as
 

@@ -11,13 +11,9 @@ import torch
 from engine.config import LogitsProcessorConfig
 from engine.logits_processors import Context, TokenIds
 from engine.logits_processors.builtin.watermark import GreenList
-from engine.logits_processors.load import (
-    ProcessorLoadError,
-)
+from engine.logits_processors.load import ProcessorLoadError
 from tests.engine.conftest import VOCAB_SIZE
-from tests.engine.logits_processors.builtin.rows import (
-    registered_as,
-)
+from tests.engine.logits_processors.builtin.rows import registered_as
 from tests.engine.logits_processors.processors import named
 
 

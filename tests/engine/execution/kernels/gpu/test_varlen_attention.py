@@ -97,9 +97,7 @@ def test_where_its_trial_fails_triton_attends(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="it may work there")
-def test_asked_for_where_it_does_not_work_the_engine_does_not_start(
-    tiny_model: Callable[[str], Any],
-) -> None:
+def test_asked_for_where_it_does_not_work_the_engine_does_not_start(tiny_model: Callable[[str], Any]) -> None:
     config = EngineConfig(model=str(tiny_model("llama").path), attention_backend="varlen", model_impl="weir")
     with pytest.raises(ValueError, match="attention_backend varlen does not work here"):
         ModelRunner.load(config)
