@@ -11,21 +11,18 @@ from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any
 
-from engine.backends.refusals import refuse_logits_processors
-from engine.backends.request_tracker import RequestTracker
+from engine.backends.request_tracker import TrackedEngine, refuse_logits_processors
 from engine.deltas import num_output_tokens
 from engine.protocol import (
     Channel,
     Delta,
     Deltas,
-    EngineStats,
     FinishReason,
     GenerationRequest,
     ModelInfo,
     Prompt,
     RequestError,
     Token,
-    Tokenizer,
     TopLogprob,
     Usage,
 )
@@ -35,7 +32,7 @@ VOCAB_SIZE = 50_000
 _WORD = re.compile(r" ?\S+|\s")
 
 
-class EchoEngine:
+class EchoEngine(TrackedEngine):
     """Returns a completion's prompt, or a chat's last user message.
 
     A token is a word with the blank before it. Its id is a hash of the word, below `VOCAB_SIZE`. The id is
@@ -43,15 +40,10 @@ class EchoEngine:
     numbers. Every logprob is 0. `delay`: seconds before each token.
     """
 
-    tokenizer: Tokenizer | None = None
-
     def __init__(self, *, delay: float = 0.0) -> None:
+        super().__init__()
         self.info = ModelInfo(vocab_size=VOCAB_SIZE)
         self.delay = delay
-        self._requests = RequestTracker()
-
-    async def start(self) -> None:
-        pass
 
     async def generate(self, request: GenerationRequest) -> Deltas:
         refuse_logits_processors(request)
@@ -71,15 +63,6 @@ class EchoEngine:
                         completion_tokens = tracked.usage.completion_tokens + num_output_tokens(delta)
                         tracked.usage = replace(tracked.usage, completion_tokens=completion_tokens)
                         yield replace(delta, usage=tracked.usage)
-
-    def stats(self) -> EngineStats:
-        return self._requests.stats()
-
-    def check_health(self) -> None:
-        self._requests.check()
-
-    async def aclose(self) -> None:
-        self._requests.close()
 
 
 def _last_words(messages: tuple[Mapping[str, Any], ...]) -> str:

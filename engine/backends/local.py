@@ -1,8 +1,8 @@
 """The in-process engine: `EngineCore` on a thread of its own, seen from an event loop.
 
-The thread owns torch and the core; the loop owns the streams. The loop puts messages into one inbox: a group
-to add, an output to rewind, a group to abort, or None to stop. The thread posts callbacks to the loop: one
-with all outputs of a step, and one when it has rewound an output, after all earlier outputs. Nothing else is
+The thread owns torch and the core; the loop owns the streams. The loop puts calls into one inbox: to add a
+group, to rewind an output, to abort a group; or None to stop. The thread posts calls to the loop: one with
+all outputs of a step, and one when it has rewound an output, after all earlier outputs. Nothing else is
 shared.
 """
 
@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from engine.backends.delta_queue import DeltaQueue
@@ -43,22 +43,6 @@ NUM_COMPILERS = 2
 """Threads that compile the grammars of new requests."""
 
 
-@dataclass(frozen=True, slots=True)
-class _AddGroup:
-    group: SequenceGroup
-
-
-@dataclass(frozen=True, slots=True)
-class _RewindOutput:
-    group: SequenceGroup
-    rewind: Rewind
-
-
-@dataclass(frozen=True, slots=True)
-class _AbortGroup:
-    group: SequenceGroup
-
-
 class LocalEngine:
     """Implements `protocol.Engine`. Use it from the event loop that it was started on."""
 
@@ -67,7 +51,7 @@ class LocalEngine:
         self.info = ModelInfo()
         """`start` fills it, and `tokenizer`."""
         self.tokenizer: Tokenizer | None = None
-        self._inbox: queue.SimpleQueue[_AddGroup | _RewindOutput | _AbortGroup | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Callable[[EngineCore], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="weir-engine", daemon=True)
         self._compilers = ThreadPoolExecutor(NUM_COMPILERS, thread_name_prefix="weir-grammar")
         self._streams: dict[SequenceGroup, DeltaQueue] = {}
@@ -80,13 +64,10 @@ class LocalEngine:
         self._loop = asyncio.get_running_loop()
         self._loaded: asyncio.Future[InputProcessor] = self._loop.create_future()
         self._thread.start()
-        self._processor = await self._loaded
-        self.tokenizer = self._processor.tokenizer
+        processor = self._processor = await self._loaded
+        self.tokenizer = processor.tokenizer
         self.info = ModelInfo(
-            self._processor.max_model_len,
-            self._processor.vocab_size,
-            parses_tool_calls=False,
-            can_rewind=True,
+            processor.max_model_len, processor.vocab_size, parses_tool_calls=False, can_rewind=True
         )
 
     def generate(self, request: GenerationRequest) -> Deltas:
@@ -120,7 +101,7 @@ class LocalEngine:
             if is_counted:
                 group.num_prompt_tokens = 0
             stream = self._streams[group] = DeltaQueue()
-            self._inbox.put(_AddGroup(group))
+            self._inbox.put(partial(EngineCore.add, group=group))
             finished: set[int] = set()
             while len(finished) < request.num_outputs:
                 void: set[int] = set()
@@ -134,11 +115,11 @@ class LocalEngine:
                         void.add(rewind.index)
                         finished.discard(rewind.index)
                         stream.rewind(rewind.index)
-                        self._inbox.put(_RewindOutput(group, rewind))
+                        self._inbox.put(partial(self._rewind, group=group, rewind=rewind))
         finally:
             self._num_outputs -= request.num_candidates
             if group is not None and self._streams.pop(group, None) is not None:
-                self._inbox.put(_AbortGroup(group))
+                self._inbox.put(partial(EngineCore.abort, group=group))
 
     async def _process(self, request: GenerationRequest) -> SequenceGroup:
         """Compile grammars on threads of their own, so that other requests need not wait for them."""
@@ -235,18 +216,16 @@ class LocalEngine:
         return EngineCore(runner, tokenizer, config), processor
 
     def _take_in(self, core: EngineCore) -> bool:
-        """Handle all messages in the inbox. Waits for one if there is no other work. False: stop."""
+        """Make all calls in the inbox. Waits for one if there is no other work. False: stop."""
         is_waiting = not core.has_work
         while is_waiting or not self._inbox.empty():
             is_waiting = False
-            match self._inbox.get():
-                case _AddGroup(group):
-                    core.add(group)
-                case _RewindOutput(group, rewind):
-                    core.rewind(group, rewind)
-                    self._post(self._resume, group, rewind)
-                case _AbortGroup(group):
-                    core.abort(group)
-                case None:
-                    return False
+            call = self._inbox.get()
+            if call is None:
+                return False
+            call(core)
         return True
+
+    def _rewind(self, core: EngineCore, group: SequenceGroup, rewind: Rewind) -> None:
+        core.rewind(group, rewind)
+        self._post(self._resume, group, rewind)

@@ -9,27 +9,15 @@ from typing import Any
 
 import orjson
 
-from engine.backends.refusals import refuse_logits_processors
-from engine.backends.request_tracker import RequestTracker
-from engine.protocol import (
-    Delta,
-    Deltas,
-    EngineError,
-    EngineStats,
-    GenerationRequest,
-    ModelInfo,
-    RequestError,
-    SamplingParams,
-    Tokenizer,
-    Usage,
-)
+from engine.backends.request_tracker import TrackedEngine, refuse_logits_processors
+from engine.protocol import Delta, Deltas, EngineError, GenerationRequest, RequestError, SamplingParams, Usage
 from engine.recording import Recording
 
 MIN_SPEED = 0.001
 """One recorded second takes a quarter of an hour."""
 
 
-class ReplayEngine:
+class ReplayEngine(TrackedEngine):
     """Answers a request with the recording of a similar request.
 
     `recordings`: a folder of `*.jsonl` files, which `start` reads in name order, or recordings. A recording
@@ -43,16 +31,13 @@ class ReplayEngine:
     that would wait for ever.
     """
 
-    tokenizer: Tokenizer | None = None
-
     def __init__(self, recordings: Iterable[Recording] | Path | str, *, speed: float = 0.0) -> None:
         if speed and not MIN_SPEED <= speed < math.inf:
             raise ValueError(f"a replay's speed must be 0, or from {MIN_SPEED:g} on, not {speed:g}")
-        self.info = ModelInfo()
+        super().__init__()
         self.speed = speed
         self._folder = Path(recordings) if isinstance(recordings, Path | str) else None
         self._recordings: dict[bytes, list[Recording]] = {}
-        self._requests = RequestTracker()
         if not isinstance(recordings, Path | str):
             self._add(recordings)
 
@@ -78,15 +63,6 @@ class ReplayEngine:
             if recording.failure:
                 await self._wait(started, recording.failure.t)
                 raise EngineError(recording.failure.message, status=recording.failure.status)
-
-    def stats(self) -> EngineStats:
-        return self._requests.stats()
-
-    def check_health(self) -> None:
-        self._requests.check()
-
-    async def aclose(self) -> None:
-        self._requests.close()
 
     def _add(self, recordings: Iterable[Recording]) -> None:
         for recording in recordings:

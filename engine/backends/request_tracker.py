@@ -1,11 +1,19 @@
-"""Counts the requests of an engine that has no scheduler, and ends them when the engine closes."""
+"""What engines without a model of their own share: they count their requests, and end them at closing."""
 
 import asyncio
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from engine.protocol import EngineError, EngineStats, Usage
+from engine.protocol import (
+    EngineError,
+    EngineStats,
+    GenerationRequest,
+    ModelInfo,
+    RequestError,
+    Tokenizer,
+    Usage,
+)
 
 T = TypeVar("T")
 
@@ -87,4 +95,34 @@ class RequestTracker:
             prompt_tokens_total=self._prompt_tokens,
             generation_tokens_total=self._generation_tokens,
             aborted_total=self._aborted,
+        )
+
+
+class TrackedEngine:
+    """The base of engines that have no scheduler. It implements `protocol.Engine`, but for `generate`."""
+
+    tokenizer: Tokenizer | None = None
+
+    def __init__(self) -> None:
+        self.info = ModelInfo()
+        self._requests = RequestTracker()
+
+    async def start(self) -> None:
+        pass
+
+    def stats(self) -> EngineStats:
+        return self._requests.stats()
+
+    def check_health(self) -> None:
+        self._requests.check()
+
+    async def aclose(self) -> None:
+        self._requests.close()
+
+
+def refuse_logits_processors(request: GenerationRequest) -> None:
+    """Raise `RequestError` if the request names a logits processor: such an engine has no logits (7.7)."""
+    if request.sampling.logits_processors:
+        raise RequestError(
+            "logits_processors: this engine has no logits of its own to process.", param="logits_processors"
         )

@@ -16,17 +16,8 @@ from engine.backends.openai.errors import stream_error, upstream_error
 from engine.backends.openai.request import request_body
 from engine.backends.openai.sse import Event, SSEDecoder
 from engine.backends.openai.stream import StreamTranslator
-from engine.backends.refusals import refuse_logits_processors
-from engine.backends.request_tracker import RequestTracker
-from engine.protocol import (
-    Deltas,
-    EngineError,
-    EngineStats,
-    GenerationRequest,
-    ModelInfo,
-    RequestError,
-    Tokenizer,
-)
+from engine.backends.request_tracker import TrackedEngine, refuse_logits_processors
+from engine.protocol import Deltas, EngineError, GenerationRequest, ModelInfo, RequestError
 
 _KEEPALIVE = 4.0
 """Seconds that an idle connection is kept. uvicorn closes idle connections after 5, so ours close first."""
@@ -38,15 +29,13 @@ _UNHEALTHY = 10.0
 _log = logging.getLogger("weir.engine")
 
 
-class OpenAIEngine:
+class OpenAIEngine(TrackedEngine):
     """Asks an upstream for a stream, for every request, and translates the stream.
 
     `upstream`: the upstream's URL, as a client's `base_url`. A URL without a path gets `/v1`. `model`: the
     upstream's name for the model. None: the name that the caller gives. `timeout`: seconds without a byte
     from the upstream; `connect_timeout`: seconds to connect.
     """
-
-    tokenizer: Tokenizer | None = None
 
     def __init__(
         self,
@@ -59,13 +48,12 @@ class OpenAIEngine:
     ) -> None:
         if urlsplit(upstream).scheme not in ("http", "https"):
             raise ValueError(f"{upstream!r} is no http or https URL.")
-        self.info = ModelInfo()
+        super().__init__()
         self.url = upstream.rstrip("/") + ("" if urlsplit(upstream).path.strip("/") else "/v1")
         self.model = model
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout, sock_read=timeout)
         self._session: aiohttp.ClientSession | None = None
-        self._requests = RequestTracker()
         self._failed_at: float | None = None
 
     async def start(self) -> None:
@@ -109,17 +97,14 @@ class OpenAIEngine:
                     yield delta
                 await _drain(response)
 
-    def stats(self) -> EngineStats:
-        return self._requests.stats()
-
     def check_health(self) -> None:
         """Raise `EngineError` if a connection to the upstream failed within the last 10 seconds."""
-        self._requests.check()
+        super().check_health()
         if self._failed_at is not None and time.monotonic() < self._failed_at + _UNHEALTHY:
             raise EngineError("The upstream engine cannot be reached.", status=503)
 
     async def aclose(self) -> None:
-        self._requests.close()
+        await super().aclose()
         if self._session is not None:
             await self._session.close()
 

@@ -26,23 +26,13 @@ def request_body(request: GenerationRequest, model: str | None = None) -> dict[s
     sampling = request.sampling
     if sampling.num_candidates > sampling.n:
         raise RequestError("best_of must not exceed n: an upstream cannot stream it.", param="best_of")
-    body: dict[str, Any] = {
-        **{
-            name: value
-            for name, value in request.extra.items()
-            if name not in _SET_BY_WEIR and value is not None
-        },
-        "model": model or request.model,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
+    body = {k: v for k, v in request.extra.items() if k not in _SET_BY_WEIR and v is not None}
+    body |= {"model": model or request.model, "stream": True, "stream_options": {"include_usage": True}}
     if request.is_chat:
         body["messages"] = list(request.messages)
     else:
         body["prompt"] = request.prompts[0] if len(request.prompts) == 1 else list(request.prompts)
-    body |= {
-        name: value for name, value in _changed(sampling, request.given).items() if name not in _WRITTEN_APART
-    }
+    body |= _changed(sampling, request.given)
     if sampling.max_tokens is not None:
         name = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
         body[name] = sampling.max_tokens
@@ -68,7 +58,8 @@ def request_body(request: GenerationRequest, model: str | None = None) -> dict[s
 
 def _changed(sampling: SamplingParams, given: frozenset[str]) -> dict[str, Any]:
     default = SamplingParams()
-    values = {field.name: getattr(sampling, field.name) for field in fields(sampling)}
+    names = [field.name for field in fields(sampling) if field.name not in _WRITTEN_APART]
+    values = {name: getattr(sampling, name) for name in names}
     return {name: value for name, value in values.items() if name in given or value != getattr(default, name)}
 
 
