@@ -123,7 +123,7 @@ class LocalEngine:
 
     async def _process(self, request: GenerationRequest) -> SequenceGroup:
         """Compile grammars on threads of their own, so that other requests need not wait for them."""
-        compilers = self._compilers if self._processor.may_take_long(request) else None
+        compilers = self._compilers if self._processor.guidance.must_compile(request) else None
         try:
             return await self._loop.run_in_executor(compilers, self._processor.process, request)
         except asyncio.CancelledError:
@@ -204,7 +204,7 @@ class LocalEngine:
         except Exception:
             logger.critical("the engine thread died", exc_info=True)
         finally:
-            processor.close()
+            processor.guidance.close()
             self._post(self._close, reason)
 
     def _load(self) -> tuple[EngineCore, InputProcessor]:

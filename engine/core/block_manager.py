@@ -10,9 +10,8 @@ stays known when its last owner frees it, until it is needed for something else:
             └──────── reuse ─────────────┘
 """
 
-from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections import OrderedDict
+from collections.abc import Sequence
 
 
 class BlockManager:
@@ -92,21 +91,6 @@ class BlockManager:
         del block_table[num_blocks:]
         self.free(behind)
         return min(num_tokens, len(block_table) * self.block_size)
-
-    def check(self, block_tables: Iterable[list[int]]) -> None:
-        """Raise `AssertionError` unless the invariant holds. `block_tables`: every table in use."""
-        tables = list(block_tables)
-        owned = Counter(chain.from_iterable(tables))
-        counts = {block: count for block, count in enumerate(self._ref_counts) if count}
-        if owned != counts or any(len(set(table)) != len(table) for table in tables):
-            raise AssertionError(
-                f"blocks lost, or shared without a reference: {owned} in tables, {counts} counted"
-            )
-        if sorted([*counts, *self._free]) != list(range(self.num_blocks)):
-            raise AssertionError(f"blocks lost: {len(counts)} in tables, {len(self._free)} free")
-        known = {h: block for block, h in enumerate(self._hashes) if h is not None}
-        if known != self._cached:
-            raise AssertionError(f"{len(self._cached)} hashes name {len(known)} blocks")
 
     def _take(self) -> int:
         block, _ = self._free.popitem(last=False)

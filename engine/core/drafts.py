@@ -35,16 +35,11 @@ def turns(scheduled: Iterable[ScheduledSequence], logits: Tensor, speculation: S
     turn = list(zip(scheduled, first_rows, strict=False))
     while turn:
         drawing = [(s.sequence, row) for s, row in turn if s.is_sampled]
-        yield Turn(
-            [s for s, _ in turn], [seq for seq, _ in drawing], _take(logits, [row for _, row in drawing])
-        )
+        rows = [row for _, row in drawing]
+        drawn = logits if len(rows) == len(logits) else logits[rows]  # nothing is copied if they are all rows
+        yield Turn([s for s, _ in turn], [seq for seq, _ in drawing], drawn)
         turn = [(follower, row + 1) for s, row in turn if (follower := _foretold(s))]
         speculation.num_accepted_tokens += len(turn)
-
-
-def _take(logits: Tensor, rows: list[int]) -> Tensor:
-    """These rows. Nothing is copied if they are all rows."""
-    return logits if len(rows) == len(logits) else logits[rows]
 
 
 def _foretold(s: ScheduledSequence) -> ScheduledSequence | None:

@@ -15,7 +15,6 @@ from engine.core.output_processor import OutputProcessor
 from engine.core.scheduler import ScheduledSequence, Scheduler
 from engine.core.sequence import Sequence, SequenceGroup
 from engine.core.step_budget import StepBudget
-from engine.core.step_timer import StepTimer
 from engine.execution.model_runner import ModelRunner
 from engine.protocol import Delta, EngineError, EngineStats, Rewind
 from engine.sampling.best_of import hold_candidates
@@ -41,6 +40,7 @@ class EngineCore:
             config.num_speculative_tokens, config.prompt_lookup_min, config.prompt_lookup_max
         )
         step_budget = StepBudget(config.max_num_prefill_tokens)
+        self.metrics = EngineMetrics(step_budget)
         self.scheduler = Scheduler(
             self.block_manager,
             max_num_seqs=config.max_num_seqs,
@@ -49,8 +49,6 @@ class EngineCore:
             speculation=self.speculation,
         )
         self.output_processor = OutputProcessor(tokenizer)
-        self.metrics = EngineMetrics()
-        self.timer = StepTimer(self.metrics, step_budget)
         self._prompt_tokens_total = 0
         self._aborted_total = 0
 
@@ -61,10 +59,13 @@ class EngineCore:
     def step(self) -> list[Output]:
         """Schedule, run, sample, update. A request that fails gets an error; an exception ends the engine."""
         outputs: list[Output] = []
-        with self.timer:
-            scheduled = self._schedule()
-            logits = self._run(scheduled)
-            if logits is None:
+        with self.metrics.step():
+            scheduled = self.scheduler.schedule()
+            if not scheduled:  # the only sequence freed its own blocks
+                return outputs
+            self.metrics.end_schedule(scheduled)
+            logits = attempt(f"a step of {len(scheduled)} sequences", self._run, scheduled)
+            if isinstance(logits, EngineError):
                 return self._fail({s.sequence.group: failure() for s in scheduled})
             for turn in turns(scheduled, logits, self.speculation):
                 sampled = self._sample(turn)
@@ -104,7 +105,7 @@ class EngineCore:
             prompt_tokens_total=self._prompt_tokens_total,
             generation_tokens_total=self.output_processor.num_generated_tokens,
             aborted_total=self._aborted_total,
-            steps_total=self.timer.num_steps,
+            steps_total=self.metrics.num_steps,
             preemptions_total=self.scheduler.num_preempted,
             prefix_cache_queries_total=self.scheduler.num_cache_queries,
             prefix_cache_hits_total=self.scheduler.num_cache_hits,
@@ -117,30 +118,16 @@ class EngineCore:
             histograms=self.metrics.histograms,
         )
 
-    def _schedule(self) -> list[ScheduledSequence]:
-        """The sequences that the step runs. None are left if the only one freed its own blocks."""
-        scheduled = self.scheduler.schedule()
-        if scheduled:
-            self.timer.end_schedule(scheduled)
-        return scheduled
-
-    def _run(self, scheduled: Seq[ScheduledSequence]) -> Tensor | None:
-        """`num_samples` rows of logits for each sequence, `[rows, vocab]`. None: no sequence, or a
-        failure."""
-        if not scheduled:
-            return None
-        logits = attempt(f"a step of {len(scheduled)} sequences", self._forward, scheduled)
-        return None if isinstance(logits, EngineError) else logits
-
-    def _forward(self, scheduled: Seq[ScheduledSequence]) -> Tensor:
+    def _run(self, scheduled: Seq[ScheduledSequence]) -> Tensor:
+        """`num_samples` rows of logits for each sequence, `[rows, vocab]`."""
         logits, prompt_logits = self.runner.run(scheduled)
-        self.timer.end_phase("forward")
+        self.metrics.end_phase("forward")
         _keep_prompt_logprobs(prompt_logits, scheduled)
         return logits
 
     def _sample(self, turn: Turn) -> dict[Sequence, Sampled]:
         sampled = sample_apart(self.sampler, turn.logits, turn.sequences)
-        self.timer.end_phase("sample")
+        self.metrics.end_phase("sample")
         return sampled
 
     def _update(self, turn: Turn, sampled: Mapping[Sequence, Sampled]) -> list[Output]:
@@ -163,7 +150,7 @@ class EngineCore:
         if failed:
             deltas = [(group, delta) for group, delta in deltas if group not in failed]
         outputs = [*hold_candidates(deltas), *self._fail(failed)]
-        self.timer.end_phase("update")
+        self.metrics.end_phase("update")
         return outputs
 
     def _fail(self, groups: Mapping[SequenceGroup, EngineError]) -> list[Output]:

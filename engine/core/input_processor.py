@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.config import EngineConfig, SchedulingPolicy
+from engine.config import EngineConfig
 from engine.core.block_hash import root_hash, unique_root
 from engine.core.sequence import SequenceGroup
 from engine.execution.model_runner import ModelRunner
@@ -35,9 +35,7 @@ class InputProcessor:
     eos_token_ids: frozenset[int]
     processors: ProcessorRegistry
     guidance: Guidance
-    enable_prefix_caching: bool = True
-    share_outputs: bool = True
-    scheduling_policy: SchedulingPolicy = "fcfs"
+    config: EngineConfig
 
     @classmethod
     def make(cls, tokenizer: LocalTokenizer, runner: ModelRunner, config: EngineConfig) -> "InputProcessor":
@@ -64,9 +62,7 @@ class InputProcessor:
                 tool_call_parser=config.tool_call_parser,
                 num_threads=config.num_threads,
             ),
-            enable_prefix_caching=config.enable_prefix_caching,
-            share_outputs=config.share_outputs,
-            scheduling_policy=config.scheduling_policy,
+            config,
         )
 
     def process(self, request: GenerationRequest) -> SequenceGroup:
@@ -78,7 +74,7 @@ class InputProcessor:
         grammar = self.guidance.requested_grammar(request)
         request, processors = self.processors.realize(request)
         self._check_sampling(request)
-        if request.priority and self.scheduling_policy != "priority":
+        if request.priority and self.config.scheduling_policy != "priority":
             raise RequestError(
                 "priority: this engine serves by arrival (its scheduling_policy is fcfs).", param="priority"
             )
@@ -89,17 +85,9 @@ class InputProcessor:
             self.guidance.begin(group, grammar)
         return group
 
-    def may_take_long(self, request: GenerationRequest) -> bool:
-        """Whether `process` may take seconds, because its grammar is new. Raises `RequestError`."""
-        return self.guidance.must_compile(request)
-
-    def close(self) -> None:
-        """End the processes that it keeps."""
-        self.guidance.close()
-
     def _group(self, request: GenerationRequest) -> SequenceGroup:
-        root = root_hash(request.cache_salt) if self.enable_prefix_caching else unique_root()
-        secret = b"" if self.share_outputs else unique_root()
+        root = root_hash(request.cache_salt) if self.config.enable_prefix_caching else unique_root()
+        secret = b"" if self.config.share_outputs else unique_root()
         bias = LogitBias(request.sampling.logit_bias) if request.sampling.logit_bias else None
         group = SequenceGroup(request, root_hash=root, output_secret=secret, bias=bias)
         if request.is_chat:

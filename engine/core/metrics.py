@@ -1,15 +1,17 @@
-"""Measures the engine's own work, as plain values. How they are shown is decided elsewhere.
+"""Measures the engine's own work, as plain values. Other modules decide how the values are shown.
 
 One thread writes; any thread may read. Names and meanings are vLLM's where it has them. Times are wall time
 of the engine's thread, in seconds. Work that a GPU does by itself is seen where the thread waits for it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Seq
+from contextlib import contextmanager
 from time import perf_counter
 
 from engine.core.scheduler import ScheduledSequence
 from engine.core.sequence import Sequence
+from engine.core.step_budget import StepBudget
 from engine.histogram import Histogram
 
 # fmt: off
@@ -28,9 +30,11 @@ PHASES = ("schedule", "forward", "sample", "update")
 
 
 class EngineMetrics:
-    """Kept by the engine's thread, which says where it is."""
+    """Kept by the engine's thread, which says where it is. The `StepBudget` learns each step's time."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: StepBudget) -> None:
+        self.num_steps = 0
+        """Steps that computed something."""
         self.step_seconds: Mapping[str, Histogram] = {phase: Histogram(SHORT_TIMES) for phase in PHASES}
         """By phase."""
         self.histograms: Mapping[str, Histogram] = {
@@ -42,13 +46,24 @@ class EngineMetrics:
         }
         """By name. A request has an entry for each of its outputs. An output that is rewound and ends again
         has another entry in `request_decode_time_seconds`."""
+        self._budget = budget
         self._now = 0.0
+        self._num_decodes = self._num_tokens = 0
+        """Of this step, as scheduled. No tokens: nothing is scheduled yet."""
 
-    def begin_step(self) -> None:
-        self._now = perf_counter()
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """A step runs in this context. A step that raises, or that computes nothing, does not count."""
+        started = self._now = perf_counter()
+        self._num_tokens = 0
+        yield
+        if self._num_tokens:
+            self.num_steps += 1
+            num_prefill_tokens = self._num_tokens - self._num_decodes
+            self._budget.observe(self._num_decodes, num_prefill_tokens, perf_counter() - started)
 
     def end_phase(self, phase: str) -> None:
-        """End a phase, which began where the last one ended."""
+        """End one of the `PHASES`. It began where the last one ended."""
         began, self._now = self._now, perf_counter()
         self.step_seconds[phase].observe(self._now - began)
 
@@ -56,15 +71,16 @@ class EngineMetrics:
         """Note that a sequence was added."""
         seq.queued_at = perf_counter()
 
-    def schedule(self, scheduled: Seq[ScheduledSequence]) -> None:
-        """Note the sequences that a step is going to run."""
-        num_tokens = 0
+    def end_schedule(self, scheduled: Seq[ScheduledSequence]) -> None:
+        """End the first phase, and note the sequences that the step is going to run."""
+        self.end_phase("schedule")
+        self._num_decodes = sum(s.is_decode for s in scheduled)
+        self._num_tokens = sum(s.end - s.start for s in scheduled)
         for s in scheduled:
-            num_tokens += s.num_tokens
             if not s.sequence.scheduled_at:
                 s.sequence.scheduled_at = self._now
                 self._observe("request_queue_time_seconds", self._now - s.sequence.queued_at)
-        self._observe("iteration_tokens_total", num_tokens)
+        self._observe("iteration_tokens_total", sum(s.num_tokens for s in scheduled))
         self._observe("iteration_sequences", len(scheduled))
 
     def advance(self, seq: Sequence) -> None:

@@ -1,6 +1,6 @@
 """One output in the making, and the request that it belongs to.
 
-A `Sequence` says who it is: its request, its index, its token ids. How it lies in the cache and how it is
+A `Sequence` says who it is: its request, its index, its token ids. How the cache holds it and how it is
 sampled are states of their own. Numbers that follow from others are properties, so that they always agree.
 Pure Python: the scheduler, which moves sequences about, needs no torch.
 """
@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine.core.block_hash import root_hash
-from engine.core.cache_state import CacheState
 from engine.logits_processors import TokenIds
 from engine.protocol import Delta, FinishReason, GenerationRequest, Usage
 from engine.sampling.sampling_state import Logprobs, SamplingState
@@ -21,15 +20,27 @@ if TYPE_CHECKING:
     from engine.sampling.penalties import LogitBias
     from engine.text.detokenizer import Detokenizer
 
-
 Rank = tuple[int, int, int]
 """Priority, turn, arrival. The least goes first; the greatest is preempted first."""
 
 
 @dataclass(eq=False, slots=True)
+class CacheState:
+    """How much of one sequence the cache holds, and where. The `Scheduler` fills it; the model reads it."""
+
+    num_computed_tokens: int = 0
+    """Leading tokens of the sequence whose keys and values are in the cache. Preemption sets it back to 0."""
+    block_table: list[int] = field(default_factory=list)
+    """The blocks that hold the computed tokens, in order."""
+    block_hashes: list[bytes] = field(default_factory=list)
+    """Hashes of the sequence's first full blocks (`engine.core.block_hash`), as far as they were needed."""
+    has_run: bool = False
+    """Whether the sequence ever had blocks."""
+
+
+@dataclass(eq=False, slots=True)
 class Sequence:
-    """One output: its prompt and the tokens generated after it. Once added, only the engine's thread has
-    it."""
+    """One output: its prompt and the tokens after it. Once added, only the engine's thread has it."""
 
     group: SequenceGroup
     index: int

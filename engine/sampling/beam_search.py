@@ -12,6 +12,7 @@ from collections.abc import Sequence as Seq
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from heapq import nlargest
+from operator import attrgetter
 from typing import Any, Protocol
 
 from engine.core.input_processor import MAX_LOGPROBS, InputProcessor
@@ -33,10 +34,8 @@ FIELDS = ("use_beam_search", "length_penalty")
 live, and the number of outputs."""
 MAX_BEAMS = MAX_LOGPROBS // 2
 """Each step looks at twice as many continuations as there are beams, since some of them may end a beam."""
-
 MAX_LENGTH_PENALTY = 10
-"""In either direction. Beyond it, powers of lengths leave the range of floats, and nothing else would
-count."""
+"""In either direction. Beyond it, powers of lengths leave the range of floats."""
 
 
 class Generate(Protocol):
@@ -87,7 +86,9 @@ class BeamSearch:
         for _ in range(self.sequence.max_tokens):
             continuations = await self._continue(live, request, generate)
             live = []
-            for rank, candidate in enumerate(nlargest(2 * self.width, continuations, key=_logprob)):
+            for rank, candidate in enumerate(
+                nlargest(2 * self.width, continuations, key=attrgetter("logprob"))
+            ):
                 if not self.is_ended(candidate):
                     live.append(candidate)
                 elif rank < self.width:
@@ -178,10 +179,6 @@ def _check(request: GenerationRequest) -> float:
         if is_given:
             raise RequestError(f"{name} cannot be combined with use_beam_search.", param=name)
     return float(length_penalty)
-
-
-def _logprob(hypothesis: Hypothesis) -> float:
-    return hypothesis.logprob
 
 
 def _continuations(beam: Hypothesis, top: Seq[TopLogprob], num_logprobs: int | None) -> Iterator[Hypothesis]:

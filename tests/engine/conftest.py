@@ -33,6 +33,7 @@ from engine.core.sequence import SequenceGroup
 from engine.execution.model_runner import ModelRunner
 from engine.protocol import Delta, EngineError, GenerationRequest, Prompt, SamplingParams, Token, Usage
 from engine.text.tokenizer import LocalTokenizer
+from tests.engine.core.block_accounting import check_blocks
 
 TEXT = "the quick brown fox jumps over the lazy dog. Grüße, 你好 世界! hello world, how are you today? "
 TEMPLATE = (
@@ -313,7 +314,8 @@ class TinyCore:
 
     def check_blocks(self) -> None:
         scheduler = self.core.scheduler
-        self.core.block_manager.check(s.cache.block_table for s in [*scheduler.running, *scheduler.waiting])
+        tables = [s.cache.block_table for s in [*scheduler.running, *scheduler.waiting]]
+        check_blocks(self.core.block_manager, tables)
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.core.block_manager import BlockManager
+from tests.engine.core.block_accounting import check_blocks
 
 
 def test_allocate_grows_a_table_by_whole_blocks() -> None:
@@ -28,9 +29,9 @@ def test_check_finds_a_shared_and_a_lost_block() -> None:
     blocks, table = BlockManager(num_blocks=2, block_size=16), []
     blocks.allocate(table, 16)
     with pytest.raises(AssertionError):
-        blocks.check([table, table])
+        check_blocks(blocks, [table, table])
     with pytest.raises(AssertionError):
-        blocks.check([])
+        check_blocks(blocks, [])
 
 
 def fill(blocks: BlockManager, *hashes: bytes) -> list[int]:
@@ -48,7 +49,7 @@ def test_the_longest_run_of_known_blocks_is_reused() -> None:
     shared: list[int] = []
     blocks.reuse(shared, [b"a", b"b", b"x", b"c"])
     assert shared == table[:2]
-    blocks.check([table, shared])
+    check_blocks(blocks, [table, shared])
     assert blocks.num_used == 3
 
 
@@ -58,10 +59,10 @@ def test_a_shared_block_is_free_when_its_last_owner_frees_it() -> None:
     blocks.reuse(second, [b"a"])
     blocks.free(first)
     assert blocks.num_used == 1
-    blocks.check([second])
+    check_blocks(blocks, [second])
     blocks.free(second)
     assert blocks.num_used == 0
-    blocks.check([])
+    check_blocks(blocks, [])
 
 
 def test_freed_blocks_stay_known_until_they_are_needed() -> None:
@@ -78,7 +79,7 @@ def test_freed_blocks_stay_known_until_they_are_needed() -> None:
     assert blocks.allocate(table, 48)
     blocks.reuse(again, [b"a", b"b"])
     assert again == []
-    blocks.check([table])
+    check_blocks(blocks, [table])
 
 
 def test_the_least_recently_used_text_is_forgotten_first_from_its_end() -> None:
@@ -100,19 +101,19 @@ def test_only_one_of_several_blocks_with_the_same_contents_is_known() -> None:
     found: list[int] = []
     blocks.reuse(found, [b"a"])
     assert found == first
-    blocks.check([first, second, found])
+    check_blocks(blocks, [first, second, found])
 
 
 def test_check_finds_a_wrong_count_and_a_wrong_hash() -> None:
     blocks = BlockManager(num_blocks=2, block_size=16)
     table = fill(blocks, b"a")
     with pytest.raises(AssertionError, match="shared without a reference"):
-        blocks.check([table, table])
+        check_blocks(blocks, [table, table])
     with pytest.raises(AssertionError, match="shared without a reference"):
-        blocks.check([[*table, *table]])
+        check_blocks(blocks, [[*table, *table]])
     blocks._cached[b"b"] = table[0]
     with pytest.raises(AssertionError, match="hashes"):
-        blocks.check([table])
+        check_blocks(blocks, [table])
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 100))))
@@ -124,5 +125,5 @@ def test_every_block_is_free_or_in_use_exactly_once(actions: list[tuple[int, int
             blocks.allocate(tables[which], num_tokens)
         else:
             blocks.free(tables[which])
-        blocks.check(tables)
+        check_blocks(blocks, tables)
         assert blocks.num_used == sum(map(len, tables))

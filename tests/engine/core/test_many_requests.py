@@ -19,6 +19,7 @@ from engine.core.sequence import Sequence as EngineSequence
 from engine.core.sequence import SequenceGroup
 from engine.protocol import EngineError, GenerationRequest
 from engine.text.tokenizer import LocalTokenizer
+from tests.engine.core.block_accounting import check_blocks
 from tests.helpers import slow
 
 VOCAB_SIZE = 400
@@ -99,7 +100,8 @@ class Load:
 
     def check(self) -> None:
         scheduler = self.core.scheduler
-        self.core.block_manager.check(s.cache.block_table for s in [*scheduler.running, *scheduler.waiting])
+        tables = [s.cache.block_table for s in [*scheduler.running, *scheduler.waiting]]
+        check_blocks(self.core.block_manager, tables)
 
     def serve(self, num_requests: int) -> None:
         for _ in range(num_requests):

@@ -1,4 +1,4 @@
-"""The engine measures every step and every output."""
+"""The engine measures every step and every output. A step that computed something teaches the budget."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,12 +6,17 @@ from functools import reduce
 from operator import add
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.core.metrics import PHASES
+from engine.core.metrics import PHASES, EngineMetrics
+from engine.core.scheduler import ScheduledSequence
+from engine.core.sequence import SequenceGroup
+from engine.core.step_budget import StepBudget
 from engine.histogram import Histogram
 from engine.protocol import EngineStats
+from tests.engine.conftest import completion
 
 NUMBERS = st.floats(-10, 10)
 
@@ -55,3 +60,48 @@ async def test_every_step_and_output_is_measured(start_engine: Callable[..., Awa
 def test_cache_usage_is_a_share_of_all_blocks() -> None:
     assert EngineStats(kv_blocks_used=3, kv_blocks=12).kv_cache_usage == 0.25
     assert EngineStats().kv_cache_usage == 0
+
+
+class Budget(StepBudget):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observed: list[tuple[int, int]] = []
+
+    def observe(self, num_decodes: int, num_prefill_tokens: int, seconds: float) -> None:
+        assert seconds > 0
+        self.observed.append((num_decodes, num_prefill_tokens))
+
+
+def plan() -> list[ScheduledSequence]:
+    """A sequence that decodes, and a chunk of five prompt tokens."""
+    group = SequenceGroup(completion((5,) * 9, n=2))
+    for _ in range(2):
+        group.add((5,) * 9, max_tokens=4, detokenizer=None)  # type: ignore[arg-type]
+    first, second = group.sequences
+    return [ScheduledSequence(first, 8, 9), ScheduledSequence(second, 0, 5)]
+
+
+def test_a_step_tells_its_phases_and_its_tokens() -> None:
+    budget = Budget()
+    metrics = EngineMetrics(budget)
+    with metrics.step():
+        metrics.end_schedule(plan())
+        for phase in PHASES[1:]:
+            metrics.end_phase(phase)
+    assert [sum(metrics.step_seconds[phase].counts) for phase in PHASES] == [1, 1, 1, 1]
+    assert (metrics.num_steps, budget.observed) == (1, [(1, 5)])
+
+
+def test_a_step_without_sequences_or_with_a_fatal_error_does_not_count() -> None:
+    budget = Budget()
+    metrics = EngineMetrics(budget)
+    with metrics.step():
+        metrics.end_schedule(plan())
+    with metrics.step():
+        pass
+    with pytest.raises(RuntimeError), metrics.step():
+        metrics.end_schedule(plan())
+        raise RuntimeError
+    assert (metrics.num_steps, budget.observed) == (1, [(1, 5)])

@@ -11,6 +11,7 @@ from engine.core.scheduler import MAX_PARTIAL_PREFILLS, PROMPT_LOGPROBS_CHUNK, S
 from engine.core.sequence import Sequence, SequenceGroup
 from engine.core.step_budget import StepBudget
 from engine.protocol import GenerationRequest, SamplingParams
+from tests.engine.core.block_accounting import check_blocks
 
 ids = count(1000)
 """Token ids that no earlier prompt has."""
@@ -57,7 +58,8 @@ def step(scheduler: Scheduler) -> dict[Sequence, tuple[int, int]]:
         scheduler.update(s)
         if is_sampled:
             s.sequence.token_ids.append(7)
-    scheduler.block_manager.check(q.cache.block_table for q in [*scheduler.running, *scheduler.waiting])
+    tables = [q.cache.block_table for q in [*scheduler.running, *scheduler.waiting]]
+    check_blocks(scheduler.block_manager, tables)
     return {s.sequence: (s.start, s.end) for s in plan}
 
 

@@ -15,6 +15,7 @@ from engine.core.sequence import Logprobs, Sequence, SequenceGroup
 from engine.core.step_budget import StepBudget
 from engine.protocol import GenerationRequest, SamplingParams
 from engine.sampling.speculation import Speculation
+from tests.engine.core.block_accounting import check_blocks
 from tests.helpers import examples
 
 BLOCK_SIZE = 4
@@ -171,7 +172,7 @@ class Machine(RuleBasedStateMachine):
         if not hasattr(self, "scheduler"):
             return
         scheduler = self.scheduler
-        scheduler.block_manager.check(s.cache.block_table for s in scheduler.running)
+        check_blocks(scheduler.block_manager, [s.cache.block_table for s in scheduler.running])
         assert len(scheduler.running) <= MAX_NUM_SEQS
         for queue in (scheduler.running, scheduler.waiting):
             assert [s.rank for s in queue] == sorted({s.rank for s in queue})
