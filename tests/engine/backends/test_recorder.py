@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing
@@ -11,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from engine.backends import recording_folder
+from engine.backends import recorder as recorder_module
 from engine.backends.echo import EchoEngine
-from engine.backends.recorder import RecordingEngine
+from engine.backends.recorder import RecordingEngine, RecordingFile, RecordingFolder
 from engine.backends.replay import ReplayEngine
 from engine.protocol import Delta, EngineError, GenerationRequest, RequestError, SamplingParams
 from engine.recording import Failure, Recording, TimedDelta
@@ -217,7 +218,7 @@ async def test_what_json_cannot_say_is_left_out(start: StartRecorder, tmp_path: 
 async def test_more_than_can_be_written_is_cut_short(
     start: StartRecorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(recording_folder, "MAX_UNWRITTEN", 10)
+    monkeypatch.setattr(recorder_module, "MAX_UNWRITTEN", 10)
     recorder = await start()
     said = await collect(recorder, asked("word " * 100))
     await recorder.aclose()
@@ -234,3 +235,37 @@ async def test_many_answers_at_once_are_kept_apart(start: StartRecorder, tmp_pat
     texts = {path.stem[-2:]: "".join(d.text for d in deltas_of(path)) for path in kept(tmp_path)}
     assert texts == {f"r{i}": f"this is answer {i} of eight" for i in range(8)}
     assert isinstance(Recording.load(kept(tmp_path)[0]).deltas[0], TimedDelta)
+
+
+def test_a_line_that_the_disk_does_not_take_whole_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk gets full: one write takes a part of the line, and the next write fails."""
+    file = RecordingFile(tmp_path / "x.jsonl")
+    file.append(b"one\n")
+    write = os.write
+
+    def stammer(descriptor: int, data: bytes) -> int:
+        if data.startswith(b"ll"):
+            raise OSError("full")
+        return write(descriptor, data[:2])
+
+    monkeypatch.setattr(os, "write", stammer)
+    file.append(b"two\n")
+    with pytest.raises(OSError, match="full"):
+        file.append(b"well\n")
+    assert file.path.read_bytes() == b"one\ntwo\n"
+
+
+async def test_it_closes_where_a_write_ended_a_moment_before(tmp_path: Path) -> None:
+    """The write's future is done, and the event loop has not called what was to be called then."""
+    folder = RecordingFolder(tmp_path, max_bytes=10**6)
+    folder.start()
+    folder.open(GenerationRequest(request_id="r", model="m", endpoint="chat"))
+    folder._flush()
+    folder._thread.submit(lambda: None).result()  # the event loop does nothing else until all is written
+    await asyncio.sleep(0)
+    assert folder._writing is not None
+    assert folder._writing.done()
+    await folder.aclose()
+    assert len(os.listdir(tmp_path)) == 1
