@@ -6,7 +6,7 @@ A model server offers these options to its users as they stand here: the docstri
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
 from engine.demo import MODEL_DIR
@@ -47,9 +47,7 @@ class EngineOptions(BaseModel):
     Raises `ValueError` for a value out of range.
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=()
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     model: str = str(MODEL_DIR)
     """Model folder or hub name (local; default: the small model that ships)"""
@@ -120,15 +118,13 @@ class EngineOptions(BaseModel):
         str | None, Field(description=f"How the model writes tool calls: {', '.join(TOOL_CALL_PARSERS)}")
     ] = None
 
-    @field_validator("reasoning_parser")
+    @field_validator("reasoning_parser", "tool_call_parser")
     @classmethod
-    def _reasoning_parser_exists(cls, name: str | None) -> str | None:
-        return _one_of(REASONING_PARSERS, name)
-
-    @field_validator("tool_call_parser")
-    @classmethod
-    def _tool_call_parser_exists(cls, name: str | None) -> str | None:
-        return _one_of(TOOL_CALL_PARSERS, name)
+    def _parser_exists(cls, name: str | None, info: ValidationInfo) -> str | None:
+        names = REASONING_PARSERS if info.field_name == "reasoning_parser" else TOOL_CALL_PARSERS
+        if name is not None and name not in names:
+            raise ValueError(f"there is no '{name}'; there are {', '.join(names)}")
+        return name
 
     @model_validator(mode="after")
     def _lookup_is_a_range(self) -> Self:
@@ -144,9 +140,3 @@ class EngineConfig(EngineOptions):
     """Whether a prompt may also use the cached blocks of an earlier output. It must be False if hooks may
     have withheld a part of that output: a cache hit could confirm a guess at withheld text (`usage` and the
     time to the first token show the hit)."""
-
-
-def _one_of(names: list[str], name: str | None) -> str | None:
-    if name is not None and name not in names:
-        raise ValueError(f"there is no '{name}'; there are {', '.join(names)}")
-    return name

@@ -12,7 +12,7 @@ from engine.execution.model_runner import ModelRunner
 from engine.guided.grammar import GUIDED_FIELDS
 from engine.guided.guidance import Guidance
 from engine.logits_processors import Context
-from engine.logits_processors.hello_world import hello_world
+from engine.logits_processors.builtin.forced_sequence import hello_world
 from engine.logits_processors.registry import ProcessorRegistry
 from engine.protocol import GenerationRequest, Prompt, RequestError, SamplingParams, Token
 from engine.sampling.penalties import LogitBias

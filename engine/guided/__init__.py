@@ -2,8 +2,8 @@
 
 A request asks by a `Grammar` (`grammar`): a JSON schema, a regular expression, a list of choices, a grammar,
 or tools that must be called (`tool_calls`). The `GrammarCompiler` (`compiler`) makes the grammar ready,
-outside the engine's thread. A `Guide` (`guide`) is one sequence's place in it. A `GuidedMask` (`mask`) takes
-out the tokens that cannot come, before each draw. `Guidance` (`guidance`) joins these for the engine.
+outside the engine's thread. A `Guide` (`guide`) is one sequence's place in it. A `GuidedMask` takes out the
+tokens that cannot come, before each draw. `Guidance` (`guidance`) joins these for the engine.
 
 The library underneath is llguidance (MIT, 8 MB, no dependencies). xgrammar 0.2.8 was measured beside it, on a
 vocabulary of 150,000 tokens and a hundred random schemas. To compile a schema took xgrammar 42 ms in the mean

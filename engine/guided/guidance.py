@@ -3,8 +3,7 @@
 from engine.core.sequence import SequenceGroup
 from engine.guided.compiler import GrammarCompiler, GrammarError
 from engine.guided.grammar import RequestedGrammar, requested_grammar
-from engine.guided.guide import Guide
-from engine.guided.mask import GuidedMask
+from engine.guided.guide import Guide, GuidedMask
 from engine.guided.reasoning import ReasoningForm
 from engine.guided.tool_calls import forced_calls
 from engine.logits_processors import Context

@@ -42,7 +42,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, overload
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
+from pydantic import AfterValidator, BaseModel, Field, ValidationInfo
 
 if TYPE_CHECKING:
     import torch
@@ -126,16 +126,12 @@ class Req:
         return self._ids[self._num_prompt_tokens :]
 
 
-class NoParams(BaseModel):
+class NoParams(BaseModel, extra="forbid"):
     """The parameters of a processor without `Params`: none."""
 
-    model_config = ConfigDict(extra="forbid")
 
-
-class AnyParams(BaseModel):
+class AnyParams(BaseModel, extra="allow"):
     """Accepts any parameters."""
-
-    model_config = ConfigDict(extra="allow")
 
 
 class BaseLogitsProcessor:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from engine.config import LogitsProcessorConfig
 from engine.logits_processors.api import Context, TokenIds
 from engine.logits_processors.builtin.forced_sequence import ForcedSequence
-from engine.logits_processors.failures import log_failure
 from engine.logits_processors.load import (
     ParamsError,
     ProcessorLoadError,
@@ -26,7 +25,7 @@ from engine.logits_processors.load import (
     kind_of,
     register,
 )
-from engine.logits_processors.started import ProcessorEntry, StartedProcessor
+from engine.logits_processors.started import ProcessorEntry, StartedProcessor, log_failure
 from engine.processor_specs import (
     ForcedTokenSequenceSpec,
     LogitsProcessorSpec,

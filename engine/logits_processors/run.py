@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from engine.logits_processors.api import BatchLogitsProcessor, Kind
-from engine.logits_processors.failures import BadLogitsError, log_failure
-from engine.logits_processors.started import ProcessorEntry, StartedProcessor
+from engine.logits_processors.started import BadLogitsError, ProcessorEntry, StartedProcessor, log_failure
 from engine.protocol import LogitsProcessorError
 from engine.sampling.sampling_state import SamplingState
 

@@ -1,9 +1,14 @@
-"""A logits processor as the sampler meets it: its entry on the server, and what one sequence has of it."""
+"""A logits processor as the sampler meets it: its entry on the server, what one sequence has of it, and the
+log line of its failure."""
 
+import logging
+import traceback
 from dataclasses import dataclass
 from typing import Any
 
 from engine.logits_processors.api import BatchLogitsProcessor, Kind, LogitsProcessor
+
+logger = logging.getLogger("weir.engine")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,3 +32,21 @@ class StartedProcessor:
     """In the row form: the sequence's own instance."""
     params: dict[str, Any] | None = None
     """In the batch form: the sequence's own dict, with its parameters and anything the processor adds."""
+
+
+class BadLogitsError(ValueError):
+    """A processor left logits that cannot be used. The message is written here, and quotes no text."""
+
+
+def log_failure(name: str, what: str, error: BaseException) -> None:
+    """Log the error's type and place only. The message and the traceback may quote withheld text, so they are
+    logged at level DEBUG alone."""
+    logger.error("logits processor %s %s: %s", name, what, _described(error))
+    logger.debug("logits processor %s %s", name, what, exc_info=error)
+
+
+def _described(error: BaseException) -> str:
+    if isinstance(error, BadLogitsError):
+        return str(error)
+    kind, frames = type(error).__name__, traceback.extract_tb(error.__traceback__, -1)
+    return f"{kind} at {frames[0].filename}:{frames[0].lineno}" if frames else kind

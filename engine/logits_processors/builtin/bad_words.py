@@ -7,7 +7,7 @@ keep a word out for certain, use a hook that reads the text as well.
 from collections import defaultdict
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, model_validator
+from pydantic import BaseModel, Field, PrivateAttr, ValidationInfo, model_validator
 from torch import Tensor
 
 from engine.logits_processors import Context, TokenIds
@@ -17,9 +17,7 @@ from engine.logits_processors.builtin.masks import as_index, take_out
 class BadWords:
     kind = "mask"
 
-    class Params(BaseModel):
-        model_config = ConfigDict(extra="forbid")
-
+    class Params(BaseModel, extra="forbid"):
         bad_words: list[Annotated[str, Field(max_length=1000)]] = Field(
             min_length=1, max_length=1000, fail_fast=True
         )

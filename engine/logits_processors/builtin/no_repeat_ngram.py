@@ -6,7 +6,7 @@ token in `whitelist_token_ids` may end a run that came before.
 
 from collections import defaultdict
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from torch import Tensor
 
 from engine.logits_processors import Context, TokenId, TokenIds
@@ -17,9 +17,7 @@ from engine.logits_processors.builtin.reading import Reading
 class NoRepeatNGram(Reading):
     kind = "mask"
 
-    class Params(BaseModel):
-        model_config = ConfigDict(extra="forbid")
-
+    class Params(BaseModel, extra="forbid"):
         ngram_size: int = Field(ge=1, le=64)
         window_size: int = Field(ge=1)
         whitelist_token_ids: list[TokenId] = Field([], fail_fast=True)

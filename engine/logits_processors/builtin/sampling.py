@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from engine.logits_processors import TokenId
 from engine.protocol import SamplingParams
@@ -16,9 +16,7 @@ from engine.protocol import SamplingParams
 class LogitBias:
     """Adds biases to the request's own. Biases of one token add up."""
 
-    class Params(BaseModel):
-        model_config = ConfigDict(extra="forbid")
-
+    class Params(BaseModel, extra="forbid"):
         logit_bias: dict[Annotated[TokenId, Field(strict=False)], Annotated[float, Field(ge=-1e30, le=1e30)]]
         """By token id. JSON writes the id as a string."""
 
@@ -32,9 +30,7 @@ class LogitBias:
 class MinTokens:
     """Raises the request's `min_tokens`, up to its `max_tokens`."""
 
-    class Params(BaseModel):
-        model_config = ConfigDict(extra="forbid")
-
+    class Params(BaseModel, extra="forbid"):
         min_tokens: int = Field(ge=0)
 
     @staticmethod

@@ -10,7 +10,7 @@ parameter is named as in SGLang's processors.
 
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from torch import Tensor
 
 from engine.logits_processors import Context, TokenIds
@@ -43,9 +43,7 @@ class _Ids(NamedTuple):
 class ThinkingBudget(Reading):
     kind = "mask"
 
-    class Params(BaseModel):
-        model_config = ConfigDict(extra="forbid")
-
+    class Params(BaseModel, extra="forbid"):
         thinking_budget: int = Field(ge=0, strict=True)
 
     @classmethod

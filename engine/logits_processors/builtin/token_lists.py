@@ -4,16 +4,14 @@ vLLM calls the second `allowed_token_ids`. SGLang's processor for the first need
 a batch.
 """
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from torch import Tensor
 
 from engine.logits_processors import Context, TokenId, TokenIds
 from engine.logits_processors.builtin.masks import as_index, keep_only, take_out
 
 
-class _Params(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Params(BaseModel, extra="forbid"):
     token_ids: list[TokenId] = Field(min_length=1, fail_fast=True)
 
 
