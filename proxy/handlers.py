@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 from typing import Any, TypeVar
 
 import orjson
@@ -19,7 +20,7 @@ from proxy.openai.response_answer import ResponsesAnswer
 from proxy.openai.responses import ResponsesRequest
 from proxy.openai.tokens import DetokenizeRequest, TokenizeRequest
 from proxy.respond import respond
-from proxy.response_store import StoredConversation, StoredResponse
+from proxy.response_store import StoredResponse
 from proxy.service import SERVICE, Service
 
 STARTED = int(time.time())
@@ -54,8 +55,8 @@ async def responses(http: web.Request) -> web.StreamResponse:
         model = service.model_name(fields.model)
         conversation = stored.conversation(fields.previous_response_id, fields.input, owner)
         request = fields.to_request(new_id("resp", "_"), model, conversation)
-        kept = StoredConversation(stored, owner, conversation) if fields.store and stored.capacity else None
-        return await respond(http, request, ResponsesAnswer(fields, request, kept))
+        keep = partial(stored.put, owner, conversation) if fields.store and stored.capacity else None
+        return await respond(http, request, ResponsesAnswer(fields, request, keep))
 
 
 async def response(http: web.Request) -> web.Response:
@@ -63,9 +64,9 @@ async def response(http: web.Request) -> web.Response:
 
 
 async def delete_response(http: web.Request) -> web.Response:
-    found = _stored(http)
-    http.app[SERVICE].responses.remove(found.id)
-    return _json({"id": found.id, "object": "response", "deleted": True})
+    response_id = _stored(http).body["id"]
+    http.app[SERVICE].responses.remove(response_id)
+    return _json({"id": response_id, "object": "response", "deleted": True})
 
 
 def _stored(http: web.Request) -> StoredResponse:

@@ -19,24 +19,6 @@ class StoredResponse:
     conversation: tuple[InputItem, ...]
     """All items, with the output of this response and without its instructions."""
 
-    @property
-    def id(self) -> str:
-        return str(self.body["id"])
-
-
-@dataclass(frozen=True, slots=True)
-class StoredConversation:
-    """The place of a response once it is whole: the store, its owner, and the conversation that it
-    continues."""
-
-    store: "ResponseStore"
-    owner: str
-    conversation: tuple[InputItem, ...]
-
-    def put(self, body: dict[str, Any]) -> None:
-        output = [InputItem.model_validate(item) for item in body["output"]]
-        self.store.put(StoredResponse(self.owner, body, (*self.conversation, *output)))
-
 
 class ResponseStore:
     """Responses by id. At most `capacity` are kept: those used last."""
@@ -45,8 +27,10 @@ class ResponseStore:
         self.capacity = capacity
         self._responses: OrderedDict[str, StoredResponse] = OrderedDict()
 
-    def put(self, response: StoredResponse) -> None:
-        self._responses[response.id] = response
+    def put(self, owner: str, conversation: tuple[InputItem, ...], body: dict[str, Any]) -> None:
+        """Store the response object `body`, which continues `conversation`."""
+        output = [InputItem.model_validate(item) for item in body["output"]]
+        self._responses[body["id"]] = StoredResponse(owner, body, (*conversation, *output))
         while len(self._responses) > self.capacity:
             self._responses.popitem(last=False)
 

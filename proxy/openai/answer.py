@@ -3,12 +3,11 @@
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from typing import Any
 
 import orjson
 
-from engine.protocol import Delta, GenerationRequest, Token, Usage
+from engine.protocol import Delta, GenerationRequest, Token, TopLogprob, Usage
 from proxy.openai.fields import GenerationFields
 from proxy.sse import event
 
@@ -47,23 +46,24 @@ class Answer(ABC):
     def whole(self) -> bytes:
         """The whole answer, as JSON."""
 
-    def token_name(self, token_id: int | None, raw: bytes) -> str:
-        if self.fields.return_tokens_as_token_ids and token_id is not None:
-            return f"token_id:{token_id}"
-        return raw.decode("utf-8", "replace")
+    def token_name(self, token: Token | TopLogprob) -> str:
+        if self.fields.return_tokens_as_token_ids and token.id is not None:
+            return f"token_id:{token.id}"
+        return token.raw.decode("utf-8", "replace")
 
-    def token_logprob(self, token: Token) -> JSONObject:
-        """A token with its logprob and its top alternatives, as JSON."""
-        return {
-            **self._named(token.id, token.raw, token.logprob),
-            "top_logprobs": [
-                self._named(top.id, top.raw, top.logprob)
-                for top in token.top[: self.request.sampling.logprobs]
-            ],
-        }
+    def token_logprobs(self, delta: Delta) -> list[JSONObject]:
+        """The tokens that have a logprob, each with it and its top alternatives; none if not asked for."""
+        num_top = self.request.sampling.logprobs
+        if num_top is None:
+            return []
+        return [
+            {**self._named(token), "top_logprobs": [self._named(top) for top in token.top[:num_top]]}
+            for token in delta.tokens
+            if token.logprob is not None
+        ]
 
-    def _named(self, token_id: int | None, raw: bytes, logprob: float | None) -> JSONObject:
-        return {"token": self.token_name(token_id, raw), "logprob": logprob, "bytes": list(raw)}
+    def _named(self, token: Token | TopLogprob) -> JSONObject:
+        return {"token": self.token_name(token), "logprob": token.logprob, "bytes": list(token.raw)}
 
     def _count(self, delta: Delta) -> None:
         if delta.usage is not None:
@@ -78,7 +78,10 @@ class ChoicesAnswer(Answer):
         options = fields.stream_options
         self._include_usage = options is not None and options.include_usage
         self._continuous_usage = options is not None and options.continuous_usage_stats
-        self._choices = [self.empty_choice(i) for i in range(request.num_outputs)]
+        self._choices: list[JSONObject] = [
+            {"index": i, **self.empty_content(), "logprobs": None, "finish_reason": None, "stop_reason": None}
+            for i in range(request.num_outputs)
+        ]
         # All chunks begin with the same bytes, up to their choices. These are formatted once.
         self._head = orjson.dumps(self._identity())[:-1] + b',"choices":'
         # Most chunks differ only in their text: the bytes before and after it, by output and channel.
@@ -98,16 +101,16 @@ class ChoicesAnswer(Answer):
         """The API's name for this kind of answer, or of chunk if the answer is streamed."""
 
     @abstractmethod
-    def chunk_choice(self, delta: Delta) -> JSONObject:
-        """The choice in the chunk that `delta` becomes."""
+    def begin_choice(self, delta: Delta) -> JSONObject:
+        """The index, the content and the logprobs of the choice in the chunk that `delta` becomes."""
 
     @abstractmethod
-    def empty_choice(self, index: int) -> JSONObject:
-        """A whole answer's choice before any text is released."""
+    def empty_content(self) -> JSONObject:
+        """The content of a whole answer's choice before any text is released."""
 
     @abstractmethod
     def fold_choice(self, whole: JSONObject, part: JSONObject) -> None:
-        """Add a chunk's choice to a whole answer's."""
+        """Add the content and logprobs of a chunk's choice to a whole answer's."""
 
     @abstractmethod
     def finish_choice(self, whole: JSONObject) -> JSONObject:
@@ -142,7 +145,26 @@ class ChoicesAnswer(Answer):
 
     def fold(self, delta: Delta) -> None:
         self._count(delta)
-        self.fold_choice(self._choices[delta.index], self.chunk_choice(delta))
+        whole, part = self._choices[delta.index], self.chunk_choice(delta)
+        self.fold_choice(whole, part)
+        for field in ("finish_reason", "stop_reason", "prompt_token_ids"):
+            if part.get(field) is not None:
+                whole[field] = part[field]
+        if "token_ids" in part:
+            whole.setdefault("token_ids", []).extend(part["token_ids"])
+
+    def chunk_choice(self, delta: Delta) -> JSONObject:
+        """The choice in the chunk that `delta` becomes."""
+        choice = self.begin_choice(delta)
+        choice["finish_reason"] = delta.finish_reason
+        if delta.stop_reason is not None:
+            choice["stop_reason"] = delta.stop_reason
+        if self.gives_ids:
+            released = delta.tokens if delta.channel != "echo" else ()
+            choice["token_ids"] = [token.id for token in released if token.id is not None]
+            if delta.prompt_token_ids is not None:
+                choice["prompt_token_ids"] = delta.prompt_token_ids
+        return choice
 
     def whole(self) -> bytes:
         choices = [self.finish_choice(choice) for choice in self._choices]
@@ -158,18 +180,6 @@ class ChoicesAnswer(Answer):
             "completion_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
         }
 
-    @staticmethod
-    def fold_end(whole: JSONObject, part: JSONObject) -> None:
-        """Add the reasons, the prompt's ids and the token ids of a chunk's choice to a whole answer's."""
-        for field in ("finish_reason", "stop_reason", "prompt_token_ids"):
-            if part.get(field) is not None:
-                whole[field] = part[field]
-        if "token_ids" in part:
-            whole.setdefault("token_ids", []).extend(part["token_ids"])
-
-    def token_ids(self, delta: Delta) -> list[int]:
-        return [token.id for token in delta.tokens if token.id is not None]
-
     def _identity(self) -> JSONObject:
         return {
             "id": self.request.request_id,
@@ -177,10 +187,6 @@ class ChoicesAnswer(Answer):
             "created": int(time.time()),
             "model": self.request.model,
         }
-
-
-def with_logprob(tokens: Iterable[Token]) -> list[Token]:
-    return [token for token in tokens if token.logprob is not None]
 
 
 def new_id(prefix: str, separator: str = "-") -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from engine.protocol import Delta, GenerationRequest, RequestError, ToolCall
-from proxy.openai.answer import ChoicesAnswer, JSONObject, new_id, with_logprob
+from proxy.openai.answer import ChoicesAnswer, JSONObject, new_id
 from proxy.openai.fields import GenerationFields
 
 
@@ -105,20 +105,10 @@ class ChatAnswer(ChoicesAnswer):
     def object(self) -> str:
         return "chat.completion.chunk" if self.request.stream else "chat.completion"
 
-    def chunk_choice(self, delta: Delta) -> JSONObject:
-        choice: JSONObject = {
-            "index": delta.index,
-            "delta": self._message(delta),
-            "logprobs": self._logprobs(delta),
-            "finish_reason": delta.finish_reason,
-        }
-        if delta.stop_reason is not None:
-            choice["stop_reason"] = delta.stop_reason
-        if self.gives_ids:
-            choice["token_ids"] = self.token_ids(delta)
-            if delta.prompt_token_ids is not None:
-                choice["prompt_token_ids"] = delta.prompt_token_ids
-        return choice
+    def begin_choice(self, delta: Delta) -> JSONObject:
+        tokens = self.token_logprobs(delta)
+        logprobs = {"content": tokens, "refusal": None} if tokens else None
+        return {"index": delta.index, "delta": self._message(delta), "logprobs": logprobs}
 
     def _message(self, delta: Delta) -> JSONObject:
         message: JSONObject = {}
@@ -147,22 +137,8 @@ class ChatAnswer(ChoicesAnswer):
             "function": {"name": call.name, "arguments": delta.text},
         }
 
-    def _logprobs(self, delta: Delta) -> JSONObject | None:
-        if self.request.sampling.logprobs is None:
-            return None
-        tokens = with_logprob(delta.tokens)
-        return (
-            {"content": [self.token_logprob(token) for token in tokens], "refusal": None} if tokens else None
-        )
-
-    def empty_choice(self, index: int) -> JSONObject:
-        return {
-            "index": index,
-            "message": {"role": "assistant", "content": [], "reasoning_content": [], "tool_calls": []},
-            "logprobs": None,
-            "finish_reason": None,
-            "stop_reason": None,
-        }
+    def empty_content(self) -> JSONObject:
+        return {"message": {"content": [], "reasoning_content": [], "tool_calls": []}}
 
     def fold_choice(self, whole: JSONObject, part: JSONObject) -> None:
         message, delta = whole["message"], part["delta"]
@@ -176,7 +152,6 @@ class ChatAnswer(ChoicesAnswer):
         if part["logprobs"] is not None:
             whole["logprobs"] = whole["logprobs"] or {"content": [], "refusal": None}
             whole["logprobs"]["content"] += part["logprobs"]["content"]
-        self.fold_end(whole, part)
 
     def finish_choice(self, whole: JSONObject) -> JSONObject:
         message = whole["message"]
@@ -188,9 +163,9 @@ class ChatAnswer(ChoicesAnswer):
             }
             for call in message["tool_calls"]
         ]
-        content = "".join(message["content"])
-        finished: JSONObject = {"role": "assistant", "content": content if content or not calls else None}
-        finished["refusal"] = None
+        content: str | None = "".join(message["content"])
+        content = content if content or not calls else None
+        finished: JSONObject = {"role": "assistant", "content": content, "refusal": None}
         if message["reasoning_content"]:
             finished["reasoning_content"] = "".join(message["reasoning_content"])
         if calls:

@@ -86,25 +86,13 @@ class CompletionAnswer(ChoicesAnswer):
     def object(self) -> str:
         return "text_completion"
 
-    def chunk_choice(self, delta: Delta) -> JSONObject:
+    def begin_choice(self, delta: Delta) -> JSONObject:
         offset = self._offsets[delta.index] = self._offsets[delta.index] + len(delta.text)
-        choice: JSONObject = {
-            "index": delta.index,
-            "text": delta.text if self.fields.detokenize else "",
-            "logprobs": self._logprobs(delta, offset),
-            "finish_reason": delta.finish_reason,
-        }
-        if delta.stop_reason is not None:
-            choice["stop_reason"] = delta.stop_reason
-        if self.gives_ids:
-            choice["token_ids"] = [] if delta.channel == "echo" else self.token_ids(delta)
-            if delta.prompt_token_ids is not None:
-                choice["prompt_token_ids"] = delta.prompt_token_ids
-        return choice
+        text = delta.text if self.fields.detokenize else ""
+        return {"index": delta.index, "text": text, "logprobs": self._logprobs(delta, offset)}
 
     def _logprobs(self, delta: Delta, end: int) -> JSONObject | None:
-        """`end`: the offset of the end of the delta's text in the released text. The last token ends there
-        too."""
+        """`end`: the offset in the released text at which the delta's text and its last token end."""
         if self.request.sampling.logprobs is None:
             return None
         offset = end - sum(len(token.text) for token in delta.tokens)
@@ -118,7 +106,7 @@ class CompletionAnswer(ChoicesAnswer):
         if not tokens:
             return None
         return {
-            "tokens": [self.token_name(token.id, token.raw) for token in tokens],
+            "tokens": [self.token_name(token) for token in tokens],
             "token_logprobs": [token.logprob for token in tokens],
             "top_logprobs": [self._top(token) for token in tokens],
             "text_offset": offsets,
@@ -128,12 +116,12 @@ class CompletionAnswer(ChoicesAnswer):
         """The top alternatives by name, and always the chosen token, as in OpenAI's completions."""
         if token.logprob is None:
             return None
-        top = {self.token_name(t.id, t.raw): t.logprob for t in token.top[: self.request.sampling.logprobs]}
-        top.setdefault(self.token_name(token.id, token.raw), token.logprob)
+        top = {self.token_name(t): t.logprob for t in token.top[: self.request.sampling.logprobs]}
+        top.setdefault(self.token_name(token), token.logprob)
         return top
 
-    def empty_choice(self, index: int) -> JSONObject:
-        return {"index": index, "text": [], "logprobs": None, "finish_reason": None, "stop_reason": None}
+    def empty_content(self) -> JSONObject:
+        return {"text": []}
 
     def fold_choice(self, whole: JSONObject, part: JSONObject) -> None:
         whole["text"].append(part["text"])
@@ -142,7 +130,6 @@ class CompletionAnswer(ChoicesAnswer):
                 whole["logprobs"] = {key: [] for key in part["logprobs"]}
             for key, values in part["logprobs"].items():
                 whole["logprobs"][key] += values
-        self.fold_end(whole, part)
 
     def finish_choice(self, whole: JSONObject) -> JSONObject:
         return {**whole, "text": "".join(whole["text"])}

@@ -1,23 +1,22 @@
 """A response, made from released deltas. Its stream is a series of events; the last one has the whole."""
 
 import time
-from typing import Literal, Protocol
+from collections.abc import Callable
+from itertools import count
+from typing import Literal
 
 import orjson
 
 from engine.protocol import Delta, GenerationRequest
-from proxy.openai.answer import Answer, JSONObject, with_logprob
+from proxy.openai.answer import Answer, JSONObject
 from proxy.openai.response_items import Event, Message, OutputItem, item_for
 from proxy.openai.responses import ResponsesRequest
 from proxy.sse import event
 
+Keep = Callable[[JSONObject], None]
+
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """The reason why a response is incomplete, by finish reason. With other finish reasons it is complete."""
-
-
-class Keeper(Protocol):
-    def put(self, body: JSONObject) -> None:
-        """Keep a response object."""
 
 
 class ResponsesAnswer(Answer):
@@ -31,11 +30,11 @@ class ResponsesAnswer(Answer):
     fields: ResponsesRequest
 
     def __init__(
-        self, fields: ResponsesRequest, request: GenerationRequest, kept: Keeper | None = None
+        self, fields: ResponsesRequest, request: GenerationRequest, keep: Keep | None = None
     ) -> None:
-        """`kept`: where to put the response once it is whole, before a client could know; None: nowhere."""
+        """`keep` gets the whole response, before a client could know of it. None: it is not kept."""
         super().__init__(fields, request)
-        self._kept = kept
+        self._keep = keep
         self._created_at = int(time.time())
         self._status: Literal["in_progress", "completed", "incomplete", "failed"] = "in_progress"
         self._error: JSONObject | None = None
@@ -47,17 +46,14 @@ class ResponsesAnswer(Answer):
         self._source: tuple[str, int] | None = None
         """Where the open item's text comes from: a channel, and the index of a tool call."""
         self._has_begun = False
-        self._num_events = 0
+        self._numbers = count()
 
     def chunk(self, delta: Delta) -> bytes:
         return self._written(self._take(delta))
 
     def end(self) -> bytes:
         events = self._complete()
-        response = self.response()
-        if self._kept is not None:
-            self._kept.put(response)
-        return self._written([*events, (f"response.{self._status}", {"response": response})])
+        return self._written([*events, (f"response.{self._status}", {"response": self._kept()})])
 
     def failure(self, error: JSONObject) -> bytes:
         """`response.failed`, then the `error` event of contract 4.2.
@@ -80,14 +76,14 @@ class ResponsesAnswer(Answer):
 
     def whole(self) -> bytes:
         self._complete()
-        response = self.response()
-        if self._kept is not None:
-            self._kept.put(response)
-        return orjson.dumps(response)
+        return orjson.dumps(self._kept())
 
-    @property
-    def output(self) -> list[JSONObject]:
-        return [item.json() for item in self._items]
+    def _kept(self) -> JSONObject:
+        """The response object, after `keep` has it."""
+        response = self.response()
+        if self._keep is not None:
+            self._keep(response)
+        return response
 
     def response(self) -> JSONObject:
         """The response object as it is so far."""
@@ -103,11 +99,11 @@ class ResponsesAnswer(Answer):
             "instructions": fields.instructions,
             "max_output_tokens": fields.max_output_tokens,
             "model": self.request.model,
-            "output": self.output,
+            "output": [item.json() for item in self._items],
             "parallel_tool_calls": fields.parallel_tool_calls,
             "previous_response_id": fields.previous_response_id,
             "reasoning": {"effort": fields.reasoning.get("effort"), "summary": None},
-            "store": self._kept is not None,
+            "store": self._keep is not None,
             "temperature": fields.temperature,
             "text": {**fields.text, "format": fields.text.get("format") or {"type": "text"}},
             "tool_choice": fields.tool_choice,
@@ -127,7 +123,7 @@ class ResponsesAnswer(Answer):
         """The events for `delta`."""
         self._count(delta)
         events = self._begin()
-        logprobs = self._logprobs(delta)
+        logprobs = self.token_logprobs(delta) if delta.channel == "content" else []
         if delta.text or delta.tool_call is not None:
             events += self._turn_to(delta)
         if self._open is not None and (delta.text or (logprobs and isinstance(self._open, Message))):
@@ -141,10 +137,7 @@ class ResponsesAnswer(Answer):
             return []
         self._has_begun = True
         response = self.response()
-        return [
-            ("response.created", {"response": response}),
-            ("response.in_progress", {"response": response}),
-        ]
+        return [(f"response.{status}", {"response": response}) for status in ("created", "in_progress")]
 
     def _turn_to(self, delta: Delta) -> list[Event]:
         """Open the item that `delta`'s text belongs to."""
@@ -168,11 +161,6 @@ class ResponsesAnswer(Answer):
         self._status = "incomplete" if self._finish.finish_reason in _INCOMPLETE else "completed"
         return events + self._close(self._status)
 
-    def _logprobs(self, delta: Delta) -> list[JSONObject]:
-        if self.request.sampling.logprobs is None or delta.channel != "content":
-            return []
-        return [self.token_logprob(token) for token in with_logprob(delta.tokens)]
-
     def _usage_object(self) -> JSONObject:
         used = self._usage
         return {
@@ -187,6 +175,4 @@ class ResponsesAnswer(Answer):
         return b"".join([self._numbered(kind, fields) for kind, fields in events])
 
     def _numbered(self, kind: str, fields: JSONObject) -> bytes:
-        number = self._num_events
-        self._num_events += 1
-        return event(orjson.dumps({"type": kind, "sequence_number": number, **fields}), kind)
+        return event(orjson.dumps({"type": kind, "sequence_number": next(self._numbers), **fields}), kind)
