@@ -29,7 +29,8 @@ from engine.core.block_manager import BlockManager
 from engine.core.scheduler import Scheduler
 from engine.core.sequence import Sequence, SequenceGroup
 from engine.execution.cuda_graphs import DecodeGraphs
-from engine.execution.kernels.choice import AttentionNeeds, choose_attention
+from engine.execution.kernels.choice import choose_attention
+from engine.execution.kernels.probe import AttentionNeeds
 from engine.execution.kv_cache import LayerShape
 from engine.execution.model_runner import ModelRunner
 from engine.protocol import GenerationRequest, SamplingParams

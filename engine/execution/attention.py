@@ -93,10 +93,8 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scor
     if heads != kv_heads:
         key, value = (t.repeat_interleave(heads // kv_heads, dim=1) for t in (key, value))
     if plain:
-        is_causal = mask is None
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=is_causal, scale=scaling
-        ).transpose(1, 2)
+        out = F.scaled_dot_product_attention(query, key, value, mask, is_causal=mask is None, scale=scaling)
+        return out.transpose(1, 2)
 
     scores = query @ key.transpose(2, 3) * (query.shape[3] ** -0.5 if scaling is None else scaling)
     if softcap is not None:

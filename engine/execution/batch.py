@@ -50,7 +50,8 @@ class Batch:
     @classmethod
     def of(cls, layout: Layout, device: torch.device) -> "Batch":
         """The layout on `device`. On CUDA, the host does not wait for the copy."""
-        tensors = _shared(layout.arrays) if device.type == "cpu" else sent(layout.arrays, device)
+        _, *arrays = layout
+        tensors = [torch.from_numpy(a) for a in arrays] if device.type == "cpu" else sent(arrays, device)
         ids, positions, slots, rows, tables, bounds, chunk_tables = tensors
         chunks = _chunks(layout, chunk_tables)
         return cls(ids, positions, slots, rows, tables, bounds, chunk_tables, chunks)
@@ -84,10 +85,6 @@ def may_see(positions: Tensor, num_keys: int, window: int | None) -> Tensor:
     keys, positions = torch.arange(num_keys, device=positions.device), positions.unsqueeze(-1)
     seen = keys <= positions
     return seen if window is None else seen & (keys > positions - window)
-
-
-def _shared(arrays: Sequence[Ids]) -> list[Tensor]:
-    return [torch.from_numpy(array) for array in arrays]
 
 
 def sent(arrays: Sequence[Ids], device: torch.device) -> list[Tensor]:

@@ -41,14 +41,12 @@ class KVCache:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.scratch_block = num_blocks
-        self.keys = {
-            i: _zeros((num_blocks + 1, s.num_kv_heads, block_size, s.key_dim), dtype, device)
-            for i, s in layers.items()
-        }
-        self.values = {
-            i: _zeros((num_blocks + 1, s.num_kv_heads, block_size, s.value_dim), dtype, device)
-            for i, s in layers.items()
-        }
+
+        def pool(num_heads: int, dim: int) -> Tensor:
+            return _zeros((num_blocks + 1, num_heads, block_size, dim), dtype, device)
+
+        self.keys = {i: pool(s.num_kv_heads, s.key_dim) for i, s in layers.items()}
+        self.values = {i: pool(s.num_kv_heads, s.value_dim) for i, s in layers.items()}
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store `keys` and `values`, each `[tokens, num_kv_heads, dim]`, at `slots` `[tokens]`."""

@@ -5,7 +5,7 @@ spans. The chunks of prefills follow.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,8 @@ MAX_SPAN = 8
 """The longest span whose tokens attend as single tokens. A longer span is a chunk."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """A `Batch` on the host. `Batch` explains the fields, which have the same names."""
+class Layout(NamedTuple):
+    """A `Batch` on the host. `Batch` explains the arrays, which have the same names and order."""
 
     block_size: int
     token_ids: Ids
@@ -33,18 +32,6 @@ class Layout:
     @property
     def num_singles(self) -> int:
         return len(self.block_tables)
-
-    @property
-    def arrays(self) -> tuple[Ids, ...]:
-        return (
-            self.token_ids,
-            self.positions,
-            self.slots,
-            self.logit_rows,
-            self.block_tables,
-            self.chunk_bounds,
-            self.chunk_tables,
-        )
 
     @classmethod
     def of(cls, scheduled: Sequence[ScheduledSequence], block_size: int) -> "Layout":
@@ -85,15 +72,12 @@ class Layout:
     def padded(self, rows: int, scratch_block: int) -> "Layout":
         """A layout without chunks, padded to `rows` single tokens. The padding lies in `scratch_block`."""
         more = rows - self.num_singles
-        return Layout(
-            block_size=self.block_size,
+        return self._replace(
             token_ids=np.pad(self.token_ids, (0, more)),
             positions=np.pad(self.positions, (0, more)),
             slots=np.pad(self.slots, (0, more), constant_values=scratch_block * self.block_size),
-            logit_rows=self.logit_rows,
             block_tables=np.pad(self.block_tables, ((0, more), (0, 0)), constant_values=scratch_block),
             chunk_bounds=np.array([rows], dtype=np.int64),
-            chunk_tables=self.chunk_tables,
         )
 
 

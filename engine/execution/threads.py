@@ -15,8 +15,6 @@ LONG = 10_000_000
 """Multiply-adds of a matrix that take a core about 100 microseconds."""
 READING = 8
 """Multiplying a weight by so many tokens takes about as long as reading the weight."""
-
-
 _DEFAULT = torch.get_num_threads()
 """torch's own choice, read before any engine changes it: the setting belongs to the process."""
 

@@ -2,32 +2,20 @@
 
 import contextlib
 import logging
-from typing import NamedTuple
 
 import torch
 
 from engine.config import AttentionBackendName, CpuKernels
-from engine.execution.attention import AttentionBackend, KeptAttentionBackend
+from engine.execution.attention import KeptAttentionBackend
 from engine.execution.batch import Batch
 from engine.execution.kernels.cpu import native_library
 from engine.execution.kernels.cpu.native_kernels import NativeKernels
-from engine.execution.kernels.probe import why_not
+from engine.execution.kernels.probe import AttentionNeeds, try_backend
 from engine.execution.kernels.protocol import AttentionShape, Kernels
 from engine.execution.kernels.torch_kernels import TorchKernels
-from engine.execution.kv_cache import KVCache, LayerShape
+from engine.execution.kv_cache import KVCache
 
 logger = logging.getLogger("weir.engine")
-
-
-class AttentionNeeds(NamedTuple):
-    """The properties of a model that an attention backend has to support."""
-
-    num_heads: int
-    shapes: frozenset[LayerShape]
-    windows: frozenset[int | None]
-    block_size: int
-    dtype: torch.dtype
-    device: torch.device
 
 
 def make_kernels(
@@ -78,7 +66,7 @@ def _tried_triton(needs: AttentionNeeds) -> KeptAttentionBackend:
         from engine.execution.kernels.gpu.triton_attention import TritonAttention
     except ImportError as error:
         raise ValueError(str(error)) from error
-    _try(TritonAttention, needs)
+    try_backend(TritonAttention, needs)
     return TritonAttention
 
 
@@ -94,7 +82,7 @@ def _tried_varlen(
     with contextlib.ExitStack() as stack:
         try:
             stack.callback(use_flash_attention_3())
-            _try(varlen, needs)
+            try_backend(varlen, needs)
         except ValueError as error:
             if is_wanted:
                 raise
@@ -102,19 +90,3 @@ def _tried_varlen(
             return other
         stack.pop_all()  # FlashAttention 3 stays in use
     return varlen
-
-
-def _try(backend: AttentionBackend, needs: AttentionNeeds) -> None:
-    """Raises `ValueError` if the backend does not work."""
-    for shape in needs.shapes:
-        reason = why_not(
-            backend,
-            num_heads=needs.num_heads,
-            shape=shape,
-            windows=needs.windows,
-            block_size=needs.block_size,
-            dtype=needs.dtype,
-            device=needs.device,
-        )
-        if reason is not None:
-            raise ValueError(reason)

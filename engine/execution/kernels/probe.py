@@ -1,11 +1,10 @@
 """Tries an attention backend on small random data before the engine uses it."""
 
 import logging
-from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from engine.execution.attention import Attention, AttentionBackend, PagedAttention, Scoring
 from engine.execution.batch import Batch
@@ -18,37 +17,43 @@ TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 """The largest error that rounding explains, for means of numbers of about 1. Wrong kernels err by more."""
 
 
-def why_not(
-    backend: AttentionBackend,
-    *,
-    num_heads: int,
-    shape: LayerShape,
-    windows: Iterable[int | None],
-    block_size: int,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> str | None:
-    """Why the backend does not give the results of `PagedAttention` in float32. None: it does."""
-    layout = _layout(block_size)
-    exact, tried = (_cache(shape, layout, kind, device) for kind in (torch.float32, dtype))
-    batch = Batch.of(layout, device)
+class AttentionNeeds(NamedTuple):
+    """The properties of a model that an attention backend has to support."""
+
+    num_heads: int
+    shapes: frozenset[LayerShape]
+    windows: frozenset[int | None]
+    block_size: int
+    dtype: torch.dtype
+    device: torch.device
+
+
+def try_backend(backend: AttentionBackend, needs: AttentionNeeds) -> None:
+    """Raises `ValueError` if the backend does not give the results of `PagedAttention` in float32."""
+    for shape in needs.shapes:
+        if reason := _why_not(backend, needs, shape):
+            raise ValueError(reason)
+
+
+def _why_not(backend: AttentionBackend, needs: AttentionNeeds, shape: LayerShape) -> str | None:
+    layout = _layout(needs.block_size)
+    exact, tried = (_cache(shape, layout, kind, needs.device) for kind in (torch.float32, needs.dtype))
+    batch = Batch.of(layout, needs.device)
     rng = torch.Generator().manual_seed(0)
+    kv_heads = shape.num_kv_heads
+    sizes = ((needs.num_heads, shape.key_dim), (kv_heads, shape.key_dim), (kv_heads, shape.value_dim))
     query, key, value = (
-        torch.randn(len(layout.positions), heads, dim, generator=rng).to(device, dtype)
-        for heads, dim in (
-            (num_heads, shape.key_dim),
-            (shape.num_kv_heads, shape.key_dim),
-            (shape.num_kv_heads, shape.value_dim),
-        )
+        torch.randn(len(layout.positions), *size, generator=rng).to(needs.device, needs.dtype)
+        for size in sizes
     )
     try:
-        for window in sorted(windows, key=str):
+        for window in sorted(needs.windows, key=str):
             scoring = Scoring(sliding_window=window)
             attention: Attention = backend(tried, batch)
             found = attention(0, query, key, value, scoring)
             expected = PagedAttention(exact, batch)(0, query.float(), key.float(), value.float(), scoring)
-            error = _error(found, expected)
-            if not error < TOLERANCE[dtype]:
+            error = float((found.float() - expected).abs().nan_to_num(torch.inf).max())
+            if not error < TOLERANCE[needs.dtype]:
                 return f"it is wrong by {error:.1e}"
     except torch.AcceleratorError:
         raise  # the device can no longer be used
@@ -56,10 +61,6 @@ def why_not(
         logger.debug("an attention backend failed its trial", exc_info=True)
         return f"{type(error).__name__}: {error}".splitlines()[0][:200]
     return None
-
-
-def _error(found: Tensor, expected: Tensor) -> float:
-    return float((found.float() - expected).abs().nan_to_num(torch.inf).max())
 
 
 def _cache(shape: LayerShape, layout: Layout, dtype: torch.dtype, device: torch.device) -> KVCache:

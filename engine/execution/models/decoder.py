@@ -14,7 +14,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from engine.config import Quantization
 from engine.execution.batch import Batch
-from engine.execution.kernels.protocol import AttentionLayer, Kernels, Linear
+from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, Kernels, Linear
 from engine.execution.kernels.torch_kernels import TorchKernels
 from engine.execution.kv_cache import KVCache, LayerShape
 from engine.execution.models.checkpoint import Checkpoint
@@ -32,17 +32,14 @@ DERIVED = ("rotary_emb.inv_freq",)
 class DecoderConfig:
     """The fields of a transformers configuration that this decoder depends on."""
 
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    rms_norm_eps: float
+    attention: AttentionShape
     windows: tuple[int | None, ...]
     """Each layer's sliding window in tokens. None: the layer sees all tokens."""
     tie_word_embeddings: bool
 
     @classmethod
-    def of(cls, config: PreTrainedConfig) -> "DecoderConfig | None":
-        """None if the model is not of the family."""
+    def of(cls, config: PreTrainedConfig, max_len: int, device: torch.device) -> "DecoderConfig | None":
+        """None if the model is not of the family. `max_len`: the longest text, in tokens."""
         rope = getattr(config, "rope_parameters", None) or {}
         if (
             config.model_type not in FAMILY
@@ -52,14 +49,16 @@ class DecoderConfig:
             or getattr(config, "quantization_config", None) is not None
         ):
             return None
-        return cls(
-            num_heads=config.num_attention_heads,
-            num_kv_heads=config.num_key_value_heads or config.num_attention_heads,
-            head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+        num_heads = config.num_attention_heads
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // num_heads
+        attention = AttentionShape(
+            num_heads=num_heads,
+            num_kv_heads=config.num_key_value_heads or num_heads,
+            head_dim=head_dim,
             rms_norm_eps=config.rms_norm_eps,
-            windows=_windows(config),
-            tie_word_embeddings=config.tie_word_embeddings,
+            rope_table=_rope_table(config, head_dim, max_len, device),
         )
+        return cls(attention, _windows(config), config.tie_word_embeddings)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +100,8 @@ class Decoder:
         self.dtype = self._embedding.dtype
         # Graphs of torch's kernels would always gather as many blocks as the widest table has room for.
         self.can_be_captured = self.device.type == "cuda" and not isinstance(kernels, TorchKernels)
-        shape = LayerShape(config.num_kv_heads, config.head_dim, config.head_dim)
+        attention = config.attention
+        shape = LayerShape(attention.num_kv_heads, attention.head_dim, attention.head_dim)
         self.layers = dict.fromkeys(range(len(self._layers)), shape)
 
     def forward(self, batch: Batch, kv_cache: KVCache) -> Tensor:
@@ -142,7 +142,7 @@ class Decoder:
         )
 
 
-def rope_table(config: PreTrainedConfig, head_dim: int, max_len: int, device: torch.device) -> Tensor:
+def _rope_table(config: PreTrainedConfig, head_dim: int, max_len: int, device: torch.device) -> Tensor:
     """Cosines, then sines, of each position's angles, `[max_len, head_dim]`, float32."""
     rope = config.rope_parameters
     rope_type = rope.get("rope_type", "default")

@@ -10,11 +10,11 @@ from transformers import PreTrainedConfig
 from engine.config import EngineConfig
 from engine.execution.attention import AttentionBackend, PagedAttention
 from engine.execution.batch import Batch
-from engine.execution.kernels.choice import AttentionNeeds, choose_attention, make_kernels
-from engine.execution.kernels.protocol import AttentionShape
+from engine.execution.kernels.choice import choose_attention, make_kernels
+from engine.execution.kernels.probe import AttentionNeeds
 from engine.execution.kv_cache import KVCache, LayerShape
 from engine.execution.models.checkpoint import Checkpoint
-from engine.execution.models.decoder import Decoder, DecoderConfig, rope_table
+from engine.execution.models.decoder import Decoder, DecoderConfig
 
 logger = logging.getLogger("weir.engine")
 
@@ -56,12 +56,10 @@ def load_model(config: EngineConfig, hf_config: PreTrainedConfig, max_model_len:
     elif config.quantization is not None:
         raise ValueError("quantization needs Weir's own decoder: model_impl must not be transformers.")
 
-    from engine.execution.models.transformers_model import (
-        TransformersModel,  # the import takes seconds, and Weir's own decoder does not need it
-    )
+    # The import takes seconds, and Weir's own decoder does not need it.
+    from engine.execution.models.transformers_model import TransformersModel
 
-    dtype = config.dtype if config.dtype == "auto" else getattr(torch, config.dtype)
-    model = TransformersModel.load(config.model, hf_config, dtype, device, config.trust_remote_code)
+    model = TransformersModel.load(config, hf_config, device)
     model.attention = _attention(model, config, hf_config)
     return model
 
@@ -70,32 +68,20 @@ def _load_decoder(
     config: EngineConfig, hf_config: PreTrainedConfig, max_model_len: int, device: torch.device
 ) -> Model:
     """Raises `ValueError` or `KeyError` for a model outside the decoder's family."""
-    decoder_config = DecoderConfig.of(hf_config)
+    decoder_config = DecoderConfig.of(hf_config, max_model_len, device)
     if decoder_config is None:
         raise ValueError("it is not of the family that the decoder knows")
     files = Checkpoint.find(config.model)
     if files is None:
         raise ValueError("it has no safetensors files")
     dtype = _dtype(config, hf_config)
-    stored = LayerShape(decoder_config.num_kv_heads, decoder_config.head_dim, decoder_config.head_dim)
+    shape = decoder_config.attention
+    stored = frozenset({LayerShape(shape.num_kv_heads, shape.head_dim, shape.head_dim)})
     windows = frozenset(decoder_config.windows)
-    needs = AttentionNeeds(
-        decoder_config.num_heads, frozenset({stored}), windows, config.block_size, dtype, device
-    )
-    shape = AttentionShape(
-        num_heads=decoder_config.num_heads,
-        num_kv_heads=decoder_config.num_kv_heads,
-        head_dim=decoder_config.head_dim,
-        rms_norm_eps=decoder_config.rms_norm_eps,
-        rope_table=rope_table(hf_config, decoder_config.head_dim, max_model_len, device),
-    )
+    needs = AttentionNeeds(shape.num_heads, stored, windows, config.block_size, dtype, device)
     with torch.inference_mode(), Checkpoint(files, dtype, device) as checkpoint:
-        return Decoder(
-            decoder_config,
-            checkpoint,
-            make_kernels(config.cpu_kernels, config.attention_backend, shape, needs),
-            config.quantization,
-        )
+        kernels = make_kernels(config.cpu_kernels, config.attention_backend, shape, needs)
+        return Decoder(decoder_config, checkpoint, kernels, config.quantization)
 
 
 def _attention(model: Model, config: EngineConfig, hf_config: PreTrainedConfig) -> AttentionBackend:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
+from engine.config import EngineConfig
 from engine.execution.attention import AttentionBackend, PagedAttention, Scoring
 from engine.execution.batch import Batch
 from engine.execution.kv_cache import KVCache, LayerShape
@@ -42,27 +43,20 @@ class TransformersModel:
         self.attention: AttentionBackend = PagedAttention
 
     @classmethod
-    def load(
-        cls,
-        path: str,
-        config: PreTrainedConfig,
-        dtype: torch.dtype | str,
-        device: str,
-        trust_remote_code: bool,
-    ) -> "TransformersModel":
-        _check_architecture(config)
+    def load(cls, config: EngineConfig, hf_config: PreTrainedConfig, device: str) -> "TransformersModel":
+        _check_architecture(hf_config)
         try:
             model = AutoModelForCausalLM.from_pretrained(
-                path,
-                dtype=dtype,
+                config.model,
+                dtype=config.dtype if config.dtype == "auto" else getattr(torch, config.dtype),
                 device_map=device,
                 attn_implementation=IMPLEMENTATION,
-                trust_remote_code=trust_remote_code,
+                trust_remote_code=config.trust_remote_code,
             )
         except KeyError as error:
             if IMPLEMENTATION not in error.args:
                 raise
-            raise ValueError(f"This engine cannot serve {path}: {NO_INTERFACE}.") from error
+            raise _refusal(config.model, NO_INTERFACE) from error
         return cls(model)
 
     def forward(self, batch: Batch, kv_cache: KVCache) -> Tensor:
@@ -94,7 +88,11 @@ def _check_architecture(config: PreTrainedConfig) -> None:
     elif getattr(text_config, "num_kv_shared_layers", None):
         reason = "its layers share keys and values"
     if reason:
-        raise ValueError(f"This engine cannot serve {type(config).__name__}: {reason}.")
+        raise _refusal(type(config).__name__, reason)
+
+
+def _refusal(name: str, reason: object) -> ValueError:
+    return ValueError(f"This engine cannot serve {name}: {reason}.")
 
 
 @torch.inference_mode()
@@ -103,12 +101,10 @@ def _probe(model: PreTrainedModel) -> dict[int, LayerShape]:
     here."""
     name = type(model).__name__
     if not model._supports_attention_backend or getattr(model, "_is_stateful", False):
-        raise ValueError(f"This engine cannot serve {name}: {NO_INTERFACE}.")
+        raise _refusal(name, NO_INTERFACE)
     missing = {"position_ids", "logits_to_keep"} - set(inspect.signature(model.forward).parameters)
     if missing:
-        raise ValueError(
-            f"This engine cannot serve {name}: its forward takes no {' and no '.join(sorted(missing))}."
-        )
+        raise _refusal(name, f"its forward takes no {' and no '.join(sorted(missing))}")
     layers: dict[int, LayerShape] = {}
 
     def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **_: Any) -> Tensor:
@@ -119,11 +115,9 @@ def _probe(model: PreTrainedModel) -> dict[int, LayerShape]:
     try:
         model(input_ids=token, position_ids=token, use_cache=False, logits_to_keep=token[0], attend=attend)
     except (TypeError, NotImplementedError) as error:
-        raise ValueError(f"This engine cannot serve {name}: {error}.") from error
+        raise _refusal(name, error) from error
     if len(layers) != model.config.get_text_config().num_hidden_layers:
-        raise ValueError(
-            f"This engine cannot serve {name}: {len(layers)} of its layers attend by AttentionInterface."
-        )
+        raise _refusal(name, f"{len(layers)} of its layers attend by AttentionInterface")
     return layers
 
 

@@ -7,6 +7,7 @@ from tests.engine.execution.steps import decoding
 
 def test_indices_arrive_unchanged_in_one_copy(runner: ModelRunner) -> None:
     for layout in (decoding(runner, [40, 7, 120], drafts=20), decoding(runner, [3, 90])):
-        for array, tensor in zip(layout.arrays, sent(layout.arrays, runner.device), strict=True):
+        _, *arrays = layout
+        for array, tensor in zip(arrays, sent(arrays, runner.device), strict=True):
             assert tensor.tolist() == array.tolist()
             assert tensor.shape == array.shape

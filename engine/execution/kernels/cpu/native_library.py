@@ -24,18 +24,8 @@ logger = logging.getLogger("weir.engine")
 
 FOLDER = Path(__file__).parent
 SOURCES, HEADER = (FOLDER / "kernels.c", FOLDER / "linear.c"), FOLDER / "vectors.h"
-FLAGS = (
-    "-O3",
-    "-march=native",
-    "-mprefer-vector-width=512",
-    "-fopenmp",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fno-signed-zeros",
-    "-fassociative-math",
-    "-shared",
-    "-fPIC",
-)
+FAST_MATH = ("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math")
+FLAGS = ("-O3", "-march=native", "-mprefer-vector-width=512", "-fopenmp", *FAST_MATH, "-shared", "-fPIC")
 DEFINES = {torch.float32: "-DSCALAR_F32", torch.bfloat16: "-DSCALAR_BF16"}
 QUICK = 2**23
 """A kernel reads this many elements in about half a millisecond."""

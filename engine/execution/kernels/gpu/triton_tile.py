@@ -10,7 +10,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-LOG2_E = 1.4426950408889634
 MIN_ROWS = 16
 """The fewest rows, and the smallest depth, that `tl.dot` accepts."""
 TILE_BYTES = 16 * 1024

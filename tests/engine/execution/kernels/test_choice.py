@@ -11,8 +11,9 @@ import torch
 
 pytest.importorskip("triton")
 from engine.execution.kernels import choice
-from engine.execution.kernels.choice import AttentionNeeds, choose_attention
+from engine.execution.kernels.choice import choose_attention
 from engine.execution.kernels.gpu.triton_attention import TritonAttention
+from engine.execution.kernels.probe import AttentionNeeds
 from engine.execution.kv_cache import LayerShape
 from tests.engine.execution.attention_cases import DEVICE
 

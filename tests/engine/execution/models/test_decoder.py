@@ -78,7 +78,7 @@ def test_the_number_of_threads_does_not_change_logits(tmp_path: Path) -> None:
     ],
 )
 def test_models_outside_the_family_are_not_taken(config: PreTrainedConfig) -> None:
-    assert DecoderConfig.of(config) is None
+    assert DecoderConfig.of(config, 8, torch.device("cpu")) is None
 
 
 def test_int8_keeps_logits_close(tmp_path: Path) -> None:
