@@ -1,7 +1,6 @@
 """The HTTP application: its routes, and its life from the start to the end of the last stream."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
@@ -67,11 +66,8 @@ def make_app(service: Service) -> web.Application:
         return web.Response(body=description, content_type="application/json")
 
     for method, path, _, _, handler in ENDPOINTS:
-        # A model's name may contain slashes.
-        add = {"GET": app.router.add_get, "POST": app.router.add_post, "DELETE": app.router.add_delete}[
-            method
-        ]
-        add(path.replace("{id}", "{id:.+}"), handler)
+        add = getattr(app.router, f"add_{method.lower()}")
+        add(path.replace("{id}", "{id:.+}"), handler)  # a model's name may contain slashes
     app.router.add_get("/openapi.json", openapi_json)
     return app
 
@@ -133,19 +129,14 @@ class Server:
         await stop.wait()
 
     async def stop(self) -> None:
-        """Accept no more requests, give running ones `shutdown_timeout` seconds to finish, then abort
-        them."""
+        """Accept no more requests, and abort those that still run after `shutdown_timeout` seconds."""
         service = self.service
         service.draining = True
         for site in list(self._runner.sites):
             await site.stop()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(service.settings.shutdown_timeout):
-                await service.idle()
+        await service.wait_until_idle(service.settings.shutdown_timeout)
         # Requests that still run fail together with the engine, so each client gets an error event.
         await service.engine.aclose()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(ABORT_TIMEOUT):
-                await service.idle()
+        await service.wait_until_idle(ABORT_TIMEOUT)
         await service.pipeline.aclose()
         await self._runner.cleanup()

@@ -13,8 +13,7 @@ OPEN_PATHS = frozenset({"/health", "/ready"})
 
 
 def auth_middleware(keys: Iterable[str]) -> Middleware:
-    """Accepts a request that carries one of `keys` or goes to one of `OPEN_PATHS`. Without keys, accepts
-    all."""
+    """Accepts requests that carry one of `keys` or go to `OPEN_PATHS`. Without keys, accepts all."""
     accepted = [key.encode() for key in keys]
 
     @web.middleware

@@ -6,6 +6,7 @@ general message.
 
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import orjson
@@ -20,27 +21,20 @@ logger = logging.getLogger("weir.proxy")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+@dataclass(eq=False)
 class APIError(Exception):
-    """An error as a client sees it."""
+    """An error as a client sees it. `param` names the field at fault; `retry_after` is in seconds."""
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        type: str = "invalid_request_error",  # noqa: A002 - the field's name
-        *,
-        param: str | None = None,
-        code: str | None = None,
-        retry_after: int | None = None,
-    ) -> None:
-        """`param` names the field at fault; `retry_after` is in seconds."""
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.type = type
-        self.param = param
-        self.code = code
-        self.retry_after = retry_after
+    status: int
+    message: str
+    type: str = "invalid_request_error"
+    _: KW_ONLY
+    param: str | None = None
+    code: str | None = None
+    retry_after: int | None = None
+
+    def __str__(self) -> str:
+        return self.message
 
     def body(self) -> dict[str, Any]:
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}

@@ -5,7 +5,7 @@ asks. No label contains text of a caller or a model.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from itertools import accumulate
 from time import perf_counter
@@ -42,8 +42,7 @@ class EndpointMetrics:
 
 
 class RequestMetrics:
-    """One request's metrics: what is released, when, and how the request ends. Use it as a context
-    manager."""
+    """One request's metrics: what is released, when, and how the request ends. A context manager."""
 
     __slots__ = ("_arrived", "_endpoint", "_has_ended", "_released", "_usage")
 
@@ -108,6 +107,16 @@ def _outcome(error: BaseException) -> str:
     return "failed" if isinstance(error, Exception) else "closed"
 
 
+REQUEST_HISTOGRAMS = (
+    ("time_to_first_token_seconds", "From arrival to the first released piece.", "time_to_first_token"),
+    ("inter_token_latency_seconds", "Between two released pieces of an output.", "inter_token_latency"),
+    ("e2e_request_latency_seconds", "From arrival to the end.", "e2e_latency"),
+    ("request_prompt_tokens", "Prompt tokens of a request.", "prompt_tokens"),
+    ("request_generation_tokens", "Tokens generated for a request.", "generation_tokens"),
+)
+"""Name and help, and the attribute of `EndpointMetrics`."""
+
+
 class Metrics(Collector):
     """All metrics of this server."""
 
@@ -138,46 +147,23 @@ class Metrics(Collector):
             "requests",
             "Generations, by end: finished, refused (the caller's fault), failed, closed (the caller left).",
             ("endpoint", "outcome"),
-            {(e, outcome): n for e, m in endpoints.items() for outcome, n in m.outcomes.items()},
+            [((e, outcome), n) for e, m in endpoints.items() for outcome, n in m.outcomes.items()],
         )
-        yield _counter(
-            "request_success",
-            "Outputs that ended, by finish reason.",
-            ("endpoint", "finished_reason"),
-            {(e, reason): n for e, m in endpoints.items() for reason, n in m.finished.items()},
-        )
-        for name, text, attribute in (
-            (
-                "time_to_first_token_seconds",
-                "From arrival to the first released piece.",
-                "time_to_first_token",
-            ),
-            (
-                "inter_token_latency_seconds",
-                "Between two released pieces of an output.",
-                "inter_token_latency",
-            ),
-            ("e2e_request_latency_seconds", "From arrival to the end.", "e2e_latency"),
-            ("request_prompt_tokens", "Prompt tokens of a request.", "prompt_tokens"),
-            ("request_generation_tokens", "Tokens generated for a request.", "generation_tokens"),
-        ):
-            of: dict[Labels, Histogram] = {(e,): getattr(m, attribute) for e, m in endpoints.items()}
-            yield _histogram(name, text, ("endpoint",), of)
+        ends = [((e, reason), n) for e, m in endpoints.items() for reason, n in m.finished.items()]
+        labels = "endpoint", "finished_reason"
+        yield _counter("request_success", "Outputs that ended, by finish reason.", labels, ends)
+        for name, text, attribute in REQUEST_HISTOGRAMS:
+            histograms = [((e,), getattr(m, attribute)) for e, m in endpoints.items()]
+            yield _histogram(name, text, ("endpoint",), histograms)
 
     def _hooks(self) -> Iterator[Metric]:
         tallies = self._pipeline.tallies
-        yield _counter(
-            "hook_verdicts",
-            "Verdicts, by hook and action.",
-            ("hook", "action"),
-            {(hook, action): n for hook, tally in tallies.items() for action, n in tally.verdicts.items()},
-        )
-        yield _counter(
-            "hook_seconds",
-            "Wall time of the hooks' calls.",
-            ("hook",),
-            {(hook,): tally.seconds for hook, tally in tallies.items()},
-        )
+        verdicts = [
+            ((hook, action), n) for hook, tally in tallies.items() for action, n in tally.verdicts.items()
+        ]
+        yield _counter("hook_verdicts", "Verdicts, by hook and action.", ("hook", "action"), verdicts)
+        seconds = [((hook,), tally.seconds) for hook, tally in tallies.items()]
+        yield _counter("hook_seconds", "Wall time of the hooks' calls.", ("hook",), seconds)
 
 
 def _engine(stats: EngineStats) -> Iterator[Metric]:
@@ -213,8 +199,8 @@ def _engine(stats: EngineStats) -> Iterator[Metric]:
 
 
 def _steps(stats: EngineStats) -> Iterator[Metric]:
-    of: dict[Labels, Histogram] = {(phase,): histogram for phase, histogram in stats.step_seconds.items()}
-    yield _histogram("engine_step_seconds", "Wall time of a step, by phase.", ("phase",), of)
+    phases = [((phase,), histogram) for phase, histogram in stats.step_seconds.items()]
+    yield _histogram("engine_step_seconds", "Wall time of a step, by phase.", ("phase",), phases)
     texts = {
         "iteration_tokens_total": "Tokens computed in a step.",
         "iteration_sequences": "Outputs in a step.",
@@ -223,19 +209,19 @@ def _steps(stats: EngineStats) -> Iterator[Metric]:
         "request_decode_time_seconds": "From an output's first token to its last.",
     }
     for name, histogram in stats.histograms.items():
-        yield _histogram(name, texts[name], (), {(): histogram})
+        yield _histogram(name, texts[name], (), [((), histogram)])
 
 
-def _counter(name: str, text: str, labels: Labels, values: Mapping[Labels, float]) -> Metric:
+def _counter(name: str, text: str, labels: Labels, values: Iterable[tuple[Labels, float]]) -> Metric:
     family = CounterMetricFamily(f"weir_{name}", text, labels=labels)
-    for of, value in values.items():
+    for of, value in values:
         family.add_metric(of, value)
     return family
 
 
-def _histogram(name: str, text: str, labels: Labels, values: Mapping[Labels, Histogram]) -> Metric:
+def _histogram(name: str, text: str, labels: Labels, values: Iterable[tuple[Labels, Histogram]]) -> Metric:
     family = HistogramMetricFamily(f"weir_{name}", text, labels=labels)
-    for of, histogram in values.items():
+    for of, histogram in values:
         family.add_metric(of, list(_buckets(histogram)), histogram.sum)
     return family
 

@@ -11,8 +11,7 @@ _REF = "#/components/schemas/{model}"
 
 
 def openapi(endpoints: list[tuple[str, str, str, type[BaseModel] | None]]) -> dict[str, Any]:
-    """The description of `endpoints`: each a method, a path, a summary of one line, and the model of its
-    body."""
+    """The description of `endpoints`: each a method, a path, a summary of one line, and its body's model."""
     bodies = sorted({body for *_, body in endpoints if body is not None}, key=lambda model: model.__name__)
     references, definitions = models_json_schema([(body, "validation") for body in bodies], ref_template=_REF)
     paths: dict[str, Any] = {}
@@ -23,10 +22,8 @@ def openapi(endpoints: list[tuple[str, str, str, type[BaseModel] | None]]) -> di
             operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
             operation["responses"]["400"] = {"description": "An error object"}
         if "{" in path:
-            name = path[path.index("{") + 1 : path.index("}")]
-            operation["parameters"] = [
-                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-            ]
+            parameter = {"name": path[path.index("{") + 1 : path.index("}")], "in": "path", "required": True}
+            operation["parameters"] = [{**parameter, "schema": {"type": "string"}}]
         paths.setdefault(path, {})[method.lower()] = operation
     return {
         "openapi": "3.1.0",

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 from aiohttp import web
 
@@ -42,16 +42,12 @@ class Service:
         return self._names or list(self.engine.info.names)
 
     def model_name(self, asked: str | None) -> str:
-        """The name to answer under. Raises `APIError` 404 for a model that is not served."""
+        """The name to answer under. Raises `RequestError` 404 for a model that is not served."""
         if asked is None:
             return self.names[0] if self.names else ""
         if self._names and asked not in self._names:
-            raise APIError(
-                404,
-                f"The model '{asked}' is not served here.",
-                "not_found_error",
-                param="model",
-                code="model_not_found",
+            raise RequestError(
+                f"The model '{asked}' is not served here.", param="model", code="model_not_found", status=404
             )
         return asked
 
@@ -65,8 +61,7 @@ class Service:
             await guard.close()
 
     def parsers_for(self, request: GenerationRequest) -> Parsers:
-        """The parsers of the request's answer. Raises `RequestError` for tools whose calls nothing could tell
-        from content."""
+        """The answer's parsers. Raises `RequestError` for tools if nothing could tell calls from content."""
         if request.uses_tools and not (self.engine.info.parses_tool_calls or self._parsers.tool_calls):
             raise RequestError(
                 "tools: this server has no parser for its model's tool calls (--tool-call-parser).",
@@ -88,9 +83,11 @@ class Service:
             if not self._num_running:
                 self._idle.set()
 
-    async def idle(self) -> None:
-        """Returns once nothing runs."""
-        await self._idle.wait()
+    async def wait_until_idle(self, seconds: float) -> None:
+        """Returns once nothing runs, or after `seconds`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
 
 
 SERVICE = web.AppKey("service", Service)

@@ -1,9 +1,7 @@
-"""Server-sent events: a response that starts with its first event, and is kept alive while nothing is sent.
+"""Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html).
 
-https://html.spec.whatwg.org/multipage/server-sent-events.html
-
-aiohttp-sse is not used: it starts the response before the first event, so that a failure could have no status
-of its own, and it formats each event again.
+The response starts with its first event, so that an earlier failure can have a status of its own. aiohttp-sse
+is not used: it starts the response before the first event, and it formats each event again.
 """
 
 import asyncio
@@ -23,11 +21,7 @@ _HEADERS = {
 
 
 class EventStream:
-    """Writes events to a client.
-
-    The response starts with the first event, so that an earlier failure can have a status of its own. After
-    `keep_alive` seconds without an event, the client gets a comment line.
-    """
+    """Writes events to a client, and a comment line after `keep_alive` seconds without an event."""
 
     def __init__(self, request: web.Request, *, keep_alive: float, headers: dict[str, str]) -> None:
         self._request = request

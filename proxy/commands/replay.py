@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,16 +23,7 @@ from hooks.pipeline.pipeline import Pipeline
 from hooks.testing import Judgement, Released
 from hooks.testing.play import collect
 from hooks.testing.probe import Probe
-from proxy.commands.snapshot import (
-    VERSION,
-    JSONObject,
-    changes,
-    failure_of,
-    outputs_of,
-    report,
-    snapshot,
-    verdict_of,
-)
+from proxy.commands.snapshot import VERSION, changes, failure_of, outputs_of, report, snapshot, verdict_of
 from proxy.config import ServeSettings, load_settings
 from weir_bench.argument_types import number_or_zero
 
@@ -84,21 +76,18 @@ class Replayed:
 
     @cached_property
     def changes(self) -> list[str] | None:
-        """The lines that differ from the accepted result; None if there is no accepted result. The result is
-        read once, at the first use. Raises `ValueError` if it cannot be read."""
+        """The lines that differ from the accepted result, which is read at the first use; None if there
+        is none. Raises `ValueError` if it cannot be read."""
         try:
-            text = self.accepted_path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return None
-        try:
-            accepted = json.loads(text)
+            accepted = json.loads(self.accepted_path.read_text(encoding="utf-8"))
             if accepted["version"] != VERSION:
                 raise ValueError("it is of another version")
             return changes(accepted, snapshot(self.released))
+        except FileNotFoundError:
+            return None
         except (ValueError, TypeError, LookupError) as error:
-            raise ValueError(
-                f"{self.accepted_path} is no result of version {VERSION}; --accept makes a new one"
-            ) from error
+            reason = f"{self.accepted_path} is no result of version {VERSION}; --accept makes a new one"
+            raise ValueError(reason) from error
 
     def lines(self, *, is_accepting: bool) -> Iterator[str]:
         """The report as text. `is_accepting`: the result has just been accepted."""
@@ -116,7 +105,7 @@ class Replayed:
         else:
             yield "  as accepted"
 
-    def as_json(self) -> JSONObject:
+    def as_json(self) -> dict[str, object]:
         return {
             "file": str(self.path),
             "said": outputs_of(self.said),
@@ -147,8 +136,7 @@ class _Player:
         self._parsers = Parsers(settings.reasoning_parser, settings.tool_call_parser)
 
     async def play(self, path: Path, speed: float) -> Replayed:
-        """Raises `ValueError` if the file is no recording, or if its request names a hook that is not
-        allowed."""
+        """Raises `ValueError` if the file is no recording, or if it names a hook that is not allowed."""
         recording = Recording.load(path)
         unguarded = replace(recording.request, hooks=())
         said = await collect(Pipeline(), unguarded, lambda _: self._deltas(recording, speed=0))
@@ -178,33 +166,25 @@ def replay(options: argparse.Namespace) -> None:
 
 
 async def _replay(options: argparse.Namespace) -> bool:
-    player = _Player(_settings(options))
-    try:
-        return await _play_all(player, options)
-    finally:
-        await player.aclose()
-
-
-async def _play_all(player: _Player, options: argparse.Namespace) -> bool:
     has_changed = False
     results = []
-    for path in options.files:
-        one = await player.play(path, options.speed)
-        if options.accept:
-            one.accept()
-        has_changed = has_changed or bool(one.changes)
-        if options.json:
-            results.append(one.as_json())
-        else:
-            print("\n".join(_coloured(one.lines(is_accepting=options.accept))), end="\n\n")
+    async with aclosing(_Player(_settings(options))) as player:
+        for path in options.files:
+            one = await player.play(path, options.speed)
+            if options.accept:
+                one.accept()
+            has_changed = has_changed or bool(one.changes)
+            if options.json:
+                results.append(one.as_json())
+            else:
+                print("\n".join(_coloured(one.lines(is_accepting=options.accept))), end="\n\n")
     if options.json:
         print(json.dumps(results, indent=1, ensure_ascii=False))
     return has_changed
 
 
 def _settings(options: argparse.Namespace) -> ServeSettings:
-    """The settings of a server with these options. Raises `ValueError` if a server would not start with
-    them."""
+    """A server's settings with these options. Raises `ValueError` if a server would not start with them."""
     arguments = ["--engine", "echo"]
     for name in ("config", "reasoning_parser", "tool_call_parser"):
         if (value := getattr(options, name)) is not None:
@@ -216,8 +196,8 @@ def _settings(options: argparse.Namespace) -> ServeSettings:
 
 
 def _load_named(specs: Iterable[HookSpec]) -> Iterator[LoadedHook]:
-    """The loaded hooks, named by their configured names or by their classes. The second of one name is `Name
-    2`. Import paths are not used as names: they depend on the folder. Raises `HookLoadError`."""
+    """The loaded hooks, named as configured or by their classes. The second of one name is `Name 2`. Import
+    paths are not used as names: they depend on the folder. Raises `HookLoadError`."""
     names: Counter[str] = Counter()
     for spec in specs:
         hook = load_hook(spec)
@@ -236,5 +216,5 @@ def _coloured(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _question(request: GenerationRequest) -> str:
-    asked = request.messages[-1].get("content") if request.messages else request.prompts[0]
-    return repr(asked) if len(repr(asked)) <= MAX_QUESTION else repr(asked)[: MAX_QUESTION - 1] + "…"
+    asked = repr(request.messages[-1].get("content") if request.messages else request.prompts[0])
+    return asked if len(asked) <= MAX_QUESTION else asked[: MAX_QUESTION - 1] + "…"

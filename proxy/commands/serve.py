@@ -15,27 +15,22 @@ from proxy.app import Server
 from proxy.config import ServeSettings
 from proxy.engines import make_engine
 
-_VERBOSE_LIBRARIES = ("httpx", "filelock", "urllib3")
-
 
 def serve(settings: ServeSettings) -> None:
     """Serve until SIGTERM or SIGINT. Exits with 1 and a reason if the service cannot start."""
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    for library in _VERBOSE_LIBRARIES:
+    for library in ("httpx", "filelock", "urllib3"):  # they are verbose
         logging.getLogger(library).setLevel(logging.WARNING)
     try:
         asyncio.run(_serve(settings))
-    except HookLoadError as error:
-        raise SystemExit(f"weir serve: {error}") from error
     except HookError as error:
         raise SystemExit(f"weir serve: hook {error.hook!r} failed its self-test") from error
     except ImportError as error:
-        raise SystemExit(
-            f"weir serve: {error}. The in-process engine needs the extra 'engine' of weir-proxy"
-        ) from error
-    except (EngineError, ValueError, OSError) as error:
+        needed = "The in-process engine needs the extra 'engine' of weir-proxy"
+        raise SystemExit(f"weir serve: {error}. {needed}") from error
+    except (EngineError, HookLoadError, ValueError, OSError) as error:
         raise SystemExit(f"weir serve: {error}") from error
 
 

@@ -16,19 +16,14 @@ _QUIET = ("emit", "hold")
 
 
 def snapshot(released: Released) -> JSONObject:
-    """The part of a result that must not change unnoticed: the released outputs, and the verdicts that
-    changed them."""
-    verdicts = [verdict_of(judgement) for judgement in released.judgements]
-    return {
-        "version": VERSION,
-        "outputs": outputs_of(released),
-        "verdicts": [
-            {name: value for name, value in verdict.items() if name not in ("pending", "held")}
-            for verdict in verdicts
-            if verdict["action"] not in _QUIET
-        ],
-        "failure": failure_of(released),
-    }
+    """The part of a result that must not change unnoticed: outputs, and the verdicts that changed them."""
+    verdicts = [
+        {name: value for name, value in verdict_of(judgement).items() if name not in ("pending", "held")}
+        for judgement in released.judgements
+        if judgement.action not in _QUIET
+    ]
+    outputs, failure = outputs_of(released), failure_of(released)
+    return {"version": VERSION, "outputs": outputs, "verdicts": verdicts, "failure": failure}
 
 
 def outputs_of(released: Released) -> list[JSONObject]:
