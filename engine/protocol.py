@@ -124,10 +124,7 @@ class GenerationRequest:
 
     @property
     def is_searched(self) -> bool:
-        """Whether outputs are chosen from finished candidates: `best_of`, or beam search.
-
-        Such outputs cannot be rewound.
-        """
+        """Whether outputs are chosen from finished candidates (`best_of`, beam search), and cannot rewind."""
         return self.num_candidates > self.num_outputs or bool(self.extra.get("use_beam_search"))
 
     @property

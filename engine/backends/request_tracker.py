@@ -21,8 +21,7 @@ T = TypeVar("T")
 class TrackedRequest:
     """A request that runs. Its engine keeps `usage` up to date."""
 
-    def __init__(self) -> None:
-        self.usage = Usage(prompt_tokens=0, completion_tokens=0)
+    usage = Usage(prompt_tokens=0, completion_tokens=0)
 
 
 class RequestTracker:

@@ -55,13 +55,7 @@ class InputProcessor:
             runner.vocab_size,
             eos_token_ids,
             ProcessorRegistry(context, config.logits_processors, always),
-            Guidance(
-                tokenizer,
-                context,
-                reasoning_parser=config.reasoning_parser,
-                tool_call_parser=config.tool_call_parser,
-                num_threads=config.num_threads,
-            ),
+            Guidance(tokenizer, context, config),
             config,
         )
 

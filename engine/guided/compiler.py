@@ -182,8 +182,5 @@ class Checker:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe:
-            pipe.close()
+    with process:  # closes the pipes, and waits for the end
+        process.kill()

@@ -9,6 +9,7 @@ judges schemas and grammars; here only the outer form of the fields is checked.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -18,7 +19,6 @@ from engine.protocol import GenerationRequest, RequestError
 WHITESPACE = r" |\r?\n[ \t]{0,32}"
 """The text between JSON's tokens: nothing, a space, or a line break with an indent. The bound keeps a
 model from going on with whitespace for ever."""
-NO_WHITESPACE = ""
 
 GrammarKind = Literal["json", "regex", "choice", "grammar", "lark"]
 
@@ -86,7 +86,7 @@ def _from_structured_outputs(value: Any) -> Iterator[RequestedGrammar]:
         raise RequestError(f"{at} must be an object.", param=at)
     given = {name: one for name, one in value.items() if one is not None and one is not False}
     for name in given:
-        if name not in _READERS and name not in _OPTIONS:
+        if name not in (*_READERS, "whitespace_pattern", "disable_any_whitespace"):
             raise RequestError(f"{at}.{name} is not supported by this engine.", param=f"{at}.{name}")
     kinds = [kind for kind in _READERS if kind in given]
     if not kinds:
@@ -95,12 +95,9 @@ def _from_structured_outputs(value: Any) -> Iterator[RequestedGrammar]:
         yield _read(kind, given[kind], f"{at}.{kind}", _whitespace(given, f"{at}."))
 
 
-_OPTIONS = ("whitespace_pattern", "disable_any_whitespace")
-
-
 def _whitespace(options: Mapping[str, Any], at: str) -> str:
     if options.get("disable_any_whitespace"):
-        return NO_WHITESPACE
+        return ""
     pattern = options.get("whitespace_pattern")
     if pattern is None:
         return WHITESPACE
@@ -123,16 +120,12 @@ def _read(kind: str, value: Any, field: str, whitespace: str = WHITESPACE) -> Re
 
 
 def _json(value: Any) -> tuple[GrammarKind, str]:
-    if isinstance(value, str):
-        try:
-            value = orjson.loads(value)
-        except orjson.JSONDecodeError as error:
-            raise ValueError("must be a JSON schema") from error
-    if not isinstance(value, Mapping | bool):
-        raise ValueError("must be a JSON schema")
     try:
-        return "json", orjson.dumps({} if value is True else value).decode()
-    except (TypeError, RecursionError) as error:
+        schema = orjson.loads(value) if isinstance(value, str) else value
+        if not isinstance(schema, Mapping | bool):
+            raise TypeError("neither an object nor a boolean")
+        return "json", orjson.dumps({} if schema is True else schema).decode()
+    except (orjson.JSONDecodeError, TypeError, RecursionError) as error:
         raise ValueError("must be a JSON schema") from error
 
 
@@ -142,10 +135,10 @@ def _json_object(value: Any) -> tuple[GrammarKind, str]:
     return "json", '{"type":"object"}'
 
 
-def _regex(value: Any) -> tuple[GrammarKind, str]:
+def _text(kind: GrammarKind, meaning: str, value: Any) -> tuple[GrammarKind, str]:
     if not isinstance(value, str):
-        raise ValueError("must be a regular expression")
-    return "regex", value
+        raise ValueError(f"must be {meaning}")
+    return kind, value
 
 
 def _choice(value: Any) -> tuple[GrammarKind, str]:
@@ -157,23 +150,14 @@ def _choice(value: Any) -> tuple[GrammarKind, str]:
         raise ValueError("must be a list of texts") from error
 
 
-def _grammar(value: Any) -> tuple[GrammarKind, str]:
-    if not isinstance(value, str):
-        raise ValueError("must be a grammar")
-    return "grammar", value
-
-
 _READERS: dict[str, Callable[[Any], tuple[GrammarKind, str]]] = {
     "json": _json,
     "json_object": _json_object,
-    "regex": _regex,
+    "regex": partial(_text, "regex", "a regular expression"),
     "choice": _choice,
-    "grammar": _grammar,
+    "grammar": partial(_text, "grammar", "a grammar"),
 }
 
-GUIDED_FIELDS = {f"guided_{kind}" for kind in _READERS} | {
-    "guided_whitespace_pattern",
-    "guided_decoding_backend",
-}
+GUIDED_FIELDS = {f"guided_{name}" for name in (*_READERS, "whitespace_pattern", "decoding_backend")}
 """The `guided_` fields that a request may have. `guided_decoding_backend` has no effect: it names a library,
 and every library must give the same outputs."""

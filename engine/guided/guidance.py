@@ -1,5 +1,6 @@
 """The guidance of a server's outputs. The rest of the engine holds nothing else of this package."""
 
+from engine.config import EngineConfig
 from engine.core.sequence import SequenceGroup
 from engine.guided.compiler import GrammarCompiler, GrammarError
 from engine.guided.grammar import RequestedGrammar, requested_grammar
@@ -19,21 +20,14 @@ MAX_SIZE = 256 * 1024
 class Guidance:
     """Guides the outputs of one model, knowing the parsers that the service reads them with."""
 
-    def __init__(
-        self,
-        tokenizer: LocalTokenizer,
-        context: Context,
-        *,
-        reasoning_parser: str | None = None,
-        tool_call_parser: str | None = None,
-        num_threads: int | None = None,
-    ) -> None:
+    def __init__(self, tokenizer: LocalTokenizer, context: Context, config: EngineConfig) -> None:
         self._tokenizer, self._eos_token_ids = tokenizer, frozenset(context.eos_token_ids)
         self._compiler = GrammarCompiler(tokenizer, context.vocab_size, context.eos_token_ids)
-        self._reasoning = ReasoningForm.of(reasoning_parser, tokenizer) if reasoning_parser else None
-        self._tool_call_parser = tool_call_parser
+        parser = config.reasoning_parser
+        self._reasoning = ReasoningForm.of(parser, tokenizer) if parser else None
+        self._tool_call_parser = config.tool_call_parser
         # It runs before all other masks: a mask that leaves no token of the grammar is the one at fault.
-        mask = GuidedMask(context.device, num_threads)
+        mask = GuidedMask(context.device, config.num_threads)
         self._entry = ProcessorEntry("guided decoding", "mask", rank=-1, batch=mask)
 
     def requested_grammar(self, request: GenerationRequest) -> RequestedGrammar | None:
@@ -63,9 +57,8 @@ class Guidance:
             raise RequestError(f"{requested.field}: {error}.", param=requested.field) from error
         reasoning = self._reasoning if group.request.is_chat else None
         for seq in group.sequences:
-            prompt_end = (
-                self._tokenizer.decode(seq.prompt_token_ids[-NUM_PROMPT_TOKENS:]) if reasoning else ""
-            )
+            last_ids = seq.prompt_token_ids[-NUM_PROMPT_TOKENS:] if reasoning else ()
+            prompt_end = self._tokenizer.decode(last_ids)
             state = seq.sampling
             state.eos_token_ids = self._eos_token_ids  # also if the request ignores them: see the `Sampler`
             state.guide = Guide(grammar, tokenizer, state.token_ids, reasoning, prompt_end)

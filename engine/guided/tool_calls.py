@@ -1,5 +1,7 @@
-"""Makes the grammar for tools that a model must call, in the model's own form
-(`engine.parsers.tool_calls`)."""
+"""Makes the grammar for tools that a model must call, in the model's own form (`engine.parsers.tool_calls`).
+
+Lark reads JSON's escapes, so `json.dumps` writes its strings.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -17,8 +19,7 @@ Function = Mapping[str, Any]
 def forced_calls(
     request: GenerationRequest, parser: str | None, tokenizer: LocalTokenizer
 ) -> RequestedGrammar | None:
-    """The grammar of the calls that must answer the request. None: the request forces no call. Raises
-    `RequestError`."""
+    """The grammar of the calls that must answer the request, or None. Raises `RequestError`."""
     choice = request.tool_choice
     if not request.uses_tools or choice in (None, "auto"):
         return None
@@ -60,7 +61,7 @@ def _mistral(functions: list[Function], is_one: bool, tokenizer: LocalTokenizer)
         yield f"call: {start} named"
         yield "named: " + _either(functions)
         for i, function in enumerate(functions):
-            yield f"f{i}: {_text(function['name'])} {arguments} {_schema(function, i)}"
+            yield f"f{i}: {json.dumps(function['name'])} {arguments} {_schema(function, i)}"
         return
     yield f'start: {start} "[" ' + ('object "]"' if is_one else 'object (", " object)* "]"')
     yield from _objects(functions, "arguments")
@@ -71,15 +72,14 @@ CALL_RULES: dict[str | None, CallRules] = {
     "llama3_json": _llama3_json,
     "mistral": _mistral,
 }
-"""By the parser that reads the calls. gpt-oss has no entry: it writes calls in channels, after any
-thoughts."""
+"""By the parser that reads the calls. gpt-oss has none: it writes calls in channels, after any thoughts."""
 
 
 def _objects(functions: list[Function], key: str) -> Iterator[str]:
     yield "object: " + _either(functions)
     for i, function in enumerate(functions):
         name = json.dumps(function["name"], ensure_ascii=False)
-        opening = _text(f'{{"name": {name}, "{key}": ')
+        opening = json.dumps(f'{{"name": {name}, "{key}": ')
         yield f'f{i}: {opening} {_schema(function, i)} "}}"'
 
 
@@ -102,8 +102,4 @@ def _schema(function: Function, at: int) -> str:
 def _marker(text: str, tokenizer: LocalTokenizer) -> str:
     """A marker in Lark. A special token is named by its id, because its text does not match it."""
     ids = tokenizer.encode(text, add_special_tokens=False)
-    return f"<[{ids[0]}]>" if len(ids) == 1 and ids[0] in tokenizer.special_ids else _text(text)
-
-
-def _text(text: str) -> str:
-    return json.dumps(text)
+    return f"<[{ids[0]}]>" if len(ids) == 1 and ids[0] in tokenizer.special_ids else json.dumps(text)

@@ -48,10 +48,6 @@ class RegisteredProcessor:
     """The result of its `prepare`."""
 
     @property
-    def name(self) -> str:
-        return self.config.name
-
-    @property
     def params_model(self) -> type[BaseModel]:
         model: type[BaseModel] = getattr(self.cls, "Params", NoParams)
         return model
@@ -81,7 +77,7 @@ class RegisteredProcessor:
             at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
             raise ParamsError(at, first["msg"].removeprefix("Value error, ")) from error
 
-    def start(self, token_ids: TokenIds, params: BaseModel) -> StartedProcessor:
+    def start(self, params: BaseModel, token_ids: TokenIds) -> StartedProcessor:
         """Start it for the sequence that has these tokens. Raises any exception of its `__init__`."""
         if self.entry.batch is None:
             return StartedProcessor(self.entry, call=self.build(params=params))

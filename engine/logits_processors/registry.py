@@ -10,6 +10,7 @@ objects of parameters, or an object of parameters that exactly one processor has
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -56,12 +57,8 @@ class SequenceProcessor:
 
     name: str
     rank: int
-    make: Callable[[TokenIds], StartedProcessor]
-
-    def start(self, token_ids: TokenIds) -> StartedProcessor:
-        """Start it for the sequence that has these tokens. Raises `LogitsProcessorError`."""
-        with _failing_as(self.name):
-            return self.make(token_ids)
+    start: Callable[[TokenIds], StartedProcessor]
+    """Starts it for the sequence that has these tokens. Raises `LogitsProcessorError`."""
 
 
 @contextmanager
@@ -176,7 +173,8 @@ class ProcessorRegistry:
                 params = {"token_ids": token_ids, "eos_token_id": eos}
                 return _with_params(self._forced, params, requested.params_at)
             case PythonProcessorSpec(factory=factory):
-                return SequenceProcessor("python", rank, lambda _: _started(factory(), rank))
+                start = _failing_as("python")(lambda _: _started(factory(), rank))
+                return SequenceProcessor("python", rank, start)
             case spec:
                 raise RequestError(f"{FIELD}: this engine does not know {type(spec).__name__}.", param=FIELD)
 
@@ -185,21 +183,15 @@ def _with_params(
     registered: RegisteredProcessor, params: Mapping[str, Any], at: str
 ) -> SequenceProcessor | SamplingChange:
     """Raises `RequestError` for parameters that it does not take, `LogitsProcessorError` if it fails."""
+    failing = _failing_as(registered.config.name)
     try:
-        with _failing_as(registered.name):
-            valid = registered.validate(params)
+        valid = failing(registered.validate)(params)
     except ParamsError as error:
         raise RequestError(f"{at}{error.at}: {error}.", param=f"{at}{error.at}") from error
-    if (sampling_of := registered.sampling) is not None:
-
-        def change(sampling: SamplingParams) -> SamplingParams:
-            with _failing_as(registered.name):
-                return sampling_of(valid, sampling)
-
-        return change
-    return SequenceProcessor(
-        registered.name, registered.entry.rank, lambda token_ids: registered.start(token_ids, valid)
-    )
+    if registered.sampling is not None:
+        return failing(partial(registered.sampling, valid))
+    start = failing(partial(registered.start, valid))
+    return SequenceProcessor(registered.config.name, registered.entry.rank, start)
 
 
 def _started(instance: Any, rank: int) -> StartedProcessor:

@@ -16,21 +16,12 @@ class OutputParser:
     channel, the parser steps aside: it passes deltas on.
     """
 
-    def __init__(
-        self,
-        channel: Channel,
-        tape: Tape,
-        scan: Scan[None],
-        calls: Calls | None = None,
-        *,
-        max_calls: int | None = None,
-    ) -> None:
-        """`channel`: the channel that the scan fills. `max_calls`: later calls are withheld, with tokens."""
+    def __init__(self, channel: Channel, tape: Tape, scan: Scan[None], calls: Calls | None = None) -> None:
+        """`channel`: the channel that the scan fills."""
         self._channel = channel
         self._tape = tape
         self._scan = scan
         self._calls = calls or Calls()
-        self._max_calls = max_calls
         self._is_done = False
         """Whether all further text is content."""
         self._prompt_token_ids: tuple[int, ...] | None = None
@@ -83,8 +74,7 @@ class OutputParser:
         return [self._delta(piece, delta) for piece in self._tape.take() if self._passes(piece)]
 
     def _passes(self, piece: Piece) -> bool:
-        call = piece.stream.call
-        return call is None or self._max_calls is None or call.index < self._max_calls
+        return piece.stream.call is None or piece.stream.call.index < self._calls.limit
 
     def _delta(self, piece: Piece, delta: Delta) -> Delta:
         channel, call = piece.stream

@@ -98,6 +98,5 @@ async def _parsed(
 
 def _tool_parser(family: Family, request: GenerationRequest) -> OutputParser:
     parse, markers = family
-    tape, calls = Tape(markers), Calls()
-    max_calls = None if request.parallel_tool_calls else 1
-    return OutputParser("tool_call", tape, parse(tape, calls), calls, max_calls=max_calls)
+    tape, calls = Tape(markers), Calls() if request.parallel_tool_calls else Calls(limit=1)
+    return OutputParser("tool_call", tape, parse(tape, calls), calls)

@@ -4,6 +4,7 @@ A scan decides text as soon as only one meaning is possible, so the places where
 difference. At the tape's end nothing waits: an incomplete marker is text.
 """
 
+import math
 from collections.abc import Generator
 from typing import TypeVar
 
@@ -17,10 +18,11 @@ Scan = Generator[None, None, T]
 
 
 class Calls:
-    """Numbers the tool calls of an output."""
+    """Numbers the tool calls of an output. `limit`: later calls are withheld, with their tokens."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: float = math.inf) -> None:
         self.count = 0
+        self.limit = limit
 
     def begin(self, name: str) -> Stream:
         self.count += 1

@@ -6,11 +6,12 @@ anything else sees the text (contract 2.7). A token waits only while its text co
 string.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from tokenizers import Tokenizer as FastTokenizer
 
 from engine.protocol import Token
+from engine.text.alignment import cut_tokens
 from engine.text.text_search import find_stop, num_held
 
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
@@ -67,7 +68,9 @@ class Detokenizer:
         self._text += text
         if may_stop and (found := find_stop(self._text, self._stop, num_seen)):
             begin, self.stopped = found
-            return self._new(tuple(_cut(self._release(len(self._text)), begin)))
+            kept = cut_tokens(self._release(len(self._text)), begin)
+            # A token that is cut has no id. Its text is not its own any more, so it has no bytes either.
+            return self._new(tuple(t if t.id is not None else t._replace(raw=b"") for t in kept))
         return self._new(self._release(len(self._text) - num_held(self._text, self._stop)))
 
     def flush(self) -> tuple[Token, ...]:
@@ -142,18 +145,3 @@ class TextStream:
             self._num_decided = len(self._window)
             self._given = self._fast.decode(self._window)
         return new
-
-
-def _cut(tokens: Sequence[Token], length: int) -> Iterator[Token]:
-    """The tokens of the first `length` characters. A token that is cut loses its id and logprob."""
-    without_text: list[Token] = []
-    for token in tokens:
-        if length <= 0:
-            return
-        without_text.append(token)
-        if token.text:
-            if len(token.text) > length:
-                without_text[-1] = Token(id=None, text=token.text[:length])
-            yield from without_text
-            without_text = []
-            length -= len(token.text)

@@ -125,15 +125,11 @@ class LocalTokenizer:
     def _probe_tools(self) -> bool:
         # A template that does not know tools ignores them.
         message = {"role": "user", "content": "probe"}
-        function = {
-            "name": "probe",
-            "description": "probe",
-            "parameters": {"type": "object", "properties": {}},
-        }
+        parameters = {"type": "object", "properties": {}}
+        function = {"name": "probe", "description": "probe", "parameters": parameters}
+        tools = [{"type": "function", "function": function}]
         try:
-            return self._render([message]) != self._render(
-                [message], tools=[{"type": "function", "function": function}]
-            )
+            return self._render([message]) != self._render([message], tools=tools)
         except TEMPLATE_ERRORS:
             return False
 

@@ -92,11 +92,11 @@ class StreamTranslator:
         return deltas
 
 
+@dataclass(slots=True)
 class _Count:
     """The usage of the request so far."""
 
-    def __init__(self, usage: Usage) -> None:
-        self.usage = usage
+    usage: Usage
 
     def add(self, num_tokens: int) -> Usage:
         if num_tokens:
