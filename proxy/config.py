@@ -1,11 +1,8 @@
 """The settings of `weir serve`: one definition for the command line, a YAML file and the environment.
 
-`--max-model-len 4096`, `max_model_len: 4096` in the file that `--config` names, and `WEIR_MAX_MODEL_LEN=4096`
-mean the same. The command line wins over the environment, and the environment over the file. An option that
-vLLM has too means the same as there.
-
-A group of options is defined where it is used: the in-process engine's in `engine.config`, those of all hooks
-in `hooks.pipeline.options`. The docstring of a field is its help.
+An option that vLLM has too means the same as there. A group of options is defined where it is used: the
+in-process engine's in `engine.config`, those of all hooks in `hooks.pipeline.options`. The docstring of a
+field is its help.
 """
 
 import argparse
@@ -182,9 +179,8 @@ class ServeSettings(PipelineOptions, EngineOptions, EngineChoice, BaseSettings):
         if self.engine == "replay" and self.recordings is None:
             raise ValueError("engine 'replay' needs recordings: --recordings DIR")
         if self.engine != "local" and (self.logits_processors or self.enable_test_logits_processor):
-            raise ValueError(
-                f"engine '{self.engine}' has no logits of its own: it cannot run logits processors"
-            )
+            reason = "has no logits of its own: it cannot run logits processors"
+            raise ValueError(f"engine '{self.engine}' {reason}")
         return self
 
     @classmethod

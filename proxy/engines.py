@@ -37,12 +37,9 @@ def _backend(settings: ServeSettings) -> tuple[Engine, list[str]]:
             from engine.backends.openai.engine import OpenAIEngine
 
             assert settings.upstream is not None
-            key = settings.upstream_api_key
-            return OpenAIEngine(
-                settings.upstream,
-                api_key=key.get_secret_value() if key else None,
-                model=settings.upstream_model,
-            ), names
+            secret = settings.upstream_api_key
+            key = secret.get_secret_value() if secret else None
+            return OpenAIEngine(settings.upstream, api_key=key, model=settings.upstream_model), names
         case "local":
             return _local_engine(settings), names or [model_name(settings.model)]
 
@@ -53,8 +50,7 @@ def _local_engine(settings: ServeSettings) -> Engine:
     if settings.model.startswith(("/", ".", "~")) and not Path(settings.model).expanduser().is_dir():
         raise ValueError(f"there is no model folder {settings.model}")
     can_withhold = settings.hook_specs or settings.allowed_hooks
-    options = dict(settings.options(EngineOptions))
-    return LocalEngine(EngineConfig(**options, share_outputs=not can_withhold))
+    return LocalEngine(EngineConfig(**dict(settings.options(EngineOptions)), share_outputs=not can_withhold))
 
 
 def model_name(model: str) -> str:

@@ -103,9 +103,8 @@ async def tokenize(http: web.Request) -> web.Response:
     service.model_name(fields.model)
     tokenizer = _tokenizer(service)
     if fields.messages is None:
-        ids = await asyncio.to_thread(
-            tokenizer.encode, fields.prompt or "", add_special_tokens=fields.add_special_tokens
-        )
+        special = fields.add_special_tokens
+        ids = await asyncio.to_thread(tokenizer.encode, fields.prompt or "", add_special_tokens=special)
     else:
         messages = [message.model_dump(exclude_unset=True) for message in fields.messages]
         ids = await asyncio.to_thread(tokenizer.apply_chat_template, messages)
@@ -152,10 +151,8 @@ async def version(_: web.Request) -> web.Response:
 
 
 async def metrics(http: web.Request) -> web.Response:
-    return web.Response(
-        body=http.app[SERVICE].metrics.render(),
-        headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
-    )
+    headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+    return web.Response(body=http.app[SERVICE].metrics.render(), headers=headers)
 
 
 async def _read(http: web.Request, fields: type[Fields]) -> Fields:

@@ -56,11 +56,9 @@ class ResponseStore:
         if previous_id is not None:
             previous = self.get(previous_id, caller)
             if previous is None:
-                raise RequestError(
-                    f"Previous response with id '{previous_id}' not found.",
-                    param="previous_response_id",
-                    code="previous_response_not_found",
-                )
+                reason = f"Previous response with id '{previous_id}' not found."
+                code = "previous_response_not_found"
+                raise RequestError(reason, param="previous_response_id", code=code)
             conversation = previous.conversation
         return (*conversation, *(self._item(item, caller) for item in items))
 

@@ -51,20 +51,13 @@ async def _chat(options: argparse.Namespace) -> None:
 
 async def _dialogue(session: aiohttp.ClientSession, options: argparse.Namespace) -> None:
     model = options.model or await first_model(session, options.url)
-    messages: list[dict[str, str]] = []
-    if options.system:
-        messages.append({"role": "system", "content": options.system})
+    messages = [{"role": "system", "content": options.system}] if options.system else []
     while True:
         message = options.message or await _ask()
         if message is None:
             return
         messages.append({"role": "user", "content": message})
-        body: dict[str, Any] = {
-            "model": model,
-            "messages": messages,
-            "temperature": options.temperature,
-            "stream": True,
-        }
+        body = {"model": model, "messages": messages, "temperature": options.temperature, "stream": True}
         if options.max_tokens:
             body["max_tokens"] = options.max_tokens
         answer = await _show(_pieces(session, options.url, body))

@@ -1,5 +1,4 @@
-"""`weir watermark detect`: looks for the watermark of a key in a text
-(`engine.logits_processors.builtin`)."""
+"""`weir watermark detect`: looks in a text for the watermark of `engine.logits_processors.builtin`."""
 
 import argparse
 import os

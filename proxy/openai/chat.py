@@ -3,23 +3,19 @@
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from engine.protocol import Delta, GenerationRequest, RequestError, ToolCall
 from proxy.openai.answer import ChoicesAnswer, JSONObject, new_id
-from proxy.openai.fields import GenerationFields
+from proxy.openai.fields import GenerationFields, RequestObject
 
 
-class ContentPart(BaseModel):
-    model_config = ConfigDict(strict=True, extra="allow")
-
+class ContentPart(RequestObject):
     type: str
     text: str | None = None
 
 
-class Message(BaseModel):
-    model_config = ConfigDict(strict=True, extra="allow")
-
+class Message(RequestObject):
     role: Annotated[str, Field(min_length=1)]
     content: str | Annotated[list[ContentPart], Field(fail_fast=True)] | None = None
     name: str | None = None
@@ -27,16 +23,12 @@ class Message(BaseModel):
     tool_call_id: str | None = None
 
 
-class Function(BaseModel):
-    model_config = ConfigDict(strict=True, extra="allow")
-
+class Function(RequestObject):
     name: Annotated[str, Field(min_length=1)]
 
 
-class Tool(BaseModel):
+class Tool(RequestObject):
     """A function that the model may call."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
 
     type: Literal["function"]
     function: Function

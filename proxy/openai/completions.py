@@ -12,8 +12,7 @@ from proxy.openai.fields import GenerationFields, TokenId
 MAX_OUTPUTS = 4096
 """Outputs of one request, including candidates that `best_of` does not choose."""
 
-# `fail_fast`: pydantic tries every member of the union, and would report an error for each element of a long
-# list.
+# pydantic tries every member of the union. Without `fail_fast` it reports each wrong element of a long list.
 Texts = Annotated[list[str], Field(fail_fast=True)]
 NonEmptyIds = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
 ListOfIds = Annotated[list[NonEmptyIds], Field(fail_fast=True)]
@@ -43,9 +42,8 @@ class CompletionRequest(GenerationFields):
             raise RequestError("best_of more than n cannot be streamed: none is best yet", param="best_of")
         prompts = self._prompts()
         if len(prompts) * num_candidates > MAX_OUTPUTS:
-            raise RequestError(
-                f"prompts times n (or best_of) must not be more than {MAX_OUTPUTS}", param="prompt"
-            )
+            reason = f"prompts times n (or best_of) must not be more than {MAX_OUTPUTS}"
+            raise RequestError(reason, param="prompt")
         shared = self.shared_request(
             request_id,
             model,

@@ -29,6 +29,12 @@ MAX_PROCESSORS = 32
 """Logits processors of a request."""
 
 
+class RequestObject(BaseModel):
+    """A JSON object inside a request's body. Fields that Weir does not know are kept as they are."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
 class StreamOptions(BaseModel):
     model_config = ConfigDict(strict=True)
 

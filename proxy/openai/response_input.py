@@ -7,15 +7,14 @@ without their ids, and for `previous_response_id` the service adds them itself.
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from proxy.openai.answer import JSONObject
+from proxy.openai.fields import RequestObject
 
 
-class InputPart(BaseModel):
+class InputPart(RequestObject):
     """A part of a message's content, of a function's output or of reasoning."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
 
     type: Literal["input_text", "output_text", "text", "refusal", "reasoning_text", "input_image"]
     text: str | None = None
@@ -24,22 +23,17 @@ class InputPart(BaseModel):
 
     @model_validator(mode="after")
     def _has_what_its_type_says(self) -> "InputPart":
-        if self._value is None:
-            raise ValueError(f"a part of type {self.type} needs {self._field}")
+        field = {"refusal": "refusal", "input_image": "image_url"}.get(self.type, "text")
+        if getattr(self, field) is None:
+            raise ValueError(f"a part of type {self.type} needs {field}")
         return self
-
-    @property
-    def _field(self) -> str:
-        return {"refusal": "refusal", "input_image": "image_url"}.get(self.type, "text")
-
-    @property
-    def _value(self) -> Any:
-        return getattr(self, self._field)
 
     @property
     def visible_text(self) -> str:
         """The text of the part; empty for an image."""
-        return "" if self.type == "input_image" else str(self._value)
+        if self.type == "input_image":
+            return ""
+        return str(self.refusal if self.type == "refusal" else self.text)
 
     def to_chat(self) -> JSONObject:
         if self.type == "input_image":
@@ -56,10 +50,8 @@ Content = Annotated[
 ]
 
 
-class InputItem(BaseModel):
+class InputItem(RequestObject):
     """One item of a conversation."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
 
     type: Literal["message", "function_call", "function_call_output", "reasoning", "item_reference"] = Field(
         "message", description="May be missing for a message"
@@ -124,10 +116,9 @@ def _content(parts: list[InputPart]) -> str | list[JSONObject]:
 def _continue(message: JSONObject, item: InputItem) -> None:
     text = "".join(part.visible_text for part in item.content or ())
     if item.type == "function_call":
-        call = {"name": item.name, "arguments": item.arguments}
-        message.setdefault("tool_calls", []).append(
-            {"id": item.call_id, "type": "function", "function": call}
-        )
+        function = {"name": item.name, "arguments": item.arguments}
+        call = {"id": item.call_id, "type": "function", "function": function}
+        message.setdefault("tool_calls", []).append(call)
     elif item.type == "message":
         message["content"] += text
     elif text:

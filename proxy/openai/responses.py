@@ -4,21 +4,19 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from engine.protocol import GenerationRequest, RequestError
 from proxy.openai.answer import JSONObject
-from proxy.openai.fields import GenerationFields
+from proxy.openai.fields import GenerationFields, RequestObject
 from proxy.openai.response_input import InputItem, to_messages
 
 LOGPROBS = "message.output_text.logprobs"
 """The entry of `include` that asks for logprobs."""
 
 
-class FunctionTool(BaseModel):
+class FunctionTool(RequestObject):
     """A function that the model may call. Other kinds of tools are refused."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
 
     type: Literal["function"]
     name: Annotated[str, Field(min_length=1)]
@@ -27,8 +25,7 @@ class FunctionTool(BaseModel):
     strict: bool | None = None
 
     def to_chat(self) -> JSONObject:
-        function = self.model_dump(exclude={"type"}, exclude_none=True)
-        return {"type": "function", "function": function}
+        return {"type": "function", "function": self.model_dump(exclude={"type"}, exclude_none=True)}
 
 
 def _text_is_a_message(value: Any) -> Any:
@@ -132,10 +129,8 @@ class ResponsesRequest(GenerationFields):
                 schema = {name: value for name, value in form.items() if name != "type"}
                 chat["response_format"] = {"type": "json_schema", "json_schema": schema}
             case _:
-                raise RequestError(
-                    "text.format must be of type text, json_object or json_schema (with name and schema)",
-                    param="text.format",
-                )
+                reason = "text.format must be of type text, json_object or json_schema (with name and schema)"
+                raise RequestError(reason, param="text.format")
         return chat
 
     def _reasoning(self) -> JSONObject:
