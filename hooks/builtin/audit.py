@@ -22,7 +22,6 @@ _TOLD = (
 FIELDS = ("time", *_TOLD, "text")
 """The fields of a record, in order. `time` is UTC; `text` is the withheld text, if it is kept; the others
 are attributes of `Decision`. `tool_name` counts as withheld text if the request has no such tool."""
-_MIB = 1024 * 1024
 _MAX_NAME = 256
 """Characters kept of a name that a caller or a model gave."""
 
@@ -55,7 +54,7 @@ class Audit:
         """
         if format == "sqlite" and (max_size is not None or keep is not None):
             raise ValueError("max_size and keep are of files of lines")
-        max_size, keep = 64 * _MIB if max_size is None else max_size, 5 if keep is None else keep
+        max_size, keep = 64 * 1024 * 1024 if max_size is None else max_size, 5 if keep is None else keep
         try:
             sink: Sink = Table(path, FIELDS) if format == "sqlite" else LineFile(path, max_size, keep)
         except OSError as error:
@@ -76,8 +75,7 @@ class Audit:
         is_short = decision.held_seconds < self._min_held
         if decision.action == "hold" and is_short and not decision.num_withheld:
             return
-        is_kept = self._journal.put(self._record(decision))
-        if self._is_required and not is_kept:
+        if not self._journal.put(self._record(decision)) and self._is_required:
             raise OSError("the audit cannot be written")
 
     def close(self) -> None:

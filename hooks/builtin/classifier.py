@@ -16,7 +16,7 @@ from hooks.detect.judge_guard import JudgeGuard
 from hooks.detect.windows import Unit, make_windows
 
 try:
-    from hooks.builtin.classifier_models.loading import load_classifier
+    from hooks.builtin.classifier_models.classifiers import load_classifier
 except ImportError as error:
     raise ImportError(
         "the guard needs torch and transformers: install the extra 'engine' of weir-proxy"

@@ -12,7 +12,7 @@ from typing import Unpack
 from hooks import checked
 from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import blamed_on
-from hooks.detect.detector import Match
+from hooks.detect.detector import Findings, Match
 from hooks.detect.folding import FOLDS, WITHOUT_SPACES, Fold, Folding, forms
 from hooks.detect.readings import MARKUP, Reader
 from hooks.detect.span_guard import SpanGuard
@@ -82,9 +82,7 @@ class PhraseDetector:
             raise ValueError(f"phrases: nothing is left of {phrase!r} when it is folded")
         return folded
 
-    def scan(
-        self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
-    ) -> tuple[list[Match], int]:
+    def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
         folded, origins = self._folding.fold(text[start:])
         matches: list[Match] = []
         complete: set[int] = set()

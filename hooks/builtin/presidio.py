@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from hooks import checked
 from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Count, Names, Share
-from hooks.detect.detector import Match
+from hooks.detect.detector import Findings, Match
 from hooks.detect.span_guard import SpanGuard
 from hooks.detect.windows import Sentences
 
@@ -62,9 +62,7 @@ class SentenceDetector:
         self._sentences = Sentences(max_sentence)
         self.longest = max_sentence
 
-    def scan(
-        self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
-    ) -> tuple[list[Match], int]:
+    def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
         matches: list[Match] = []
         while start < len(text) and (end := self._sentences.end(text, start, is_final)) is not None:
             results = self._analyzer.analyze(text[start:end], **self._arguments)

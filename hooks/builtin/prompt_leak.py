@@ -17,7 +17,7 @@ from pydantic import Field
 from hooks import Chunk, Verdict, checked, emit
 from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Count
-from hooks.detect.detector import Match
+from hooks.detect.detector import Findings, Match
 from hooks.detect.folding import WITHOUT_SPACES, Folding, forms
 from hooks.detect.readings import LOOSE, Reader
 from hooks.detect.span_guard import SpanGuard
@@ -172,9 +172,7 @@ class LeakDetector:
             yield first, end, said[places[first] : places[end]]
             weight -= without
 
-    def scan(
-        self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
-    ) -> tuple[list[Match], int]:
+    def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
         words = _words(text, start)
         if words and _goes_on_from_left(text, words[0].begin) and _GOES_ON(words[0].folded):
             del words[0]

@@ -48,9 +48,8 @@ class Remote(JudgeGuard):
 
         `timeout`: seconds for a request, including the wait for one of `max_connections` and one more try if
         the connection breaks. A late answer, an error and an invalid answer fail. `api_key_env`: the
-        environment variable that holds the key for `Authorization: Bearer`.
-
-        Raises `ValueError` for invalid arguments.
+        environment variable with the key for `Authorization: Bearer`. Raises `ValueError` for invalid
+        arguments.
         """
         wanted = None if labels is None else frozenset(labels)
         service = DetectorService(url, timeout, max_connections, api_key_env)
@@ -62,7 +61,9 @@ class Remote(JudgeGuard):
         else:
             if model is not None:
                 raise ValueError("model is of api: moderations")
-            judge = Contents(service, wanted, threshold, detector, detector_params or {})
+            if not detector:
+                raise ValueError("contents needs a detector")
+            judge = Contents(service, wanted, threshold, detector, dict(detector_params or {}))
         super().__init__(judge.judge, make_windows(unit, window, stride), **options)
         self._service = service
 

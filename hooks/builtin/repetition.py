@@ -17,7 +17,7 @@ from pydantic import Field
 from hooks import checked
 from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Count
-from hooks.detect.detector import Match
+from hooks.detect.detector import Findings, Match
 from hooks.detect.span_guard import SpanGuard
 
 ENTITY = "repetition"
@@ -70,9 +70,7 @@ class LoopDetector:
         """Return how many characters in a row must equal the ones a period before them to be a loop."""
         return max(self._min_repeats * period, self._min_length) - period
 
-    def scan(
-        self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
-    ) -> tuple[list[Match], int]:
+    def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
         """Find loops. A loop in `taken` that continues is returned again with its new end."""
         matches = [match for match in taken if match.end == start]
         step = max(1, self._fewest // 2)

@@ -1,6 +1,7 @@
 """The common part of guards that act on matches: their common arguments, and the verdict for a match."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, TypedDict, get_args
 
 from pydantic import Field
@@ -28,6 +29,8 @@ from hooks.json.editing import LONGEST_ESCAPE, MAX_SCALAR, asks_for_json
 
 Channels = Annotated[Sequence[Channel], Field(min_length=1)]
 CHANNELS: tuple[Channel, ...] = get_args(Channel)
+PromptReply = GenerationRequest | Refusal
+"""The request, perhaps with other texts, or why it is refused."""
 _JOINTS = str.maketrans("_-.", "   ")
 """The separators between the words of a tool's name."""
 
@@ -60,8 +63,7 @@ class ActingGuard:
     `prompt`: the action for a match in a prompt. `redact` puts `template` in its place. `refuse` refuses the
     request, and answers with `text` if there is one. None: prompts are not read.
 
-    `alternatives`: `withhold` or `keep` the top alternatives of tokens. No guard reads them, and they can
-    spell a match.
+    `alternatives`: `withhold` or `keep` tokens' top alternatives, which no guard reads and may spell a match.
     """
 
     default_scope: Literal["request", "output"] = "request"
@@ -80,19 +82,18 @@ class ActingGuard:
         prompt: Literal["redact", "refuse"] | None = None,
         alternatives: Literal["withhold", "keep"] = "withhold",
     ) -> None:
-        """`reach`, `longest`: see `Detector`. Raises `ValueError` for an argument that is not valid, or that
-        would have no effect."""
+        """`reach`, `longest`: see `Detector`. Raises `ValueError` for an invalid or useless argument."""
         self.max_hold = LONGEST_ESCAPE * (longest + 1) + MAX_SCALAR
         """The most characters that the guard holds: `longest`, if each is written as a JSON escape."""
         self.channels = frozenset(channels)
         self._reach = reach
         self.may_rewind = action == "rewind"
         self._ends = action in ("terminate", "rewind")
+        self._end = partial(rewind if self.may_rewind else terminate, scope=scope or self.default_scope)
         self._prompt = prompt
         self._prompt_template = "[{entity}]" if template is None else template
         self._template = self._prompt_template if action == "redact" else ""
         self._text = text
-        self._scope = scope or self.default_scope
         self._withholds = alternatives == "withhold"
         if template is not None and "redact" not in (action, prompt):
             raise ValueError("template: it is for redact, but neither action nor prompt is redact")
@@ -124,8 +125,7 @@ class ActingGuard:
         if matches:
             entity = min(matches, key=order).entity
             if self._ends:  # without a closing text, which would be released under this name
-                end = rewind if self.may_rewind else terminate
-                return end(entity, scope=self._scope)
+                return self._end(entity)
             chunk.state["is_withheld"] = True
             return suppress(entity)
         return suppress() if chunk.state.get("is_withheld") else None
@@ -134,8 +134,7 @@ class ActingGuard:
         excerpt: Excerpt | None = chunk.state.get("excerpt")
         if excerpt is None:
             is_answer = chunk.channel == "content" and asks_for_json(chunk.request)
-            is_json = is_answer or chunk.channel == "tool_call"
-            excerpt = chunk.state["excerpt"] = Excerpt(is_json=is_json)
+            excerpt = chunk.state["excerpt"] = Excerpt(is_json=is_answer or chunk.channel == "tool_call")
         return excerpt
 
     def _act(
@@ -145,10 +144,8 @@ class ActingGuard:
         keeps = not (self._withholds and chunk.request.sampling.logprobs)
         if matches and self._ends:
             first = min(matches, key=order)
-            start, _ = excerpt.widened(text, first)
-            after = excerpt.written(start)
-            end = rewind if self.may_rewind else terminate
-            return end(first.entity, after=after, text=self._text, scope=self._scope, alternatives=keeps)
+            after = excerpt.written(excerpt.widened(text, first)[0])
+            return self._end(first.entity, after=after, text=self._text, alternatives=keeps)
         spans, held = self._decide(excerpt, text, matches, undecided, self._template)
         if spans:
             return redact(spans, hold=held, alternatives=keeps)
@@ -160,8 +157,7 @@ class ActingGuard:
     def _decide(
         self, excerpt: Excerpt, text: str, matches: list[Match], undecided: int, template: str
     ) -> tuple[list[Span], int]:
-        """The spans to replace in the pending text, and how many of its characters stay undecided. Moves the
-        excerpt on."""
+        """Move the excerpt on. Returns the spans to replace, and how many characters stay undecided."""
         spans: list[Span] = []
         for begin, stop, new, why in self._places(matches, text, excerpt, template) if matches else ():
             edits = [*excerpt.edits(text, begin, stop, new)]
@@ -175,8 +171,7 @@ class ActingGuard:
     def _places(
         self, matches: list[Match], text: str, excerpt: Excerpt, template: str
     ) -> list[tuple[int, int, str, str]]:
-        """The places to replace: begin, end, replacement, entity. A match that overlaps a replaced one makes
-        its place longer."""
+        """The places to replace: begin, end, replacement, entity. Matches that overlap make one place."""
         places: list[tuple[int, int, str, str]] = []
         covered = excerpt.covered
         for match in sorted(matches, key=order):
@@ -189,3 +184,13 @@ class ActingGuard:
                 places.append((covered, end, excerpt.owed, match.entity))
             covered = max(covered, end)
         return places
+
+
+def spliced(text: str, spans: Iterable[Span]) -> str:
+    """`text` with its spans replaced."""
+    pieces: list[str] = []
+    done = 0
+    for start, end, new, *_ in spans:
+        pieces += (text[done:start], new)
+        done = end
+    return "".join([*pieces, text[done:]])

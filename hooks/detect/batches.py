@@ -22,8 +22,7 @@ class Batches(Generic[Item, Result]):
 
     async def ask(self, items: Sequence[Item]) -> list[Result]:
         """Return a result for each item, in order; works on any event loop. If `run` raises for a batch, the
-        items are run one by one, and this raises the error of its own item. If a call is cancelled, its items
-        that have not started are not run."""
+        items run one by one, and each call gets its own item's error. Cancelling withdraws waiting items."""
         futures: list[Future[Result]] = [Future() for _ in items]
         self._waiting += zip(items, futures, strict=True)
         for _ in items:  # a turn may run items of other calls; a turn that finds no item ends

@@ -13,6 +13,10 @@ class Match(NamedTuple):
     rule: int = 0
 
 
+Findings = tuple[list[Match], int]
+"""Matches, in any order, and `undecided`: see `Detector.scan`."""
+
+
 class Detector(Protocol):
     """Finds matches in a text, or in the beginning of a text. It keeps no state between calls."""
 
@@ -21,9 +25,7 @@ class Detector(Protocol):
     reach: int
     """Most characters to the left of a place that the detector reads to decide the place."""
 
-    def scan(
-        self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
-    ) -> tuple[list[Match], int]:
+    def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
         """Return the matches that begin in `text[start:undecided]`, in any order, and `undecided`: the first
         place at which more text could still make or change a match. With `is_final` everything is decided.
 

@@ -12,42 +12,17 @@ from typing import Literal, get_args
 Fold = Literal["case", "compatibility", "invisible", "lookalikes", "space"]
 FOLDS: tuple[Fold, ...] = get_args(Fold)
 
-_LOOKALIKES = {
-    # The keys are ASCII characters, letters in lower case. A letter that looks like a Latin one in one case
-    # folds to it in both cases, so that words of its own script still match in any case.
-    "a": "аαꭺꓮɑ⍺",
-    "b": "вβьᏼꓐᑲ",
-    "c": "сϲⅽꮯꓚᴄⲥ",
-    "d": "ԁꭰꓓɗᑯ",
-    "e": "еεҽꭼꓰ℮ⲉɛ",
-    "f": "ғϝꓝẝք",
-    "g": "ԍɡꮐꓖցᶃ",
-    "h": "нһηհꮋꓧԋ",
-    "i": "іιıꭲꓲɩӏ⏐",
-    "j": "јϳյꭻꓙ",
-    "k": "кκꮶꓗⲕ",
-    "l": "ⅼꮮꓡլ∣ǀⵏ",
-    "m": "мμꮇꓟⲙ",
-    "n": "νոꓠпռⲛ",
-    "o": "оοօσꓳⲟჿ௦०০੦૦൦๐໐ഠ",
-    "p": "рρꮲꓑⲣ",
-    "q": "ԛզգ",
-    "r": "гꭱꮢꓣꭇⲅ",
-    "s": "ѕꮪꓢꜱ",
-    "t": "тτꓔⲧ",
-    "u": "սꓴʋ∪",
-    "v": "ѵꮩꓦ∨ⴸ",
-    "w": "ԝաꮃꓪѡω",
-    "x": "хχꓫ×ⲭ",
-    "y": "уυүꭹꓬɣ",
-    "z": "ζꮓꓜ",
-    "'": "‘’‚‛′ʹʻʼʽˈ´",
-    '"': "“”„‟″",
-    "-": "−˗",
-    ".": "․۔܁",
-    "/": "⁄∕⧸",
-    ":": "∶ː",
-}
+_LOOKALIKES = (
+    "aаαꭺꓮɑ⍺ bвβьᏼꓐᑲ cсϲⅽꮯꓚᴄⲥ dԁꭰꓓɗᑯ eеεҽꭼꓰ℮ⲉɛ fғϝꓝẝք "
+    "gԍɡꮐꓖցᶃ hнһηհꮋꓧԋ iіιıꭲꓲɩӏ⏐ jјϳյꭻꓙ kкκꮶꓗⲕ lⅼꮮꓡլ∣ǀⵏ "
+    "mмμꮇꓟⲙ nνոꓠпռⲛ oоοօσꓳⲟჿ௦०০੦૦൦๐໐ഠ "
+    "pрρꮲꓑⲣ qԛզգ rгꭱꮢꓣꭇⲅ sѕꮪꓢꜱ tтτꓔⲧ uսꓴʋ∪ "
+    "vѵꮩꓦ∨ⴸ wԝաꮃꓪѡω xхχꓫ×ⲭ yуυүꭹꓬɣ zζꮓꓜ "
+    """'‘’‚‛′ʹʻʼʽˈ´ "“”„‟″ -−˗ /⁄∕⧸ :∶ː .․۔܁"""
+)
+"""Groups: an ASCII character (letters in lower case) and its look-alikes. A letter that looks like a Latin
+one in one case folds to it in both cases, so that words of its own script still match in any case."""
+_LATIN = {char: group[0] for group in _LOOKALIKES.split() for char in group[1:]}
 _NAMED = re.compile(
     r"(?:LATIN (?:SMALL|CAPITAL) LETTER|LATIN LETTER SMALL CAPITAL|REGIONAL INDICATOR SYMBOL LETTER"
     r"|NEGATIVE (?:CIRCLED|SQUARED) LATIN CAPITAL LETTER) (?:DOTLESS )?([A-Z])(?: WITH .*)?"
@@ -108,11 +83,8 @@ class Folding:
 
 
 def forms(text: str) -> set[str]:
-    """Return the text as written, composed and decomposed. Folding single characters cannot make these forms
-    equal in Korean."""
-    return (
-        {text} if text.isascii() else {text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD"))}
-    )
+    """Return the text as written, composed and decomposed: in Korean, folding leaves these forms apart."""
+    return {text, unicodedata.normalize("NFC", text), unicodedata.normalize("NFD", text)}
 
 
 class _Table(dict[int, str]):
@@ -124,9 +96,6 @@ class _Table(dict[int, str]):
     def __missing__(self, code: int) -> str:
         self[code] = folded = _fold(chr(code), self._folds)
         return folded
-
-
-_LATIN = {char: latin for latin, chars in _LOOKALIKES.items() for char in chars}
 
 
 def _fold(char: str, folds: frozenset[Fold]) -> str:

@@ -6,29 +6,17 @@ The judge sees windows (see `windows`). Text is released when every window over 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Unpack
 
-from hooks import (
-    Chunk,
-    GenerationRequest,
-    PromptText,
-    Refusal,
-    Verdict,
-    emit,
-    prompt_texts,
-    with_prompt_texts,
-)
-from hooks.detect.acting_guard import ActingGuard, Options
+from hooks import Chunk, GenerationRequest, PromptText, Verdict, emit, prompt_texts, with_prompt_texts
+from hooks.detect.acting_guard import ActingGuard, Options, PromptReply, spliced
 from hooks.detect.detector import Match
 from hooks.detect.excerpt import excerpt_of
-from hooks.detect.span_guard import spliced
-from hooks.detect.windows import Cutter, Windows
+from hooks.detect.windows import Cutter, Place, Windows
 
 _REACH = 64
 """Decided characters that are kept before the open window: they tell where in JSON the window begins."""
 _SHAPE = {"id", "type", "function", "name", "description", "parameters"}
 """The API's names for the fields of a tool and of a call. They tell nothing, and must not be replaced."""
 
-Place = tuple[int, int]
-"""The start and the end of a window in its text."""
 Judge = Callable[[list[str]], Awaitable[list[list[Match]]]]
 """Returns the matches in each text. If it raises, the request fails closed."""
 
@@ -37,7 +25,6 @@ class JudgeGuard(ActingGuard):
     """Acts on a judge's matches in a stream's windows, and holds the text of windows not judged yet."""
 
     def __init__(self, judge: Judge, windows: Windows, **options: Unpack[Options]) -> None:
-        """`options`: see `ActingGuard`."""
         super().__init__(_REACH, windows.longest, **options)
         self.windows = windows
         self._judge = judge
@@ -58,7 +45,7 @@ class JudgeGuard(ActingGuard):
             found += [match] if self._ends else excerpt.replaceable(text, match, place)
         return self._act(chunk, excerpt, text, *excerpt.settled(text, found, undecided, chunk.is_final))
 
-    async def _refuse_prompt(self, request: GenerationRequest) -> GenerationRequest | Refusal:
+    async def _refuse_prompt(self, request: GenerationRequest) -> PromptReply:
         texts = [excerpt_of(prompt).read(prompt.text, is_final=True) for prompt in prompt_texts(request)]
         for found in await self._find(*map(self._cut, texts)):
             if found:
@@ -99,15 +86,11 @@ class JudgeGuard(ActingGuard):
         return text, Cutter(self.windows).cut(text, 0, is_final=True)[0]
 
     async def _find(self, *texts: tuple[str, list[Place]]) -> list[list[tuple[Match, Place]]]:
-        """The matches in the windows of each text. Each match has its place in the text, and comes with the
-        place of its window."""
+        """The matches in the windows of each text, with places in the text, and each match's window."""
         windows = [(i, text, place) for i, (text, places) in enumerate(texts) for place in places]
         judged = await self._judge([text[start:end] for _, text, (start, end) in windows]) if windows else []
         found: list[list[tuple[Match, Place]]] = [[] for _ in texts]
         for (i, _, place), matches in zip(windows, judged, strict=True):
-            found[i] += [(_moved(match, place[0]), place) for match in matches]
+            at = place[0]
+            found[i] += [(m._replace(start=at + m.start, end=at + m.end), place) for m in matches]
         return found
-
-
-def _moved(match: Match, by: int) -> Match:
-    return match._replace(start=match.start + by, end=match.end + by)

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from hooks.detect.detector import Detector, Match
+from hooks.detect.detector import Detector, Findings, Match
 
 _ESCAPES = {
     # JSON's escapes, also within a string of JSON, where backslashes are doubled and quotes have three.
@@ -43,17 +43,13 @@ _BETWEEN = {
     "unfinished_value": r'(?<="):[ ]?(?:-?\d[\d.]{0,15}|-|t(?:ru?e?)?|f(?:al?s?e?)?|n(?:ul?l?)?)?\Z',
 }
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "/": "/"}
-_NOTHING = "\u2060"
 _READ = {
     # Each token is one character.
     "backslash": "\\",
     "value": ":",
     "link": "]",
-    "block": " ",
-    "tag": _NOTHING,
-    "emphasis": _NOTHING,
-    "blank": " ",
-    "unseen": " ",
+    **dict.fromkeys(("block", "blank", "unseen"), " "),
+    **dict.fromkeys(("tag", "emphasis"), "\u2060"),
 }
 
 
@@ -98,9 +94,7 @@ class Reader:
         self._span = detector.reach + 2 * reading.longest
         """Characters before a place that are read with it, if they contain no tokens."""
 
-    def scan(
-        self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
-    ) -> tuple[list[Match], int]:
+    def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
         """Each rule of the detector becomes two: `2 * rule` for the written text, plus 1 for its reading."""
         in_written = [match._replace(rule=match.rule // 2) for match in taken if match.rule % 2 == 0]
         in_read = [match._replace(rule=match.rule // 2) for match in taken if match.rule % 2 == 1]

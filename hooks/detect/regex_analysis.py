@@ -75,41 +75,41 @@ def analyse(pattern: str) -> Analysis:
 def finder(
     pattern: str, timeout: float | None, *, partial: bool = False
 ) -> "Callable[[str, int], regex.Match[str] | None]":
-    """Return the pattern's `search` as a function of the text and the start place.
-
-    Positional arguments make a search three times as fast as named ones.
-    """
+    """Return the pattern's `search` as a function of the text and the start place. Positional arguments make
+    a search three times as fast as named ones."""
     search = regex.compile(pattern).search
     if timeout is None and not partial:
         return search  # type: ignore[no-any-return]
     return lambda text, begin: search(text, begin, None, None, partial, timeout)
 
 
+@dataclass(slots=True)
 class _Group:
-    """An open group: the token that opened it, and its width so far."""
+    """An open group: the token that opened it, and its width so far; `UNLIMITED` or more is no bound."""
 
-    def __init__(self, opener: str = "", place: int = 0) -> None:
-        self.opener = opener
-        self.place = place
-        """The index of the token that opened the group."""
-        self.width = 0
-        """Most characters of the branch that is being read."""
-        self.widest = 0
-        """Most characters of the widest branch so far."""
-        self.least = 0
-        """Fewest characters of the branch that is being read."""
-        self._least_before: int | None = None
-        """Fewest characters of the branches before it; None: there are none."""
-        self.last = self.last_least = 0
-        """Most and fewest characters of the last element, which a repeat multiplies."""
-        self.asserts = False
-        """The group contains an assertion."""
-        self.last_asserts = False
-        """The last element contains an assertion."""
+    opener: str = ""
+    place: int = 0
+    """The index of the token that opened the group."""
+    width: int = 0
+    """Most characters of the branch that is being read."""
+    widest: int = 0
+    """Most characters of the widest branch so far."""
+    least: int = 0
+    """Fewest characters of the branch that is being read."""
+    leasts_before: tuple[int, ...] = ()
+    """Fewest characters of each branch before it."""
+    last: int = 0
+    """Most characters of the last element, which a repeat multiplies."""
+    last_least: int = 0
+    """Fewest characters of the last element."""
+    asserts: bool = False
+    """The group contains an assertion."""
+    last_asserts: bool = False
+    """The last element contains an assertion."""
 
     @property
     def narrowest(self) -> int:
-        return self.least if self._least_before is None else min(self._least_before, self.least)
+        return min((*self.leasts_before, self.least))
 
     def add(self, width: int, least: int) -> None:
         self.last, self.last_least = width, least
@@ -124,15 +124,12 @@ class _Group:
         self.last, self.last_least = once * most, least * fewest
 
     def next_branch(self) -> None:
-        self._least_before = self.narrowest
+        self.leasts_before += (self.least,)
         self.width = self.least = self.last = self.last_least = 0
 
 
 class _Walk:
-    """Reads a pattern token by token, and adds up the widths of its groups.
-
-    Widths are upper bounds in characters; `UNLIMITED` or more is no bound.
-    """
+    """Reads a pattern token by token, and adds up the widths of its groups."""
 
     def __init__(self) -> None:
         self.groups = [_Group()]

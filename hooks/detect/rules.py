@@ -7,7 +7,7 @@ from functools import partial
 
 import regex
 
-from hooks.detect.detector import Match
+from hooks.detect.detector import Findings, Match
 from hooks.detect.regex_analysis import UNLIMITED, analyse, finder
 
 NEAR = 64
@@ -68,20 +68,17 @@ class RuleDetector:
         searchers = [_Searcher(rule, i, timeout) for i, rule in enumerate(rules)]
         if not searchers:
             raise ValueError("there is nothing to look for")
+        self._searchers = searchers
         self.longest = max(searcher.longest for searcher in searchers)
         self.reach = max(searcher.reach for searcher in searchers)
-        self._searchers = searchers
         groups: dict[str, list[_Searcher]] = {}
         for searcher in searchers:
             groups.setdefault(searcher.rule.begins, []).append(searcher)
         self._likely: _Searcher | None = None
-        """The rule that last left a text undecided. It is checked first, because it often does so again, and
-        then no other rule matters."""
+        """The rule that last left a text undecided. It often does so again; then no other rule matters."""
         self._groups = [(_Gate(begins, timeout), group) for begins, group in groups.items()]
 
-    def scan(
-        self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
-    ) -> tuple[list[Match], int]:
+    def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
         grown = [self._searchers[match.rule].grown(text, match) for match in taken]
         ends = {match.rule: match.end for match in grown}
         likely = None if is_final or taken else self._likely
@@ -135,17 +132,13 @@ class _Searcher:
         self.index = index
         analysis = analyse(rule.pattern)
         longest = min(analysis.longest, rule.max_length or UNLIMITED)
+        a_match = f"a match of pattern {rule.pattern!r}"
         if longest >= UNLIMITED:
-            raise ValueError(
-                f"a match of pattern {rule.pattern!r} has no bound: "
-                "bound its repeats, as in {1,64}, or give max_length"
-            )
+            raise ValueError(f"{a_match} has no bound: bound its repeats, as in {{1,64}}, or give max_length")
         if analysis.shortest > longest:
-            raise ValueError(
-                f"max_length: a match of pattern {rule.pattern!r} has {analysis.shortest} characters or more"
-            )
+            raise ValueError(f"max_length: {a_match} has {analysis.shortest} characters or more")
         if not longest:
-            raise ValueError(f"a match of pattern {rule.pattern!r} has no character")
+            raise ValueError(f"{a_match} has no character")
         self._limit = longest if longest < analysis.longest else None
         self._match = partial(regex.compile(rule.pattern).match, timeout=timeout)
         self._find = finder(rule.pattern, timeout)
@@ -156,16 +149,10 @@ class _Searcher:
         sides = [f"(?<={rule.behind})"] * bool(rule.behind) + [f"(?<!{rule.unless})"] * bool(rule.unless)
         self._sides = regex.compile("".join(sides), regex.IGNORECASE).match
         self.longest = longest + (analysis.ahead if self._limit is None else -1)
-        besides = [analyse(pattern) for pattern in (rule.behind, rule.unless) if pattern]
         self._until = regex.compile(rule.until).search if rule.until else None
-        closing = analyse(rule.until or "")
-        self._closing = closing.longest
-        widths = [
-            analysis.behind,
-            closing.longest + closing.behind,
-            *(beside.longest + beside.behind for beside in besides),
-        ]
-        self.reach = max(*widths, NEAR + 2)
+        besides = [analyse(pattern or "") for pattern in (rule.until, rule.behind, rule.unless)]
+        self._closing = besides[0].longest
+        self.reach = max(analysis.behind, NEAR + 2, *(one.longest + one.behind for one in besides))
 
     def first_open(self, text: str, begin: int) -> int:
         """Return the first place of a possible match that depends on the text after `text`."""

@@ -4,21 +4,11 @@ The released text never depends on where the stream was cut. A detector decides 
 cannot change the decision, and reads only a bounded text around the place.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Unpack
 
-from hooks import (
-    Chunk,
-    GenerationRequest,
-    PromptText,
-    Refusal,
-    Span,
-    Verdict,
-    emit,
-    prompt_texts,
-    with_prompt_texts,
-)
-from hooks.detect.acting_guard import ActingGuard, Options
+from hooks import Chunk, GenerationRequest, PromptText, Verdict, emit, prompt_texts, with_prompt_texts
+from hooks.detect.acting_guard import ActingGuard, Options, PromptReply, spliced
 from hooks.detect.detector import Detector, Match
 from hooks.detect.excerpt import Excerpt, excerpt_of
 
@@ -46,7 +36,7 @@ class SpanGuard(ActingGuard):
     def _redact_prompt(self, request: GenerationRequest) -> GenerationRequest:
         return with_prompt_texts(request, self._redacted)
 
-    def _refuse_prompt(self, request: GenerationRequest) -> GenerationRequest | Refusal:
+    def _refuse_prompt(self, request: GenerationRequest) -> PromptReply:
         for prompt in prompt_texts(request):
             excerpt = excerpt_of(prompt)
             for piece, is_final in _pieces(prompt.text):
@@ -80,13 +70,3 @@ def _pieces(text: str) -> Iterator[tuple[str, bool]]:
     """The pieces of `text`, each with whether it is the last."""
     for start in range(0, len(text), _PIECE):
         yield text[start : start + _PIECE], start + _PIECE >= len(text)
-
-
-def spliced(text: str, spans: Iterable[Span]) -> str:
-    """`text` with its spans replaced."""
-    pieces: list[str] = []
-    done = 0
-    for start, end, new, *_ in spans:
-        pieces += (text[done:start], new)
-        done = end
-    return "".join([*pieces, text[done:]])

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 Unit = Literal["characters", "tokens", "sentences"]
+Place = tuple[int, int]
+"""The start and the end of a window in its text."""
 
 
 class Units(Protocol):
@@ -24,19 +26,17 @@ class Units(Protocol):
 
     def size(self, unit: str) -> int:
         """Return how much of a window's `size` the unit takes: 1 or more."""
+        return 1
 
 
-class Characters:
+class Characters(Units):
     longest = 1
 
     def end(self, text: str, start: int, is_final: bool) -> int | None:
         return start + 1
 
-    def size(self, unit: str) -> int:
-        return 1
 
-
-class Sentences:
+class Sentences(Units):
     _END = re.compile(r"[.!?…][\"'”’)\]]{0,3}\s|[。！？]|\n")
 
     def __init__(self, longest: int = 400) -> None:
@@ -49,15 +49,10 @@ class Sentences:
             return found.end()
         return min(len(text), limit) if is_final or limit <= len(text) else None
 
-    def size(self, unit: str) -> int:
-        return 1
 
-
-class Words:
-    """Words with the white space before them. A word's size is its number of tokens when it stands alone.
-
-    The tokens of a whole text can change until its end. The tokens of a single word cannot.
-    """
+class Words(Units):
+    """Words with the white space before them. A word's size is its number of tokens when it stands alone: the
+    tokens of a single word are fixed, but the tokens of a whole text can change until its end."""
 
     longest = 32
     _WORD = re.compile(r"\s{0,16}\S{1,16}|\s{1,16}")
@@ -89,18 +84,15 @@ class Windows:
 
     def __post_init__(self) -> None:
         if not 1 <= self.stride <= self.size:
-            raise ValueError(
-                f"stride is from 1 up to window, so that nothing goes unseen: {self.stride}, {self.size}"
-            )
+            given = f"{self.stride}, {self.size}"
+            raise ValueError(f"stride is from 1 up to window, so that nothing goes unseen: {given}")
 
 
 def make_windows(
     unit: Unit, size: int, stride: int | None, num_tokens: Callable[[str], int] | None = None
 ) -> Windows:
     """`stride`: None is three quarters of `size`. `num_tokens`: counts a text's tokens; None: no token units.
-
-    Raises `ValueError` for an unknown unit or a `stride` above `size`.
-    """
+    Raises `ValueError` for an unknown unit or a `stride` above `size`."""
     units: dict[str, Units] = {"characters": Characters(), "sentences": Sentences()}
     if num_tokens is not None:
         units["tokens"] = Words(num_tokens)
@@ -118,21 +110,18 @@ class Cutter:
         self._windows = windows
         self._units: deque[tuple[int, int]] = deque()
         """The units of the open window, each with its length in characters and its size."""
-        self._length = 0
-        """The length of all units in `_units`, in characters."""
-        self._size = 0
-        """The size of all units in `_units`."""
+        self._length = self._size = 0
+        """The length and the size of all units in `_units`."""
         self._has_new = False
         """Whether a unit in `_units` has been in no window yet."""
         self._start = 0
         """The place in the text where the first unit begins."""
-        self._found: list[tuple[int, int]] = []
+        self._found: list[Place] = []
         """The windows that this call of `cut` has cut."""
 
-    def cut(self, text: str, start: int, is_final: bool) -> tuple[list[tuple[int, int]], int]:
+    def cut(self, text: str, start: int, is_final: bool) -> tuple[list[Place], int]:
         """Return the windows that are complete now, and the start of the next one. `start` is the start that
-        the last call returned. The windows of all calls together depend only on the whole text.
-        """
+        the last call returned. The windows of all calls together depend only on the whole text."""
         self._start, self._found = start, []
         units = self._windows.units
         place = start + self._length

@@ -119,10 +119,8 @@ class Journal:
         self._reminded = time.monotonic()
         # The error's message is left out, because it may contain the record.
         why = getattr(error, "strerror", None) or getattr(error, "sqlite_errorname", type(error).__name__)
-        num_waiting, num_lost = len(self._waiting), self._num_lost
-        logger.error(
-            "%s cannot be written: %s (%d records wait, %d are lost)", self._name, why, num_waiting, num_lost
-        )
+        counts = len(self._waiting), self._num_lost
+        logger.error("%s cannot be written: %s (%d records wait, %d are lost)", self._name, why, *counts)
 
     def _end(self) -> None:
         with self._is_changed:

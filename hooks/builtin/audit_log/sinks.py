@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,8 @@ _MODE = 0o600
 class LineFile:
     """Records as JSON, one a line, in `path`; older files are `path.1`, `path.2` and so on.
 
-    Several processes may write to it at once and every line stays whole. The processes take turns with a lock
-    (`path.lock`), and each first checks whether another one has renamed the file. A write that a full disk
-    cuts short is undone.
+    Several processes may write to it at once and every line stays whole: they take turns with a lock
+    (`path.lock`), and first check whether the file is renamed. A write that a full disk cuts short is undone.
     """
 
     def __init__(self, path: str | Path, max_size: int, keep: int) -> None:
@@ -27,20 +27,19 @@ class LineFile:
         self._max_size = max_size
         self._keep = keep
         self._file: int | None = None
-        with self._turn():
-            pass
+        with _locked(self._path):
+            self._opened()
         self.close()
 
     def write(self, records: Sequence[dict[str, Any]]) -> int:
         lines = [json.dumps(record).encode() + b"\n" for record in records]
-        with self._turn() as (file, size):
+        with _locked(self._path):
+            file = self._opened()
+            size = os.fstat(file).st_size
             if size and size + len(lines[0]) > self._max_size:
                 self._turn_over()
                 file, size = self._opened(), 0
-            count, end = 1, size + len(lines[0])
-            while count < len(lines) and end + len(lines[count]) <= self._max_size:
-                end += len(lines[count])
-                count += 1
+            count = sum(size + length <= self._max_size for length in accumulate(map(len, lines))) or 1
             self._append(file, size, b"".join(lines[:count]))
         return count
 
@@ -48,13 +47,6 @@ class LineFile:
         if self._file is not None:
             os.close(self._file)
             self._file = None
-
-    @contextmanager
-    def _turn(self) -> Iterator[tuple[int, int]]:
-        """Yield the file's descriptor and its size in bytes, while no other process writes to it."""
-        with _locked(self._path):
-            file = self._opened()
-            yield file, os.fstat(file).st_size
 
     def _opened(self) -> int:
         if self._file is not None and not self._is_current(self._file):

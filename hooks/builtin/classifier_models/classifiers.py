@@ -1,10 +1,19 @@
-"""Classifiers. They find the label of a whole text, or the entities that its tokens are tagged as."""
+"""Classifiers, loaded from a folder or the hub: they find labels of whole texts, or entities in texts."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Encoding
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+)
 
 from hooks.builtin.classifier_models.model import ClassifierModel, check_labels
 from hooks.detect.detector import Match
@@ -65,8 +74,7 @@ class TokenClassifier(ClassifierModel):
     def _entities(
         self, text: str, row: Encoding, are: list[list[float]], begin: list[list[float]]
     ) -> Iterator[Match]:
-        """`are`: each token's scores, [tokens, wanted]; `begin`: the part of each score that an entity begins
-        at the token."""
+        """`are`: each token's scores, [tokens, wanted]; `begin`: the part of each that an entity begins."""
         entity: Match | None = None
         for start, end, first in _words(text, row):
             score, which, token = max((one, i, token) for token in first for i, one in enumerate(are[token]))
@@ -106,3 +114,34 @@ def _is_joined(text: str, place: int) -> bool:
     if place == 0 or text[place - 1].isspace():
         return True
     return text[place - 1].isalnum() and text[place : place + 1].isalnum()
+
+
+def load_classifier(
+    path: str | Path, labels: Iterable[str] | None, threshold: float, device: str = "auto"
+) -> ClassifierModel:
+    """Raises `ValueError` for a model that is no classifier or lacks a label, `OSError` if there is none."""
+    if str(path).startswith((".", "/", "~")) and not Path(path).is_dir():
+        raise ValueError(f"there is no folder {path}")
+    config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+    architecture = (config.architectures or ["a model that does not say"])[0]
+    for suffix, auto, cls in (
+        ("ForSequenceClassification", AutoModelForSequenceClassification, TextClassifier),
+        ("ForTokenClassification", AutoModelForTokenClassification, TokenClassifier),
+    ):
+        if architecture.endswith(suffix):
+            tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+            return cls(_load(auto, path, device), tokenizer, labels, threshold)
+    raise ValueError(f"{path} is {architecture}, which classifies neither texts nor tokens")
+
+
+def _load(auto: Any, path: str | Path, device: str) -> PreTrainedModel:
+    """Load in float32: with coarser rounding, a text's scores would depend on its batch."""
+    model, info = auto.from_pretrained(
+        path, dtype=torch.float32, trust_remote_code=False, output_loading_info=True
+    )
+    if missing := sorted(info["missing_keys"]):  # transformers would fill them with random values
+        raise ValueError(f"{path} has no weights for {', '.join(missing)}")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    loaded: PreTrainedModel = model.to(device).eval()
+    return loaded

@@ -26,10 +26,7 @@ class ClassifierModel:
         threshold: float,
     ) -> None:
         """`labels`: the labels to find; None: all. `threshold`: the least score that counts, from 0 to 1.
-
-        Raises `ValueError` for a tokenizer that cannot give its tokens' places, or cannot pad, and for a
-        label that the model does not have.
-        """
+        Raises `ValueError` for an unknown label, and a tokenizer that cannot pad or give tokens' places."""
         if not tokenizer.is_fast:
             raise ValueError(f"{type(tokenizer).__name__} has no fast form (tokenizer.json), which is needed")
         if tokenizer.pad_token is None:
@@ -65,9 +62,8 @@ class ClassifierModel:
 
     @torch.inference_mode()
     def _rows(self, texts: Sequence[str]) -> Iterator[tuple[int, Encoding, Tensor]]:
-        """Yield each text as one row or, if it is too long for the model, as several rows that overlap. A row
-        has the index of its text, its tokens, and its logits, [labels] or [tokens, labels]. Raises
-        `ValueError` for logits that are not finite."""
+        """Yield each text as one row or, if it is too long, as several rows that overlap: the text's index,
+        the row, its logits, [labels] or [tokens, labels]. Raises `ValueError` if a logit is not finite."""
         encodings = self._tokenizer.encode_batch(list(texts))
         rows = [(i, row) for i, whole in enumerate(encodings) for row in (whole, *whole.overflowing)]
         for start in range(0, len(rows), MAX_ROWS):

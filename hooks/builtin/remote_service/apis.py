@@ -5,7 +5,8 @@ https://foundation-model-stack.github.io/fms-guardrails-orchestrator (Detector A
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
@@ -15,8 +16,6 @@ from hooks.detect.detector import Match
 
 MAX_TEXTS = 16
 """Most texts in one request."""
-
-
 CONFIG = ConfigDict(strict=True, allow_inf_nan=False, hide_input_in_errors=True)
 """Settings of the answer models. Errors do not show the answer, because it may repeat the judged text."""
 
@@ -46,17 +45,18 @@ class Detection(_Answer):
 
 
 Result = TypeVar("Result")
-
 DETECTIONS = TypeAdapter(list[list[Detection]], config=CONFIG)
 
 
+@dataclass(frozen=True)
 class Api(ABC, Generic[Result]):
     """An API that returns a result for each text. It judges up to `MAX_TEXTS` texts in one request."""
 
-    def __init__(self, service: DetectorService, labels: frozenset[str] | None) -> None:
-        """`labels`: the labels that count; None: all."""
-        self._service = service
-        self._labels = labels
+    service: DetectorService
+    labels: frozenset[str] | None
+    """The labels that count: categories, detections or types of detections; None: all."""
+    threshold: float | None
+    """The least score that counts; None: everything counts that the service reports or flags."""
 
     async def judge(self, texts: Sequence[str]) -> list[list[Match]]:
         """Return the matches in each text. Raises the errors of `DetectorService.post`, `DetectorError` for
@@ -79,27 +79,18 @@ class Api(ABC, Generic[Result]):
         """Raises `DetectorError` for a result that makes no sense."""
 
     def _is_wanted(self, name: str) -> bool:
-        return self._labels is None or name in self._labels
+        return self.labels is None or name in self.labels
 
 
+@dataclass(frozen=True)
 class Moderations(Api[Moderation]):
     """OpenAI's moderations API. It judges a text as a whole, so a match covers the whole text."""
 
-    def __init__(
-        self,
-        service: DetectorService,
-        labels: frozenset[str] | None,
-        threshold: float | None,
-        model: str | None,
-    ) -> None:
-        """`labels`: the categories that count; None: all. `threshold`: the least score that counts; None: a
-        category counts if the service flags it."""
-        super().__init__(service, labels)
-        self._threshold = threshold
-        self._model = {} if model is None else {"model": model}
+    model: str | None
 
     async def _ask(self, texts: list[str]) -> list[Moderation]:
-        answer = await self._service.post({"input": texts, **self._model})
+        model = {} if self.model is None else {"model": self.model}
+        answer = await self.service.post({"input": texts, **model})
         return ModerationList.model_validate_json(answer).results
 
     def _matches(self, text: str, result: Moderation) -> Iterator[Match]:
@@ -109,41 +100,28 @@ class Moderations(Api[Moderation]):
     def _label(self, result: Moderation) -> str | None:
         """Return the text's category, the one with the best score if several count; None if none counts.
         Raises `DetectorError` if the answer lacks a wanted category or its scores."""
-        judged = result.categories if self._threshold is None else result.category_scores
-        if missing := sorted((self._labels or frozenset()) - judged.keys()):
+        judged = result.categories if self.threshold is None else result.category_scores
+        if missing := sorted((self.labels or frozenset()) - judged.keys()):
             raise DetectorError(f"the service has no category {', '.join(missing)}")
-        if self._threshold is not None and not judged:
+        if self.threshold is not None and not judged:
             raise DetectorError("the service gives no scores")
-        least = 1.0 if self._threshold is None else self._threshold
+        least = 1.0 if self.threshold is None else self.threshold
         names = [name for name, one in judged.items() if self._is_wanted(name) and (one or 0.0) >= least]
-        if not names and result.flagged and self._labels is None and self._threshold is None:
+        if not names and result.flagged and self.labels is None and self.threshold is None:
             return "flagged"
         return max(names, key=lambda name: (result.category_scores.get(name) or 0.0, name), default=None)
 
 
+@dataclass(frozen=True)
 class Contents(Api[list[Detection]]):
     """The text contents API. It finds spans in a text."""
 
-    def __init__(
-        self,
-        service: DetectorService,
-        labels: frozenset[str] | None,
-        threshold: float | None,
-        detector: str,
-        params: Mapping[str, Any],
-    ) -> None:
-        """`labels`: the detections, or types of detections, that count; None: all. Raises `ValueError` for an
-        empty `detector`."""
-        if not detector:
-            raise ValueError("contents needs a detector")
-        super().__init__(service, labels)
-        self._least = 0.0 if threshold is None else threshold
-        self._headers = {"detector-id": detector}
-        self._params = dict(params)
+    detector: str
+    params: dict[str, Any]
 
     async def _ask(self, texts: list[str]) -> list[list[Detection]]:
-        body = {"contents": texts, "detector_params": self._params}
-        return DETECTIONS.validate_json(await self._service.post(body, self._headers))
+        body = {"contents": texts, "detector_params": self.params}
+        return DETECTIONS.validate_json(await self.service.post(body, {"detector-id": self.detector}))
 
     def _matches(self, text: str, result: list[Detection]) -> Iterator[Match]:
         """Raises `DetectorError` for a place outside the text, or a place with another text than reported."""
@@ -153,5 +131,5 @@ class Contents(Api[list[Detection]]):
                 raise DetectorError("the service found something that is not there")
             # The type comes first, because `detection` may be a sentence about the text.
             names = [name for name in (one.detection_type, one.detection) if self._is_wanted(name)]
-            if names and one.score >= self._least:
+            if names and one.score >= (self.threshold or 0.0):
                 yield Match(one.start, one.end, names[0])

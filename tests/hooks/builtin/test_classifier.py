@@ -21,8 +21,7 @@ from transformers import (
 )
 
 from hooks.builtin.classifier import Classifier
-from hooks.builtin.classifier_models.classifiers import _words
-from hooks.builtin.classifier_models.loading import load_classifier
+from hooks.builtin.classifier_models.classifiers import _words, load_classifier
 from hooks.builtin.classifier_models.model import ClassifierModel
 from hooks.detect.detector import Match
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
@@ -262,7 +261,7 @@ def test_a_model_whose_head_is_missing_is_refused(text_classifier: Path, tmp_pat
 
 def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "hooks.builtin.classifier")
-    monkeypatch.delitem(sys.modules, "hooks.builtin.classifier_models.loading")
+    monkeypatch.delitem(sys.modules, "hooks.builtin.classifier_models.classifiers")
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(HookLoadError, match=re.escape("install the extra 'engine' of weir-proxy")):
         load_hook(HookSpec("classifier", {"model": "x"}))
