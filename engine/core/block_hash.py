@@ -31,11 +31,8 @@ def extend_hashes(
     num_public: int = 0,
     secret: bytes = b"",
 ) -> None:
-    """Add to a sequence's block hashes until there are `num_blocks`. These blocks must be full.
-
-    The hash of a block that goes beyond the first `num_public` tokens is also made of `secret` (32 bytes, or
-    none).
-    """
+    """Add to a sequence's block hashes until there are `num_blocks`. These blocks must be full. The hash of a
+    block that goes beyond the first `num_public` tokens is also made of `secret` (32 bytes, or none)."""
     parent = hashes[-1] if hashes else root
     for start in range(len(hashes) * block_size, num_blocks * block_size, block_size):
         end = start + block_size

@@ -35,8 +35,7 @@ class BlockManager:
         return self.num_blocks - len(self._free)
 
     def reuse(self, block_table: list[int], hashes: Sequence[bytes]) -> None:
-        """Begin an empty table with known blocks: those of the first `hashes`, up to the first unknown
-        one."""
+        """Begin an empty table with the known blocks of `hashes`, up to the first unknown one."""
         for block_hash in hashes:
             block = self._cached.get(block_hash)
             if block is None:
@@ -47,8 +46,7 @@ class BlockManager:
             block_table.append(block)
 
     def allocate(self, block_table: list[int], num_tokens: int) -> bool:
-        """Grow the table until it holds `num_tokens`. False: too few blocks are free, and nothing has
-        changed."""
+        """Grow the table until it holds `num_tokens`. False: too few blocks are free; nothing changed."""
         missing = -(-num_tokens // self.block_size) - len(block_table)
         if missing > len(self._free):
             return False
@@ -74,8 +72,7 @@ class BlockManager:
         block_table.clear()
 
     def truncate(self, block_table: list[int], num_tokens: int) -> int:
-        """Take back the blocks behind the table's first `num_tokens`, since the tokens there will be written
-        anew.
+        """Take back the blocks behind the table's first `num_tokens`: the tokens there will be written anew.
 
         Returns how many of the `num_tokens` the table still holds. If other tables share the block of the
         last ones, the whole block is taken back, since it may not be written.

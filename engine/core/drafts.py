@@ -27,9 +27,8 @@ class Turn(NamedTuple):
 
 def turns(scheduled: Iterable[ScheduledSequence], logits: Tensor, speculation: Speculation) -> Iterator[Turn]:
     """First a turn of all sequences; then, as long as drafts come true, turns of those whose draft did.
-
-    `logits`: each sequence's `num_samples` rows, `[rows, vocab]`. Update a turn's sequences before you
-    ask for the next turn.
+    `logits`: each sequence's `num_samples` rows, `[rows, vocab]`. Update a turn's sequences before you ask
+    for the next turn.
     """
     first_rows = accumulate((s.num_samples for s in scheduled), initial=0)
     turn = list(zip(scheduled, first_rows, strict=False))

@@ -27,10 +27,8 @@ Output = tuple[SequenceGroup, Delta | EngineError]
 
 
 class EngineCore:
-    """Runs requests together, step by step.
-
-    Between steps, a request joins with `add`, leaves with `abort` and goes back with `rewind`.
-    """
+    """Runs requests together, step by step. Between steps, a request joins with `add`, leaves with `abort`
+    and goes back with `rewind`."""
 
     def __init__(self, runner: ModelRunner, tokenizer: LocalTokenizer, config: EngineConfig) -> None:
         self.runner = runner

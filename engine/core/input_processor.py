@@ -60,10 +60,8 @@ class InputProcessor:
         )
 
     def process(self, request: GenerationRequest) -> SequenceGroup:
-        """The request's sequences, ready to be scheduled. Raises `RequestError` and `LogitsProcessorError`.
-
-        A long text takes a while. Nothing shared is touched, so that a worker thread can do it.
-        """
+        """The request's sequences, ready to be scheduled. Raises `RequestError` and `LogitsProcessorError`. A
+        long text takes a while. Nothing shared is touched, so that a worker thread can do it."""
         check_extra(request)
         grammar = self.guidance.requested_grammar(request)
         request, processors = self.processors.realize(request)

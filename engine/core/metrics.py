@@ -25,8 +25,7 @@ LONG_TIMES = (
 POWERS_OF_TWO = tuple(2**n for n in range(15))
 
 PHASES = ("schedule", "forward", "sample", "update")
-"""The phases of a step. `update` turns ids into text and makes deltas. Where drafts come true, `sample` and
-`update` follow again."""
+"""The phases of a step. `update` makes text and deltas. If drafts come true, `sample` and `update` repeat."""
 
 
 class EngineMetrics:

@@ -27,10 +27,11 @@ blocks even if requests share none with each other.
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from engine.core.block_hash import extend_hashes
 from engine.core.block_manager import BlockManager
-from engine.core.sequence import Rank, Sequence
+from engine.core.sequence import Sequence
 from engine.core.step_budget import StepBudget
 from engine.sampling.speculation import Speculation
 
@@ -40,6 +41,8 @@ and blocks, and get next to nothing of the step."""
 PROMPT_LOGPROBS_CHUNK = 256
 """Most prompt tokens computed in one step for a sequence that wants their logprobs. Each of them needs a row
 of logits as wide as the vocabulary; other sequences need one row in all."""
+
+_rank = attrgetter("rank")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +87,8 @@ class ScheduledSequence:
 
 
 class Scheduler:
-    """Owns the sequences that wait and those that run.
-
-    `schedule` reserves blocks for a step, `update` says that the step was run, `remove` gives blocks back.
-    """
+    """Owns the sequences that wait and those that run. `schedule` reserves blocks for a step, `update` says
+    that the step was run, `remove` gives blocks back."""
 
     def __init__(
         self,
@@ -98,8 +99,7 @@ class Scheduler:
         step_budget: StepBudget | None = None,
         speculation: Speculation | None = None,
     ) -> None:
-        """`step_budget`: None limits prompts by `max_num_batched_tokens` alone; `speculation`: None makes no
-        drafts."""
+        """No `step_budget`: `max_num_batched_tokens` alone limits prompts. No `speculation`: no drafts."""
         self.block_manager = block_manager
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
@@ -142,8 +142,7 @@ class Scheduler:
     def update(self, scheduled: ScheduledSequence) -> None:
         """Note that a share of a step was run. Call it before the sequence gets its next token.
 
-        The sequence's full blocks become known. If its prompt is now computed, the prompt's other outputs may
-        come.
+        Its full blocks become known. If its prompt is now computed, the prompt's other outputs may come.
         """
         seq, size = scheduled.sequence, self.block_manager.block_size
         cache = seq.cache
@@ -235,8 +234,7 @@ class Scheduler:
                 num_tokens -= more
 
     def _with_drafts(self, scheduled: list[ScheduledSequence]) -> list[ScheduledSequence]:
-        """Add drafts to sequences that decode, as far as tokens and blocks are left. A draft preempts
-        nobody."""
+        """Add drafts to sequences that decode, while tokens and blocks are left. A draft preempts nobody."""
         num_left = self._max_num_batched_tokens - sum(s.num_tokens for s in scheduled)
         drafted = []
         for s in scheduled:
@@ -282,16 +280,15 @@ class Scheduler:
         seq.cache.num_computed_tokens = len(seq.cache.block_table) * self.block_manager.block_size
 
     def _extend_hashes(self, seq: Sequence, num_blocks: int) -> None:
-        if len(seq.cache.block_hashes) < num_blocks:
-            extend_hashes(
-                seq.cache.block_hashes,
-                seq.group.root_hash,
-                seq.token_ids,
-                self.block_manager.block_size,
-                num_blocks,
-                num_public=seq.num_prompt_tokens,
-                secret=seq.group.output_secret,
-            )
+        extend_hashes(
+            seq.cache.block_hashes,
+            seq.group.root_hash,
+            seq.token_ids,
+            self.block_manager.block_size,
+            num_blocks,
+            num_public=seq.num_prompt_tokens,
+            secret=seq.group.output_secret,
+        )
 
     def _num_shareable_blocks(self, seq: Sequence) -> int:
         """Blocks of its prompt that the prompt's other candidates can share."""
@@ -303,10 +300,6 @@ class Scheduler:
                 follower.cache.block_hashes = seq.cache.block_hashes[:num_blocks]
                 follower.prompt_logprobs = list(seq.prompt_logprobs)
                 insort(self.waiting, follower, key=_rank)
-
-
-def _rank(seq: Sequence) -> Rank:
-    return seq.rank
 
 
 def _place(queue: list[Sequence], seq: Sequence) -> int | None:

@@ -157,24 +157,10 @@ class SequenceGroup:
         echo_texts: tuple[str, ...] | None = None,
     ) -> Sequence:
         """Append a sequence that begins with this prompt."""
-        ids = list(prompt_token_ids)
-        seq = Sequence(
-            group=self,
-            index=len(self.sequences),
-            token_ids=ids,
-            num_prompt_tokens=len(ids),
-            max_tokens=max_tokens,
-            detokenizer=detokenizer,
-            sampling=SamplingState(
-                self.request.request_id,
-                self.request.sampling,
-                TokenIds(ids, len(ids)),
-                eos_token_ids,
-                seed,
-                self.bias,
-            ),
-            echo_texts=echo_texts,
-        )
+        ids, index, request = list(prompt_token_ids), len(self.sequences), self.request
+        tokens = TokenIds(ids, len(ids))
+        state = SamplingState(request.request_id, request.sampling, tokens, eos_token_ids, seed, self.bias)
+        seq = Sequence(self, index, ids, len(ids), max_tokens, detokenizer, state, echo_texts=echo_texts)
         self.sequences.append(seq)
         return seq
 

@@ -55,11 +55,8 @@ class StepBudget:
         row mean that the line is no longer right."""
 
     def plan(self, num_decodes: int, num_prompts: int) -> int:
-        """The prompt tokens of the next step; now and then 0.
-
-        `num_decodes`: sequences that decode in it, at least 1; `num_prompts`: sequences that wait for their
-        prompts.
-        """
+        """The prompt tokens of the next step; now and then 0. `num_decodes`: sequences that decode in it, at
+        least 1; `num_prompts`: sequences that wait for their prompts."""
         if self._fixed is not None:
             return self._fixed
         self._crowding = max(1.0, num_prompts / num_decodes)
@@ -116,8 +113,7 @@ class _Line:
     FORGETTING = 0.9
     """A point's weight when the next point comes, which weighs 1."""
     PRIOR = 0.01
-    """The weight of the guess that the line goes through the origin. It decides if the points hardly
-    differ."""
+    """The weight of the guess that the line goes through the origin. It decides if points hardly differ."""
 
     def __init__(self) -> None:
         self._n = self._x = self._y = self._xx = self._xy = 0.0

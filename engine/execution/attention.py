@@ -33,11 +33,8 @@ class Attention(Protocol):
     """One step's attention, called for every layer in turn."""
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
-        """Store keys and values in the cache, and attend.
-
-        `query` is `[tokens, heads, dim]`; `key` and `value` are `[tokens, kv_heads, dim]`. The result is
-        `[tokens, heads, value_dim]`.
-        """
+        """Store keys and values in the cache, and attend. `query` is `[tokens, heads, dim]`; `key` and
+        `value` are `[tokens, kv_heads, dim]`. The result is `[tokens, heads, value_dim]`."""
 
 
 class KeptAttention(Attention, Protocol):

@@ -68,11 +68,8 @@ class ModelRunner:
 
     @torch.inference_mode()
     def run(self, scheduled: Sequence[ScheduledSequence]) -> tuple[Tensor, Tensor]:
-        """Compute the scheduled step.
-
-        Returns two tensors of logits `[rows, vocab]`, float32. The first has a row for each of the sequences'
-        `num_samples`, the second a row for each of their `prompt_logprob_positions`, in order.
-        """
+        """The step's logits `[rows, vocab]`, float32: a tensor with a row for each of the sequences'
+        `num_samples`, and a tensor with a row for each of their `prompt_logprob_positions`, in order."""
         self._threads.use(sum(s.num_tokens for s in scheduled))
         layout = Layout.of(scheduled, self.kv_cache.block_size)
         if self.graphs is not None and self.graphs.has_room(layout):

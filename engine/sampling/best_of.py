@@ -8,10 +8,8 @@ from engine.protocol import Delta
 
 
 def hold_candidates(deltas: Iterable[tuple[SequenceGroup, Delta]]) -> list[tuple[SequenceGroup, Delta]]:
-    """The deltas that can leave the engine now.
-
-    A candidate's deltas are kept until all candidates of its request are finished. Then the best ones leave.
-    """
+    """The deltas that can leave the engine now. A candidate's deltas are kept until all candidates of its
+    request are finished. Then the best ones leave."""
     released: list[tuple[SequenceGroup, Delta]] = []
     finished: dict[SequenceGroup, None] = {}
     for group, delta in deltas:

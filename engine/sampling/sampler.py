@@ -58,19 +58,17 @@ class Sampler:
         run = ProcessorRun(logits, states)
         processed = self._process(logits, states, run)
         best, token_ids = processed.max(-1)
-        is_drawable = best.isfinite()
         random = [row for row, s in enumerate(states) if not is_greedy(s)]
         if random:
-            drawn = self._draw(processed[random], [states[row] for row in random])
-            token_ids = token_ids.index_put((_index(random, logits),), drawn)
+            drawn_ids = self._draw(processed[random], [states[row] for row in random])
+            token_ids = token_ids.index_put((_index(random, logits),), drawn_ids)
         # A token that was taken back is not given as an alternative either.
         source = processed if self._logprobs_mode == "processed_logprobs" else mask_banned(logits, states)
         logprobs = self._logprobs(source, token_ids, states)
+        drawn = zip(token_ids.tolist(), best.isfinite().tolist(), strict=True)
         return [
-            run.failed.get(row, SampledToken(token_id, logprobs.get(row)) if drawable else None)
-            for row, (token_id, drawable) in enumerate(
-                zip(token_ids.tolist(), is_drawable.tolist(), strict=True)
-            )
+            run.failed.get(row, SampledToken(token_id, logprobs.get(row)) if is_drawable else None)
+            for row, (token_id, is_drawable) in enumerate(drawn)
         ]
 
     def _process(self, logits: Tensor, states: Sequence[SamplingState], run: ProcessorRun) -> Tensor:
@@ -110,9 +108,8 @@ class Sampler:
         if not wanted:
             return {}
         rows = _index(list(wanted), logits)
-        return dict(
-            zip(wanted, logprobs_of(logits[rows], token_ids[rows], list(wanted.values())), strict=True)
-        )
+        logprobs = logprobs_of(logits[rows], token_ids[rows], list(wanted.values()))
+        return dict(zip(wanted, logprobs, strict=True))
 
 
 def is_greedy(state: SamplingState) -> bool:
@@ -125,11 +122,9 @@ def logprobs_of(logits: Tensor, token_ids: Tensor, num_top: Sequence[int]) -> li
     logprobs = logits.log_softmax(-1).nan_to_num(nan=LOGPROB_FLOOR).clamp_min(LOGPROB_FLOOR)
     chosen = logprobs.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1).tolist()
     top = logprobs.topk(min(max(num_top, default=0), logits.shape[-1]), dim=-1)
+    rows = zip(chosen, top.indices.tolist(), top.values.tolist(), num_top, strict=True)
     return [
-        Logprobs(logprob, list(zip(ids[:n], values[:n], strict=True)))
-        for logprob, ids, values, n in zip(
-            chosen, top.indices.tolist(), top.values.tolist(), num_top, strict=True
-        )
+        Logprobs(logprob, list(zip(ids[:n], values[:n], strict=True))) for logprob, ids, values, n in rows
     ]
 
 
@@ -190,8 +185,7 @@ def penalize_repetition(logits: Tensor, states: Sequence[SamplingState]) -> Tens
 
 
 def penalize_frequency(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
-    """For each token of the output, subtract the presence penalty once and the frequency penalty each
-    time."""
+    """Subtract the presence penalty once for each token of the output, the frequency penalty each time."""
     asked = [row for row, s in enumerate(states) if s.params.presence_penalty or s.params.frequency_penalty]
     if not asked:
         return logits

@@ -56,10 +56,8 @@ class SamplingState:
     """Made by `Speculation` for a sequence that decodes."""
 
     def rewind(self, num_output_tokens: int, banned: Iterable[int]) -> None:
-        """Forget the sequence's later tokens, and forbid `banned` as the next one.
-
-        Earlier bans at this place stay. State made from token ids is dropped and made again when needed.
-        """
+        """Forget the sequence's later tokens, and forbid `banned` as the next one. Earlier bans at this place
+        stay. State made from token ids is dropped and made again when needed."""
         self.banned = {place: ids for place, ids in self.banned.items() if place <= num_output_tokens}
         self.banned[num_output_tokens] = self.banned.get(num_output_tokens, frozenset()).union(banned)
         self.generator = self.token_counts = self.lookup = None
@@ -72,19 +70,14 @@ class SamplingState:
     @property
     def num_logprobs(self) -> int | None:
         """Top alternatives to compute for each token drawn, counted as in `SamplingParams.logprobs`.
-
-        Candidates need the logprobs of their own tokens, because they are chosen by them.
-        """
+        Candidates need the logprobs of their own tokens, because they are chosen by them."""
         has_choice = self.params.num_candidates > self.params.n
         return 0 if has_choice and self.params.logprobs is None else self.params.logprobs
 
     @property
     def draw_seed(self) -> int | None:
-        """The seed of `generator`.
-
-        Each rewind leads to another seed. To go on with the old generator would not be repeatable: how many
-        draws it had made depends on when the engine learned of the rewind.
-        """
+        """The seed of `generator`. Each rewind leads to another seed. To go on with the old generator would
+        not be repeatable: how many draws it had made depends on when the engine learned of the rewind."""
         if self.seed is None or not self.num_rewinds:
             return self.seed
         return int.from_bytes(sha256(f"{self.seed} {self.num_rewinds}".encode()).digest()[:8])

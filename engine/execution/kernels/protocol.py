@@ -60,8 +60,8 @@ class StepKernels(Protocol):
     def attend(self, layer: AttentionLayer, qkv: Tensor) -> Tensor:
         """Norm and rotate queries and keys, store keys and values in the cache, attend.
 
-        `qkv` `[tokens, (heads + 2 kv_heads) * head_dim]` may be overwritten. The result is `[tokens, heads *
-        head_dim]`.
+        `qkv` `[tokens, (heads + 2 kv_heads) * head_dim]` may be overwritten. The result is
+        `[tokens, heads * head_dim]`.
         """
 
 

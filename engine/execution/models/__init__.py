@@ -1,2 +1,1 @@
-"""The models that the engine runs: Weir's own decoder for the common family, transformers' code for the
-rest."""
+"""The models that the engine runs: Weir's own decoder for the common family, transformers for the rest."""

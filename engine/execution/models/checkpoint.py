@@ -28,10 +28,8 @@ class Checkpoint:
 
     @staticmethod
     def find(model: str) -> dict[str, Path] | None:
-        """The file that holds each tensor. `model` is a directory or a name on the hub.
-
-        None if the model has no safetensors files.
-        """
+        """The file that holds each tensor. `model` is a directory or a name on the hub. None if the model has
+        no safetensors files."""
         folder = Path(model)
         if not folder.is_dir():
             folder = Path(snapshot_download(model, allow_patterns=["*.safetensors", "*.json"]))

@@ -18,9 +18,7 @@ def make_linear(
     own_linear: LinearMaker = no_linear,
 ) -> Linear:
     """The fastest `Linear` on this device for a weight `[out, in]`, which it may copy to another layout.
-
-    `own_linear` is the device's `Kernels.linear`.
-    """
+    `own_linear` is the device's `Kernels.linear`."""
     if quantization == "int8":
         rounded, scales = quantize_int8(weight)
         return own_linear(rounded, bias, scales) or Int8Linear(rounded, scales, bias)

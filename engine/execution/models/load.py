@@ -30,18 +30,13 @@ class Model(Protocol):
     """Whether CUDA graphs can hold `forward`: what it launches depends on nothing but the batch's size."""
 
     def forward(self, batch: Batch, kv_cache: KVCache) -> Tensor:
-        """Store the tokens' keys and values in the cache.
-
-        Returns the logits of `batch.logit_rows`, `[rows, vocab]`, in any float type.
-        """
+        """Store the tokens' keys and values in the cache. Returns the logits of `batch.logit_rows`,
+        `[rows, vocab]`, in any float type."""
 
 
 def load_model(config: EngineConfig, hf_config: PreTrainedConfig, max_model_len: int) -> Model:
-    """Load `config.model`, whose configuration in transformers' form is `hf_config`.
-
-    Raises `ValueError` if the engine cannot serve the model as `config` asks, `OSError` if there is no such
-    model.
-    """
+    """Load `config.model`, whose configuration in transformers' form is `hf_config`. Raises `ValueError` if
+    the engine cannot serve the model as `config` asks, `OSError` if there is no such model."""
     device = config.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -29,10 +29,8 @@ REFUSED = ("position_bias", "head_mask", "block_mask")
 
 
 class TransformersModel:
-    """Implements `Model` (`engine.execution.models.load`).
-
-    Raises `ValueError`, with the reason, for a model that it cannot serve.
-    """
+    """Implements `Model` (`engine.execution.models.load`). Raises `ValueError`, with the reason, for a model
+    that it cannot serve."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
@@ -97,8 +95,7 @@ def _refusal(name: str, reason: object) -> ValueError:
 
 @torch.inference_mode()
 def _probe(model: PreTrainedModel) -> dict[int, LayerShape]:
-    """Each attention layer's shape, as a forward of one token shows it. Configurations are not reliable
-    here."""
+    """Each attention layer's shape, as a forward of one token shows it: configurations are not reliable."""
     name = type(model).__name__
     if not model._supports_attention_backend or getattr(model, "_is_stateful", False):
         raise _refusal(name, NO_INTERFACE)

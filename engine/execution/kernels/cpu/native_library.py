@@ -44,10 +44,8 @@ def load(dtype: torch.dtype) -> "Library | None":
 
 
 class Library:
-    """The C functions, compiled for one element type.
-
-    Every tensor passed to them is contiguous, of that type, and on the CPU.
-    """
+    """The C functions, compiled for one element type. Every tensor passed to them is contiguous, of that
+    type, and on the CPU."""
 
     def __init__(self, path: Path, dtype: torch.dtype) -> None:
         self.functions = _declared(ctypes.CDLL(str(path)))

@@ -20,9 +20,7 @@ class _Linear(ctypes.Structure):
 
 class NativeLinear:
     """Implements `Linear`. It rounds once, at the end, and a row's result does not depend on the other rows.
-
-    `weight` `[out, in]` has the library's type, or is int8 from -127 to 127 with float32 `scales` `[out]`.
-    """
+    `weight` `[out, in]` has the library's type, or is int8 from -127 to 127 with float32 `scales` `[out]`."""
 
     def __init__(
         self, library: Library, weight: Tensor, bias: Tensor | None = None, scales: Tensor | None = None
@@ -60,11 +58,8 @@ def fast_linear(
 
 
 class _Memory:
-    """Hands out zeroed memory from large pieces.
-
-    numpy asks the system to back a large piece with pages of 2 MB. With smaller pages, looking up addresses
-    takes as long as reading the weights.
-    """
+    """Hands out zeroed memory from large pieces. numpy asks the system to back them with pages of 2 MB. With
+    smaller pages, looking up addresses takes as long as reading the weights."""
 
     SIZE = 2**26
     ALIGNMENT = 64

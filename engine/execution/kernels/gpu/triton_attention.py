@@ -31,15 +31,6 @@ class TritonAttention:
             decode(query[:n], keys, values, batch.block_tables, batch.positions, scoring, out[:n])
         if batch.chunks:
             longest = max(chunk.end - chunk.start for chunk in batch.chunks)
-            prefill(
-                query,
-                keys,
-                values,
-                batch.chunk_tables,
-                batch.chunk_bounds,
-                batch.positions,
-                longest,
-                scoring,
-                out,
-            )
+            tables, bounds = batch.chunk_tables, batch.chunk_bounds
+            prefill(query, keys, values, tables, bounds, batch.positions, longest, scoring, out)
         return out

@@ -40,14 +40,9 @@ class TritonStep:
         return silu_and_mul(gate_up)
 
     def attend(self, layer: AttentionLayer, qkv: Tensor) -> Tensor:
+        batch, i = self._batch, layer.index
+        keys, values = self._kv_cache.keys[i], self._kv_cache.values[i]
         query = rotate_and_keep(
-            qkv,
-            self._shape,
-            layer.q_norm,
-            layer.k_norm,
-            self._batch.positions,
-            self._batch.slots,
-            self._kv_cache.keys[layer.index],
-            self._kv_cache.values[layer.index],
+            qkv, self._shape, layer.q_norm, layer.k_norm, batch.positions, batch.slots, keys, values
         )
-        return self._attention.attend(layer.index, query, Scoring(sliding_window=layer.window)).flatten(1)
+        return self._attention.attend(i, query, Scoring(sliding_window=layer.window)).flatten(1)

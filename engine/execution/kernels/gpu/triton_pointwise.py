@@ -19,10 +19,8 @@ def rotate_and_keep(
     keys: Tensor,
     values: Tensor,
 ) -> Tensor:
-    """Norm and rotate queries and keys, and store keys and values at `slots` of a layer's cache.
-
-    `qkv` is `[tokens, (heads + 2 kv_heads) * head_dim]`. Returns the queries `[tokens, heads, head_dim]`.
-    """
+    """Norm and rotate queries and keys, and store keys and values at `slots` of a layer's cache. `qkv` is
+    `[tokens, (heads + 2 kv_heads) * head_dim]`. Returns the queries `[tokens, heads, head_dim]`."""
     query = qkv.new_empty(qkv.shape[0], shape.num_heads, shape.head_dim)
     half = shape.head_dim // 2
     _rotate_and_keep[qkv.shape[0], shape.num_heads + 2 * shape.num_kv_heads](

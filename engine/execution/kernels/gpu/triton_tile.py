@@ -59,10 +59,8 @@ def attend_to(
     ROWS: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Weighted sums of values `[rows, padded_value]` and sums of weights `[rows]`.
-
-    Both are divided by 2 ** `largest`. The third result is `largest` `[rows]`, the largest scores.
-    """
+    """Weighted sums of values `[rows, padded_value]` and sums of weights `[rows]`, both divided by
+    2 ** `largest`. The third result is `largest` `[rows]`, the largest scores."""
     largest = tl.full([ROWS], float("-inf"), tl.float32)
     weight_sum = tl.zeros([ROWS], tl.float32)
     value_sum = tl.zeros([ROWS, PADDED_VALUE], tl.float32)

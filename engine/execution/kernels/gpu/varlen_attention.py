@@ -79,10 +79,8 @@ class VarlenAttention:
 
 
 def use_flash_attention_3() -> Callable[[], None]:
-    """Let torch use FlashAttention 3 in this process, if it is installed. The result undoes this.
-
-    Raises `ValueError` if torch and FlashAttention 3 do not fit together.
-    """
+    """Let torch use FlashAttention 3 in this process, if it is installed. The result undoes this. Raises
+    `ValueError` if torch and FlashAttention 3 do not fit together."""
     if importlib.util.find_spec("flash_attn_interface") is None:
         return lambda: None
     try:
