@@ -1,6 +1,5 @@
 """Patterns: what they match in a stream is what they match in the whole text; what is held has a bound."""
 
-import itertools
 import random
 import re
 from typing import Any
@@ -9,15 +8,14 @@ import pytest
 import regex
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from regex import _regex_core
 
 from hooks.builtin.patterns import Patterns
 from hooks.detect.detector import Match
-from hooks.detect.regex_analysis import analyse
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
 from hooks.pipeline.failure import HookError
 from tests.helpers import examples, finish_of, ids_of, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, run, said
+from tests.hooks.detect.random_patterns import ALPHABET, analysable
 
 TICKET = {"ticket": r"\bT-\d{3,6}\b"}
 TEXT = "See T-123, T-1234567 and T-4567."
@@ -113,82 +111,6 @@ def test_a_search_that_takes_too_long_fails_the_request() -> None:
 def test_what_cannot_be_guarded_keeps_the_server_from_starting(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(HookLoadError, match=re.escape(says)):
         load_hook(HookSpec("patterns", arguments))
-
-
-ALPHABET = "ab \n"
-ATOMS = ["a", "b", " ", "[ab]", r"\w", ".", "ab", "a?", "b{1,2}", "[ab]{0,2}?", "a{1,3}+", "(a|b)", "A"]
-EDGES = [r"\b", r"\B", r"\m", r"\M", "$", r"\Z", "^", r"\A"]
-
-
-def random_pattern(rng: random.Random, depth: int = 3) -> str:
-    """Made of everything that `regex_analysis` claims to know."""
-    drawn = rng.random() if depth else 0.0
-
-    def part() -> str:
-        return random_pattern(rng, depth - 1)
-
-    if drawn < 0.35:
-        return rng.choice(ATOMS)
-    if drawn < 0.6:
-        return part() + part()
-    if drawn < 0.7:
-        return f"(?:{part()}|{part()})"
-    if drawn < 0.77:
-        return f"(?:{part()}){rng.choice(['?', '{1,2}', '{0,2}?'])}"
-    if drawn < 0.85:
-        return rng.choice(EDGES) + part() if rng.random() < 0.5 else part() + rng.choice(EDGES)
-    if drawn < 0.92:
-        return part() + f"(?{rng.choice('=!')}{part()})" + rng.choice(["", part()])
-    return f"(?<{rng.choice('=!')}{rng.choice(ATOMS)}){part()}" if drawn < 0.96 else f"(?>{part()})"
-
-
-def analysable(rng: random.Random) -> str:
-    while True:
-        pattern = rng.choice(["", "", "(?i)", "(?m)", "(?s)"]) + random_pattern(rng)
-        try:
-            analyse(pattern)
-        except ValueError:
-            continue
-        return pattern
-
-
-def spans_at(pattern: Any, text: str, place: int) -> tuple[int, int] | None:
-    found = pattern.match(text, place)
-    return found.span() if found and found[0] else None
-
-
-def test_what_is_not_open_does_not_depend_on_what_follows() -> None:
-    """By trying every text of up to four characters that could."""
-    rng = random.Random(20)
-    endings = ["".join(c) for size in range(5) for c in itertools.product(ALPHABET, repeat=size)]
-    num_open = 0
-    for _ in range(400):
-        source = analysable(rng)
-        analysis, pattern = analyse(source), regex.compile(source)
-        text = "".join(rng.choices(ALPHABET, k=rng.randint(0, 5)))
-        found = regex.compile(analysis.opened).search(text, partial=True)
-        undecided = found.start() if found else len(text)
-        num_open += undecided < len(text)
-        for place in range(undecided):
-            outcomes = {spans_at(pattern, text + ending, place) for ending in endings}
-            assert len(outcomes) == 1, (source, text, place)
-    assert num_open > 100
-
-
-def test_widths_are_those_that_regex_works_out() -> None:
-    rng = random.Random(21)
-    for _ in range(500):
-        pattern = random_pattern(rng)
-        source = _regex_core.Source(pattern)
-        info = _regex_core.Info(0, source.char_type, {})
-        try:
-            width = _regex_core._parse_pattern(source, info).max_width()
-            longest = analyse(pattern).longest
-        except (ValueError, regex.error):
-            continue
-        assert longest >= width, pattern
-    assert analyse(r"(['\"])[^\n]{0,9}\1(?#c)\p{Lu}{2}[]x-]?\x41|b{,3}").longest == 15
-    assert analyse(r"(?<=pass(?:word)?: )\w{1,9}(?! no)").behind >= 10
 
 
 @examples(300)
