@@ -11,8 +11,7 @@ from typing import Any
 
 import orjson
 
-from engine.backends.openai.token_aligner import TokenAligner
-from engine.backends.openai.tokens import TokenReader
+from engine.backends.openai.tokens import TokenAligner, TokenReader
 from engine.protocol import (
     Channel,
     Delta,

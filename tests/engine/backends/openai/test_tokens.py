@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.backends.openai.token_aligner import Piece, TokenAligner
+from engine.backends.openai.tokens import Piece, TokenAligner
 from engine.protocol import Token
 
 
