@@ -12,13 +12,9 @@ from pydantic.dataclasses import dataclass
 from engine.demo import MODEL_DIR
 from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS
 
-Dtype = Literal["auto", "float32", "bfloat16", "float16"]
-Device = Literal["auto", "cpu", "cuda"]
-ModelImpl = Literal["auto", "weir", "transformers"]
 Quantization = Literal["int8"]
 CpuKernels = Literal["auto", "native", "torch"]
 AttentionBackendName = Literal["auto", "triton", "varlen", "sdpa"]
-SchedulingPolicy = Literal["fcfs", "priority"]
 LogprobsMode = Literal["raw_logprobs", "processed_logprobs"]
 
 AtLeastOne = Annotated[int, Field(ge=1)]
@@ -42,10 +38,8 @@ class LogitsProcessorConfig:
 
 
 class EngineOptions(BaseModel):
-    """The options that a deployment can set. Names and meanings are vLLM's where vLLM has the option.
-
-    Raises `ValueError` for a value out of range.
-    """
+    """The options that a deployment can set. Names and meanings are vLLM's where vLLM has the option. Raises
+    `ValueError` for a value out of range."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -53,14 +47,14 @@ class EngineOptions(BaseModel):
     """Model folder or hub name (local; default: the small model that ships)"""
     trust_remote_code: bool = False
     """Let the model's folder bring its own Python code"""
-    device: Device = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model runs (auto: on CUDA if there is a device, else on the CPU)"""
-    dtype: Dtype = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Number format of weights, keys and values (auto: as the checkpoint was saved)"""
     quantization: Quantization | None = None
     """int8: round weights to 8 bits while loading. Each token then reads half the memory, which helps with
     few streams at once. Only for models that run on Weir's own code"""
-    model_impl: ModelImpl = "auto"
+    model_impl: Literal["auto", "weir", "transformers"] = "auto"
     """The code that runs the model (auto: Weir's own for the families that it knows, else transformers')"""
     cpu_kernels: CpuKernels = "auto"
     """Kernels for the operations between matrix products on a CPU: native ones in C, compiled at start, or
@@ -82,7 +76,7 @@ class EngineOptions(BaseModel):
     max_num_prefill_tokens: AtLeastOne | None = None
     """Prompt tokens in a step in which other sequences decode (default: as many as let the step take up to
     twice as long as without them, which the engine learns)"""
-    scheduling_policy: SchedulingPolicy = "fcfs"
+    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     """Order of waiting requests. fcfs: by arrival, and a request with a priority is refused; priority: by
     priority, then by arrival"""
     max_queue_len: NotNegative = 1024

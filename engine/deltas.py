@@ -28,10 +28,8 @@ def join(deltas: Sequence[Delta]) -> list[Delta]:
 
 
 def first_tokens(deltas: Iterable[Delta], num_tokens: int) -> list[Delta]:
-    """One output's deltas, cut after its first `num_tokens` tokens.
-
-    The prompt's tokens are kept, and the output has not ended.
-    """
+    """One output's deltas, cut after its first `num_tokens` tokens. The prompt's tokens are kept, and the
+    output has not ended."""
     kept = []
     for delta in deltas:
         tokens = delta.tokens

@@ -46,8 +46,7 @@ class LogitsProcessorSpec:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> "LogitsProcessorSpec":
-        """Reads the result of `to_json`. Raises `ValueError` for an unknown kind, or fields of another
-        kind."""
+        """Reads the result of `to_json`. Raises `ValueError` for an unknown kind, or fields of another."""
         named = dict(value)
         spec = _KINDS.get(named.pop("kind", None))
         if spec is None:

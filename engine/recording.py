@@ -214,14 +214,11 @@ def _load_delta(fields: dict[str, Any]) -> Delta:
 
 
 def _known_fields(kind: type[Token] | type[TopLogprob], fields: dict[str, Any]) -> dict[str, Any]:
-    fields["raw"] = _raw(fields)
-    return {name: fields[name] for name in kind._fields if name in fields}
-
-
-def _raw(fields: dict[str, Any]) -> bytes:
     if "raw" in fields:
-        return base64.b64decode(fields["raw"], validate=True)
-    return str(fields["text"]).encode()
+        fields["raw"] = base64.b64decode(fields["raw"], validate=True)
+    else:
+        fields["raw"] = str(fields["text"]).encode()
+    return {name: fields[name] for name in kind._fields if name in fields}
 
 
 def _dump_delta(delta: Delta) -> dict[str, Any]:

@@ -44,10 +44,8 @@ class DeltaQueue:
         self._is_ready.set()
 
     async def get(self) -> list[Delta]:
-        """Wait for a delta, and take all that wait, joined.
-
-        The list is empty if a rewind dropped them. Raises the error of `fail` once no delta is left.
-        """
+        """Wait for a delta, and take all that wait, joined: none if a rewind dropped them. Raises the error
+        of `fail` once no delta is left."""
         await self._is_ready.wait()
         if not self._waiting and self._error is not None:
             raise self._error

@@ -71,9 +71,8 @@ class ReplayEngine(TrackedEngine):
     def _find(self, request: GenerationRequest) -> Recording:
         found = self._recordings.get(_key(request))
         if not found:
-            asked = (
-                f"{len(request.messages)} messages" if request.messages else f"{len(request.prompts)} prompts"
-            )
+            name = "messages" if request.messages else "prompts"
+            asked = f"{len(getattr(request, name))} {name}"
             raise RequestError(
                 f"No recording matches this request (endpoint {request.endpoint}, {asked}, "
                 f"n {request.sampling.n}, echo {str(request.echo).lower()})."

@@ -20,7 +20,6 @@ from engine.text.tokenizer import LocalTokenizer
 MAX_COMPILED = 64
 """Grammars that are kept: those used last. A common one takes some hundred kilobytes."""
 
-
 CREDIT = 0.5
 TOKEN_SECONDS = 0.003
 """Seconds of one core that following a grammar may take: `CREDIT` once, and `TOKEN_SECONDS` for each token.
@@ -33,8 +32,7 @@ class GrammarError(ValueError):
 
 @dataclass(eq=False, slots=True)
 class CompiledGrammar:
-    """A grammar that is ready, and the time spent following it so far. The whole batch waits for that
-    time."""
+    """A grammar that is ready, and the time spent following it so far. The whole batch waits meanwhile."""
 
     matcher: LLMatcher
     """At the beginning of the grammar. Copy it; do not move it."""
@@ -127,8 +125,7 @@ class GrammarCompiler:
 
 
 class Checker:
-    """Keeps a process that runs `engine.guided.check`. It starts one when needed, and a new one when a
-    grammar has ended the last."""
+    """Runs `engine.guided.check` in a process, starts it when needed, and again if a grammar has ended it."""
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size

@@ -70,10 +70,9 @@ def _from_response_format(value: Any, name: str) -> Iterator[RequestedGrammar]:
             return
         case {"type": "json_object"}:
             yield _read("json_object", True, name)
-        case {"type": "json_schema", "json_schema": {"schema": schema}} if name == "response_format":
-            yield _read("json", schema, "response_format.json_schema.schema")
         case {"type": "json_schema", "json_schema": {"schema": schema}}:
-            yield _read("json", schema, f"{name}.schema")
+            at = "response_format.json_schema" if name == "response_format" else name
+            yield _read("json", schema, f"{at}.schema")
         case _:
             raise RequestError(
                 f"{name} must be of type text, json_object or json_schema (with a schema).", param=name

@@ -39,9 +39,8 @@ class Guidance:
                 raise RequestError(f"{requested.field} {reason}.", param=requested.field)
             requested = forced
         if requested is not None and sum(map(len, requested.grammar)) > MAX_SIZE:
-            raise RequestError(
-                f"{requested.field}: must not be longer than {MAX_SIZE} characters.", param=requested.field
-            )
+            reason = f"must not be longer than {MAX_SIZE} characters"
+            raise RequestError(f"{requested.field}: {reason}.", param=requested.field)
         return requested
 
     def must_compile(self, request: GenerationRequest) -> bool:

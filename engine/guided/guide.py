@@ -119,9 +119,8 @@ class GuidedMask:
 
     def __call__(self, logits: Tensor, params: list[dict[str, Any]]) -> Tensor:
         bits = self._allowed([one["guide"] for one in params], logits.shape[-1])
-        return torch.minimum(
-            logits, unpack(bits.to(logits.device), self._limits)[:, : logits.shape[-1]], out=logits
-        )
+        most = unpack(bits.to(logits.device), self._limits)[:, : logits.shape[-1]]
+        return torch.minimum(logits, most, out=logits)
 
     def _allowed(self, guides: list[Guide], vocab_size: int) -> Tensor:
         """A bit for each token, packed in int32 `[rows, vocab / 32]`."""

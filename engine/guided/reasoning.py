@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from engine.parsers.reasoning import REASONING_MARKERS, begins_open
+from engine.parsers.reasoning import REASONING_MARKERS, Markers, begins_open
 from engine.text.tokenizer import LocalTokenizer
 
 MAX_MARKER = 128
@@ -23,8 +23,8 @@ _HARMONY_END = re.compile(rb"<\|channel\|>final[^<]*(?:<\|constrain\|>[^<]*)?<\|
 class ReasoningForm:
     """How a family of models writes its reasoning."""
 
-    name: str
-    """The name of its parser."""
+    markers: Markers | None
+    """None: the channels of gpt-oss."""
     starts: tuple[tuple[int, ...], ...]
     """The tokens of each marker that can begin reasoning."""
     end: re.Pattern[bytes]
@@ -34,16 +34,15 @@ class ReasoningForm:
     @classmethod
     def of(cls, parser: str, tokenizer: LocalTokenizer) -> "ReasoningForm":
         if parser == "openai_gptoss":
-            return cls(parser, (), _HARMONY_END, tokenizer.raw)
+            return cls(None, (), _HARMONY_END, tokenizer.raw)
         markers = REASONING_MARKERS[parser]
         starts = tuple(tuple(tokenizer.encode(text, add_special_tokens=False)) for text in markers.start)
         end = re.compile(b"|".join(re.escape(text.encode()) for text in markers.end))
-        return cls(parser, starts, end, tokenizer.raw)
+        return cls(markers, starts, end, tokenizer.raw)
 
     def begin(self, prompt_end: str) -> "Reasoning":
         """`prompt_end`: the last words of the prompt."""
-        markers = REASONING_MARKERS.get(self.name)
-        return Reasoning(self, is_open=markers is None or begins_open(markers, prompt_end))
+        return Reasoning(self, is_open=self.markers is None or begins_open(self.markers, prompt_end))
 
 
 class Reasoning:
@@ -65,8 +64,7 @@ class Reasoning:
     def take(self, token_id: int) -> Sequence[int] | bytes | None:
         """Take the next token. Returns None while reasoning goes on.
 
-        When reasoning has ended, or turns out to be absent, returns the beginning of the answer: bytes, or
-        tokens.
+        When reasoning has ended, or is found to be absent, returns the answer's beginning: bytes, or tokens.
         """
         if not self.is_open:
             self.begun.append(token_id)

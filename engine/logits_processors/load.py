@@ -127,8 +127,7 @@ def _find(config: LogitsProcessorConfig, path: str) -> type:
 
 
 def register(config: LogitsProcessorConfig, cls: type, rank: int, context: Context) -> RegisteredProcessor:
-    """Build everything that there is one of, and try the arguments that every request will have. Raises
-    `ProcessorLoadError`."""
+    """Build all that requests share, and try the arguments of every request. Raises `ProcessorLoadError`."""
     prepare = getattr(cls, "prepare", None)
     try:
         shared = prepare(context, **config.args) if prepare else None

@@ -100,9 +100,7 @@ class ProcessorRegistry:
 
     def realize(self, request: GenerationRequest) -> tuple[GenerationRequest, list[SequenceProcessor]]:
         """The request with its sampling changed by processors, and its other processors in running order.
-
-        Raises `RequestError`, which names the field, and `LogitsProcessorError`.
-        """
+        Raises `RequestError`, which names the field, and `LogitsProcessorError`."""
         requested = [*self._from_specs(request.sampling.logits_processors), *self._from_extra(request.extra)]
         self._check_names(requested)
         sampling, processors = request.sampling, list[SequenceProcessor]()
@@ -119,8 +117,7 @@ class ProcessorRegistry:
 
     def _from_extra(self, extra: Mapping[str, Any]) -> Iterator[RequestedProcessor]:
         for field in OTHER_FIELDS:
-            given = extra.get(field)
-            if not given:
+            if not (given := extra.get(field)):
                 continue
             if not isinstance(given, Mapping):
                 raise RequestError(f"{field} must be an object.", param=field)

@@ -22,8 +22,7 @@ from engine.protocol import LogitsProcessorError
 from engine.sampling.sampling_state import SamplingState
 
 CEILING = 1e30
-"""The most that a shaper can raise a logit by, infinity included, so that later stages can still
-calculate."""
+"""The most that a shaper raises a logit by, even to infinity, so that later stages can still calculate."""
 
 
 class _Row(NamedTuple):
@@ -113,8 +112,7 @@ class ProcessorRun:
 
 
 def _limit(kind: Kind, logits: Tensor) -> Tensor:
-    """The most that each logit can be after a call: for a mask itself, for a shaper anything if not
-    masked."""
+    """The most that each logit can be after a call: a mask raises none, and a shaper none that is masked."""
     return logits if kind == "mask" else logits + CEILING
 
 

@@ -1,5 +1,4 @@
-"""A logits processor as the sampler meets it: its entry on the server, what one sequence has of it, and the
-log line of its failure."""
+"""A logits processor as the sampler meets it: its entry, its part of a sequence, the log of its failure."""
 
 import logging
 import traceback

@@ -36,10 +36,8 @@ REASONING_MARKERS = {
 
 
 def reasoning(tape: Tape, markers: Markers, prompt_end: str) -> Scan[None]:
-    """Read the reasoning that an output begins with, and return at its end.
-
-    Later markers are content, so that an answer may write about them.
-    """
+    """Read the reasoning that an output begins with, and return at its end. Later markers are content, so
+    that an answer may write about them."""
     if not ((yield from skip(tape, *markers.start)) or begins_open(markers, prompt_end)):
         return
     if end := (yield from until(tape, REASONING, *markers.end)):

@@ -42,10 +42,8 @@ def at(tape: Tape, *markers: str) -> Scan[int]:
 
 
 def until(tape: Tape, stream: Stream, *markers: str) -> Scan[int]:
-    """Give the stream all text before a marker, and return the marker's length, or 0 if no marker came.
-
-    The marker itself stays undecided.
-    """
+    """Give the stream all text before a marker, and return the marker's length, or 0 if no marker came. The
+    marker itself stays undecided."""
     while True:
         if found := find_stop(tape.text, markers, 0):
             begin, marker = found
@@ -65,10 +63,8 @@ def skip(tape: Tape, *markers: str) -> Scan[int]:
 
 
 def next_call(tape: Tape, calls: Calls, opening: str) -> Scan[int]:
-    """The end of the next `opening`, or 0 if none came. Text before it is content.
-
-    Blanks alone, before the first call, between calls and after the last, belong to no stream.
-    """
+    """The end of the next `opening`, or 0 if none came. Text before it is content. Blanks alone, before the
+    first call, between calls and after the last, belong to no stream."""
     if end := (yield from at(tape, opening)):
         return end
     if calls.count and tape.ended and tape.text.isspace():

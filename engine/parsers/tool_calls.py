@@ -19,10 +19,8 @@ def hermes(tape: Tape, calls: Calls) -> Scan[None]:
 
 
 def llama3_json(tape: Tape, calls: Calls) -> Scan[None]:
-    """`{"name": ..., "parameters": {...}}`, with `;` between calls (Llama 3.1 and later).
-
-    Calls are the whole output, or follow `<|python_tag|>`.
-    """
+    """`{"name": ..., "parameters": {...}}`, with `;` between calls (Llama 3.1 and later). Calls are the whole
+    output, or follow `<|python_tag|>`."""
     tag = "<|python_tag|>"
     opening = yield from at(tape, tag)
     while True:
@@ -39,10 +37,8 @@ def llama3_json(tape: Tape, calls: Calls) -> Scan[None]:
 
 
 def mistral(tape: Tape, calls: Calls) -> Scan[None]:
-    """`[TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]`.
-
-    Since Mistral's eleventh tokenizer, each call is `[TOOL_CALLS]name[ARGS]{...}`.
-    """
+    """`[TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]`. Since Mistral's eleventh tokenizer, each call
+    is `[TOOL_CALLS]name[ARGS]{...}`."""
     while opening := (yield from next_call(tape, calls, "[TOOL_CALLS]")):
         num_before = calls.count
         try:

@@ -41,10 +41,8 @@ class Detokenizer:
         """How many pending tokens, from the first, were returned already, before a rewind."""
 
     def rewound(self, token_ids: Sequence[int], num_output_tokens: int) -> "Detokenizer":
-        """A detokenizer that continues behind `token_ids`, which are the prompt and the kept output.
-
-        It returns none of these tokens again, but finds stop strings that begin in their text.
-        """
+        """A detokenizer that continues behind `token_ids`, which are the prompt and the kept output. It
+        returns none of these tokens again, but finds stop strings that begin in their text."""
         num_read = MAX_UNDECIDED_TOKENS + max(map(len, self._stop), default=0)
         begin = len(token_ids) - min(num_output_tokens, num_read)
         rewound = Detokenizer(self._fast, token_ids[:begin], self._stop)
@@ -117,16 +115,12 @@ class TextStream:
             self._num_decided -= 1
 
     def step(self, token_id: int) -> str:
-        """The whole characters that the id completes.
-
-        An id that also begins the next character completes none yet: it goes with that character (contract
-        3.6).
-        """
+        """The whole characters that the id completes. An id that also begins the next character completes
+        none yet: it goes with that character (contract 3.6)."""
         self._window.append(token_id)
         text: str = self._fast.decode(self._window)
         if not text.startswith(self._given) and not self._given.startswith(text.rstrip(INCOMPLETE)):
-            # A run of byte tokens is decoded together. A byte that does not fit changes the run's earlier
-            # text.
+            # A run of byte tokens is decoded together. A byte that does not fit changes its earlier text.
             self._window = self._window[self._num_decided :]
             self._num_decided, self._given = 0, ""
             text = self._fast.decode(self._window)

@@ -23,9 +23,8 @@ class LocalTokenizer:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         if not tokenizer.is_fast:
-            raise ValueError(
-                f"{type(tokenizer).__name__} has no fast form (tokenizer.json), which is needed."
-            )
+            kind = type(tokenizer).__name__
+            raise ValueError(f"{kind} has no fast form (tokenizer.json), which is needed.")
         self.fast: FastTokenizer = tokenizer.backend_tokenizer
         self.fast.no_truncation()
         self.fast.no_padding()
@@ -172,8 +171,7 @@ class _RawReader:
 
 
 def _byte_characters() -> dict[str, int]:
-    # GPT-2's table: a printable byte stands for itself. The others stand for the characters from 256 on, in
-    # order.
+    # GPT-2's table: printable bytes stand for themselves, others for the characters from 256 on, in order.
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}

@@ -5,7 +5,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -169,9 +169,7 @@ def _loads(data: bytes) -> dict[str, Any]:
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
     """Read the last bytes if they come soon, so that the connection can be used again."""
-    try:
+    with suppress(TimeoutError):
         async with asyncio.timeout(_DRAIN):
             while not response.content.at_eof():
                 await response.content.readany()
-    except TimeoutError:
-        pass

@@ -10,7 +10,6 @@ import orjson
 from engine.protocol import EngineError, QueueFullError, RequestError
 
 _CALLERS_FAULT = (400, 404, 413, 422)
-_NO_ACCESS = (401, 403)
 _FIELD_NAME = re.compile(r"\w+")
 
 _log = logging.getLogger("weir.engine")
@@ -44,7 +43,7 @@ def upstream_error(status: int, body: Any, fields: Collection[str] = ()) -> Requ
     # only the status.
     _log.warning("upstream answered %d", status)
     _log.debug("upstream answered %d (%s): %s", status, error.get("type"), message[:500])
-    if status in _NO_ACCESS:
+    if status in (401, 403):
         return EngineError("The upstream engine refused this service's credentials.", status=502)
     if status in (503, 504):
         return EngineError("The upstream engine is not available.", status=status)
@@ -53,9 +52,7 @@ def upstream_error(status: int, body: Any, fields: Collection[str] = ()) -> Requ
 
 def stream_error(error: Any, *, begun: bool, fields: Collection[str] = ()) -> RequestError | EngineError:
     """The error to raise for an error inside a stream. Once the answer has begun, the upstream is at fault.
-
-    The message is general: inside a stream, an upstream's message may quote the model's output.
-    """
+    The message is general: inside a stream, an upstream's message may quote the model's output."""
     details = _error_object(error)
     code = details.get("code") or details.get("status")
     status = code if isinstance(code, int) and not begun else 500

@@ -56,27 +56,21 @@ class TokenReader:
         if entries := logprobs.get("content"):
             tokens = [self._token(e["token"], e.get("bytes"), e["logprob"], _chat_top(e)) for e in entries]
         elif strings := logprobs.get("tokens"):
-            numbers = logprobs.get("token_logprobs") or ()
-            tops = logprobs.get("top_logprobs") or ()
-            tokens = [
-                self._token(string, None, number, _completion_top(top))
-                for string, number, top in zip_longest(strings, numbers, tops)
-            ]
+            numbers, tops = logprobs.get("token_logprobs") or (), logprobs.get("top_logprobs") or ()
+            rows = zip_longest(strings, numbers, tops)
+            tokens = [self._token(string, None, number, _completion_top(top)) for string, number, top in rows]
         else:
             tokens = [Token(id=None, text="\ufffd") for _ in ids]
         if self._echo_ids:
             ids, self._echo_ids = self._echo_ids[: len(tokens)], self._echo_ids[len(tokens) :]
         elif len(ids) != len(tokens):
             return tokens
-        return [
-            token if token_id is None else token._replace(id=token_id)
-            for token, token_id in zip_longest(tokens, ids)
-        ]
+        return [t if i is None else t._replace(id=i) for t, i in zip_longest(tokens, ids)]
 
     def _token(
         self, string: str, given: Sequence[int] | None, logprob: float | None, top: list[TopLogprob]
     ) -> Token:
-        raw = string.encode() if given is None else bytes(given)
+        raw = _raw(string, given)
         text = self._utf8.decode(raw)
         if self._num_top is None:
             return Token(id=None, text=text, raw=raw)
@@ -86,18 +80,16 @@ class TokenReader:
 
 
 def _chat_top(entry: Mapping[str, Any]) -> list[TopLogprob]:
-    return [
-        TopLogprob(
-            id=None,
-            raw=top["token"].encode() if top.get("bytes") is None else bytes(top["bytes"]),
-            logprob=_finite(top["logprob"]),
-        )
-        for top in entry.get("top_logprobs") or ()
-    ]
+    tops = entry.get("top_logprobs") or ()
+    return [TopLogprob(None, _raw(top["token"], top.get("bytes")), _finite(top["logprob"])) for top in tops]
 
 
 def _completion_top(top: Mapping[str, float] | None) -> list[TopLogprob]:
     return [TopLogprob(None, string.encode(), _finite(number)) for string, number in (top or {}).items()]
+
+
+def _raw(string: str, given: Sequence[int] | None) -> bytes:
+    return string.encode() if given is None else bytes(given)
 
 
 def _finite(logprob: float | None) -> float:
@@ -124,10 +116,8 @@ class TokenAligner:
         return bool(self._text)
 
     def feed(self, tokens: Sequence[Token], text: str, *, more: bool = False) -> Piece:
-        """Take in tokens and text, and release a settled piece. A token's `text` is its string.
-
-        `more`: more text follows for these tokens.
-        """
+        """Take in tokens and text, and release a settled piece. A token's `text` is its string. `more`: more
+        text follows for these tokens."""
         self._text += text
         if tokens and self._is_bare:
             return self.mute(), ()
@@ -191,10 +181,8 @@ class TokenAligner:
         return tuple(fitted[: settled[0]]), settled[1]
 
     def _run(self, first: int, pos: int) -> tuple[list[Token], int | None]:
-        """The tokens from `first` on whose strings are not known, and the position of the next token's text.
-
-        The position is None if the next token's text has not come.
-        """
+        """The tokens from `first` on whose strings are not known, and the position of the next token's text,
+        or None if that text has not come."""
         run = list(takewhile(lambda t: "\ufffd" in t.text or not t.text, islice(self._tokens, first, None)))
         last = first + len(run)
         if last == len(self._tokens):
