@@ -27,6 +27,7 @@ class Turn(NamedTuple):
 
 def turns(scheduled: Iterable[ScheduledSequence], logits: Tensor, speculation: Speculation) -> Iterator[Turn]:
     """First a turn of all sequences; then, as long as drafts come true, turns of those whose draft did.
+
     `logits`: each sequence's `num_samples` rows, `[rows, vocab]`. Update a turn's sequences before you ask
     for the next turn.
     """
