@@ -43,8 +43,7 @@ class emit(Verdict):
 
 @dataclass(frozen=True, slots=True)
 class suppress(Verdict):
-    """Withhold the pending text for good, on every channel (contract 3.2). Only `on_decision` hears the
-    reason."""
+    """Withhold the pending text for good, on every channel (contract 3.2). Only `on_decision` hears why."""
 
     reason: str | None = None
 
@@ -167,8 +166,7 @@ class StreamContext:
         self._num_joined = 0
 
     def text(self, num_pieces: int) -> str:
-        """The first `num_pieces` pieces, joined. The joined text is kept, so that each piece is joined
-        once."""
+        """The first `num_pieces` pieces, joined. The joined text is kept: each piece is joined once."""
         if num_pieces < self._num_joined:
             return "".join(self.pieces[:num_pieces])
         if num_pieces > self._num_joined:

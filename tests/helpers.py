@@ -31,8 +31,7 @@ from hooks.loading.loader import LoadedHook
 from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
-from hooks.testing.loopback import behind_worker
-from hooks.testing.play import vetted
+from hooks.testing.play import behind_worker, vetted
 
 
 def make_request(*, n: int = 1, prompts: Sequence[str] = (), **fields: Any) -> GenerationRequest:

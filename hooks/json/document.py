@@ -73,8 +73,7 @@ class Document:
     def __init__(self, schema: Compiled) -> None:
         self.schema = schema
         self.is_too_complex = False
-        """The document is lost because a value has more than `MAX_CHECKS` checks, or a number has too large
-        an exponent."""
+        """The document is lost: a value has over `MAX_CHECKS` checks, or a number too large an exponent."""
         self._is_ambiguous = False
         """An object has a key twice, and it is unknown which of the two counts."""
         self._reader = JsonReader(self)
@@ -87,8 +86,7 @@ class Document:
         """The pieces of the string or key that is being read."""
         self._length = 0
         self._early: list[tuple[Check, Callable[[str], bool]]] = []
-        """Checks that can be lost before the string ends. Each has a function that tells whether the text so
-        far can still become valid."""
+        """Checks that can be lost before the string ends, each with a test whether its text may be valid."""
         self._looks = False
         """Whether a check in `_early` reads the whole string, and not only its first `EARLY` characters."""
 
@@ -232,8 +230,7 @@ class Document:
     def _end_value(
         self, value: Any, is_right: Callable[[Check], bool] | None = None, keys: Iterable[str] = ()
     ) -> None:
-        """`value`: the value in the form of `canonical`. `is_right`: tells whether it satisfies the keywords
-        for its kind in a check's schema."""
+        """`value`: in the form of `canonical`. `is_right`: whether it meets the keywords for its kind."""
 
         def is_all_right(check: Check) -> bool:
             is_value = check.schema.values is None or value in check.schema.values

@@ -106,15 +106,13 @@ class JsonText:
         return end - start + sum(more for at, more in self._escapes if start <= at < end)
 
     def open_scalar(self, text: str, start: int) -> int:
-        """The start of a scalar that may go on after `text`; the end of `text` if there is none. A scalar
-        that begins before `start` does not count."""
+        """The start, at `start` or later, of a scalar that may go on after `text`; else the end of `text`."""
         begin = self._begin(text, len(text), start)
         may_be = begin >= start and len(text) - begin <= MAX_SCALAR and _OPEN.fullmatch(text, begin)
         return begin if may_be and self._is_value(text, begin) else len(text)
 
     def widened(self, text: str, start: int, end: int, first: int) -> tuple[int, int]:
-        """The place from `start` to `end`, with the whole scalars at its edges. Scalars that begin before
-        `first` do not count."""
+        """The place from `start` to `end`, with whole scalars at its edges, if they begin from `first` on."""
         for edge in {start, end - 1} if start < end else ():
             begin, stop = self.scalar_at(text, edge, first)
             if begin < stop:
@@ -122,8 +120,7 @@ class JsonText:
         return start, end
 
     def scalar_at(self, text: str, position: int, first: int) -> tuple[int, int]:
-        """The start and the end of the scalar at `position`; `position` twice if there is none. A scalar that
-        begins before `first` does not count."""
+        """Start and end of the scalar at `position`, if it begins from `first` on; else `position` twice."""
         if position < len(text) and text[position] not in _STRUCTURE:
             begin, stop = self._begin(text, position, first), self._end(text, position)
             if first <= begin < stop and self._is_scalar(text, begin, stop):
@@ -185,8 +182,7 @@ class JsonText:
         return self._is_inside ^ (sum(quote < position for quote in self._quotes) % 2 == 1)
 
     def _begin(self, text: str, position: int, least: int) -> int:
-        """The start of the word at or right before `position`; inside a string, `position`. A result below
-        `least` may be inexact."""
+        """The start of the word at or before `position`; in a string, `position`. Inexact below `least`."""
         if self._inside(position):
             return position
         while position >= least and position > 0 and text[position - 1] not in _STRUCTURE:
@@ -216,8 +212,7 @@ class JsonText:
         return (text[:start].rstrip()[-1:] or self._before) in ("", ":", ",", "[")
 
     def _bare(self, text: str, start: int, end: int, new: str) -> str:
-        """The replacement of words outside of strings. It depends only on the first word, because later words
-        may not have come yet."""
+        """The replacement of words outside of strings. Depends on the first word: others may come later."""
         begin, stop = self._begin(text, start, 0), self._end(text, start)
         if stop <= end and self._is_scalar(text, start, stop):
             return _quoted(new)
@@ -228,8 +223,7 @@ class JsonText:
         return _quoted(new)[1:-1]
 
     def _number_end(self, text: str, begin: int, stop: int) -> int:
-        """The end of the number (or the beginning of one) that the word from `begin` to `stop` begins with;
-        `begin` if there is none."""
+        """The end of the number, whole or begun, at the start of the word `begin` to `stop`; else `begin`."""
         found = _NUMERIC.match(text, begin, stop) if self._is_value(text, begin) else None
         return found.end() if found else begin
 

@@ -16,11 +16,7 @@ _PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
 _SPACE = " \t\n\r"
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _HEX = frozenset("0123456789abcdefABCDEF")
-_WORDS: dict[str, tuple[Word, Kind]] = {
-    "t": ("true", "boolean"),
-    "f": ("false", "boolean"),
-    "n": ("null", "null"),
-}
+_WORDS: dict[str, Word] = {"t": "true", "f": "false", "n": "null"}
 _CLASSES = {"0": "0", **dict.fromkeys("123456789", "1"), **dict.fromkeys("eE", "e")}
 _NUMBER = {
     # The part of a number that has been read, and the characters that may follow.
@@ -130,7 +126,7 @@ class JsonReader:
             self._listener.begin("string")
             self._begin_string(is_key=False)
         elif char in _WORDS:
-            self._listener.begin(_WORDS[char][1])
+            self._listener.begin("null" if char == "n" else "boolean")
             self._state, self._text = "word", [char]
         elif char in _NUMBER[""] or char in "123456789":
             self._listener.begin("number")
@@ -171,7 +167,7 @@ class JsonReader:
         return i + 1
 
     def _read_word(self, text: str, i: int) -> int:
-        word, _ = _WORDS[self._text[0]]
+        word = _WORDS[self._text[0]]
         self.is_bad = text[i] != word[len(self._text)]
         self._text.append(text[i])
         if len(self._text) == len(word) and not self.is_bad:

@@ -144,13 +144,9 @@ class Schema:
         """Return the other schemas for the same value, in groups by role: `all`, `any`, `one`, `not`, `if`,
         `then`, `else`, or `with NAME` for an object that has the property NAME."""
         groups = [("all", self.all_of), ("any", self.any_of), ("one", self.one_of)]
-        single = {
-            "not": self.negated,
-            "if": self.condition,
-            "then": self.consequence,
-            "else": self.alternative,
-        }
-        groups += [(role, (one,)) for role, one in single.items() if one is not None]
+        single = [("not", self.negated), ("if", self.condition)]
+        single += [("then", self.consequence), ("else", self.alternative)]
+        groups += [(role, (one,)) for role, one in single if one is not None]
         groups += [(f"with {name}", (one,)) for name, one in self.dependent_schemas.items()]
         return [(role, schemas) for role, schemas in groups if schemas]
 
@@ -171,8 +167,7 @@ class Compiled:
 
     root: Schema
     needs_values: bool
-    """Whether values must be kept until they are complete, for `uniqueItems` or an `enum` with arrays or
-    objects."""
+    """Whether values are kept until complete: for `uniqueItems`, or arrays or objects in an `enum`."""
     stopwatch: Stopwatch
     """The stopwatch of all patterns in the schema."""
 
@@ -186,8 +181,8 @@ def number_of(value: Any) -> Decimal:
 
 
 def canonical(value: Any) -> Any:
-    """Return a JSON value in a hashable form. Equal JSON values have equal forms: 1 equals 1.0, but not
-    `true`. Raises `ValueError` for anything but a JSON value."""
+    """Return a JSON value in a hashable form. Equal values have equal forms: 1 equals 1.0, but not `true`.
+    Raises `ValueError` for anything but a JSON value."""
     if isinstance(value, Mapping):
         return object_of({name: canonical(one) for name, one in value.items()})
     if isinstance(value, list):

@@ -5,8 +5,11 @@ that depend on the text around a value (`unevaluatedProperties`, `$dynamicRef`),
 """
 
 from collections.abc import Callable, Mapping
+from types import NoneType
 from typing import Any, get_args
 from urllib.parse import unquote
+
+from pydantic.alias_generators import to_snake
 
 from hooks.json.reader import Kind
 from hooks.json.schema import MAX_CHECKS, Compiled, Pattern, Schema, Stopwatch, canonical, number_of
@@ -19,6 +22,22 @@ MAX_PATTERNS = 10_000
 """Most characters of all patterns of a schema. Compiling takes up to 10 µs for each character."""
 
 _KIND_NAMES: tuple[Kind, ...] = get_args(Kind)
+# Keywords that set an attribute of `Schema` of the same name, in snake case, to a number or a count.
+_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_COUNTS = (
+    *("minLength", "maxLength", "minProperties", "maxProperties"),
+    *("minItems", "maxItems", "minContains", "maxContains"),
+)
+# Keywords that set an attribute of `Schema` to a schema.
+_PARTS = {
+    "additionalProperties": "additional",
+    "propertyNames": "names",
+    "contains": "contains",
+    "not": "negated",
+    "if": "condition",
+    "then": "consequence",
+    "else": "alternative",
+}
 _REFUSED = ("unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef")
 
 
@@ -79,17 +98,16 @@ class _Compiler:
             possible = frozenset(map(_kind, values))
             made.kinds = possible if made.kinds is None else made.kinds & possible
             self.needs_values = self.needs_values or not possible.isdisjoint({"array", "object"})
-        for name, attribute in _NUMBERS.items():
-            if name in source:
-                setattr(made, attribute, number_of(source[name]))
+        for name in source.keys() & _NUMBERS:
+            setattr(made, to_snake(name), number_of(source[name]))
         if made.multiple_of is not None and made.multiple_of <= 0:
             raise ValueError("multipleOf is above 0")
-        for name, attribute in _COUNTS.items():
+        for name in _COUNTS:
             if name in source:
                 count = source[name]
                 if isinstance(count, bool) or not isinstance(count, int | float) or count < 0 or count % 1:
                     raise ValueError(f"{name} is no count")
-                setattr(made, attribute, int(count))
+                setattr(made, to_snake(name), int(count))
         made.pattern = self._pattern(source["pattern"]) if "pattern" in source else None
         made.required = tuple(_texts(source.get("required", []), "required"))
         made.has_unique_items = source.get("uniqueItems") is True
@@ -158,8 +176,7 @@ class _Compiler:
         return self._anchors[name]
 
     def _measure(self) -> None:
-        """Raise `ValueError` if too many schemas apply to one value, or a schema refers to itself for the
-        same value."""
+        """Raise `ValueError` if too many schemas apply to one value, or a schema is a part of itself."""
         sizes: dict[int, int] = {}
 
         def size(schema: Schema) -> int:
@@ -176,42 +193,7 @@ class _Compiler:
             size(schema)
 
 
-# Keywords, and the attributes of `Schema` that they set to a number, a count or a schema.
-_NUMBERS = {
-    "minimum": "minimum",
-    "maximum": "maximum",
-    "exclusiveMinimum": "exclusive_minimum",
-    "exclusiveMaximum": "exclusive_maximum",
-    "multipleOf": "multiple_of",
-}
-_COUNTS = {
-    "minLength": "min_length",
-    "maxLength": "max_length",
-    "minProperties": "min_properties",
-    "maxProperties": "max_properties",
-    "minItems": "min_items",
-    "maxItems": "max_items",
-    "minContains": "min_contains",
-    "maxContains": "max_contains",
-}
-_PARTS = {
-    "additionalProperties": "additional",
-    "propertyNames": "names",
-    "contains": "contains",
-    "not": "negated",
-    "if": "condition",
-    "then": "consequence",
-    "else": "alternative",
-}
-
-
-_KIND_OF: dict[type, Kind] = {
-    bool: "boolean",
-    str: "string",
-    dict: "object",
-    list: "array",
-    type(None): "null",
-}
+_KIND_OF: dict[type, Kind] = {bool: "boolean", str: "string", dict: "object", list: "array", NoneType: "null"}
 
 
 def _kind(value: Any) -> Kind:

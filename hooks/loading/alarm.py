@@ -32,12 +32,7 @@ def interrupting(seconds: float) -> Iterator[None]:
 
 def interrupted(call: Callable[..., Any], seconds: float) -> Callable[..., Any]:
     """The same callable, interrupted after `seconds`."""
-
-    def within(*arguments: Any) -> Any:
-        with interrupting(seconds):
-            return call(*arguments)
-
-    return within
+    return interrupting(seconds)(call)
 
 
 def interrupt(*_: object) -> None:

@@ -5,9 +5,8 @@ guard that guards nothing. No value is converted: every value is right as it is,
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, Unpack, get_args, get_origin, get_type_hints
@@ -31,32 +30,24 @@ def check_arguments(init: Callable[..., Any], arguments: Mapping[str, Any]) -> N
 
     The call itself reports missing arguments. An argument whose annotation cannot be looked up passes.
     """
-    known = _parameters(init)
+    named, others = _adapters(init)
     problems: list[str] = []
     for name, value in arguments.items():
-        adapter = known.of(name)
-        problems += [known.instead_of(name)] if adapter is None else _problems(name, value, adapter)
+        adapter = named.get(name, others)
+        problems += [_unexpected(name, named)] if adapter is None else _problems(name, value, adapter)
     if problems:
         raise ArgumentError("; ".join(problems))
 
 
-@dataclass(frozen=True)
-class _Parameters:
-    named: Mapping[str, Adapter]
-    others: Adapter | None = None
-    """The adapter for arguments of any other name; None: there may be none."""
-
-    def of(self, name: str) -> Adapter | None:
-        return self.named.get(name, self.others)
-
-    def instead_of(self, name: str) -> str:
-        near = get_close_matches(name, self.named, 1)
-        known = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self.named) or 'none'}"
-        return f"unexpected keyword argument {name!r}: {known}"
+def _unexpected(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, known, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known) or 'none'}"
+    return f"unexpected keyword argument {name!r}: {hint}"
 
 
 @lru_cache(maxsize=256)
-def _parameters(init: Callable[..., Any]) -> _Parameters:
+def _adapters(init: Callable[..., Any]) -> tuple[Mapping[str, Adapter], Adapter | None]:
+    """The adapters of the named arguments, and the one for any other name; None: there may be no other."""
     hints = _hints(init)
     named: dict[str, Adapter] = {}
     others: Adapter | None = None
@@ -68,7 +59,7 @@ def _parameters(init: Callable[..., Any]) -> _Parameters:
             named |= {name: _adapter(one) for name, one in _hints(*get_args(hint)).items()}
         else:
             others = _adapter(hint)
-    return _Parameters(named, others)
+    return named, others
 
 
 def _hints(annotated: Any) -> dict[str, Any]:
@@ -118,8 +109,7 @@ def _validate(adapter: Adapter, value: Any) -> None:
 
 
 def _as_json(value: Any) -> bytes | None:
-    """The value as a configuration writes it: a list passes for a tuple or a set, and a text for a path. None
-    if no configuration can write it."""
+    """The value as a configuration writes it (a tuple as a list, a path as a text); None if it cannot."""
     try:
         written = orjson.dumps(value)
     except TypeError:

@@ -33,8 +33,7 @@ class AsyncCall:
 
     async def within(self, seconds: float) -> Any:
         """The hook's return value. Raises the hook's own error, `TimeoutError` past the deadline, and
-        `CancelledError` if the request is cancelled: `LateAndCancelledError` if the call goes on all the
-        same."""
+        `CancelledError` if the request is cancelled: `LateAndCancelledError` if the call goes on."""
         started = monotonic()
         try:
             verdict = await self._returned(seconds)

@@ -118,20 +118,14 @@ class LoadedHook:
             return await call.within(seconds)
         finally:
             if call.rest is not None:
-                self._keep(call.rest)
-
-    def _keep(self, rest: asyncio.Task[None]) -> None:
-        """Hold on to a late call until it ends."""
-        logger.warning("hook %s goes on past its deadline", self.name)
-        self.late.add(rest)
-        rest.add_done_callback(self.late.discard)
+                logger.warning("hook %s goes on past its deadline", self.name)
+                self.late.add(call.rest)
+                call.rest.add_done_callback(self.late.discard)
 
 
 def load_hook(spec: HookSpec, timeout: float = LOAD_TIMEOUT) -> LoadedHook:
-    """Import the class and build its one instance. Raises `HookLoadError`, which says what went wrong.
-
-    `timeout`: seconds, where `interrupting` works.
-    """
+    """Import the class and build its one instance, for `timeout` seconds where `interrupting` works. Raises
+    `HookLoadError`, which says what went wrong."""
     logger.info("loading hook %s", spec.path)
     with interrupting(timeout):
         return _load(spec)

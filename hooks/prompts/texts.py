@@ -19,16 +19,8 @@ PROMPT_FIELDS = ("messages", "prompts", "tools", "tool_choice", "extra")
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _MEDIA = {"image_url", "video_url", "audio_url", "input_audio", "file"}
 """Fields of a content part that hold an image, sound or a file."""
-_NAMES = {
-    "role",
-    "content",
-    "name",
-    "tool_calls",
-    "tool_call_id",
-    "reasoning_content",
-    "type",
-    "text",
-    *_MEDIA,
+_NAMES = _MEDIA | {
+    *("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "type", "text")
 }
 """The API's names for fields of a message or a part. Any other name is the caller's own words."""
 _SETTINGS = {

@@ -1,17 +1,12 @@
-"""The first cut at which a hook says something else, and the difference in words."""
+"""A cut at which a hook says something else, and the difference in words."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import aclosing
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.protocol import Delta
 from engine.recording import Recording
-from hooks.loading.loader import LoadedHook
-from hooks.pipeline.failure import HookError
-from hooks.prompts.admission import RefusedError
-from hooks.testing.cuts import Cut
 from hooks.testing.play import Released
-from hooks.testing.run_modes import Mode, modes
+from hooks.testing.run_modes import Cut
 from hooks.testing.streams import cut
 
 CONTEXT = 30
@@ -55,40 +50,6 @@ class Difference:
             yield f"  whole: {failure_of(self.whole)}; cut: {failure_of(self.got)}"
 
 
-async def first_difference(
-    hooks: list[LoadedHook], stream: Recording, cuts: Iterable[Cut]
-) -> Difference | None:
-    """Run every cut in every mode, and return the first difference, with no place more than it needs.
-
-    Raises `HookError` if a hook fails on the whole text, and `RefusedError` if a hook refuses the prompt.
-    """
-    cuts = list(cuts)
-    whole: Released | None = None
-    async with aclosing(modes(hooks, stream)) as all_modes:
-        async for mode in all_modes:
-            whole = whole or await mode.play(())
-            if isinstance(whole.failure, HookError):
-                raise whole.failure
-            if whole.refused is not None:
-                raise RefusedError(whole.refused, stream.request)
-            if difference := await _difference(mode, whole, cuts):
-                return difference
-    return None
-
-
-async def _difference(mode: Mode, whole: Released, cuts: Iterable[Cut]) -> Difference | None:
-    def differs(got: Released) -> bool:
-        return got.outcome != whole.outcome
-
-    for places in cuts:
-        got = await mode.play(places)
-        # If a hook ends the request, the order of the outputs decides how much the others have said by then.
-        if differs(got) and (places is not None or not (_is_ended(whole) or _is_ended(got))):
-            places = await mode.smallest(places, differs)
-            return Difference(mode.stream, places, mode.where, whole, await mode.play(places))
-    return None
-
-
 def cut_at(places: Cut) -> str:
     """The places in words."""
     if places is None:
@@ -109,10 +70,6 @@ def failure_of(released: Released) -> str:
     if error is None:
         return "no failure"
     return f"{type(cause).__name__}: {cause}" if cause else str(error)
-
-
-def _is_ended(released: Released) -> bool:
-    return any(reason == "content_filter" for reason, _ in released.outcome.finishes.values())
 
 
 def _chunks(stream: Recording) -> Iterator[str]:

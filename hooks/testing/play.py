@@ -1,7 +1,9 @@
 """Runs hooks on a stream, and returns what a client would get."""
 
+import asyncio
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,9 +18,11 @@ from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.prompts.admission import RefusedError
 from hooks.testing.coroutines import run
-from hooks.testing.loopback import behind_worker
 from hooks.testing.probe import Judgement, Probe
 from hooks.testing.streams import Source, source_of, stream_of
+from hooks.workers.messages import Connection
+from hooks.workers.pool import WorkerPool, WorkerProcess
+from hooks.workers.worker import Worker
 
 OneHook = str | HookSpec | type[Any] | Hook
 """An import path, the same with arguments, a class that takes none, or an instance."""
@@ -133,17 +137,8 @@ def play(hooks: Hooks, source: Source, *, streaming: bool = True, in_worker: boo
 
 
 async def _play(hooks: list[LoadedHook], stream: Recording, streaming: bool, in_worker: bool) -> Released:
-    async with closing(hooks), opened(hooks, in_worker=in_worker) as opener:
+    async with aclosing(Pipeline(hooks)), opened(hooks, in_worker=in_worker) as opener:
         return await play_once(opener, stream, streaming=streaming)
-
-
-@asynccontextmanager
-async def closing(hooks: Iterable[LoadedHook]) -> AsyncIterator[None]:
-    """Close the hooks at the end of the block."""
-    try:
-        yield
-    finally:
-        await Pipeline(hooks).aclose()
 
 
 def load(hooks: Hooks) -> list[LoadedHook]:
@@ -162,17 +157,38 @@ def _load_one(hook: OneHook) -> LoadedHook:
     return loaded if instance is not hook else replace(loaded, on_close=None)  # its owner may go on using it
 
 
-@asynccontextmanager
-async def opened(
+def opened(
     hooks: Iterable[LoadedHook], *, in_worker: bool = False, options: PipelineOptions | None = None
-) -> AsyncIterator[GuardFactory]:
+) -> AbstractAsyncContextManager[GuardFactory]:
     """The hooks as a pipeline, in this process or behind the workers' protocol."""
     pipeline = Pipeline(hooks, options=options)
-    if in_worker:
-        async with behind_worker(pipeline) as pool:
-            yield pool
-    else:
-        yield pipeline
+    return behind_worker(pipeline) if in_worker else nullcontext(pipeline)
+
+
+@asynccontextmanager
+async def behind_worker(pipeline: Pipeline) -> AsyncIterator[WorkerPool]:
+    """A pool whose one worker runs `pipeline` on this event loop, so its hooks need no import paths. Messages
+    between the two go through a real socket."""
+    ours, theirs = socket.socketpair()
+    specs, allowed = (
+        [HookSpec(hook.name, mode="shadow" if hook.is_shadow else "enforce") for hook in hooks]
+        for hooks in (pipeline.hooks, pipeline.allowed.values())
+    )
+    pool = WorkerPool(0, specs, allowed, pipeline.options)
+    pool.prompt_readers, pool.rewinders = pipeline.prompt_readers, pipeline.rewinders
+    process = WorkerProcess(pool)
+    process.connection = Connection(*await asyncio.open_connection(sock=ours))
+    connection = Connection(*await asyncio.open_connection(sock=theirs))
+    loop = asyncio.get_running_loop()
+    worker = Worker(connection, pipeline)
+    serving, running = loop.create_task(worker.serve()), loop.create_task(process.run())
+    pool._add(process)
+    try:
+        yield pool
+    finally:
+        await process.connection.close()
+        await asyncio.gather(serving, running, return_exceptions=True)
+        await connection.close()
 
 
 async def play_once(opener: GuardFactory, stream: Recording, *, streaming: bool = True) -> Released:

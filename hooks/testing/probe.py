@@ -2,7 +2,8 @@
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,38 +63,35 @@ class Probe:
         return statistics.median(self._seconds or [0.0]) * 1e6
 
     def _look(self, chunk: Chunk) -> Any:
-        self._see(chunk)
-        started = time.perf_counter()
-        try:
+        with self._watching(chunk):
+            started = time.perf_counter()
             verdict = self._call(chunk)
-        except BaseException as error:
-            self._judge(chunk, error)
-            raise
-        self._seconds.append(time.perf_counter() - started)
-        self._judge(chunk, verdict)
-        return verdict
+            self._seconds.append(time.perf_counter() - started)
+        return self._judged(chunk, verdict)
 
     async def _look_async(self, chunk: Chunk) -> Any:
-        self._see(chunk)
-        started = time.perf_counter()
-        try:
+        with self._watching(chunk):
+            started = time.perf_counter()
             verdict = await self._call(chunk)
-        except BaseException as error:
-            self._judge(chunk, error)
-            raise
-        self._seconds.append(time.perf_counter() - started)
-        self._judge(chunk, verdict)
-        return verdict
+            self._seconds.append(time.perf_counter() - started)
+        return self._judged(chunk, verdict)
 
-    def _see(self, chunk: Chunk) -> None:
+    @contextmanager
+    def _watching(self, chunk: Chunk) -> Iterator[None]:
         held = len(chunk.pending) - len(chunk.text_diff)
         self._in_a_row = self._in_a_row + 1 if held else 0
         self.num_held = max(self.num_held, held)
         self.num_calls_held = max(self.num_calls_held, self._in_a_row)
+        try:
+            yield
+        except BaseException as error:
+            self._judged(chunk, error)
+            raise
 
-    def _judge(self, chunk: Chunk, verdict: Any) -> None:
+    def _judged(self, chunk: Chunk, verdict: Any) -> Any:
         if self._judgements is not None and not chunk.aborted:  # that verdict has no effect
             self._judgements.append(_judgement(self.hook, chunk, verdict))
+        return verdict
 
 
 def _judgement(hook: LoadedHook, chunk: Chunk, verdict: Any) -> Judgement:

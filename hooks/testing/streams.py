@@ -2,12 +2,11 @@
 
 A stream is a `Recording`: a request and its deltas. A cut puts the outputs one after another, and in each
 output its channels and tool calls. Without any place, each of these is one chunk. Places are numbered from 1
-over all of the
-text: at place p a chunk ends after the p-th character.
+over all of the text: at place p a chunk ends after the p-th character.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, groupby, pairwise
 from pathlib import Path
@@ -124,9 +123,11 @@ def cut(stream: Recording, places: Collection[int] | None) -> Recording:
     return replace(_recording(stream.request, deltas), failure=stream.failure)
 
 
-async def source_of(stream: Recording) -> Deltas:
-    """Its deltas at once, as an engine gives them; raises the `EngineError` that ended it, if one did."""
+async def source_of(stream: Recording, beat: Callable[[], None] = lambda: None) -> Deltas:
+    """The deltas at once, as an engine gives them, and `beat` before each. Raises the `EngineError` that
+    ended the stream, if one did."""
     for timed in stream.deltas:
+        beat()
         yield timed.delta
     if stream.failure:
         raise EngineError(stream.failure.message, status=stream.failure.status)

@@ -130,15 +130,14 @@ class Connection:
             self._writer.write(_LENGTH.pack(len(frame)) + frame)
 
     def beat(self) -> None:
-        """Called between two pieces of work: the other end then receives something every `MAX_SILENCE`,
-        unless one piece does not end."""
+        """Called between two pieces of work: the other end hears something every `MAX_SILENCE`, unless one
+        piece does not end."""
         if time.monotonic() - self._last > MAX_SILENCE:
             self.send(Alive())
             self.flush()
 
     async def receive(self) -> list[Any]:
-        """The next frame's messages. Raises `EOFError` when the other end is gone, and any error of `pickle`
-        for a frame that cannot be read."""
+        """The next frame's messages. Raises `EOFError` if the other end is gone, and errors of `pickle`."""
         try:
             (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
             frame = await self._reader.readexactly(length)

@@ -245,25 +245,21 @@ class RemoteGuard:
 
     @property
     def reads_prompts(self) -> bool:
-        return bool(self._prompt_readers)
+        return bool(self._modes_of(self._pool.prompt_readers))
 
     @property
     def decides_prompts(self) -> bool:
-        return any(spec.mode != "shadow" for spec in self._prompt_readers)
+        return "enforce" in self._modes_of(self._pool.prompt_readers)
 
     @property
     def may_rewind(self) -> bool:
-        rewinders = [spec for spec in self._specs if spec.label in self._pool.rewinders]
-        return self._can_rewind and any(spec.mode != "shadow" for spec in rewinders)
+        return self._can_rewind and "enforce" in self._modes_of(self._pool.rewinders)
 
-    @property
-    def _prompt_readers(self) -> list[HookSpec]:
-        return [spec for spec in self._specs if spec.label in self._pool.prompt_readers]
-
-    @property
-    def _specs(self) -> list[HookSpec]:
-        named = [spec for spec in self._pool.setup.allowed if spec.label in self.request.hooks]
-        return [*self._pool.setup.specs, *named]
+    def _modes_of(self, names: frozenset[str]) -> set[str]:
+        """The modes of this request's hooks that have one of the names."""
+        setup = self._pool.setup
+        named = [spec for spec in setup.allowed if spec.label in self.request.hooks]
+        return {spec.mode for spec in (*setup.specs, *named) if spec.label in names}
 
     async def admit(self, shown: GenerationRequest) -> Step:
         step, self.request = await self._ask(Admit, shown)

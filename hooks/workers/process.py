@@ -1,7 +1,7 @@
 """A process beside the service, and the connection between the two: how each end begins and ends.
 
-`Child` is the process as the service sees it. The process runs a module with the arguments `FD PARENT`;
-there, `inherited` is its end of the connection.
+`Child` is the process as the service sees it. The process calls `main()` of a module with the arguments
+`FD PARENT`; there, `inherited` is its end of the connection.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from hooks.workers.messages import Connection
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 _START = (
-    "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
-    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+    "import importlib, json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "importlib.import_module(sys.argv.pop(1)).main()"
 )
 """Runs a module with the service's own `sys.path`. `python -m` would search the working folder first, which
 may have a package called `hooks` or `engine`."""
@@ -30,6 +30,7 @@ class Child:
     """One process that the service started."""
 
     def __init__(self) -> None:
+        self.connection: Connection
         self.process: asyncio.subprocess.Process | None = None
         self._ending: asyncio.Task[None] | None = None
 
@@ -41,15 +42,12 @@ class Child:
                 start = [sys.executable, "-P", "-c", _START, json.dumps(sys.path, default=str), module]
                 ends = [str(theirs.fileno()), str(os.getpid())]
                 self.process = await asyncio.create_subprocess_exec(*start, *ends, pass_fds=[theirs.fileno()])
-            self.attach(Connection(*await asyncio.open_connection(sock=ours)))
+            self.connection = Connection(*await asyncio.open_connection(sock=ours))
             self._ending = asyncio.get_running_loop().create_task(self._hang_up(self.process))
         except BaseException:
             ours.close()
             await self._end()
             raise
-
-    def attach(self, connection: Connection) -> None:
-        self.connection = connection
 
     async def stop(self) -> None:
         """Close the connection. Kill the process `GRACE` seconds later, or if this is cancelled."""

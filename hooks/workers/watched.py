@@ -32,14 +32,14 @@ class Ended:
     """The last message of the watched process."""
 
     result: Any = None
-    error: str | None = None
-    """The reason if there is no result."""
+    error: Exception | None = None
+    """The reason if there is no result. `watched` raises it."""
 
 
 async def watched(module: str, task: Task, tell: Callable[[Any], None] = lambda _: None) -> Any:
     """Run `module` in a watched process. Returns its result; its other messages go to `tell`.
 
-    Raises `CheckError` if there is no result, if the hook ends the process, and if a step takes too long.
+    Raises the error of `Ended`, and `CheckError` if the hook ends the process or a step takes too long.
     """
     child = Child()
     await child.spawn(module)
@@ -51,7 +51,7 @@ async def watched(module: str, task: Task, tell: Callable[[Any], None] = lambda 
     finally:
         await child.stop()
     if ended.error is not None:
-        raise CheckError(ended.error)
+        raise ended.error
     return ended.result
 
 

@@ -16,7 +16,6 @@ from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
 from hooks.pipeline.ask import Step
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard
-from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from hooks.pipeline.tally import Tally
 from hooks.prompts.admission import RefusedError
@@ -141,24 +140,25 @@ def with_alarm(hook: LoadedHook, seconds: float, ended: Callable[[], None]) -> L
     return hook.wrapped(alarmed)
 
 
-def load_alarmed(spec: HookSpec, options: PipelineOptions, ended: Callable[[], None]) -> LoadedHook:
-    """Raises `HookLoadError`."""
-    hook = load_hook(spec, options.hook_load_timeout)
-    ended()
-    return with_alarm(hook, options.hook_timeout, ended)
-
-
 def _load(setup: Setup, connection: Connection) -> Pipeline:
+    """Raises `HookLoadError`."""
     logging.basicConfig(level=setup.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGALRM, interrupt)
-    hooks, allowed = (
-        [load_alarmed(spec, setup.options, connection.beat) for spec in specs]
-        for specs in (setup.specs, setup.allowed)
-    )
-    return Pipeline(hooks, allowed, setup.options)
+    options, beat = setup.options, connection.beat
+
+    def load(spec: HookSpec) -> LoadedHook:
+        hook = load_hook(spec, options.hook_load_timeout)
+        beat()
+        return with_alarm(hook, options.hook_timeout, beat)
+
+    return Pipeline(map(load, setup.specs), map(load, setup.allowed), options)
 
 
-async def main() -> None:
+def main() -> None:
+    asyncio.run(_connect_and_serve())
+
+
+async def _connect_and_serve() -> None:
     connection = await inherited()
     try:
         (setup,) = await connection.receive()
@@ -182,7 +182,3 @@ async def _serve(pipeline: Pipeline, connection: Connection) -> None:
         await Worker(connection, pipeline).serve()
     finally:
         await pipeline.aclose()
-
-
-if __name__ == "__main__":
-    asyncio.run(main())

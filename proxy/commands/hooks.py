@@ -16,7 +16,7 @@ from typing import NoReturn
 from hooks.loading.describe import Argument, common_arguments, guards
 from hooks.loading.loader import HookLoadError, HookSpec
 from hooks.pipeline.options import PipelineOptions
-from hooks.testing.checking.check import RECORDINGS, Result, check
+from hooks.testing.check import RECORDINGS, Result, check
 from hooks.testing.fuzzing.task import FuzzReport, FuzzTask, fuzz
 from hooks.workers.watched import CheckError
 from weir_bench.argument_types import json_object, number, some_text

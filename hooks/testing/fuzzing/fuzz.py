@@ -8,7 +8,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import hypothesis
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.errors import Flaky
 
-from engine.protocol import Channel, Deltas
+from engine.protocol import Channel
 from engine.recording import Recording
 from hooks.loading.alarm import interrupted
 from hooks.loading.loader import HookSpec, load_hook
@@ -24,11 +24,11 @@ from hooks.pipeline.failure import HookError
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing import leaks
-from hooks.testing.cuts import Places, smallest
 from hooks.testing.difference import Difference, cut_at, failure_of
 from hooks.testing.fuzzing.texts import texts
 from hooks.testing.play import Released, collect, opened
 from hooks.testing.probe import Probe
+from hooks.testing.run_modes import Places, smallest
 from hooks.testing.streams import cut, source_of, stream_of
 
 CHANNELS: tuple[Channel, ...] = ("content", "reasoning", "tool_call")
@@ -99,8 +99,8 @@ class Fuzzer:
         tell: Callable[[str], None] = lambda _: None,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
-        """`tell`: called with a description of each text before the hook sees it. `beat`: called at each
-        chunk. Raises `HookLoadError`."""
+        """`tell` gets each text's description before the hook sees the text. `beat` is called at each chunk.
+        Raises `HookLoadError`."""
         self._tell, self._beat = tell, beat
         self._options = options or PipelineOptions()
         loaded = load_hook(spec, self._options.hook_load_timeout)
@@ -167,13 +167,7 @@ class Fuzzer:
         self._tell(f"it saw {seen}")
         request = replace(stream.request, stream=example.streaming)
         async with opened([self._probe.hook], in_worker=example.in_worker, options=self._options) as opener:
-            return await collect(opener, request, lambda _: self._beating(stream))
-
-    async def _beating(self, stream: Recording) -> Deltas:
-        async with aclosing(source_of(stream)) as deltas:
-            async for delta in deltas:
-                self._beat()
-                yield delta
+            return await collect(opener, request, lambda _: source_of(stream, self._beat))
 
     async def _problem_of(self, example: Example) -> str | None:
         self._probe.reset()

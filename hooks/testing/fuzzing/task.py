@@ -1,8 +1,13 @@
-"""The task of `weir hooks fuzz`, which runs in a watched process (`hooks.testing.fuzzing.process`)."""
+"""The task of `weir hooks fuzz`, and the watched process that does it."""
 
+import asyncio
+import logging
 from dataclasses import dataclass
 
-from hooks.workers.watched import Task, watched
+from hooks.loading.loader import HookLoadError
+from hooks.workers.messages import Connection
+from hooks.workers.process import inherited
+from hooks.workers.watched import Ended, Task, watched
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +27,38 @@ class FuzzReport:
 
 
 async def fuzz(task: FuzzTask) -> FuzzReport:
-    """Fuzz one hook. Raises `HookLoadError`, and `CheckError` if the hook ends the process or does not
-    end."""
-    report = await watched("hooks.testing.fuzzing.process", task)
-    if isinstance(report, Exception):
-        raise report
-    assert isinstance(report, FuzzReport)
+    """Fuzz one hook. Raises `HookLoadError`, and `CheckError` if the hook ends the process or hangs."""
+    report: FuzzReport = await watched("hooks.testing.fuzzing.task", task)
     return report
+
+
+def main() -> None:
+    """The watched process."""
+    with asyncio.Runner() as runner:
+        connection = runner.run(inherited())
+        (task,) = runner.run(connection.receive())
+        logging.getLogger("weir.hooks").setLevel(logging.CRITICAL)  # the fuzzer reports failures itself
+        try:
+            ended = Ended(_fuzz(task, connection, runner))
+        except HookLoadError as error:
+            ended = Ended(error=HookLoadError(str(error)))
+        runner.run(_leave(connection, ended))
+
+
+def _fuzz(task: FuzzTask, connection: Connection, runner: asyncio.Runner) -> FuzzReport:
+    from hooks.testing.fuzzing.fuzz import Fuzzer  # needs Hypothesis
+
+    def tell(doing: str) -> None:
+        connection.send(doing)
+        connection.flush()
+
+    fuzzer = Fuzzer(task.spec, secrets=task.secrets, options=task.options, tell=tell, beat=connection.beat)
+    finding = fuzzer.run(task.seconds, task.seed, runner)
+    if finding is None:
+        return FuzzReport(fuzzer.num_texts)
+    return FuzzReport(fuzzer.num_texts, str(finding), finding.seed)
+
+
+async def _leave(connection: Connection, ended: Ended) -> None:
+    connection.send(ended)
+    await connection.close()

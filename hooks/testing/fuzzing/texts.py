@@ -57,8 +57,7 @@ def disguised(phrase: str) -> SearchStrategy[str]:
 
 @cache
 def nearly(phrase: str) -> SearchStrategy[str]:
-    """The phrase's beginning; its end; the phrase begun twice; the phrase with a character removed, doubled
-    or replaced."""
+    """The phrase's beginning or end; the phrase begun twice; one character removed, doubled or replaced."""
     changes = [
         lambda i: phrase[:i],
         lambda i: phrase[i:],

@@ -10,7 +10,7 @@ from engine.protocol import Delta, SamplingParams, Token, TopLogprob
 from hooks.api import Chunk, StreamContext
 from hooks.builtin import SHORT_NAMES
 from hooks.loading.loader import HookSpec, load_hook
-from hooks.testing.checking.check import check
+from hooks.testing.check import check
 from tests.helpers import guard_all, make_request, pipeline_of, slow, text_of
 from tests.hooks.builtin.streams import Watch, said
 

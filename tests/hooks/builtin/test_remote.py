@@ -16,7 +16,7 @@ from hooks.loading.loader import HookLoadError, HookSpec, load_hook
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing import assert_chunk_invariant, assert_never_released, play, stream_of
-from hooks.testing.checking.check import check
+from hooks.testing.check import check
 from hooks.workers.pool import WorkerPool
 from tests.helpers import guard_all, make_deltas, text_of, until
 from tests.hooks.builtin.detectors import DetectorServer, serving

@@ -7,10 +7,10 @@ import pytest
 
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.options import PipelineOptions
-from hooks.testing.checking.check import PROMPTS, RECORDINGS, check
+from hooks.testing.check import PROMPTS, RECORDINGS, check
 from hooks.workers.watched import CheckError
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 
 HOOKS = """
 import asyncio, os, time

@@ -1,1 +1,0 @@
-"""`weir hooks check`: runs a hook on recordings that are cut at every place."""
