@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hooks.json.document import Document
-from hooks.json.schema_compiler import MAX_DEPTH, MAX_PATTERNS, MAX_SCHEMAS, compile_schema
+from hooks.json.schema_compiler import compile_schema
 from tests.hooks.builtin.streams import PLACES, cut
 
 
@@ -270,59 +270,7 @@ def test_a_document_that_ends_too_soon_is_possible_and_not_complete(value: Any, 
         assert not document.finish() or is_number
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        5,
-        {"type": "any"},
-        {"type": 5},
-        {"properties": []},
-        {"properties": {"a": 5}},
-        {"anyOf": {}},
-        {"required": "a"},
-        {"maxLength": -1},
-        {"maxLength": 1.5},
-        {"minimum": "1"},
-        {"minimum": True},
-        {"exclusiveMinimum": True},
-        {"multipleOf": 0},
-        {"pattern": "("},
-        {"pattern": 5},
-        {"pattern": "a" * 10_000},
-        {"$ref": "#/nowhere"},
-        {"$ref": "#nowhere"},
-        {"$ref": "https://example.org/schema"},
-        {"$ref": "#"},
-        {"allOf": [{"$ref": "#/allOf/0"}]},
-        {"unevaluatedProperties": False},
-        {"$dynamicRef": "#x"},
-        {"properties": {str(i): {"type": "null"} for i in range(MAX_SCHEMAS + 1)}},
-        {"anyOf": [{"const": i} for i in range(600)]},
-        {"minimum": float("nan")},
-        {"properties": {str(i): {"pattern": "a" * 900} for i in range(MAX_PATTERNS // 900 + 1)}},
-    ],
-)
-def test_what_is_no_schema_or_cannot_be_checked_is_refused(schema: Any) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 - each has a message of its own
-        compile_schema(schema)
-
-
-def nested(depth: int) -> dict[str, Any]:
-    schema: dict[str, Any] = {}
-    for _ in range(depth):
-        schema = {"items": schema}
-    return schema
-
-
-def test_hostile_schemas_are_refused_or_bounded() -> None:
-    for depth in (MAX_DEPTH + 1, 900):
-        with pytest.raises(ValueError, match="too large"):
-            compile_schema(nested(depth))
-    doubling = {
-        "$defs": {str(i): {"allOf": [{"$ref": f"#/$defs/{i + 1}"}] * 2} for i in range(40)} | {"40": {}}
-    }
-    with pytest.raises(ValueError, match="too many"):
-        compile_schema({**doubling, "$ref": "#/$defs/0"})
+def test_a_value_with_too_much_to_follow_is_too_complex() -> None:
     growing = {"anyOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}, "minItems": 0}]}
     document = Document(compile_schema(growing))
     assert document.feed("[" * 50) < 20
