@@ -1,4 +1,4 @@
-"""What engines without a model of their own share: they count their requests, and end them at closing."""
+"""The base of engines without a model of their own: it counts their requests, and ends them at closing."""
 
 import asyncio
 from collections.abc import Awaitable, Iterator
@@ -120,7 +120,7 @@ class TrackedEngine:
 
 
 def refuse_logits_processors(request: GenerationRequest) -> None:
-    """Raise `RequestError` if the request names a logits processor: such an engine has no logits (7.7)."""
+    """Raise `RequestError` if the request names a logits processor (contract 7.7)."""
     if request.sampling.logits_processors:
         raise RequestError(
             "logits_processors: this engine has no logits of its own to process.", param="logits_processors"
