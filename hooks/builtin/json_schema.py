@@ -30,8 +30,8 @@ class JsonSchema:
 
     The guard ends a stream with one of four reasons. `json_schema`: the text breaks the schema.
     `json_incomplete`: the document is incomplete at the end. `unknown_tool`: the request does not define the
-    called tool. `unusable_schema`: the request's schema is invalid, too large, or not checkable in
-    streams."""
+    called tool. `unusable_schema`: the request's schema is invalid, too large or not checkable in streams.
+    """
 
     max_hold = 0
 
@@ -64,14 +64,10 @@ class JsonSchema:
     def __call__(self, chunk: Chunk) -> Verdict:
         if chunk.aborted or chunk.channel not in ("content", "tool_call"):
             return emit(chunk.pending)
-        if "document" not in chunk.state:
-            problem = self._begin(chunk)
-            if problem is not None:
-                return self._end(chunk, problem, 0)
+        if "document" not in chunk.state and (problem := self._begin(chunk)):
+            return self._end(chunk, problem, 0)
         document: Document | None = chunk.state["document"]
-        if document is None:
-            return emit(chunk.pending)
-        return self._read(chunk, document)
+        return emit(chunk.pending) if document is None else self._read(chunk, document)
 
     def _begin(self, chunk: Chunk) -> str | None:
         """Find the stream's schema, if it has one. Returns the reason why it cannot be checked, if any."""

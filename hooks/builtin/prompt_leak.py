@@ -57,7 +57,6 @@ class PromptLeak:
 
         The guard holds text that could become a leak: at most twice the characters of the prompt's longest
         run, plus 80. An escape or a tag counts as one character. A completion has no messages to leak.
-
         Raises `ValueError` for invalid arguments.
         """
         if options.get("prompt") is not None:
@@ -91,9 +90,8 @@ def _texts(messages: Iterable[Mapping[str, Any]], roles: frozenset[str]) -> Iter
     for message in messages:
         if message.get("role") in roles:
             content = message.get("content") or ""
-            yield (
-                content if isinstance(content, str) else "\n".join(part.get("text") or "" for part in content)
-            )
+            parts = [{"text": content}] if isinstance(content, str) else content
+            yield "\n".join(part.get("text") or "" for part in parts)
 
 
 def _plain(text: str) -> str:
@@ -131,10 +129,8 @@ def _words(text: str, start: int = 0) -> list[_Word]:
 
 
 class LeakDetector:
-    """Finds the runs of a prompt, which all have the same number of words.
-
-    The runs are sorted, so that a binary search tells whether the end of the text is the beginning of a run.
-    """
+    """Finds the runs of a prompt, which all have the same number of words. The runs are sorted, so that a
+    binary search tells whether the end of the text is the beginning of a run."""
 
     reach = _REACH
 
@@ -142,9 +138,8 @@ class LeakDetector:
         """`allowed`: passages in the form that `_plain` returns."""
         self._weight = 2 * min_words
         runs: set[str] = set()
-        for plain in {
-            _plain(form) for text in prompt for one in (text, LOOSE.read(text)) for form in forms(one)
-        }:
+        texts = [reading for text in prompt for reading in (text, LOOSE.read(text))]
+        for plain in {_plain(form) for text in texts for form in forms(text)}:
             for run in allowed:
                 while run in plain:
                     plain = plain.replace(run, " \n ")

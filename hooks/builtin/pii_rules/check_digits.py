@@ -1,5 +1,5 @@
-"""The check digits of cards, accounts and national ids. The functions take digits without separators, or a
-text in the form that `plain` returns."""
+"""The check digits of cards, accounts and national ids. Unless they take a `text`, the functions take digits
+without separators. `mod97` takes what `plain` returns."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -28,9 +28,9 @@ def luhn(digits: str) -> bool:
     return (sum(map(int, digits[-1::-2])) + sum(d - 9 if d > 9 else d for d in doubled)) % 10 == 0
 
 
-def mod97(text: str) -> bool:
+def mod97(signs: str) -> bool:
     """ISO 7064 MOD 97-10 for an IBAN (ISO 13616): the first four characters move to the end."""
-    return int("".join(str(int(char, 36)) for char in text[4:] + text[:4])) % 97 == 1
+    return int("".join(str(int(sign, 36)) for sign in signs[4:] + signs[:4])) % 97 == 1
 
 
 def mod11_10(digits: str) -> bool:
@@ -41,10 +41,10 @@ def mod11_10(digits: str) -> bool:
     return (product + int(digits[-1])) % 10 == 1
 
 
-def verhoeff(digits: str) -> bool:
+def verhoeff(text: str) -> bool:
     """J. Verhoeff, Error Detecting Decimal Codes (1969)."""
     check = 0
-    for i, digit in enumerate(reversed(digits)):
+    for i, digit in enumerate(reversed(digits_of(text))):
         value = int(digit)
         for _ in range(i % 8):
             value = int(_VERHOEFF_TURN[value])
@@ -55,3 +55,8 @@ def verhoeff(digits: str) -> bool:
 def weighted(digits: str, weights: Sequence[int]) -> int:
     """Return the sum of the digits, each times its weight."""
     return sum(int(digit) * weight for digit, weight in zip(digits, weights, strict=False))
+
+
+def adds_up(text: str, weights: Sequence[int], modulus: int) -> bool:
+    """Whether the sum of the text's digits, each times its weight, is a multiple of `modulus`."""
+    return weighted(digits_of(text), weights) % modulus == 0

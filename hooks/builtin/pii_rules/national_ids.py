@@ -5,8 +5,9 @@ An id with a form of its own needs no more. A bare run of digits needs a word fo
 
 from collections.abc import Callable
 from datetime import date
+from functools import partial
 
-from hooks.builtin.pii_rules.check_digits import digits_of, luhn, mod11_10, plain, verhoeff, weighted
+from hooks.builtin.pii_rules.check_digits import adds_up, digits_of, luhn, mod11_10, plain, verhoeff, weighted
 from hooks.detect.rules import BEGIN, END, LETTERED, SIX_DIGITS, Rule, words
 
 
@@ -18,12 +19,16 @@ def _is_date(year: str, month: str, day: str) -> bool:
     return True
 
 
+uk_nhs = partial(adds_up, weights=range(10, 0, -1), modulus=11)
+ch_ahv = partial(adds_up, weights=(1, 3) * 6 + (1,), modulus=10)
+au_tfn = partial(adds_up, weights=(1, 4, 3, 7, 5, 8, 6, 9, 10), modulus=11)
+
+
 def us_ssn(text: str) -> bool:
     """Social Security Administration: every number that was given out passes."""
     digits = digits_of(text)
-    return (
-        digits[:3] not in ("000", "666") and digits[0] != "9" and digits[3:5] != "00" and digits[5:] != "0000"
-    )
+    area, group, serial = digits[:3], digits[3:5], digits[5:]
+    return area not in ("000", "666") and area[0] != "9" and group != "00" and serial != "0000"
 
 
 def uk_nino(text: str) -> bool:
@@ -33,21 +38,12 @@ def uk_nino(text: str) -> bool:
     return is_given_out and prefix not in ("BG", "GB", "KN", "NK", "NT", "TN", "ZZ")
 
 
-def uk_nhs(text: str) -> bool:
-    digits = digits_of(text)
-    return (weighted(digits, range(10, 1, -1)) + int(digits[9])) % 11 == 0
-
-
 def de_tax_id(text: str) -> bool:
     """One of the first ten digits occurs two or three times; the others occur at most once."""
     digits = digits_of(text)
     counts = sorted(digits[:10].count(digit) for digit in set(digits[:10]))
-    return (
-        digits[0] != "0"
-        and counts[-1] in (2, 3)
-        and counts[:-1] == [1] * (len(counts) - 1)
-        and mod11_10(digits)
-    )
+    is_even = counts[-1] in (2, 3) and counts[:-1] == [1] * (len(counts) - 1)
+    return digits[0] != "0" and is_even and mod11_10(digits)
 
 
 def fr_insee(text: str) -> bool:
@@ -80,20 +76,15 @@ def it_fiscal_code(text: str) -> bool:
 
 def nl_bsn(text: str) -> bool:
     digits = digits_of(text)
-    return weighted(digits, (9, 8, 7, 6, 5, 4, 3, 2, -1)) % 11 == 0 and digits != "0" * 9
-
-
-def in_aadhaar(text: str) -> bool:
-    return verhoeff(digits_of(text))
+    return adds_up(digits, (9, 8, 7, 6, 5, 4, 3, 2, -1), 11) and digits != "0" * 9
 
 
 def pl_pesel(text: str) -> bool:
     digits = digits_of(text)
     century, month = divmod(int(digits[2:4]), 20)
     year = str(((century + 1) % 5 + 18) * 100 + int(digits[:2]))
-    return (
-        _is_date(year, str(month), digits[4:6]) and weighted(digits, (1, 3, 7, 9) * 2 + (1, 3, 1)) % 10 == 0
-    )
+    is_date = _is_date(year, str(month), digits[4:6])
+    return is_date and adds_up(digits, (1, 3, 7, 9) * 2 + (1, 3, 1), 10)
 
 
 def pt_nif(text: str) -> bool:
@@ -109,10 +100,6 @@ def be_niss(text: str) -> bool:
     if int(digits[2:4]) % 20 > 12 or int(digits[4:6]) > 31:
         return False
     return int(digits[9:]) in (97 - int(lead + digits[:9]) % 97 for lead in ("", "2"))
-
-
-def ch_ahv(text: str) -> bool:
-    return weighted(digits_of(text), (1, 3) * 6 + (1,)) % 10 == 0
 
 
 def se_personnummer(text: str) -> bool:
@@ -132,10 +119,6 @@ def fi_hetu(text: str) -> bool:
 def ca_sin(text: str) -> bool:
     digits = digits_of(text)
     return digits[0] not in "08" and luhn(digits)
-
-
-def au_tfn(text: str) -> bool:
-    return weighted(digits_of(text), (1, 4, 3, 7, 5, 8, 6, 9, 10)) % 11 == 0
 
 
 def br_cpf(text: str) -> bool:
@@ -159,9 +142,6 @@ def cn_ric(text: str) -> bool:
 
 SSN = words("ssn", "social[ _-]?security(?:[ _-]?(?:number|no))?", "ss#")
 NHS = words("nhs")
-STEUER = words(
-    "steuer\\w{0,24}", "id-?nr", "idnr", "tin", "tax[ _-]?(?:payer)?[ _-]?(?:id|number|no)\\w{0,12}"
-)
 BSN = words("bsn", "burgerservicenummer", "sofi(?:nummer)?")
 AADHAAR = words("aadhaar", "aadhar", "adhaar", "uidai", "uid")
 NIF = words("nif", "contribuinte", "n[úu]mero fiscal")
@@ -184,6 +164,7 @@ def _rule(
     return Rule(entity, BEGIN + pattern + END, check, near=near, begins=begins)
 
 
+_FISCAL_CODE = r"(?i:[a-z]{6}[\dlmnp-v]{2}[abcdehlmprst][\dlmnp-v]{2}[a-z][\dlmnp-v]{3}[a-z])"
 NATIONAL_IDS: dict[str, tuple[Rule, ...]] = {
     "au": (_rule("AU_TFN", r"\d{3}[ -]?\d{3}[ -]?\d{3}", au_tfn, TFN),),
     "be": (
@@ -206,25 +187,18 @@ NATIONAL_IDS: dict[str, tuple[Rule, ...]] = {
         _rule("ES_NIE", r"[XYZxyz][ -]?\d{7}[ -]?[A-Za-z]", es_nie, begins=LETTERED),
     ),
     "fi": (_rule("FI_HETU", r"[0-3]\d[01]\d{3}[-+A-FU-Ya-fu-y]\d{3}[\dA-FHJ-NPR-Ya-fhj-npr-y]", fi_hetu),),
-    "fr": (
-        _rule("FR_INSEE", r"[1-478] ?\d\d ?\d\d ?(?:\d\d|2[ABab]) ?\d{3} ?\d{3} ?\d\d", fr_insee),
-    ),
+    "fr": (_rule("FR_INSEE", r"[1-478] ?\d\d ?\d\d ?(?:\d\d|2[ABab]) ?\d{3} ?\d{3} ?\d\d", fr_insee),),
     "gb": (
         _rule("UK_NINO", r"(?i:[a-z]{2} ?\d\d ?\d\d ?\d\d ?[a-d])", uk_nino, begins=LETTERED),
         _rule("UK_NHS", r"\d{3}[ -]?\d{3}[ -]?\d{4}", uk_nhs, NHS),
     ),
     "in": (
-        _rule("IN_AADHAAR", r"[2-9]\d{3}[ -]\d{4}[ -]\d{4}", in_aadhaar),
-        _rule("IN_AADHAAR", r"[2-9]\d{11}", in_aadhaar, AADHAAR),
+        _rule("IN_AADHAAR", r"[2-9]\d{3}[ -]\d{4}[ -]\d{4}", verhoeff),
+        _rule("IN_AADHAAR", r"[2-9]\d{11}", verhoeff, AADHAAR),
         _rule("IN_PAN", r"[A-Z]{3}[ABCFGHJLPT][A-Z]\d{4}[A-Z]", begins=LETTERED),
     ),
     "it": (
-        _rule(
-            "IT_FISCAL_CODE",
-            r"(?i:[a-z]{6}[\dlmnp-v]{2}[abcdehlmprst][\dlmnp-v]{2}[a-z][\dlmnp-v]{3}[a-z])",
-            it_fiscal_code,
-            begins=r"(?<![^\W_])[A-Za-z]{6}",
-        ),
+        _rule("IT_FISCAL_CODE", _FISCAL_CODE, it_fiscal_code, begins=r"(?<![^\W_])[A-Za-z]{6}"),
     ),
     "nl": (
         _rule("NL_BSN", r"\d{4}\.\d\d\.\d{3}", nl_bsn),

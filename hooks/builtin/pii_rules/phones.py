@@ -54,17 +54,12 @@ def phone_rules(regions: Iterable[str]) -> list[Rule]:
     """`regions`: the countries (ISO 3166 codes, in upper case) whose national forms to find."""
     plans = [_Plan(region) for region in regions]
     abroad = rf"{_BEGIN}(?:\+{_GAP}[1-9]|00[1-9]\d)(?:{_GAP}\d){{5,14}}(?!\d)"
-    rules = [Rule("PHONE_NUMBER", abroad, length=_international, unless=_NO_PHONE, begins=SIX_DIGITS)]
+    rule = partial(Rule, "PHONE_NUMBER", unless=_NO_PHONE, begins=SIX_DIGITS)
+    rules = [rule(abroad, length=_international)]
     if plans:
         seven, nine = (partial(_national, plans, fewest=fewest) for fewest in (7, 9))
-        rules += [
-            Rule("PHONE_NUMBER", _BEGIN + form + END, length=nine, unless=_NO_PHONE, begins=SIX_DIGITS)
-            for form in _GROUPED
-        ]
-        labelled = _BEGIN + _LABELLED + END
-        rules.append(
-            Rule("PHONE_NUMBER", labelled, length=seven, near=PHONE, unless=_NO_PHONE, begins=SIX_DIGITS)
-        )
+        rules += [rule(_BEGIN + form + END, length=nine) for form in _GROUPED]
+        rules.append(rule(_BEGIN + _LABELLED + END, length=seven, near=PHONE))
     return rules
 
 
@@ -113,10 +108,8 @@ class _Plan:
         self.region = region
         self.country_code = metadata.country_code
         kinds = "|".join(sorted(set(_patterns(metadata.country_code))))
-        self._may_have = re.compile(rf"(?:{metadata.national_prefix or ''})?(?:{kinds})").fullmatch
-
-    def may_have(self, digits: str) -> bool:
-        return self._may_have(digits) is not None
+        self.may_have = re.compile(rf"(?:{metadata.national_prefix or ''})?(?:{kinds})").fullmatch
+        """Matches the digits that may be a number of this country."""
 
 
 def _patterns(country_code: int) -> Iterator[str]:
