@@ -133,13 +133,6 @@ def test_a_watermark_is_detected_in_the_text(
     assert scores[0][1] < 1e-8 < scores[2][1]
 
 
-def test_without_a_key_no_watermark_is_looked_for() -> None:
-    command = [sys.executable, "-m", "proxy", "watermark", "detect", "README.md"]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert found.returncode == 2
-    assert found.stderr == "weir watermark detect: a watermark needs a key, which nobody else should know\n"
-
-
 def test_the_environment_makes_every_answer_hello_world(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIR_ENABLE_TEST_LOGITS_PROCESSOR", "1")
     with serving() as url, client_of(url) as client, ThreadPoolExecutor(8) as pool:
