@@ -3,7 +3,7 @@
 from itertools import chain, repeat
 
 from engine.core.sequence import Sequence
-from engine.protocol import Channel, Delta, LogitsProcessorError, Token, TopLogprob
+from engine.protocol import Delta, LogitsProcessorError, Token, TopLogprob
 from engine.sampling.sampler import Sampled
 from engine.sampling.sampling_state import Logprobs
 from engine.text.tokenizer import LocalTokenizer
@@ -26,7 +26,7 @@ class OutputProcessor:
         """
         deltas: list[Delta] = []
         if seq.echo_texts is not None:
-            deltas.append(self._delta(seq, self._echo_tokens(seq, seq.echo_texts), channel="echo"))
+            deltas.append(self._delta(seq, self._echo_tokens(seq, seq.echo_texts), is_echo=True))
             seq.echo_texts = None
         tokens: tuple[Token, ...] = ()
         stop_reason: StopReason = None
@@ -79,20 +79,15 @@ class OutputProcessor:
         return Token(token_id, text, raw(token_id), logprobs.logprob, top)
 
     def _delta(
-        self,
-        seq: Sequence,
-        tokens: tuple[Token, ...],
-        *,
-        channel: Channel = "content",
-        stop_reason: StopReason = None,
+        self, seq: Sequence, tokens: tuple[Token, ...], is_echo: bool = False, stop_reason: StopReason = None
     ) -> Delta:
         is_first, seq.has_begun = not seq.has_begun, True
         return Delta(
             index=seq.index,
             text="".join(token.text for token in tokens),
             tokens=tokens,
-            channel=channel,
-            finish_reason=None if channel == "echo" else seq.finish_reason,
+            channel="echo" if is_echo else "content",
+            finish_reason=None if is_echo else seq.finish_reason,
             stop_reason=stop_reason,
             prompt_token_ids=tuple(seq.prompt_token_ids) if is_first else None,
             usage=seq.group.usage,

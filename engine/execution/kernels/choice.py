@@ -63,7 +63,7 @@ def _is_gpu(device: torch.device) -> bool:
 def _tried_triton(needs: AttentionNeeds) -> KeptAttentionBackend:
     """The kernels in Triton. Raises `ValueError` if they do not work."""
     try:
-        from engine.execution.kernels.gpu.triton_attention import TritonAttention
+        from engine.execution.kernels.gpu.triton_kernels import TritonAttention
     except ImportError as error:
         raise ValueError(str(error)) from error
     try_backend(TritonAttention, needs)

@@ -126,13 +126,10 @@ class Decoder:
             bias = torch.cat([b for b in biases if b is not None]) if biases[0] is not None else None
             return make_linear(torch.cat(weights), bias, self._quantization, self._kernels.linear)
 
+        q_norm = checkpoint.take_any(f"{name}self_attn.q_norm.weight")
+        k_norm = checkpoint.take_any(f"{name}self_attn.k_norm.weight")
         return Layer(
-            attention=AttentionLayer(
-                index=index,
-                window=window,
-                q_norm=checkpoint.take_any(f"{name}self_attn.q_norm.weight"),
-                k_norm=checkpoint.take_any(f"{name}self_attn.k_norm.weight"),
-            ),
+            attention=AttentionLayer(index, window, q_norm, k_norm),
             input_norm=checkpoint.take(f"{name}input_layernorm.weight"),
             qkv=linear("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
             o=linear("self_attn.o_proj"),

@@ -1,3 +1,2 @@
-"""Kernels for GPUs. Experimental: so far they have run in Triton's interpreter only, and were compiled for
-GPUs that were not there. `triton_kernels` and `triton_attention` are the entries.
-"""
+"""Kernels for GPUs; `triton_kernels` is the entry. Experimental: so far they have run in Triton's interpreter
+only, and were compiled for GPUs that were not there."""

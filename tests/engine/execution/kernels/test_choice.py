@@ -12,7 +12,7 @@ import torch
 pytest.importorskip("triton")
 from engine.execution.kernels import choice
 from engine.execution.kernels.choice import choose_attention
-from engine.execution.kernels.gpu.triton_attention import TritonAttention
+from engine.execution.kernels.gpu.triton_kernels import TritonAttention
 from engine.execution.kernels.probe import AttentionNeeds
 from engine.execution.kv_cache import LayerShape
 from tests.engine.execution.attention_cases import DEVICE
@@ -30,7 +30,7 @@ def test_a_backend_with_wrong_results_is_refused(monkeypatch: pytest.MonkeyPatch
     def all_zeros(query: Any, keys: Any, values: Any, *rest: Any) -> None:
         rest[-1].zero_()
 
-    monkeypatch.setattr("engine.execution.kernels.gpu.triton_attention.decode", all_zeros)
+    monkeypatch.setattr("engine.execution.kernels.gpu.triton_kernels.decode", all_zeros)
     with pytest.raises(ValueError, match="triton does not work here: it is wrong by"):
         choose_attention("triton", NEEDS)
 
@@ -39,7 +39,7 @@ def test_torch_replaces_a_backend_that_fails(monkeypatch: pytest.MonkeyPatch) ->
     def broken(*_: Any) -> None:
         raise RuntimeError("out of resources")
 
-    monkeypatch.setattr("engine.execution.kernels.gpu.triton_attention.prefill", broken)
+    monkeypatch.setattr("engine.execution.kernels.gpu.triton_kernels.prefill", broken)
     monkeypatch.setattr(choice, "_is_gpu", lambda device: True)
     assert choose_attention("auto", NEEDS) is None
 

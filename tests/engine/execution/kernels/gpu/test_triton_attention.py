@@ -10,8 +10,8 @@ import torch
 
 pytest.importorskip("triton")
 
-from engine.execution.kernels.gpu.triton_attention import TritonAttention
 from engine.execution.kernels.gpu.triton_decode import decode, splits_for
+from engine.execution.kernels.gpu.triton_kernels import TritonAttention
 from engine.execution.kv_cache import LayerShape
 from tests.engine.execution.attention_cases import DEVICE, TOLERANCE, Case
 

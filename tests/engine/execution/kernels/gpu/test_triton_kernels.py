@@ -15,8 +15,7 @@ pytest.importorskip("triton")
 
 from engine.config import EngineConfig
 from engine.execution.batch import Batch
-from engine.execution.kernels.gpu.triton_attention import TritonAttention
-from engine.execution.kernels.gpu.triton_kernels import TritonKernels
+from engine.execution.kernels.gpu.triton_kernels import TritonAttention, TritonKernels
 from engine.execution.kernels.protocol import AttentionLayer, AttentionShape
 from engine.execution.kernels.torch_kernels import TorchKernels
 from engine.execution.kv_cache import KVCache, LayerShape

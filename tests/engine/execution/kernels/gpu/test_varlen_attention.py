@@ -17,7 +17,7 @@ pytest.importorskip("triton")
 from engine.config import EngineConfig
 from engine.execution.attention import PagedAttention
 from engine.execution.kernels.choice import choose_attention
-from engine.execution.kernels.gpu.triton_attention import TritonAttention
+from engine.execution.kernels.gpu.triton_kernels import TritonAttention
 from engine.execution.kernels.gpu.varlen_attention import VarlenAttention
 from engine.execution.model_runner import ModelRunner
 from tests.engine.execution.attention_cases import DEVICE, Case
