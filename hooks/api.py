@@ -61,7 +61,7 @@ class hold(Verdict):
     alternatives: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class redact(Verdict):
     """Replace each span of `Chunk.pending`, and release the text outside the spans untouched (contract 3.5).
 
@@ -69,14 +69,14 @@ class redact(Verdict):
     range are a hook error. `alternatives`: as in `emit`, for the released part.
     """
 
-    spans: Iterable[Span]
-    """Held as a tuple."""
-    _: KW_ONLY
-    hold: int = 0
-    alternatives: bool = True
+    spans: tuple[Span, ...]
+    hold: int
+    alternatives: bool
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "spans", tuple(self.spans))
+    def __init__(self, spans: Iterable[Span], *, hold: int = 0, alternatives: bool = True) -> None:
+        object.__setattr__(self, "spans", tuple(spans))
+        object.__setattr__(self, "hold", hold)
+        object.__setattr__(self, "alternatives", alternatives)
 
 
 @dataclass(frozen=True, slots=True)

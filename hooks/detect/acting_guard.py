@@ -160,9 +160,11 @@ class ActingGuard:
         """Move the excerpt on. Returns the spans to replace, and how many characters stay undecided."""
         spans: list[Span] = []
         for begin, stop, new, why in self._places(matches, text, excerpt, template) if matches else ():
-            edits = [*excerpt.edits(text, begin, stop, new)]
-            spans += [(excerpt.written(start), excerpt.written(end), put, why) for start, end, put in edits]
-            excerpt.covered, excerpt.owed = stop, "" if edits else new
+            excerpt.owed = new
+            for start, end, put in excerpt.edits(text, begin, stop, new):
+                spans.append((excerpt.written(start), excerpt.written(end), put, why))
+                excerpt.owed = ""
+            excerpt.covered = stop
         decided = max(undecided, excerpt.covered)
         held = excerpt.held(text, decided)
         excerpt.move(text, decided, self._reach)

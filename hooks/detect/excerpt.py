@@ -71,8 +71,17 @@ class Excerpt:
             undecided = min(begin, self._json.scalar_at(text, undecided, self.pending)[0])
         if not found or is_final:
             return found, undecided
-        self._waiting = [match for match in found if match.start >= undecided or match.end > begin]
-        return [m._replace(end=min(m.end, begin)) for m in found if m.start < undecided], undecided
+        ready: list[Match] = []
+        self._waiting = []
+        for match in found:
+            if match.end > begin:
+                self._waiting.append(match)
+                match = match._replace(end=begin)
+            elif match.start >= undecided:
+                self._waiting.append(match)
+            if match.start < undecided:
+                ready.append(match)
+        return ready, undecided
 
     def widened(self, text: str, match: Match) -> tuple[int, int]:
         """The place to replace for a match: in JSON, whole numbers and words."""
@@ -102,8 +111,10 @@ class Excerpt:
         self.covered = max(0, self.covered - gone)
         if self._json is not None:
             self._json.forget(text, gone)
-        self.taken = _moved(self.taken, gone)
-        self._waiting = _moved(self._waiting, gone)
+        if gone and self.taken:
+            self.taken = _moved(self.taken, gone)
+        if gone and self._waiting:
+            self._waiting = _moved(self._waiting, gone)
 
 
 def _moved(matches: list[Match], by: int) -> list[Match]:

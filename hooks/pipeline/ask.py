@@ -1,21 +1,28 @@
-"""The guard's machine and its driver speak in two values: an `Ask` goes out, a `Reply` comes back.
+"""The values that the guard's machine and its driver speak in.
 
-The machine is a generator. It yields an `Ask` for each verdict that it needs, and returns a `Step`.
+The machine is an iterator. It yields an `Ask` for each verdict that it needs, and a `Step` at its end.
 """
 
 from collections.abc import Callable, Generator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from engine.protocol import Delta, GenerationRequest, Rewind
 from hooks.api import Chunk
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.decision import Decision
 
+Reply = Any
+"""The hook's own return value, unchecked, or a `HookFailure`."""
+
 
 class Ask:
-    """A question: what does `hook` say to `shown`? It holds until the next one is asked."""
+    """A question: what does `hook` say to `shown`? It holds until the next one is asked.
 
-    __slots__ = ("hook", "is_abandoned", "is_async", "method", "shown")
+    The driver sets `reply` before it lets the machine go on.
+    """
+
+    __slots__ = ("hook", "is_abandoned", "is_async", "method", "reply", "shown")
 
     def __init__(
         self,
@@ -30,6 +37,7 @@ class Ask:
         self.is_async = is_async
         self.shown = shown
         """The argument for `method`."""
+        self.reply: Reply = None
         self.is_abandoned = False
         """The request was cancelled and the call goes on. The hook gets no last call, which would overlap
         with it (contract 2.3)."""
@@ -40,11 +48,8 @@ class Ask:
         return isinstance(self.shown, Chunk) and self.shown.aborted
 
 
-Reply = Any
-"""The hook's own return value, unchecked, or a `HookFailure`."""
-
-
-class Step(NamedTuple):
+@dataclass(slots=True)
+class Step:
     """All that comes of one thing that the guard was given."""
 
     released: list[Delta]
@@ -59,5 +64,9 @@ class Step(NamedTuple):
     """The hooks' decisions. Listeners hear them before anything that is released leaves (contract 8.2)."""
 
 
-Machine = Generator[Ask, Reply, Step]
-"""One run of the guard's machine. The driver sends a `Reply` to each `Ask`; the result is the `Step`."""
+Machine = Generator[Ask | Step, None, None]
+"""One run of the guard's machine: questions, each of which has its reply before the next, and the `Step`."""
+
+T = TypeVar("T")
+Asking = Generator[Ask, None, T]
+"""A part of the machine that asks questions, and returns a value."""

@@ -149,27 +149,23 @@ class GuardDriver:
         A cancelled last call of an aborted stream ends alone; the other last calls still come. Raises the
         step's error, or `HookError` for a listener that failed.
         """
-        reply: Reply = None
         cancelled: asyncio.CancelledError | None = None
         if self._log is not None:
             self._log.now = monotonic()
-        while True:
-            try:
-                ask = machine.send(reply)
-            except StopIteration as end:
-                step: Step = end.value
-                break
-            if not ask.is_async:
-                reply = self._call(ask.hook, ask.method, ask.shown)
-                continue
-            try:
-                reply = await self._await(ask)
-            except asyncio.CancelledError as error:
-                if not ask.is_aborted:
-                    ask.is_abandoned = isinstance(error, LateAndCancelledError)
-                    machine.close()
-                    raise
-                cancelled, reply = error, None
+        for said in machine:
+            if isinstance(said, Step):
+                step = said
+            elif not said.is_async:
+                said.reply = self._call(said.hook, said.method, said.shown)
+            else:
+                try:
+                    said.reply = await self._await(said)
+                except asyncio.CancelledError as error:
+                    if not said.is_aborted:
+                        said.is_abandoned = isinstance(error, LateAndCancelledError)
+                        machine.close()
+                        raise
+                    cancelled, said.reply = error, None
         failed = self._tell(step.decisions) if step.decisions else None
         if cancelled is not None:
             raise cancelled
@@ -187,9 +183,9 @@ class GuardDriver:
             reply = method(shown)
         except BaseException as error:  # noqa: BLE001 - any error of a hook fails its request (contract 4.1)
             reply = HookFailure(error)
-        if self._count(hook, started) > self._timeout and not isinstance(reply, HookFailure):
-            return HookFailure.late()
-        return reply
+        if self._count(hook, started) <= self._timeout or isinstance(reply, HookFailure):
+            return reply
+        return HookFailure.late()
 
     async def _await(self, ask: Ask) -> Reply:
         started = monotonic()

@@ -7,6 +7,7 @@ however many hooks stand between the halves.
 """
 
 from collections.abc import Iterable
+from itertools import chain
 
 from engine.protocol import Token
 
@@ -138,12 +139,8 @@ def text_of(fragments: list[Fragment]) -> str:
 
 def tokens_of(fragments: list[Fragment]) -> tuple[Token, ...]:
     """The tokens that the fragments complete, without those that lost a character."""
-    return tuple(
-        token
-        for fragment in fragments
-        if fragment.group and fragment.is_last and not fragment.group.spoiled
-        for token in fragment.group.shown
-    )
+    shown = [f.group.shown for f in fragments if f.group and f.is_last and not f.group.spoiled]
+    return shown[0] if len(shown) == 1 else tuple(chain.from_iterable(shown))
 
 
 def are_aligned(tokens: tuple[Token, ...], text: str) -> bool:

@@ -11,13 +11,13 @@ the service and in hook workers alike.
 
 import copy
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import replace
 
 from engine.protocol import Delta, EngineError, GenerationRequest, Rewind, Usage
 from hooks.api import Chunk, emit, terminate
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.ask import Ask, Machine, Reply, Step
+from hooks.pipeline.ask import Ask, Asking, Machine, Reply, Step
 from hooks.pipeline.decision import Action, DecisionLog, prompt_decision
 from hooks.pipeline.delivery import Delivery, DiffersError
 from hooks.pipeline.failure import HookError, HookFailure, count_failure, place_of
@@ -69,27 +69,31 @@ class Guard:
         """
         guarded = self._guarded
         guarded.request = shown
+        released: list[Delta] = []
+        error: Exception | None = None
         try:
             for i, hook in enumerate(guarded.hooks):
                 if hook.on_request is None:
                     continue
                 if (refusal := (yield from self._ask_prompt(hook))) is not None:
                     guarded.hooks = guarded.hooks[i + 1 :]
-                    return self._step((yield from self._refuse(refusal)))
-        except EndsRequest as error:
-            return self._step([], error=error)
-        return self._step([])
+                    released = yield from self._refuse(refusal)
+                    break
+        except EndsRequest as failure:
+            error = failure
+        yield self._step(released, error=error)
 
-    def _ask_prompt(self, hook: LoadedHook) -> Generator[Ask, Reply, Refusal | None]:
+    def _ask_prompt(self, hook: LoadedHook) -> Asking[Refusal | None]:
         """Show one hook the request, and take its change of it. Returns its refusal, if it refuses."""
         assert hook.on_request is not None
         request = self._guarded.request
         tally = self._guarded.tallies[hook.name]
         # A copy: a hook in shadow mode has no effect, whatever it does to the request (contract 3.10).
         shown = copy.deepcopy(request) if hook.is_shadow else request
-        reply = yield Ask(hook, hook.on_request, hook.is_request_async, shown)
+        ask = Ask(hook, hook.on_request, hook.is_request_async, shown)
+        yield ask
         try:
-            answer = checked_answer(reply, shown)
+            answer = checked_answer(ask.reply, shown)
         except BaseException as error:
             count_failure(hook, tally, error)
             self._decided_prompt(hook, "error", place_of(error))
@@ -114,7 +118,7 @@ class Guard:
         if guarded.decisions is not None:
             guarded.decisions.add(prompt_decision(guarded.request, hook.name, hook.is_shadow, action, reason))
 
-    def _refuse(self, refusal: Refusal) -> Generator[Ask, Reply, list[Delta]]:
+    def _refuse(self, refusal: Refusal) -> Asking[list[Delta]]:
         """Answer in the engine's place. Raises `RefusedError` for a refusal without a text."""
         if refusal.text is None:
             raise RefusedError(refusal.reason, self.request)
@@ -172,10 +176,13 @@ class Guard:
         if delta.usage is not None:
             guarded.usage = delta.usage
         if output.is_finished:
-            return self._step([])
+            yield self._step([])
+            return
         num_decisions = len(guarded.decisions or ())
         is_repeated = output.delivery is not None and output.delivery.feed(delta)
+        released: list[Delta] = []
         rewound: Rewind | None = None
+        error: Exception | None = None
         try:
             released, ends = yield from output.feed(delta, first)
             if isinstance(ends, Rewind):
@@ -185,22 +192,22 @@ class Guard:
                 released += yield from self._terminate(output, ends)
         except DiffersError:
             released = yield from self._end_differing(output)
-        except EndsRequest as error:
-            return self._step([], error=error)
+        except EndsRequest as failure:
+            released, error = [], failure
         finally:
             if is_repeated and guarded.decisions is not None:
                 guarded.decisions.forget_repeated(num_decisions)
         if self._released_usage is not None:
             released = [self._released_usage.count(one) for one in released]
-        return self._step(released, rewound)
+        yield self._step(released, rewound, error)
 
-    def _restart_output(self, output: Output) -> Generator[Ask, Reply, None]:
+    def _restart_output(self, output: Output) -> Asking[None]:
         self._guarded.num_rewinds += 1
         output.is_finished = True
         yield from output.abort()
         self._outputs[output.index] = self._output(output.index, output.delivery)
 
-    def _terminate(self, output: Output, verdict: terminate) -> Generator[Ask, Reply, list[Delta]]:
+    def _terminate(self, output: Output, verdict: terminate) -> Asking[list[Delta]]:
         """End the output, or all of the request (contract 3.3, 5.1)."""
         self._is_terminated = True
         ended = [output] if verdict.scope == "output" else [o for o in self._outputs if not o.is_finished]
@@ -210,7 +217,7 @@ class Guard:
             yield from one.abort()
         return [one.end(self._guarded.options.terminate_finish_reason, verdict.reason) for one in ended]
 
-    def _end_differing(self, output: Output) -> Generator[Ask, Reply, list[Delta]]:
+    def _end_differing(self, output: Output) -> Asking[list[Delta]]:
         logger.warning("after a rewind, hooks released different text; the output ends")
         output.is_finished = False
         assert output.delivery is not None
@@ -222,7 +229,7 @@ class Guard:
             output.is_finished = True
         for output in self._outputs:
             yield from output.abort()
-        return self._step([])
+        yield self._step([])
 
     def _output(self, index: int, delivery: Delivery | None = None) -> Output:
         return Output(self._guarded, index, delivery or (Delivery() if self.may_rewind else None))

@@ -1,10 +1,8 @@
 """One output (choice) of a guarded request: its streams by channel and tool call, and its tokens' order."""
 
-from collections.abc import Generator
-
 from engine.protocol import Delta, EngineError, FinishReason, Rewind
 from hooks.api import rewind, terminate
-from hooks.pipeline.ask import Ask, Reply
+from hooks.pipeline.ask import Asking
 from hooks.pipeline.delivery import Delivery
 from hooks.pipeline.fragments import Fragment, are_aligned, fragments_of, spoil
 from hooks.pipeline.release import Ledger, pieces_of
@@ -67,7 +65,7 @@ class Output:
             self.delivery.pass_on(delta)
         return delta
 
-    def feed(self, delta: Delta, first: HookReply | None = None) -> Generator[Ask, Reply, Vetted]:
+    def feed(self, delta: Delta, first: HookReply | None = None) -> Asking[Vetted]:
         """Vet one delta. `first`: the hooks before its place have let the delta through already.
 
         Raises `HookError`, `DiffersError`, and `EngineError` for more of a tool call that has ended.
@@ -77,7 +75,7 @@ class Output:
             return self._vet(stream, delta, first)
         return self._begin_or_end(delta, first)
 
-    def _begin_or_end(self, delta: Delta, first: HookReply | None) -> Generator[Ask, Reply, Vetted]:
+    def _begin_or_end(self, delta: Delta, first: HookReply | None) -> Asking[Vetted]:
         """Vet the first delta of a stream, or the last of the output."""
         released: list[Delta] = []
         key = delta.channel if delta.tool_call is None else delta.tool_call.index
@@ -94,7 +92,7 @@ class Output:
             released += vetted
         return released, ends
 
-    def _end_earlier(self, delta: Delta) -> Generator[Ask, Reply, Vetted]:
+    def _end_earlier(self, delta: Delta) -> Asking[Vetted]:
         """End the streams that another stream's first delta ends: the prompt's echo, an earlier tool call."""
         call = delta.tool_call
         if call is not None and call.index in self._ended_calls:
@@ -112,7 +110,7 @@ class Output:
 
     def _vet(
         self, stream: Stream, delta: Delta, first: HookReply | None = None, *, is_final: bool = False
-    ) -> Generator[Ask, Reply, Vetted]:
+    ) -> Asking[Vetted]:
         """Take a delta through one stream's hooks. `is_final`: the stream ends with it."""
         is_final = is_final or delta.finish_reason is not None
         is_clear = not (is_final or self.ledger.groups or stream.waiting)
@@ -137,9 +135,9 @@ class Output:
         if fragments and out is fragments and is_clear and ends is None:
             released = [stream.cleaned(delta)]
         else:
-            self.ledger.enter(fragment.group for fragment in fragments)
+            self.ledger.enter(fragments)
             if textless is not None:
-                self.ledger.enter([textless])
+                self.ledger.groups.append(textless)
                 stream.waiting.append(textless)
             usage = self._guarded.usage
             released = [stream.delta(text, tokens, usage) for text, tokens in pieces_of(out, self.ledger)]
@@ -148,7 +146,8 @@ class Output:
         if released:
             stream.is_announced = True
             self._has_call = self._has_call or stream.tool_call is not None
-        released = self.new(released)
+        if self.delivery is not None:
+            released = self.new(released)
         return released, self._order_rewind(stream, ends) if isinstance(ends, rewind) else ends
 
     def _num_decided(self, delivery: Delivery) -> int | None:
@@ -166,7 +165,7 @@ class Output:
         delivery.begin_again(num_kept, verdict.reason)
         return Rewind(self.index, num_kept, None if verdict.ban is None else tuple(verdict.ban))
 
-    def _finish(self, last: Stream, delta: Delta) -> Generator[Ask, Reply, Vetted]:
+    def _finish(self, last: Stream, delta: Delta) -> Asking[Vetted]:
         """The output ended: its other streams end, and it gets its finish reason."""
         released: list[Delta] = []
         for stream in list(self.streams.values()):
@@ -191,7 +190,7 @@ class Output:
         is_special = ends_in is not None and not ends_in.text and ends_in.id == last.stop_reason
         return last.stop_reason if is_special else None
 
-    def refuse(self, text: str) -> Generator[Ask, Reply, list[Delta]]:
+    def refuse(self, text: str) -> Asking[list[Delta]]:
         """Answer with a refusal's text, which the hooks see as a whole stream."""
         first = Delta(index=self.index)
         stream = self.streams[first.channel] = Stream(self._guarded, first)
@@ -200,7 +199,7 @@ class Output:
         usage = self._guarded.usage
         return [stream.delta(text, tokens, usage) for text, tokens in pieces_of(out, self.ledger)]
 
-    def abort(self) -> Generator[Ask, Reply, None]:
+    def abort(self) -> Asking[None]:
         """Give every open stream its last call, aborted (contract 2.6)."""
         for stage in [stage for stream in self.streams.values() for stage in stream.stages]:
             yield from stage.abort()

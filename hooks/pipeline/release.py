@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import itemgetter
 
 from engine.protocol import Token
 from hooks.api import Span, Verdict, emit, hold, redact, rewind, suppress, terminate
@@ -173,6 +174,8 @@ def _rewritten(
 def _extent(fragments: list[Fragment]) -> Positions | None:
     """The positions from the first token that the fragments stand for to the last."""
     known = [positions for f in fragments if (positions := f.positions) is not None]
+    if len(known) == 1:
+        return known[0]
     return (min(p[0] for p in known), max(p[1] for p in known)) if known else None
 
 
@@ -186,6 +189,8 @@ def checked_text(text: object) -> str:
 
     Raises `BadVerdictError` for anything else, and for half a surrogate pair, which cannot be sent.
     """
+    if type(text) is str and text.isascii():
+        return text
     if not isinstance(text, str):
         raise BadVerdictError("it gave a value that is no text")
     plain = str.__str__(text)
@@ -201,10 +206,14 @@ def _check_reason(reason: object = None) -> None:
         checked_text(reason)
 
 
+_place = itemgetter(slice(2))
+"""A span's start and end."""
+
+
 def _checked_spans(spans: Iterable[Span], length: int) -> list[tuple[int, int, str]]:
     checked: list[tuple[int, int, str]] = []
     position = 0
-    for start, end, replacement, *reason in sorted(spans, key=lambda span: span[:2]):
+    for start, end, replacement, *reason in sorted(spans, key=_place):
         if type(start) is not int or type(end) is not int or not position <= start <= end <= length:
             raise BadVerdictError("redact() spans overlap or are out of range")
         checked.append((start, end, checked_text(replacement)))
@@ -225,8 +234,8 @@ class Ledger:
     def __init__(self) -> None:
         self.groups: deque[TokenGroup] = deque()
 
-    def enter(self, groups: Iterable[TokenGroup | None]) -> None:
-        self.groups.extend(group for group in groups if group is not None)
+    def enter(self, fragments: list[Fragment]) -> None:
+        self.groups.extend([fragment.group for fragment in fragments if fragment.group is not None])
 
     def close(self) -> list[Token]:
         """The output ended: undecided tokens are withheld, and the tokens that waited for them leave."""
@@ -239,8 +248,9 @@ class Ledger:
     def leave(self) -> list[Token]:
         """Take out the decided tokens that wait for no earlier token."""
         tokens: list[Token] = []
-        while self.groups and self.groups[0].decided:
-            tokens += self.groups.popleft().delivered()
+        groups = self.groups
+        while groups and groups[0].decided:
+            tokens += groups.popleft().delivered()
         return tokens
 
 
@@ -251,25 +261,18 @@ def pieces_of(fragments: list[Fragment], ledger: Ledger) -> list[tuple[str, tupl
     token's offset.
     """
     pieces: list[tuple[str, tuple[Token, ...]]] = []
-    text: list[str] = []
-    tokens: list[Token] = []
-
-    def flush() -> None:
-        if text or tokens:
-            pieces.append(("".join(text), tuple(tokens)))
-            text.clear()
-            tokens.clear()
-
+    text = ""
+    tokens = [] if fragments else ledger.leave()
     for fragment in fragments:
-        complete = fragment.is_last and fragment.group is not None and not fragment.group.spoiled
-        if tokens and not complete:
-            flush()
-        if fragment.text:
-            text.append(fragment.text)
-        if fragment.group is not None:
-            fragment.group.delivered_text += fragment.text
-            fragment.group.released = fragment.group.released or fragment.is_last
+        group = fragment.group
+        if tokens and not (fragment.is_last and group is not None and not group.spoiled):
+            pieces.append((text, tuple(tokens)))
+            text, tokens = "", []
+        text += fragment.text
+        if group is not None:
+            group.delivered_text += fragment.text
+            group.released = group.released or fragment.is_last
         tokens += ledger.leave()
-    tokens += ledger.leave()
-    flush()
+    if text or tokens:
+        pieces.append((text, tuple(tokens)))
     return pieces

@@ -5,14 +5,13 @@ Machines without I/O: a hook is asked by yielding an `Ask`, and the verdict come
 
 import inspect
 import logging
-from collections.abc import Generator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from engine.protocol import Delta, GenerationRequest, Token, Usage
 from hooks.api import Chunk, StreamContext, Verdict, emit, rewind, terminate
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.ask import Ask, Reply
+from hooks.pipeline.ask import Ask, Asking, Reply
 from hooks.pipeline.decision import DecisionLog, StreamDecisions
 from hooks.pipeline.failure import BadVerdictError, HookError, HookFailure, count_failure, place_of
 from hooks.pipeline.fragments import Fragment, TokenGroup, text_of, tokens_of
@@ -164,7 +163,7 @@ class HookStage:
                 return verdict if can_rewind else verdict.as_terminate
         return verdict.as_terminate
 
-    def abort(self) -> Generator[Ask, Reply, None]:
+    def abort(self) -> Asking[None]:
         """Give the hook its last call for a stream that ended early (contract 2.6)."""
         if self.is_closed or self.ask.is_abandoned:
             return
@@ -173,9 +172,10 @@ class HookStage:
         if self._decisions is not None:
             self._decisions.aborted(chunk.pending)
         self.ask.shown = chunk
-        reply = yield self.ask
-        if isinstance(reply, HookFailure):
-            logger.warning("hook %s failed on an aborted stream: %s", self.hook.name, place_of(reply.error))
+        yield self.ask
+        if isinstance(self.ask.reply, HookFailure):
+            place = place_of(self.ask.reply.error)
+            logger.warning("hook %s failed on an aborted stream: %s", self.hook.name, place)
 
     @property
     def held_fragments(self) -> list[Fragment]:
@@ -220,7 +220,8 @@ class HookStage:
         self.held = (self._held_text, len(self._held_text)) if held else None
 
 
-class HookReply(NamedTuple):
+@dataclass(slots=True)
+class HookReply:
     """The first reply of a stream's hooks that did more than let a delta through."""
 
     place: int
@@ -310,7 +311,7 @@ class Stream:
         is_final: bool,
         first: HookReply | None = None,
         num_decided: int | None = None,
-    ) -> Generator[Ask, Reply, Settled]:
+    ) -> Asking[Settled]:
         """Take `fragments` through the hooks. `num_decided`: as in `HookStage.settle`.
 
         `first`: hooks before its place have let the fragments through, and its reply is of the hook at that
@@ -327,7 +328,8 @@ class Stream:
             else:
                 chunk = stage.show(text_of(fragments), tokens_of(fragments), is_final)
                 stage.ask.shown = chunk
-                reply = yield stage.ask
+                yield stage.ask
+                reply = stage.ask.reply
                 if stage.lets_through(chunk, reply):
                     continue
             fragments, ends = stage.settle(chunk, reply, fragments, num_decided)

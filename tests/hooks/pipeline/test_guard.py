@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.protocol import Channel, Delta, EngineError, ToolCall
 from hooks import Chunk, emit, hold, redact, rewind, suppress, terminate
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.ask import Ask, Machine, Reply, Step
+from hooks.pipeline.ask import Machine, Reply, Step
 from hooks.pipeline.failure import HookError, HookFailure
 from hooks.pipeline.guard import Guard
 from hooks.pipeline.options import PipelineOptions
@@ -31,15 +31,18 @@ Answer = Callable[[LoadedHook, Chunk], Reply]
 
 def run(machine: Machine, answer: Answer) -> Step:
     """The smallest driver: it answers every question of the machine."""
-    reply: Reply = None
-    while True:
-        try:
-            ask: Ask = machine.send(reply)
-        except StopIteration as end:
-            step: Step = end.value
-            return step
-        assert isinstance(ask.shown, Chunk)
-        reply = answer(ask.hook, ask.shown)
+    *asked, step = answered(machine, answer)
+    assert not asked
+    return step
+
+
+def answered(machine: Machine, answer: Answer) -> Iterator[Step]:
+    for said in machine:
+        if isinstance(said, Step):
+            yield said
+        else:
+            assert isinstance(said.shown, Chunk)
+            said.reply = answer(said.hook, said.shown)
 
 
 def never(chunk: Chunk) -> Reply:
