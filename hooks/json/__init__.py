@@ -1,4 +1,1 @@
-"""Tools for JSON in a stream.
-
-They read JSON, check it against a schema, and keep it valid when a part is replaced.
-"""
+"""JSON in a stream: read, checked against a schema, and kept valid when a part is replaced."""

@@ -197,7 +197,6 @@ class Document:
         frame.count += 1
 
     def _put_under(self, schema: Schema, owner: Check, role: str = "all") -> None:
-        """Add checks of `schema` to the next value or key."""
         self._checks += checks_of(schema, owner, role)
         self.is_too_complex = self.is_too_complex or len(self._checks) > MAX_CHECKS
 

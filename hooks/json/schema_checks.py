@@ -26,7 +26,6 @@ class Check:
         """Items of the value that are valid under the schema's `contains`."""
 
     def lose(self) -> None:
-        """Mark the check as lost: the value cannot become valid under the schema."""
         if not self.is_lost:
             self.is_lost = True
             if self.owner is not None:
@@ -45,14 +44,12 @@ class Check:
             self.lose()
 
     def contain(self) -> None:
-        """Count one more item that is valid under the schema's `contains`."""
         self.num_contained += 1
         most = self.schema.max_contains
         if most is not None and self.num_contained > most:
             self.lose()
 
     def _miss(self, role: str) -> None:
-        """React to a lost part with this role."""
         if role == "all" or (role in ("any", "one") and all(part.is_lost for part in self.parts[role])):
             self.lose()
         is_decided = self._has_lost("if") or self._has_lost("then")

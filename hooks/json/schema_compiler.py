@@ -148,7 +148,6 @@ class _Compiler:
             made.consequence = made.alternative = None
 
     def _found(self, reference: Any) -> Any:
-        """Return the schema that a `$ref` within the document names."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             raise ValueError("$ref leads outside of the schema")
         pointer = unquote(reference[1:])

@@ -138,10 +138,9 @@ def _load(spec: HookSpec) -> LoadedHook:
         if inspect.isfunction(init):
             check_arguments(init, spec.args)
         instance = cls(**spec.args)
-    except ArgumentError as error:
-        raise HookLoadError(f"hook {spec.path!r} could not be built: {error}") from error
     except (Exception, SystemExit) as error:
-        raise HookLoadError(f"hook {spec.path!r} could not be built: {describe(error)}") from error
+        reason = error if isinstance(error, ArgumentError) else describe(error)
+        raise HookLoadError(f"hook {spec.path!r} could not be built: {reason}") from error
     if not callable(instance):
         raise HookLoadError(f"hook {spec.path!r} has no __call__(self, chunk)")
     try:

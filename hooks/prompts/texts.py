@@ -37,6 +37,9 @@ _SETTINGS = {
 _GLUES = ("", "\n")
 """The separators that templates put between the texts of one content."""
 
+_Change = Callable[[str, Any, str], Any]
+"""Takes a field's name, value and place, and returns the new value."""
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -145,13 +148,7 @@ class _Walk:
     def message(self, message: Mapping[str, Any], place: str) -> Any:
         return self.named(message, place, self._message_field, _NAMES)
 
-    def named(
-        self,
-        fields: Mapping[str, Any],
-        place: str,
-        change: Callable[[str, Any, str], Any],
-        known: Container[str],
-    ) -> Any:
+    def named(self, fields: Mapping[str, Any], place: str, change: _Change, known: Container[str]) -> Any:
         """Rewrite fields, and their names unless `known`."""
         made = _mapped(fields, place, change)
         names = {name: name if name in known else self.text(name, place) for name in made}
@@ -220,7 +217,7 @@ def _listed(items: Any, place: str, change: Callable[[Any, str], Any]) -> Any:
     return items if _is_same(new, items) else type(items)(new)
 
 
-def _mapped(fields: Any, place: str, change: Callable[[str, Any, str], Any]) -> Any:
+def _mapped(fields: Any, place: str, change: _Change) -> Any:
     new = {name: change(name, value, f"{place}.{name}") for name, value in fields.items()}
     return fields if _is_same(new.values(), fields.values()) else new
 

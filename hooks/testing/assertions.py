@@ -1,6 +1,5 @@
 """The assertions that a guard's tests make."""
 
-from collections.abc import Iterable
 from contextlib import aclosing
 
 from engine.recording import Recording
@@ -25,7 +24,7 @@ def assert_chunk_invariant(hooks: Hooks, source: Source, *, num_random: int = 50
     """
     __tracebackhide__ = True
     stream = stream_of(source)
-    cuts = all_cuts(stream, num_random=num_random, seed=seed)
+    cuts = list(all_cuts(stream, num_random=num_random, seed=seed))
     try:
         with logged_once():
             difference = run(_first_difference(load(hooks), stream, cuts))
@@ -39,14 +38,9 @@ def assert_chunk_invariant(hooks: Hooks, source: Source, *, num_random: int = 50
         raise AssertionError(message) from (failure and failure.__cause__)
 
 
-async def _first_difference(
-    hooks: list[LoadedHook], stream: Recording, cuts: Iterable[Cut]
-) -> Difference | None:
+async def _first_difference(hooks: list[LoadedHook], stream: Recording, cuts: list[Cut]) -> Difference | None:
     """Run every cut in every mode, and return the first difference, with no place more than it needs.
-
-    Raises `HookError` if a hook fails on the whole text, and `RefusedError` if a hook refuses the prompt.
-    """
-    cuts = list(cuts)
+    Raises `HookError` if a hook fails on the whole text, and `RefusedError` if a hook refuses the prompt."""
     whole: Released | None = None
     async with aclosing(modes(hooks, stream)) as all_modes:
         async for mode in all_modes:
@@ -60,7 +54,7 @@ async def _first_difference(
     return None
 
 
-async def _difference(mode: Mode, whole: Released, cuts: Iterable[Cut]) -> Difference | None:
+async def _difference(mode: Mode, whole: Released, cuts: list[Cut]) -> Difference | None:
     def differs(got: Released) -> bool:
         return got.outcome != whole.outcome
 

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from engine.protocol import Channel, GenerationRequest
@@ -24,10 +24,10 @@ from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.prompts.admission import RefusedError
 from hooks.testing.difference import num_shared
-from hooks.testing.play import Released, collect
+from hooks.testing.play import Released, play_once
 from hooks.testing.probe import Probe
 from hooks.testing.run_modes import logged_once, named_cuts
-from hooks.testing.streams import cut, source_of, stream_of, token_places
+from hooks.testing.streams import cut, stream_of, token_places
 from hooks.workers.messages import Connection
 from hooks.workers.pool import WorkerPool
 from hooks.workers.process import inherited
@@ -180,8 +180,7 @@ class _Checker:
 
     async def _run(self, pipeline: GuardFactory, name: str, how: str, stream: Recording) -> Released:
         self._announce(f"it saw the recording {name!r}, {how}")
-        request = replace(stream.request, stream=True)
-        released = await collect(pipeline, request, lambda _: source_of(stream, self._connection.beat))
+        released = await play_once(pipeline, stream, beat=self._connection.beat)
         self._check_late(released.failure)
         return released
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from engine.protocol import Delta
 from engine.recording import Recording
 from hooks.testing.play import Released
 from hooks.testing.run_modes import Cut
@@ -74,22 +73,15 @@ def failure_of(released: Released) -> str:
 
 def _chunks(stream: Recording) -> Iterator[str]:
     streams: dict[str, list[str]] = {}
-    for timed in stream.deltas:
-        if timed.delta.text:
-            streams.setdefault(_name_of(timed.delta), []).append(_shortened(timed.delta.text))
+    for delta in (timed.delta for timed in stream.deltas if timed.delta.text):
+        call = f" {delta.tool_call.index}" if delta.tool_call else ""
+        # A chunk's ends show where it was cut.
+        is_long = len(delta.text) > 2 * CONTEXT
+        text = f"{delta.text[:CONTEXT]}…{delta.text[-CONTEXT:]}" if is_long else delta.text
+        streams.setdefault(f"output {delta.index}, {delta.channel}{call}", []).append(repr(text))
     for name, chunks in streams.items():
         of = f" of {name}:" if len(streams) > 1 else ""
         yield f"  chunks{of}  {' | '.join(chunks)}"
-
-
-def _name_of(delta: Delta) -> str:
-    call = f" {delta.tool_call.index}" if delta.tool_call else ""
-    return f"output {delta.index}, {delta.channel}{call}"
-
-
-def _shortened(text: str) -> str:
-    # A chunk's ends show where it was cut.
-    return repr(f"{text[:CONTEXT]}…{text[-CONTEXT:]}" if len(text) > 2 * CONTEXT else text)
 
 
 def _excerpt(text: str, position: int) -> str:

@@ -112,11 +112,8 @@ class Released:
 
     def text(self, channel: Channel, output_index: int = 0) -> str:
         """A channel's text. The arguments of several tool calls stand one after another."""
-        return "".join(
-            text
-            for (index, name, *_), text in self.outcome.texts.items()
-            if (index, name) == (output_index, channel)
-        )
+        texts = self.outcome.texts.items()
+        return "".join(text for (*where, _, _), text in texts if where == [output_index, channel])
 
     def finish(self, output_index: int = 0) -> Finish:
         return self.outcome.finishes.get(output_index, (None, None))
@@ -191,9 +188,11 @@ async def behind_worker(pipeline: Pipeline) -> AsyncIterator[WorkerPool]:
         await connection.close()
 
 
-async def play_once(opener: GuardFactory, stream: Recording, *, streaming: bool = True) -> Released:
+async def play_once(
+    opener: GuardFactory, stream: Recording, streaming: bool = True, beat: Callable[[], None] = lambda: None
+) -> Released:
     request = replace(stream.request, stream=streaming, hooks=())
-    return await collect(opener, request, lambda _: source_of(stream))
+    return await collect(opener, request, lambda _: source_of(stream, beat))
 
 
 async def vetted(

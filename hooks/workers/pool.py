@@ -43,9 +43,8 @@ class WorkerPool:
         options: PipelineOptions | None = None,
     ) -> None:
         self.options = options or PipelineOptions()
-        self.setup = Setup(
-            tuple(specs), tuple(allowed), self.options, logging.getLogger().getEffectiveLevel()
-        )
+        log_level = logging.getLogger().getEffectiveLevel()
+        self.setup = Setup(tuple(specs), tuple(allowed), self.options, log_level)
         self.tallies: Tallies = {spec.label: Tally() for spec in (*self.setup.specs, *self.setup.allowed)}
         self.prompt_readers: frozenset[str] = frozenset()
         """The names of the hooks that read prompts. Known once a worker has loaded them, like `rewinders`."""

@@ -77,5 +77,4 @@ async def _ended(child: Child, task: Task, tell: Callable[[Any], None]) -> Ended
         raise CheckError(f"{hook} ended its process while {doing}") from error
     except TimeoutError as error:
         child.kill()
-        reason = f"{hook} did not end while {doing}, and could not be interrupted"
-        raise CheckError(reason) from error
+        raise CheckError(f"{hook} did not end while {doing}, and could not be interrupted") from error

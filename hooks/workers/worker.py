@@ -162,11 +162,9 @@ async def _connect_and_serve() -> None:
     connection = await inherited()
     try:
         (setup,) = await connection.receive()
-    except EOFError:  # the service ended while this process began
-        await connection.close()
-        return
-    try:
         await _serve(_load(setup, connection), connection)
+    except EOFError:
+        pass  # the service ended while this process began
     except HookLoadError as error:
         connection.send(Ready(str(error)))
     except HookError as error:

@@ -26,10 +26,10 @@ from hooks.pipeline.pipeline import Pipeline
 from hooks.testing import leaks
 from hooks.testing.difference import Difference, cut_at, failure_of
 from hooks.testing.fuzzing.texts import texts
-from hooks.testing.play import Released, collect, opened
+from hooks.testing.play import Released, opened, play_once
 from hooks.testing.probe import Probe
 from hooks.testing.run_modes import Places, smallest
-from hooks.testing.streams import cut, source_of, stream_of
+from hooks.testing.streams import cut, stream_of
 
 CHANNELS: tuple[Channel, ...] = ("content", "reasoning", "tool_call")
 PHRASES = (
@@ -165,9 +165,8 @@ class Fuzzer:
         stream = cut(example.stream, example.places)
         seen = f"{example.text!r} on channel {example.channel}, {cut_at(example.places)} ({example.where})"
         self._tell(f"it saw {seen}")
-        request = replace(stream.request, stream=example.streaming)
         async with opened([self._probe.hook], in_worker=example.in_worker, options=self._options) as opener:
-            return await collect(opener, request, lambda _: source_of(stream, self._beat))
+            return await play_once(opener, stream, streaming=example.streaming, beat=self._beat)
 
     async def _problem_of(self, example: Example) -> str | None:
         self._probe.reset()
@@ -186,10 +185,9 @@ class Fuzzer:
                 if place := leaks.find(secret, released.deltas):
                     where = example.where if released is got else "streaming"
                     return f"{secret!r} is released, in {place}, {cut_at(places)} ({where})"
-        if self._max_hold is not None and self._probe.num_held > self._max_hold:
-            return (
-                f"it holds {self._probe.num_held} characters, and says that it holds {self._max_hold} at most"
-            )
+        held, most = self._probe.num_held, self._max_hold
+        if most is not None and held > most:
+            return f"it holds {held} characters, and says that it holds {most} at most"
         return None
 
 

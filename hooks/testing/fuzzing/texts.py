@@ -46,7 +46,7 @@ def texts(phrases: Sequence[str]) -> SearchStrategy[str]:
 def disguised(phrase: str) -> SearchStrategy[str]:
     """Texts that look like the phrase to a reader, but differ from it."""
     place = st.integers(0, len(phrase) - 1)
-    change = st.sampled_from([_homoglyph, _other_case, _escaped])
+    change = st.sampled_from([_homoglyph, str.swapcase, _escaped])
     return st.one_of(
         st.builds(lambda i, x: phrase[:i] + x + phrase[i:], place, st.sampled_from(WITHIN)),
         st.builds(lambda i, other: phrase[:i] + other(phrase[i]) + phrase[i + 1 :], place, change),
@@ -80,10 +80,6 @@ def runs(phrase: str) -> SearchStrategy[str]:
 
 def _homoglyph(character: str) -> str:
     return HOMOGLYPHS.get(character, character)
-
-
-def _other_case(character: str) -> str:
-    return character.swapcase()
 
 
 def _escaped(character: str) -> str:
