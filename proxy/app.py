@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from engine.protocol import Engine
 from hooks.pipeline.pipeline import GuardFactory
 from proxy import handlers
-from proxy.auth import auth_middleware
+from proxy.access.auth import auth_middleware
 from proxy.config import ServeSettings
 from proxy.errors import Handler, error_middleware
 from proxy.openai.chat import ChatRequest

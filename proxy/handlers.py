@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from engine.protocol import Tokenizer
 from proxy import __version__
-from proxy.auth import caller
+from proxy.access.auth import caller
 from proxy.errors import APIError
 from proxy.openai.answer import new_id
 from proxy.openai.chat import ChatAnswer, ChatRequest

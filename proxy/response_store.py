@@ -14,7 +14,7 @@ class StoredResponse:
     """A response as it was released, and the conversation that ends with it."""
 
     owner: str
-    """The caller (`proxy.auth.caller`). No other caller can read the response."""
+    """The caller (`proxy.access.auth.caller`). No other caller can read the response."""
     body: dict[str, Any]
     conversation: tuple[InputItem, ...]
     """All items, with the output of this response and without its instructions."""

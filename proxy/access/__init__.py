@@ -1,0 +1,1 @@
+"""Who may ask, how much, and how long."""
