@@ -47,9 +47,8 @@ class Remote(JudgeGuard):
         `unit`s, `sentences` or `characters`, and bound the held text, as for `classifier`.
 
         `timeout`: seconds for a request, including the wait for one of `max_connections` and one more try if
-        the connection breaks. A late answer, an error and an invalid answer fail. `api_key_env`: the
-        environment variable with the key for `Authorization: Bearer`. Raises `ValueError` for invalid
-        arguments.
+        the connection breaks. Late and invalid answers and errors fail. `api_key_env`: the environment
+        variable with the key for `Authorization: Bearer`. Raises `ValueError` for invalid arguments.
         """
         wanted = None if labels is None else frozenset(labels)
         service = DetectorService(url, timeout, max_connections, api_key_env)
