@@ -1,7 +1,7 @@
 """The interface of a hook: a `Chunk` in, a `Verdict` out. `hooks` exports these public names."""
 
 from collections.abc import Awaitable, Iterable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, Protocol
 
 from engine.protocol import Channel, GenerationRequest, Token
@@ -131,39 +131,22 @@ class rewind(Verdict):
         )
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class StreamContext:
     """One hook's view of one stream: which stream it is, the text shown so far, and the hook's state.
 
     A stream is one channel of one output of one request; each tool call is a stream of its own.
     """
 
-    __slots__ = (
-        "_joined",
-        "_num_joined",
-        "channel",
-        "output_index",
-        "pieces",
-        "request",
-        "state",
-        "tool_name",
-    )
-
-    def __init__(
-        self,
-        request: GenerationRequest,
-        output_index: int = 0,
-        channel: Channel = "content",
-        tool_name: str | None = None,
-    ) -> None:
-        self.request = request
-        self.output_index = output_index
-        self.channel = channel
-        self.tool_name = tool_name
-        self.pieces: list[str] = []
-        """The text that the hook was shown, piece by piece. The list only grows."""
-        self.state: dict[Any, Any] = {}
-        self._joined = ""
-        self._num_joined = 0
+    request: GenerationRequest
+    output_index: int = 0
+    channel: Channel = "content"
+    tool_name: str | None = None
+    pieces: list[str] = field(default_factory=list, init=False)
+    """The text that the hook was shown, piece by piece. The list only grows."""
+    state: dict[Any, Any] = field(default_factory=dict, init=False)
+    _joined: str = field(default="", init=False)
+    _num_joined: int = field(default=0, init=False)
 
     def text(self, num_pieces: int) -> str:
         """The first `num_pieces` pieces, joined. The joined text is kept: each piece is joined once."""
