@@ -12,7 +12,9 @@ from pydantic import BaseModel
 from engine.protocol import Engine
 from hooks.pipeline.pipeline import GuardFactory
 from proxy import handlers
+from proxy.access.addresses import FORWARDERS
 from proxy.access.auth import auth_middleware
+from proxy.access.browser import browser_middleware, cors_signal
 from proxy.config import ServeSettings
 from proxy.errors import Handler, error_middleware
 from proxy.openai.chat import ChatRequest
@@ -56,10 +58,15 @@ def make_app(service: Service) -> web.Application:
     that leaves is noticed only at the next write."""
     settings = service.settings
     keys = [key.get_secret_value() for key in settings.api_key]
+    browser = browser_middleware(settings, settings.host)
     app = web.Application(
-        middlewares=[error_middleware, auth_middleware(keys)], client_max_size=settings.max_body_size
+        # A preflight request has no key.
+        middlewares=[error_middleware, browser, auth_middleware(keys)],
+        client_max_size=settings.max_body_size,
     )
     app[SERVICE] = service
+    app[FORWARDERS] = settings.trusted_forwarders
+    app.on_response_prepare.append(cors_signal(settings))
     description = orjson.dumps(openapi([endpoint[:4] for endpoint in ENDPOINTS]))
 
     async def openapi_json(_: web.Request) -> web.Response:

@@ -8,7 +8,6 @@ field is its help.
 import argparse
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -36,18 +35,11 @@ from pydantic_settings import (
 from engine.config import EngineOptions
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.options import PipelineOptions
+from proxy.access.addresses import AddressOptions
+from proxy.access.browser import BrowserOptions
+from proxy.option_values import Names, parts
 
 Options = TypeVar("Options", bound=BaseModel)
-
-
-def _parts(value: Any, read: Callable[[Any], Any] = lambda part: part) -> Any:
-    """The parts of a list, each passed through `read`. The command line and the environment give a list as
-    one text with commas."""
-    if isinstance(value, str):
-        value = [part.strip() for part in value.split(",") if part.strip()]
-    elif isinstance(value, dict):
-        value = [value]
-    return list(map(read, value)) if isinstance(value, list | tuple) else value
 
 
 def _hook(value: Any) -> Any:
@@ -70,8 +62,7 @@ def _keys(value: Any) -> Any:
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
-Names = Annotated[list[str], BeforeValidator(_parts)]
-Hooks = Annotated[list[HookSpec], BeforeValidator(lambda value: _parts(value, _hook))]
+Hooks = Annotated[list[HookSpec], BeforeValidator(lambda value: parts(value, _hook))]
 Keys = Annotated[list[Annotated[SecretStr, Field(min_length=1)]], BeforeValidator(_keys)]
 
 
@@ -103,7 +94,9 @@ class EngineChoice(BaseModel):
     """Bytes of recordings to keep; the oldest are removed (record)"""
 
 
-class ServeSettings(PipelineOptions, EngineOptions, EngineChoice, BaseSettings):
+class ServeSettings(
+    PipelineOptions, EngineOptions, AddressOptions, BrowserOptions, EngineChoice, BaseSettings
+):
     """Serve a model behind guardrail hooks, on an OpenAI-compatible API.
 
     Every option can stand in the YAML file named by --config (underscores for dashes) and in the
@@ -123,6 +116,8 @@ class ServeSettings(PipelineOptions, EngineOptions, EngineChoice, BaseSettings):
             "hooks": "hook",
             "allowed-hooks": "allowed-hook",
             "logits-processors": "logits-processor",
+            "trusted-forwarders": "trusted-forwarder",
+            "cors-origins": "cors-origin",
         },
         extra="forbid",
     )
@@ -168,7 +163,7 @@ class ServeSettings(PipelineOptions, EngineOptions, EngineChoice, BaseSettings):
     @field_validator("logits_processors", mode="before")
     @classmethod
     def _read_logits_processors(cls, value: Any) -> Any:
-        return _parts(value, _logits_processor)
+        return parts(value, _logits_processor)
 
     @model_validator(mode="after")
     def _engine_has_what_it_needs(self) -> "ServeSettings":

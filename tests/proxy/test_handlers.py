@@ -110,12 +110,19 @@ async def test_a_body_that_is_no_request_is_a_400(serve: Serve, data: bytes, sta
 
 
 @pytest.mark.parametrize(
-    "content_type", ["text/plain", "application/x-www-form-urlencoded", "application/xml"]
+    "content_type", [None, "", "text/plain", "application/x-www-form-urlencoded", "application/octet-stream"]
 )
-async def test_another_content_type_is_refused(serve: Serve, content_type: str) -> None:
+@pytest.mark.parametrize("path", [CHATS, "/v1/completions", "/v1/responses", "/tokenize", "/detokenize"])
+async def test_json_needs_its_content_type(serve: Serve, path: str, content_type: str | None) -> None:
+    """A page of another site can send a body of another type, or of none, without a preflight request."""
     client = await serve(ScriptedEngine(hello))
-    status, _ = await send(client, CHATS, orjson.dumps(CHAT), Content_Type=content_type)
-    assert status == 415
+    headers = {} if content_type is None else {"Content-Type": content_type}
+    posting = client.http.post(
+        client.url + path, data=orjson.dumps(CHAT), headers=headers, skip_auto_headers=["Content-Type"]
+    )
+    async with posting as response:
+        assert response.status == 415
+        assert "application/json" in (await response.json())["error"]["message"]
 
 
 async def test_json_with_a_charset_is_read(serve: Serve) -> None:

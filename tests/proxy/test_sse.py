@@ -32,7 +32,7 @@ async def open_request(client: Client, body: dict[str, Any], version: str = "1.1
     reader, writer = await asyncio.open_connection(host, int(port))
     data = orjson.dumps(body)
     head = (
-        f"POST /v1/chat/completions HTTP/{version}\r\nHost: x\r\nContent-Type: application/json\r\n"
+        f"POST /v1/chat/completions HTTP/{version}\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(data)}\r\n\r\n"
     )
     writer.write(head.encode() + data)
@@ -77,7 +77,7 @@ async def test_a_connection_serves_one_stream_after_another(serve: Serve) -> Non
     assert (await reader.readuntil(b"[DONE]\n\n\r\n0\r\n\r\n")).startswith(b"HTTP/1.1 200")
     data = orjson.dumps(CHAT)
     writer.write(
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(data) + data
     )
     assert (await reader.read()).startswith(b"HTTP/1.1 200")

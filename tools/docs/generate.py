@@ -20,6 +20,8 @@ from proxy.config import ServeSettings
 ROOT = Path(__file__).parents[2]
 _REGION = re.compile(r"(<!-- generated: ([^\n]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
 _TITLES = {
+    "AddressOptions": "Reverse proxies in front",
+    "BrowserOptions": "Browsers",
     "EngineChoice": "Which engine runs",
     "EngineOptions": "The in-process engine",
     "PipelineOptions": "Limits and effects of hooks",
@@ -28,7 +30,13 @@ _TITLES = {
 """Headings for the classes that define options."""
 _HEAD = ("option", "value", "default", "meaning")
 _SHORTCUTS = ServeSettings.model_config.get("cli_shortcuts") or {}
-_TYPES = {"str": "text", "SecretStr": "secret text", "bool": "true or false", "Path": "path"}
+_TYPES = {
+    "str": "text",
+    "SecretStr": "secret text",
+    "bool": "true or false",
+    "Path": "path",
+    "IPvAnyNetwork": "address or network",
+}
 _LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 

@@ -1,0 +1,124 @@
+"""What a web page may do through its visitor's browser: nothing, unless the operator allows it.
+
+A page of another site can send requests to a server that only its visitor can reach. A browser tells where a
+request comes from in `Host` (a name that an attacker may have pointed at 127.0.0.1), `Origin` and
+`Sec-Fetch-Site`. Other clients send no `Origin`, and nothing here concerns them.
+"""
+
+import re
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Middleware
+from pydantic import BaseModel, ConfigDict
+
+from proxy.access.addresses import read_address
+from proxy.errors import APIError, Handler
+from proxy.option_values import Names
+
+_METHODS = "GET, POST, DELETE"
+_EXPOSED = "X-Request-Id, Retry-After"
+_PREFLIGHT_SECONDS = "600"
+
+
+class BrowserOptions(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    allowed_hosts: Names = []
+    """Host names that requests may be sent to, besides loopback names; * allows all. Without any, a server on
+    a loopback address answers loopback names only, and a server on another address answers all"""
+    cors_origins: Names = []
+    """Origin whose pages may use the API in a browser, such as https://chat.example; repeat. * allows all"""
+
+
+def browser_middleware(options: BrowserOptions, listen_host: str) -> Middleware:
+    """Refuses requests to host names that are not allowed, and requests of other sites' pages. Answers the
+    preflight requests of allowed origins."""
+    is_host_allowed = _host_rule(options.allowed_hosts, listen_host)
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not is_host_allowed(request.headers.get(hdrs.HOST)):
+            raise APIError(
+                421, "This host name is not served here (--allowed-hosts).", code="host_not_allowed"
+            )
+        if not _may_ask(request, options.cors_origins):
+            raise APIError(
+                403,
+                "Pages of other sites may not use this server (--cors-origin).",
+                "permission_error",
+                code="cross_site_request",
+            )
+        if _is_preflight(request):
+            return _preflight_response(request)
+        return await handler(request)
+
+    return check
+
+
+def cors_signal(options: BrowserOptions) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
+    """Lets pages of allowed origins read the response. For the application's `on_response_prepare`."""
+
+    async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+        origin = request.headers.get(hdrs.ORIGIN)
+        if origin is not None and _is_listed(origin, options.cors_origins):
+            response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = origin
+            response.headers[hdrs.ACCESS_CONTROL_EXPOSE_HEADERS] = _EXPOSED
+            response.headers.add(hdrs.VARY, hdrs.ORIGIN)
+
+    return add_headers
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` names this machine, as seen from itself."""
+    name = host.rstrip(".").lower()
+    address = read_address(name)
+    return name == "localhost" or name.endswith(".localhost") or bool(address and address.is_loopback)
+
+
+def _host_rule(allowed: list[str], listen_host: str) -> Callable[[str | None], bool]:
+    names = {name.rstrip(".").lower() for name in allowed}
+    if "*" in names or not (names or is_loopback(listen_host)):
+        return lambda host: True
+    # A browser always sends the header.
+    return lambda host: host is None or is_loopback(name := _host_name(host)) or name in names
+
+
+def _host_name(host: str) -> str:
+    """The name in a header `Host`, without its port."""
+    return re.sub(r":\d*$", "", host.strip()).rstrip(".").lower()
+
+
+def _may_ask(request: web.Request, origins: list[str]) -> bool:
+    origin = request.headers.get(hdrs.ORIGIN)
+    if origin is not None:
+        return _is_listed(origin, origins) or _is_own(origin, request.headers.get(hdrs.HOST))
+    return request.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
+
+
+def _is_listed(origin: str, origins: list[str]) -> bool:
+    return origin in origins or "*" in origins
+
+
+def _is_own(origin: str, host: str | None) -> bool:
+    """The scheme is not compared: a reverse proxy may have ended TLS."""
+    try:
+        return host is not None and urlsplit(origin).netloc.lower() == host.strip().lower()
+    except ValueError:
+        return False
+
+
+def _is_preflight(request: web.Request) -> bool:
+    asks = {hdrs.ORIGIN, hdrs.ACCESS_CONTROL_REQUEST_METHOD} <= request.headers.keys()
+    return request.method == hdrs.METH_OPTIONS and asks
+
+
+def _preflight_response(request: web.Request) -> web.Response:
+    headers = {
+        hdrs.ACCESS_CONTROL_ALLOW_METHODS: _METHODS,
+        hdrs.ACCESS_CONTROL_MAX_AGE: _PREFLIGHT_SECONDS,
+        hdrs.ACCESS_CONTROL_ALLOW_HEADERS: request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS, ""),
+        "Access-Control-Allow-Private-Network": "true",
+    }
+    return web.Response(status=204, headers=headers)
