@@ -133,6 +133,29 @@ def fragments_of(tokens: tuple[Token, ...], text: str) -> tuple[list[Fragment], 
     return fragments, TokenGroup(tuple(waiting)) if waiting else None
 
 
+def told_beside(tokens: tuple[Token, ...], text: str) -> tuple[Token, ...]:
+    """The tokens as a client may have them beside their text (contract 8.4).
+
+    The last tokens keep their bytes if these, joined, are the text. Each token before them keeps its id and
+    its logprob. Without an id it keeps nothing: it may be a special token, or one that an upstream made up.
+    """
+    data = text.encode()
+    first, begin = len(tokens), len(data)
+    while first and begin:
+        first -= 1
+        begin -= len(tokens[first].raw)
+    if begin or b"".join([token.raw for token in tokens[first:]]) != data:
+        first = len(tokens)
+    return (*map(_without_bytes, tokens[:first]), *tokens[first:])
+
+
+def _without_bytes(token: Token) -> Token:
+    """The alternatives go too: one of them is often the token itself."""
+    if not token.raw:
+        return token
+    return token._replace(raw=b"", logprob=None if token.id is None else token.logprob, top=())
+
+
 def text_of(fragments: list[Fragment]) -> str:
     return fragments[0].text if len(fragments) == 1 else "".join([fragment.text for fragment in fragments])
 
@@ -141,6 +164,11 @@ def tokens_of(fragments: list[Fragment]) -> tuple[Token, ...]:
     """The tokens that the fragments complete, without those that lost a character."""
     shown = [f.group.shown for f in fragments if f.group and f.is_last and not f.group.spoiled]
     return shown[0] if len(shown) == 1 else tuple(chain.from_iterable(shown))
+
+
+def are_bytes_of(tokens: tuple[Token, ...], text: str) -> bool:
+    """Whether the tokens' bytes joined are the text. True without tokens."""
+    return not tokens or b"".join([token.raw for token in tokens]) == text.encode()
 
 
 def are_aligned(tokens: tuple[Token, ...], text: str) -> bool:

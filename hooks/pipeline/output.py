@@ -4,7 +4,7 @@ from engine.protocol import Delta, EngineError, FinishReason, Rewind
 from hooks.api import rewind, terminate
 from hooks.pipeline.ask import Asking
 from hooks.pipeline.delivery import Delivery
-from hooks.pipeline.fragments import Fragment, are_aligned, fragments_of, spoil
+from hooks.pipeline.fragments import Fragment, are_aligned, are_bytes_of, fragments_of, spoil
 from hooks.pipeline.release import Ledger, pieces_of
 from hooks.pipeline.stage import GuardedRequest, HookReply, Stream
 
@@ -19,6 +19,7 @@ class Output:
         "_ended_calls",
         "_guarded",
         "_has_call",
+        "_tells_bytes",
         "delivery",
         "index",
         "is_finished",
@@ -37,7 +38,8 @@ class Output:
         """Indices of the tool calls that have ended."""
         self._has_call = False
         """Whether a part of a tool call was released."""
-        self.ledger = Ledger()
+        self._tells_bytes = guarded.tells_bytes
+        self.ledger = Ledger(self._tells_bytes)
         self.is_finished = False
 
     def stream_for_short_way(self, delta: Delta) -> Stream | None:
@@ -50,6 +52,7 @@ class Output:
             or not stream.is_plain
             or stream.waiting
             or not are_aligned(delta.tokens, delta.text)
+            or (self._tells_bytes and not are_bytes_of(delta.tokens, delta.text))
             or (self.delivery is not None and not self.delivery.is_repeated)
         ):
             return None
@@ -114,6 +117,7 @@ class Output:
         """Take a delta through one stream's hooks. `is_final`: the stream ends with it."""
         is_final = is_final or delta.finish_reason is not None
         is_clear = not (is_final or self.ledger.groups or stream.waiting)
+        is_clear = is_clear and not (self._tells_bytes and not are_bytes_of(delta.tokens, delta.text))
         fragments, textless = fragments_of(delta.tokens, delta.text)
         if is_final and (textless or stream.waiting or not fragments):
             fragments.append(Fragment("", textless))  # no text follows: textless tokens go with the end

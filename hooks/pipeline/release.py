@@ -8,7 +8,7 @@ from operator import itemgetter
 from engine.protocol import Token
 from hooks.api import Span, Verdict, emit, hold, redact, rewind, suppress, terminate
 from hooks.pipeline.failure import BadVerdictError
-from hooks.pipeline.fragments import Fragment, Positions, TokenGroup, cut, spoil
+from hooks.pipeline.fragments import Fragment, Positions, TokenGroup, cut, spoil, told_beside
 
 
 class Outcome:
@@ -229,13 +229,27 @@ class Ledger:
     on another channel. Text never waits here.
     """
 
-    __slots__ = ("groups",)
+    __slots__ = ("_tells_bytes", "groups")
 
-    def __init__(self) -> None:
+    def __init__(self, tells_bytes: bool = False) -> None:
+        """`tells_bytes`: the client gets the tokens' bytes, so the bytes must be those of the text."""
+        self._tells_bytes = tells_bytes
         self.groups: deque[TokenGroup] = deque()
 
     def enter(self, fragments: list[Fragment]) -> None:
-        self.groups.extend([fragment.group for fragment in fragments if fragment.group is not None])
+        """Take in whole fragments, as the engine gave them."""
+        for fragment in fragments:
+            if fragment.group is not None:
+                if self._tells_bytes:
+                    self._withhold_other_bytes(fragment.group, fragment.text)
+                self.groups.append(fragment.group)
+
+    def _withhold_other_bytes(self, group: TokenGroup, text: str) -> None:
+        """Withhold bytes that are not those of the text, of this group and of those that waited for it."""
+        told = told_beside(group.shown, text)
+        waited = [] if len(told) == len(group.tokens) else [g for g in self.groups if g.follows is group]
+        for one in (*waited, group):
+            one.tokens, told = told[: len(one.tokens)], told[len(one.tokens) :]
 
     def close(self) -> list[Token]:
         """The output ended: undecided tokens are withheld, and the tokens that waited for them leave."""

@@ -46,6 +46,11 @@ class GuardedRequest:
     """How often hooks took one of the outputs back."""
 
     @property
+    def tells_bytes(self) -> bool:
+        """Whether the client gets the tokens' bytes, and a hook decides which ones (contract 8.4)."""
+        return self.request.sampling.logprobs is not None and any(not h.is_shadow for h in self.hooks)
+
+    @property
     def can_rewind(self) -> bool:
         """Whether hooks may take an output back once more (contract 8.3)."""
         return self.num_rewinds < self.options.max_rewinds and not self.request.is_searched

@@ -47,7 +47,8 @@ class Answer(ABC):
         """The whole answer, as JSON."""
 
     def token_name(self, token: Token | TopLogprob) -> str:
-        if self.fields.return_tokens_as_token_ids and token.id is not None:
+        """The token's text. Its id if the caller wants ids, or if nobody may know the text (contract 8.4)."""
+        if token.id is not None and (self.fields.return_tokens_as_token_ids or not token.raw):
             return f"token_id:{token.id}"
         return token.raw.decode("utf-8", "replace")
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.protocol import Delta
+from engine.protocol import Delta, Token, TopLogprob
 from hooks import Chunk, Verdict, emit, hold, redact, suppress, terminate
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.pipeline import Pipeline
 from tests.helpers import Script, examples, guard_all, ids_of, make_deltas, pipeline_of, recut, text_of
 
 PIECES = st.lists(st.text("ab😀 ", min_size=1, max_size=4), min_size=1, max_size=12)
@@ -167,3 +169,80 @@ def test_offsets_follow_from_the_text_released(pieces: list[str], sizes: list[in
     for delta in released:
         assert delta.text.endswith("".join(token.text for token in delta.tokens))
     assert text_of(released) == "".join(pieces).replace("b", "##")
+
+
+RAWS = st.one_of(
+    st.sampled_from([b"", b"<s>", b"hunter2", b"hunter2\xff", "hunter2\ufffd".encode(), b"\xf0\x9f"]),
+    st.text("ab😀", max_size=3).map(str.encode),
+)
+DISAGREEING = st.builds(
+    lambda text, raw, has_id, num_top: Token(
+        5 if has_id else None, text, raw, -0.5, (TopLogprob(5, raw, -0.5),) * num_top
+    ),
+    st.sampled_from(["", "", "a", "b", "ab", "😀", "hello"]),
+    RAWS,
+    st.booleans(),
+    st.integers(0, 1),
+)
+
+
+@given(
+    pieces=st.lists(
+        st.tuples(st.lists(DISAGREEING, max_size=4), st.sampled_from([None, "", "a", "hello", "😀"])),
+        max_size=6,
+    ),
+    ends=st.lists(DISAGREEING, max_size=3),
+    num_held=st.integers(0, 3),
+)
+def test_no_byte_is_told_that_the_hooks_were_not_shown(
+    pieces: list[tuple[list[Token], str | None]], ends: list[Token], num_held: int
+) -> None:  # contract 8.4
+    """Tokens, bytes and text may disagree in any way. `None`: the text is that of the tokens."""
+    deltas = [
+        Delta(text="".join(t.text for t in tokens) if text is None else text, tokens=tuple(tokens))
+        for tokens, text in pieces
+    ]
+    deltas.append(Delta(tokens=tuple(t._replace(text="") for t in ends), finish_reason="stop"))
+    hook = Script(lambda c: emit(c.pending) if c.is_final else hold(min(num_held, len(c.pending))))
+    released = asyncio.run(guard_all(pipeline_of(hook), deltas))
+
+    shown = "".join(chunk.text_diff for chunk in hook.chunks).encode()
+    assert text_of(released).encode() == shown == "".join(delta.text for delta in deltas).encode()
+    told = [token for delta in released for token in delta.tokens]
+    place = 0
+    for token in told:
+        place = shown.find(token.raw, place) + len(token.raw)
+        assert place >= len(token.raw), (token.raw, shown)
+        assert token.raw or all(not top.raw for top in token.top)
+    delivered = 0
+    for delta in released:
+        delivered += len(delta.text.encode())
+        assert len(b"".join(token.raw for token in delta.tokens)) <= delivered
+
+
+async def test_bytes_are_told_if_they_are_those_of_the_text() -> None:  # contract 8.4
+    """A character that several tokens share, also if a special token stands before it."""
+    special, *parts = (
+        Token(i, text, raw, -0.5, (TopLogprob(9, b"?", -1.0),))
+        for i, (text, raw) in enumerate([("", b"<s>"), ("", b"\xf0\x9f"), ("", b"\x98"), ("😀", b"\x80")])
+    )
+    deltas = [
+        Delta(tokens=(special, parts[0])),
+        Delta(text="😀", tokens=(*parts[1:],)),
+        Delta(finish_reason="stop"),
+    ]
+    passing = Script(lambda c: emit(c.pending))
+    released = await guard_all(pipeline_of(passing), deltas)
+    told = [token for delta in released for token in delta.tokens]
+    assert told == [special._replace(raw=b"", top=()), *parts]
+    shown = [token.id for chunk in passing.chunks for token in chunk.logprobs_diff or ()]
+    assert shown == [0, 1, 2, 3]
+
+
+async def test_hooks_in_shadow_mode_change_no_tokens_bytes() -> None:  # contract 3.15
+    end = Delta(tokens=(Token(2, "", b"</s>", -0.5),), finish_reason="stop")
+    for is_shadow, raw in ((True, b"</s>"), (False, b"")):
+        observer = LoadedHook.of("hook", Script(lambda c: emit(c.pending)), is_shadow=is_shadow)
+        pipeline = Pipeline([observer])
+        released = await guard_all(pipeline, [*make_deltas(["a"], finish=False), end])
+        assert [token.raw for delta in released for token in delta.tokens] == [b"a", raw]

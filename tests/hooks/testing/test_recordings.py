@@ -126,6 +126,8 @@ def test_the_examples_let_the_rest_through_untouched(name: str) -> None:
     recording = Recording.load(FOLDER / f"{name}.jsonl")
     for hook in ("redact_email.py:RedactEmail", "banned_phrase.py:BannedPhrase"):
         released = play(f"{ROOT}/examples/{hook}", recording)
-        tokens = tuple(token for timed in recording.deltas for token in timed.delta.tokens)
+        tokens = [token for timed in recording.deltas for token in timed.delta.tokens]
         assert released.content == "".join(timed.delta.text for timed in recording.deltas)
-        assert released.tokens == tokens
+        if recording.request.sampling.logprobs is not None and tokens[-1].raw == b"<|im_end|>":
+            tokens[-1] = tokens[-1]._replace(raw=b"", top=())  # contract 8.4
+        assert released.tokens == tuple(tokens)
