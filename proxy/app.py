@@ -62,7 +62,7 @@ def make_app(service: Service) -> web.Application:
     app = web.Application(
         # A preflight request has no key.
         middlewares=[error_middleware, browser, auth_middleware(keys)],
-        client_max_size=settings.max_body_size,
+        client_max_size=0,  # `read_json` bounds each body
     )
     app[SERVICE] = service
     app[FORWARDERS] = settings.trusted_forwarders

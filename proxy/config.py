@@ -1,8 +1,8 @@
 """The settings of `weir serve`: one definition for the command line, a YAML file and the environment.
 
 An option that vLLM has too means the same as there. A group of options is defined where it is used: the
-in-process engine's in `engine.config`, those of all hooks in `hooks.pipeline.options`. The docstring of a
-field is its help.
+in-process engine's in `engine.config`, those of all hooks in `hooks.pipeline.options`, those of a request's
+body in `proxy.access.bodies`. The docstring of a field is its help.
 """
 
 import argparse
@@ -36,6 +36,7 @@ from engine.config import EngineOptions
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.options import PipelineOptions
 from proxy.access.addresses import AddressOptions
+from proxy.access.bodies import BodyOptions
 from proxy.access.browser import BrowserOptions
 from proxy.option_values import Names, parts
 
@@ -95,7 +96,7 @@ class EngineChoice(BaseModel):
 
 
 class ServeSettings(
-    PipelineOptions, EngineOptions, AddressOptions, BrowserOptions, EngineChoice, BaseSettings
+    PipelineOptions, EngineOptions, AddressOptions, BrowserOptions, BodyOptions, EngineChoice, BaseSettings
 ):
     """Serve a model behind guardrail hooks, on an OpenAI-compatible API.
 
@@ -139,8 +140,6 @@ class ServeSettings(
     """Port to listen on; 0 takes a free one"""
     api_key: Keys = []
     """Key that clients must send; several may be given. Better set as WEIR_API_KEY"""
-    max_body_size: Annotated[int, Field(ge=1)] = 16 * 1024 * 1024
-    """Longest request body, in bytes"""
     max_stored_responses: Annotated[int, Field(ge=0)] = 1000
     """Responses kept in memory for previous_response_id, the latest used; 0: none"""
     keep_alive_interval: Annotated[float, Field(gt=0)] = 15.0

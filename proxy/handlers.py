@@ -12,6 +12,8 @@ from pydantic import BaseModel
 from engine.protocol import Tokenizer
 from proxy import __version__
 from proxy.access.auth import caller
+from proxy.access.bodies import read_json
+from proxy.access.counts import check_counts
 from proxy.errors import APIError
 from proxy.openai.answer import new_id
 from proxy.openai.chat import ChatAnswer, ChatRequest
@@ -24,9 +26,6 @@ from proxy.response_store import StoredResponse
 from proxy.service import SERVICE, Service
 
 STARTED = int(time.time())
-
-MAX_DEPTH = 100
-"""Levels of nesting in a body. A schema needs fewer, and every library on the way can read more."""
 
 Fields = TypeVar("Fields", bound=BaseModel)
 
@@ -156,33 +155,17 @@ async def metrics(http: web.Request) -> web.Response:
 
 
 async def _read(http: web.Request, fields: type[Fields]) -> Fields:
-    """The body, as `fields`. Raises `APIError` 415 or 400, `ValidationError`, and aiohttp's own 413."""
+    """The body, as `fields`. Raises `APIError` 400, 413 or 415, `RequestError`, and `ValidationError`."""
     # A web page can send any other content type to another site without asking for leave.
     if http.content_type != "application/json":
         raise APIError(415, "The body must be JSON, with the header Content-Type: application/json.")
     encoding = http.headers.get("Content-Encoding", "identity")
     if encoding != "identity":
         raise APIError(415, f"The body must not be compressed: {encoding} is not read here.")
-    body = await http.read()
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise APIError(400, f"The body is not valid JSON: {error}") from error
-    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _is_deeper(value, MAX_DEPTH):
-        raise APIError(400, f"The body is nested too deeply: {MAX_DEPTH} levels are read.")
+    service = http.app[SERVICE]
+    value = await read_json(http, service.settings, service.engine.info.max_model_len)
+    check_counts(value, service.settings)
     return fields.model_validate(value)
-
-
-def _is_deeper(value: Any, depth: int) -> bool:
-    level = [value]
-    for _ in range(depth):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-    return bool(level)
 
 
 def _json(body: dict[str, Any]) -> web.Response:

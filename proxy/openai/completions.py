@@ -9,9 +9,6 @@ from engine.protocol import Delta, GenerationRequest, Prompt, RequestError, Toke
 from proxy.openai.answer import ChoicesAnswer, JSONObject
 from proxy.openai.fields import GenerationFields, TokenId
 
-MAX_OUTPUTS = 4096
-"""Outputs of one request, including candidates that `best_of` does not choose."""
-
 # pydantic tries every member of the union. Without `fail_fast` it reports each wrong element of a long list.
 Texts = Annotated[list[str], Field(fail_fast=True)]
 NonEmptyIds = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
@@ -41,9 +38,6 @@ class CompletionRequest(GenerationFields):
         if num_candidates > self.n and self.stream:
             raise RequestError("best_of more than n cannot be streamed: none is best yet", param="best_of")
         prompts = self._prompts()
-        if len(prompts) * num_candidates > MAX_OUTPUTS:
-            reason = f"prompts times n (or best_of) must not be more than {MAX_OUTPUTS}"
-            raise RequestError(reason, param="prompt")
         shared = self.shared_request(
             request_id,
             model,

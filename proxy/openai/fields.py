@@ -17,8 +17,6 @@ TokenId = Annotated[int, Field(ge=0)]
 
 MAX_DIGITS = 19
 """Digits of a token id. Python refuses to read a number of some thousands."""
-MAX_STOPS = 32
-"""Stop strings of a request. The engine looks for each in every piece of text."""
 StopString = Annotated[str, Field(min_length=1, max_length=1000)]
 
 STOP_OUTPUT_FIELDS = ("include_stop_str_in_output", "no_stop_trim")
@@ -73,7 +71,7 @@ class GenerationFields(BaseModel):
     repetition_penalty: float = Field(1.0, ge=0.01, le=100)
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] = Field({}, description="By token id")
     seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
-    stop: StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS, fail_fast=True)] = Field(
+    stop: StopString | Annotated[list[StopString], Field(fail_fast=True)] = Field(
         [], description="Texts that end an output and are not part of it"
     )
     stop_token_ids: list[TokenId] = Field([], max_length=1024, fail_fast=True)

@@ -5,6 +5,8 @@ without their ids, and for `previous_response_id` the service adds them itself.
 """
 
 from collections.abc import Iterable
+from itertools import groupby
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -88,13 +90,9 @@ _NEEDED = {
 def to_messages(items: Iterable[InputItem]) -> list[JSONObject]:
     """The items as a chat. Adjacent items of the assistant (text, reasoning, calls) form one message."""
     messages: list[JSONObject] = []
-    for item in items:
-        if not item.is_assistants:
-            messages.append(_message(item))
-            continue
-        if not messages or messages[-1]["role"] != "assistant":
-            messages.append({"role": "assistant", "content": ""})
-        _continue(messages[-1], item)
+    for is_assistants, run in groupby(items, attrgetter("is_assistants")):
+        adjacent = list(run)
+        messages += [_assistants(adjacent)] if is_assistants else map(_message, adjacent)
     return messages
 
 
@@ -113,13 +111,20 @@ def _content(parts: list[InputPart]) -> str | list[JSONObject]:
     return [part.to_chat() for part in parts]
 
 
-def _continue(message: JSONObject, item: InputItem) -> None:
-    text = "".join(part.visible_text for part in item.content or ())
-    if item.type == "function_call":
-        function = {"name": item.name, "arguments": item.arguments}
-        call = {"id": item.call_id, "type": "function", "function": function}
-        message.setdefault("tool_calls", []).append(call)
-    elif item.type == "message":
-        message["content"] += text
-    elif text:
-        message["reasoning_content"] = message.get("reasoning_content", "") + text
+def _assistants(items: Iterable[InputItem]) -> JSONObject:
+    content: list[str] = []
+    reasoning: list[str] = []
+    calls: list[JSONObject] = []
+    for item in items:
+        if item.type == "function_call":
+            function = {"name": item.name, "arguments": item.arguments}
+            calls.append({"id": item.call_id, "type": "function", "function": function})
+        else:
+            texts = content if item.type == "message" else reasoning
+            texts += [part.visible_text for part in item.content or ()]
+    message: JSONObject = {"role": "assistant", "content": "".join(content)}
+    if calls:
+        message["tool_calls"] = calls
+    if any(reasoning):
+        message["reasoning_content"] = "".join(reasoning)
+    return message

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 _REGION = re.compile(r"(<!-- generated: ([^\n]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
 _TITLES = {
     "AddressOptions": "Reverse proxies in front",
+    "BodyOptions": "Bounds of a request's body",
     "BrowserOptions": "Browsers",
     "EngineChoice": "Which engine runs",
     "EngineOptions": "The in-process engine",
