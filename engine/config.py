@@ -71,16 +71,22 @@ class EngineOptions(BaseModel):
     limit)"""
     max_num_seqs: AtLeastOne = 64
     """Sequences that run at the same time"""
+    max_num_seqs_per_caller: AtLeastOne | None = None
+    """Sequences of one caller that run at the same time (default: all, while no other caller waits)"""
     max_num_batched_tokens: AtLeastOne = 2048
     """Tokens in one step of the engine. A longer prompt is computed in several steps"""
     max_num_prefill_tokens: AtLeastOne | None = None
     """Prompt tokens in a step in which other sequences decode (default: as many as let the step take up to
     twice as long as without them, which the engine learns)"""
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
-    """Order of waiting requests. fcfs: by arrival, and a request with a priority is refused; priority: by
-    priority, then by arrival"""
+    """Order of one caller's waiting requests. fcfs: by arrival, and a request with a priority is refused;
+    priority: by priority, then by arrival. Callers take turns, among requests of the same priority"""
     max_queue_len: NotNegative = 1024
-    """Outputs that may wait for their turn. A request that finds as many waiting gets status 429"""
+    """Outputs that may wait for their turn. If as many wait, a request of a caller who has an equal share of
+    them, or more, gets status 429"""
+    max_queue_len_per_caller: NotNegative | None = None
+    """Outputs of one caller that may wait, beside those that may run. A request that finds as many waiting
+    gets status 429 (default: max_queue_len)"""
     block_size: AtLeastOne = 16
     """Tokens in a block of the key-value cache"""
     enable_prefix_caching: bool = True

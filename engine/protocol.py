@@ -95,6 +95,9 @@ class GenerationRequest:
     """Whether the caller wants a stream. The engine's deltas are the same either way."""
     hooks: tuple[str, ...] = ()
     """Additional hooks to run, from the list that the server lets a request name."""
+    caller: str = field(default="", repr=False)
+    """Tells the callers of the service apart: they share its work equally. A digest, which no client sees and
+    no client chooses (unlike `user`)."""
     user: str | None = None
     """The end user's identity, as the caller gave it."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -375,6 +378,9 @@ class LogitsProcessorError(EngineError):
 class QueueFullError(EngineError):
     """Too many requests wait already (HTTP 429). `unquoted` is as in `RequestError`."""
 
+    code = "queue_full"
+    """Tells the error from others, as the API's clients read it."""
+
     def __init__(
         self,
         message: str = "The engine's queue is full; try again later.",
@@ -383,3 +389,9 @@ class QueueFullError(EngineError):
     ) -> None:
         super().__init__(message, status=429)
         self.unquoted = unquoted
+
+
+class CallerLimitError(QueueFullError):
+    """This caller has too much under way; other callers may go on (HTTP 429). The message names the limit."""
+
+    code = "rate_limit_exceeded"

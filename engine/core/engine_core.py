@@ -43,6 +43,7 @@ class EngineCore:
             self.block_manager,
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
+            max_num_seqs_per_caller=config.max_num_seqs_per_caller,
             step_budget=step_budget,
             speculation=self.speculation,
         )

@@ -5,14 +5,21 @@ As in vLLM v1, there are no separate phases for prefill and decode. A sequence h
 a budget. A chunked prefill is a sequence that catches up over several steps. A sequence that decodes is one
 token behind. Preemption sets `num_computed_tokens` back to 0.
 
-**Order.** `waiting` and `running` are both sorted by `Sequence.rank`: by priority, then by turn. A request's
-first output has the turn of the request's arrival. Its second output has the turn of the request after it,
-its third output that of the one after that, as if the outputs had arrived one by one. So a request of many
+**Callers.** Callers share the places equally (max-min fairness). A place that becomes free goes to the caller
+with the fewest running sequences; among equals, callers take turns. A caller may have all places while nobody
+else waits. If another caller then waits, the caller with the most places gives way: one of its sequences is
+preempted in each step, as long as it has more than one place more. So the first token of a caller waits for
+no other caller's outputs to end, unless as many callers as places are there. The same holds for blocks.
+Priorities come first: a sequence gives way only to sequences of its own priority, or a better one.
+
+**Order.** One caller's sequences are sorted by `Sequence.rank`: by priority, then by turn. A request's first
+output has the turn of the request's arrival. Its second output has the turn of the request after it, its
+third output that of the one after that, as if the outputs had arrived one by one. So a request of many
 outputs gets all places that nobody else waits for, but not all places that become free, and only a bounded
-number of others overtake each of its outputs. The first sequence in `waiting` runs next. The last one in
-`running` is preempted first. A running sequence keeps its place until it is done, or until a sequence before
-it needs its blocks. A rewound sequence has fewer tokens than before; if it was done, it waits again with its
-old rank.
+number of others overtake each of its outputs. `running` is sorted by priority, then by each sequence's
+place among its caller's, then by rank. The last sequence in `running` is preempted first. Except to give way
+to another caller, a running sequence keeps its place until it is done, or until a sequence before it needs
+its blocks. A rewound sequence has fewer tokens than before; if it was done, it waits again with its old rank.
 
 **Share of a step.** Sequences that decode come first, with one token each. The `StepBudget` says how many
 prompt tokens may join them. A prompt that can finish in this step gets all the tokens it needs. Another
@@ -25,7 +32,8 @@ its own blocks again. The outputs of one prompt wait until the first of them has
 blocks even if requests share none with each other.
 """
 
-from bisect import bisect_left, insort
+from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
@@ -33,11 +41,12 @@ from engine.core.block_hash import extend_hashes
 from engine.core.block_manager import BlockManager
 from engine.core.sequence import Sequence
 from engine.core.step_budget import StepBudget
+from engine.fair_queue import FairQueue
 from engine.sampling.speculation import Speculation
 
 MAX_PARTIAL_PREFILLS = 4
-"""Prompts that may be begun and unfinished at a time. One more that the step cannot finish would take a place
-and blocks, and get next to nothing of the step."""
+"""Prompts that may be begun and unfinished at a time, among those of the same place or a better one. One more
+that the step cannot finish would take a place and blocks, and get next to nothing of the step."""
 PROMPT_LOGPROBS_CHUNK = 256
 """Most prompt tokens computed in one step for a sequence that wants their logprobs. Each of them needs a row
 of logits as wide as the vocabulary; other sequences need one row in all."""
@@ -96,19 +105,25 @@ class Scheduler:
         *,
         max_num_seqs: int,
         max_num_batched_tokens: int,
+        max_num_seqs_per_caller: int | None = None,
         step_budget: StepBudget | None = None,
         speculation: Speculation | None = None,
     ) -> None:
         """No `step_budget`: `max_num_batched_tokens` alone limits prompts. No `speculation`: no drafts."""
         self.block_manager = block_manager
-        self.waiting: list[Sequence] = []
+        self.waiting: FairQueue[Sequence] = FairQueue(_rank)
         self.running: list[Sequence] = []
         self.num_preempted = 0
         self.num_cache_queries = 0
         """Prompt tokens of the sequences that began to run; each prompt counts once."""
         self.num_cache_hits = 0
         self._max_num_seqs = max_num_seqs
+        self._max_num_seqs_per_caller = max_num_seqs_per_caller or max_num_seqs
         self._max_num_batched_tokens = max_num_batched_tokens
+        self._is_sorted = True
+        """Whether `running` is in its order."""
+        self._is_short_of_blocks = False
+        """Whether the sequence that is next has found too few blocks."""
         self._step_budget = step_budget or StepBudget(max_num_batched_tokens)
         self._speculation = speculation or Speculation()
         self._num_arrived = 0
@@ -120,13 +135,14 @@ class Scheduler:
             self._num_arrived += 1
         seq.rank = (group.request.priority, group.arrival + seq.index, group.arrival)
         if seq.is_first or not self._num_shareable_blocks(seq):
-            insort(self.waiting, seq, key=_rank)
+            self.waiting.add(seq.caller, seq)
 
     def remove(self, seq: Sequence) -> None:
         """Forget a finished or aborted sequence and free its blocks. A sequence not known here is ignored."""
-        for queue in (self.running, self.waiting):
-            if (at := _place(queue, seq)) is not None:
-                del queue[at]
+        if not self.waiting.remove(seq.caller, seq):
+            with suppress(ValueError):
+                self.running.remove(seq)
+                self._is_sorted = False
         self.block_manager.free(seq.cache.block_table)
 
     def rewind(self, seq: Sequence) -> None:
@@ -136,8 +152,8 @@ class Scheduler:
         # The last token is computed again, to get the logits of the next one.
         num_held = self.block_manager.truncate(cache.block_table, seq.num_tokens - 1)
         cache.num_computed_tokens = min(cache.num_computed_tokens, num_held)
-        if all(_place(queue, seq) is None for queue in (self.running, self.waiting)):
-            insort(self.waiting, seq, key=_rank)
+        if seq not in self.running and seq not in self.waiting:
+            self.waiting.add(seq.caller, seq)
 
     def update(self, scheduled: ScheduledSequence) -> None:
         """Note that a share of a step was run. Call it before the sequence gets its next token.
@@ -156,6 +172,8 @@ class Scheduler:
 
     def schedule(self) -> list[ScheduledSequence]:
         """Plan one step and reserve its blocks. Sequences that compute a single token come first."""
+        self._sort_running()
+        self._give_way()
         num_decodes, num_tokens = self._budgets()
         num_preempted = self.num_preempted
         ends: dict[Sequence, int] = {}
@@ -167,6 +185,42 @@ class Scheduler:
         if self._speculation.num_speculative_tokens:
             scheduled = self._with_drafts(scheduled)
         return sorted(scheduled, key=lambda s: s.end - s.start > 1)
+
+    def _sort_running(self) -> None:
+        if self._is_sorted:
+            return
+        self.running.sort(key=_rank)
+        places: Counter[str] = Counter()
+        for seq in self.running:
+            seq.place = places[seq.caller]
+            places[seq.caller] += 1
+        if len(places) > 1:
+            self.running.sort(key=lambda seq: (seq.rank[0], seq.place, seq.rank))
+        self._is_sorted = True
+
+    def _give_way(self) -> None:
+        """Preempt one sequence of a caller that has more than its share of what another caller waits for."""
+        is_full = len(self.running) == self._max_num_seqs or self._is_short_of_blocks
+        self._is_short_of_blocks = False
+        places = self._places()
+        seq = self._next(places) if is_full and self.running else None
+        if seq is not None:
+            last = max(self.running, key=lambda s: (s.rank[0] >= seq.rank[0], s.place, s.rank))
+            if last.rank[0] >= seq.rank[0] and last.place > places[seq.caller]:
+                self._preempt(last)
+
+    def _places(self) -> Counter[str]:
+        """The number of running sequences, by caller."""
+        return Counter(seq.caller for seq in self.running)
+
+    def _next(self, places: Counter[str]) -> Sequence | None:
+        """The waiting sequence that runs next. `places`: as `_places` gives them."""
+
+        def load(caller: str, seq: Sequence) -> tuple[int, int] | None:
+            place = places[caller]
+            return (seq.rank[0], place) if place < self._max_num_seqs_per_caller else None
+
+        return self.waiting.first(load)
 
     def _budgets(self) -> tuple[int, int]:
         """How many sequences may decode, and how many tokens may be computed for the others."""
@@ -199,29 +253,40 @@ class Scheduler:
     def _make_room(self, seq: Sequence, end: int) -> bool:
         """Reserve blocks up to `end`, preempting the last sequences as needed. False: it preempted itself."""
         while not self.block_manager.allocate(seq.cache.block_table, end):
-            if self._preempt_last() is seq:
+            last = self.running[-1]
+            self._preempt(last)
+            if last is seq:
                 return False
         return True
 
     def _admit(self, ends: dict[Sequence, int], num_tokens: int) -> int:
         """Let waiting sequences run while there are places, blocks and tokens. Returns the tokens left."""
-        num_partial = sum(ends.get(s, s.cache.num_computed_tokens) < s.num_tokens for s in self.running)
-        while num_tokens and self.waiting and len(self.running) < self._max_num_seqs:
-            seq = self.waiting[0]
+        places = self._places()
+        while (
+            num_tokens and len(self.running) < self._max_num_seqs and (seq := self._next(places)) is not None
+        ):
             self._reuse_blocks(seq)
             chunk = _share(seq, num_tokens)
             end = seq.cache.num_computed_tokens + chunk
-            num_partial += end < seq.num_tokens
-            has_room = num_partial <= MAX_PARTIAL_PREFILLS
-            if not (has_room and self.block_manager.allocate(seq.cache.block_table, end)):
+            seq.place = places[seq.caller]
+            may_begin = end == seq.num_tokens or self._num_partial(ends, seq.place) < MAX_PARTIAL_PREFILLS
+            if not (may_begin and self.block_manager.allocate(seq.cache.block_table, end)):
+                self._is_short_of_blocks = may_begin
                 self._give_up(seq)
                 break
             self._count(seq)
-            del self.waiting[0]
-            insort(self.running, seq, key=_rank)
+            self.waiting.take(seq.caller, seq)
+            self.running.append(seq)
+            self._is_sorted = False
+            places[seq.caller] += 1
             ends[seq] = end
             num_tokens -= chunk
         return num_tokens
+
+    def _num_partial(self, ends: dict[Sequence, int], place: int) -> int:
+        """Prompts that stay unfinished after this step, of sequences with this place or a better one."""
+        of_place = (s for s in self.running if s.place <= place)
+        return sum(ends.get(s, s.cache.num_computed_tokens) < s.num_tokens for s in of_place)
 
     def _give_rest(self, ends: dict[Sequence, int], num_tokens: int) -> None:
         """Give tokens that nobody wanted to the sequences that got less than they need."""
@@ -251,12 +316,12 @@ class Scheduler:
             drafted.append(s)
         return drafted
 
-    def _preempt_last(self) -> Sequence:
-        seq = self.running.pop()
+    def _preempt(self, seq: Sequence) -> None:
+        self.running.remove(seq)
+        self._is_sorted = False
         self._give_up(seq)
-        insort(self.waiting, seq, key=_rank)
+        self.waiting.add(seq.caller, seq)
         self.num_preempted += 1
-        return seq
 
     def _give_up(self, seq: Sequence) -> None:
         self.block_manager.free(seq.cache.block_table)
@@ -299,12 +364,7 @@ class Scheduler:
             for follower in seq.followers:
                 follower.cache.block_hashes = seq.cache.block_hashes[:num_blocks]
                 follower.prompt_logprobs = list(seq.prompt_logprobs)
-                insort(self.waiting, follower, key=_rank)
-
-
-def _place(queue: list[Sequence], seq: Sequence) -> int | None:
-    at = bisect_left(queue, seq.rank, key=_rank)
-    return at if at < len(queue) and queue[at] is seq else None
+                self.waiting.add(follower.caller, follower)
 
 
 def _longest_chunk(seq: Sequence) -> int:

@@ -55,7 +55,9 @@ class Sequence:
     sampling: SamplingState
     cache: CacheState = field(default_factory=CacheState)
     rank: Rank = (0, 0, 0)
-    """Given by the `Scheduler`."""
+    """Given by the `Scheduler`, like `place`."""
+    place: int = 0
+    """Running sequences of the same caller that go before it."""
     echo_texts: tuple[str, ...] | None = None
     """The text that each prompt token completes. None: there is no echo, or it was given already."""
     prompt_logprobs: list[Logprobs] = field(default_factory=list)
@@ -82,6 +84,10 @@ class Sequence:
         del self.token_ids[end:]
         self.detokenizer = self.detokenizer.rewound(self.token_ids, num_output_tokens)
         self.finish_reason = None
+
+    @property
+    def caller(self) -> str:
+        return self.group.request.caller
 
     @property
     def is_first(self) -> bool:

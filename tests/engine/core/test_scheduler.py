@@ -18,7 +18,13 @@ ids = count(1000)
 
 
 def outputs(
-    n: int, prompt: int | list[int], *, priority: int = 0, root: bytes | None = None, **fields: Any
+    n: int,
+    prompt: int | list[int],
+    *,
+    priority: int = 0,
+    caller: str = "",
+    root: bytes | None = None,
+    **fields: Any,
 ) -> list[Sequence]:
     """The outputs of one request. A prompt given by its length has tokens of its own."""
     request = GenerationRequest(
@@ -27,6 +33,7 @@ def outputs(
         endpoint="completions",
         sampling=SamplingParams(n=n, logprobs=0),
         priority=priority,
+        caller=caller,
     )
     group = SequenceGroup(request, root_hash=root or root_hash(None))
     prompt = [next(ids) for _ in range(prompt)] if isinstance(prompt, int) else prompt
@@ -257,10 +264,10 @@ def test_the_other_outputs_of_a_prompt_are_let_in_once() -> None:
     step(s)
     step(s)
     s.remove(b)
-    s._preempt_last()
+    s._preempt(a)
     s.block_manager = BlockManager(100, 4)
     assert step(s) == {a: (0, 9)}, "its prompt is computed again, and nothing else"
-    assert (s.running, s.waiting) == ([a], [])
+    assert (s.running, list(s.waiting)) == ([a], [])
 
 
 def test_no_output_waits_if_no_block_could_be_shared() -> None:
@@ -302,7 +309,7 @@ def test_the_lowest_priority_is_preempted_even_if_it_came_first() -> None:
     step(s)
     step(s)
     assert list(step(s)) == [high]
-    assert s.waiting == [low]
+    assert list(s.waiting) == [low]
 
 
 def test_a_request_of_many_outputs_leaves_every_other_place_to_later_requests() -> None:
@@ -329,6 +336,129 @@ def test_no_output_is_overtaken_for_ever() -> None:
         served.append(seq)
         s.remove(seq)
     assert served.index(second) == 1
+
+
+# Callers.
+
+
+def running(s: Scheduler) -> str:
+    """Whose sequences run, sorted."""
+    return "".join(sorted(seq.caller for seq in s.running))
+
+
+def test_a_caller_of_one_output_does_not_wait_for_another_caller_s_thousand() -> None:
+    s, many, one = scheduler(1000), outputs(1000, 2, caller="a"), sequence(2, caller="b")
+    for seq in many:
+        s.add(seq)
+    step(s)
+    assert running(s) == "aaaaaaaa", "nobody else waits"
+    s.add(one)
+    assert step(s)[one] == (0, 2), "one of the thousand gives way"
+    assert running(s) == "aaaaaaab"
+    assert many[7].num_output_tokens == 1, "and keeps its token"
+    s.remove(one)
+    assert many[7] in step(s)
+
+
+def test_callers_come_to_share_the_places_equally() -> None:
+    s = scheduler(1000, max_num_seqs=6)
+    for caller in "abc":
+        for seq in outputs(20, 2, caller=caller):
+            s.add(seq)
+        for _ in range(6):
+            step(s)
+    assert running(s) == "aabbcc"
+    num_preempted = s.num_preempted
+    for _ in range(6):
+        step(s)
+    assert s.num_preempted == num_preempted, "equal shares stay as they are"
+    s.remove(next(seq for seq in s.running if seq.caller == "b"))
+    step(s)
+    assert running(s) == "aabbcc", "a place goes to the caller with the fewest"
+
+
+def test_one_sequence_gives_way_in_a_step() -> None:
+    s = scheduler(1000)
+    for caller in "ab":
+        for seq in outputs(20, 2, caller=caller):
+            s.add(seq)
+        step(s)
+    shares = [running(s)]
+    for _ in range(4):
+        step(s)
+        shares.append(running(s))
+    assert shares == ["aaaaaaab", "aaaaaabb", "aaaaabbb", "aaaabbbb", "aaaabbbb"]
+
+
+def test_callers_with_as_many_places_take_turns() -> None:
+    s = scheduler(1000, max_num_seqs=1)
+    for caller, n in (("a", 4), ("b", 2), ("c", 1)):
+        for seq in outputs(n, 2, caller=caller):
+            s.add(seq)
+    order = ""
+    while s.waiting:
+        (seq,) = step(s)
+        order += seq.caller
+        s.remove(seq)
+    assert order == "abcabaa"
+
+
+def test_a_caller_s_limit_leaves_places_free() -> None:
+    s = scheduler(1000, max_num_seqs_per_caller=3)
+    for seq in outputs(20, 2, caller="a"):
+        s.add(seq)
+    step(s)
+    assert running(s) == "aaa"
+    for seq in outputs(20, 2, caller="b"):
+        s.add(seq)
+    step(s)
+    assert (running(s), s.num_preempted) == ("aaabbb", 0)
+
+
+def test_priority_goes_first_and_callers_share_among_equals() -> None:
+    s = scheduler(1000, max_num_seqs=4)
+    for seq in outputs(20, 2, caller="a"):
+        s.add(seq)
+    step(s)
+    later, sooner = sequence(2, caller="b", priority=1), sequence(2, caller="b", priority=-1)
+    s.add(later)
+    assert later not in step(s), "nobody gives way to a sequence that is less urgent"
+    s.add(sooner)
+    assert sooner in step(s)
+    assert running(s) == "aaab"
+
+
+def test_a_caller_with_all_blocks_gives_way_to_one_that_finds_none() -> None:
+    s = scheduler(num_blocks=9)
+    for _ in range(3):
+        s.add(sequence(9, caller="a"))
+    step(s)
+    assert (running(s), s.block_manager.num_used) == ("aaa", 9)
+    s.add(one := sequence(9, caller="b"))
+    assert one not in step(s)
+    assert one in step(s)
+    assert running(s) == "aab"
+
+
+def test_the_caller_with_the_most_sequences_is_preempted_for_a_running_one() -> None:
+    s, one = scheduler(num_blocks=6), sequence(7, caller="b")
+    many = [sequence(7, caller="a") for _ in range(2)]
+    for seq in (*many, one):
+        s.add(seq)
+    for _ in range(3):
+        step(s)
+    assert list(s.waiting) == [many[1]], "and not the one that came last"
+
+
+def test_a_newcomer_s_long_prompt_begins_beside_another_caller_s() -> None:
+    s = scheduler(1000, max_num_seqs=20, max_num_batched_tokens=64)
+    for _ in range(10):
+        s.add(sequence(200, caller="a"))
+    step(s)
+    s.add(one := sequence(200, caller="b"))
+    step(s)
+    start, end = step(s)[one]
+    assert end - start >= 64 // 4, "it goes before all but the first of the other caller's"
 
 
 # Shares of a step.
@@ -405,5 +535,5 @@ def test_a_sequence_that_preempts_itself_may_leave_nothing_to_run_in_this_step()
     step(s)
     budget.size = 0
     a.token_ids += [1, 2]
-    assert (step(s), s.waiting) == ({}, [b])
+    assert (step(s), list(s.waiting)) == ({}, [b])
     assert step(s) == {a: (16, 19)}

@@ -64,6 +64,7 @@ class Machine(RuleBasedStateMachine):
         n=st.integers(1, 3),
         max_tokens=st.integers(0, MAX_TOKENS),
         priority=st.integers(-1, 1),
+        caller=st.sampled_from("abc"),
         salt=st.sampled_from([None, "a"]),
         has_prompt_logprobs=st.booleans(),
     )
@@ -73,6 +74,7 @@ class Machine(RuleBasedStateMachine):
         n: int,
         max_tokens: int,
         priority: int,
+        caller: str,
         salt: str | None,
         has_prompt_logprobs: bool,
     ) -> None:
@@ -82,6 +84,7 @@ class Machine(RuleBasedStateMachine):
             endpoint="completions",
             sampling=SamplingParams(n=n, logprobs=0),
             priority=priority,
+            caller=caller,
         )
         group = SequenceGroup(request, root_hash=root_hash(salt) if self.is_caching else unique_root())
         for prompt in prompts:
@@ -174,8 +177,8 @@ class Machine(RuleBasedStateMachine):
         scheduler = self.scheduler
         check_blocks(scheduler.block_manager, [s.cache.block_table for s in scheduler.running])
         assert len(scheduler.running) <= MAX_NUM_SEQS
-        for queue in (scheduler.running, scheduler.waiting):
-            assert [s.rank for s in queue] == sorted({s.rank for s in queue})
+        ranks = [s.rank for s in (*scheduler.running, *scheduler.waiting)]
+        assert len(set(ranks)) == len(ranks)
         assert not any(s.cache.block_table or s.cache.num_computed_tokens for s in scheduler.waiting)
         for seq in scheduler.running:
             self.read(seq, seq.cache.num_computed_tokens)
@@ -189,7 +192,7 @@ class Machine(RuleBasedStateMachine):
             self.step(0, 0.1)
             steps += 1
             assert steps < 10_000, "no sequence ends"
-        assert self.scheduler.running == self.scheduler.waiting == []
+        assert self.scheduler.running == list(self.scheduler.waiting) == []
         assert self.scheduler.block_manager.num_used == 0
 
 

@@ -1,0 +1,122 @@
+"""Turns between callers: those who ask much wait for themselves, and not in front of others.
+
+This is round robin, as in fair queuing: each caller has a queue of its own, and callers take turns. Pure
+Python, without I/O; it loads nothing.
+"""
+
+import asyncio
+from bisect import bisect_left, insort_right
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from itertools import chain
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class FairQueue(Generic[T]):
+    """Items that wait, by caller.
+
+    The callers stand in a ring. A caller joins at its end, and goes to its end with each item that is taken.
+    So a caller waits for at most one turn of each other caller.
+    """
+
+    def __init__(self, key: Callable[[T], Any] = lambda _: 0) -> None:
+        """`key`: the order of one caller's own items. Items with the same key keep the order of arrival."""
+        self._key = key
+        self._ring: OrderedDict[str, list[T]] = OrderedDict()
+        """No caller's list is empty."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._ring.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._ring)
+
+    def __iter__(self) -> Iterator[T]:
+        return chain.from_iterable(self._ring.values())
+
+    def add(self, caller: str, item: T) -> None:
+        insort_right(self._ring.setdefault(caller, []), item, key=self._key)
+
+    def first(self, load: Callable[[str, T], Any] = lambda _caller, _item: 0) -> T | None:
+        """The item that is next: the first one of the caller with the least `load(caller, its first item)`.
+        The ring decides between equals. A caller whose load is None is passed over."""
+        loads = [(load(caller, items[0]), items[0]) for caller, items in self._ring.items()]
+        able = [one for one in loads if one[0] is not None]
+        return min(able, key=lambda one: one[0])[1] if able else None
+
+    def take(self, caller: str, item: T) -> None:
+        """Remove an item whose turn has come."""
+        self.remove(caller, item)
+        if caller in self._ring:
+            self._ring.move_to_end(caller)
+
+    def remove(self, caller: str, item: T) -> bool:
+        """Forget an item. False: it did not wait."""
+        items, key = self._ring.get(caller, []), self._key(item)
+        at = bisect_left(items, key, key=self._key)
+        while at < len(items) and items[at] is not item and self._key(items[at]) == key:
+            at += 1
+        if at == len(items) or items[at] is not item:
+            return False
+        del items[at]
+        if not items:
+            del self._ring[caller]
+        return True
+
+
+class FairSemaphore:
+    """Lets a number of tasks in at once. Callers with the fewest tasks inside go first, then by turns.
+
+    A task that is cancelled while it waits leaves its place to others. It lives on one event loop.
+    """
+
+    def __init__(self, value: int, *, max_per_caller: int | None = None) -> None:
+        """`max_per_caller`: tasks of one caller that are in at once; None: as many as `value`."""
+        self._num_free = value
+        self._max_per_caller = max_per_caller or value
+        self._inside: Counter[str] = Counter()
+        self._waiting: FairQueue[tuple[str, asyncio.Future[None]]] = FairQueue()
+
+    @asynccontextmanager
+    async def turn(self, caller: str) -> AsyncIterator[None]:
+        """Wait for a place, and hold it inside the context."""
+        await self._enter(caller)
+        try:
+            yield
+        finally:
+            self._leave(caller)
+
+    async def _enter(self, caller: str) -> None:
+        one = (caller, asyncio.get_running_loop().create_future())
+        self._waiting.add(caller, one)
+        self._let_in()
+        try:
+            await one[1]
+        except asyncio.CancelledError:
+            self._waiting.remove(caller, one)
+            if not one[1].cancelled():
+                self._leave(caller)  # it was let in just before
+            raise
+
+    def _leave(self, caller: str) -> None:
+        self._num_free += 1
+        self._inside[caller] -= 1
+        if not self._inside[caller]:
+            del self._inside[caller]
+        self._let_in()
+
+    def _let_in(self) -> None:
+        while self._num_free and (one := self._waiting.first(self._load)) is not None:
+            caller, place = one
+            self._waiting.take(caller, one)
+            if not place.cancelled():
+                self._num_free -= 1
+                self._inside[caller] += 1
+                place.set_result(None)
+
+    def _load(self, caller: str, _: object) -> int | None:
+        inside = self._inside[caller]
+        return inside if inside < self._max_per_caller else None
