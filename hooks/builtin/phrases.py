@@ -13,14 +13,13 @@ from hooks import checked
 from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import blamed_on
 from hooks.detect.detector import Findings, Match
+from hooks.detect.extras import from_extra
 from hooks.detect.folding import FOLDS, WITHOUT_SPACES, Fold, Folding, forms
 from hooks.detect.readings import MARKUP, Reader
 from hooks.detect.span_guard import SpanGuard
 
-try:
+with from_extra("guards", "pyahocorasick"):
     import ahocorasick
-except ImportError as error:
-    raise ImportError("the guard needs pyahocorasick: install the extra 'guards' of weir-proxy") from error
 
 ENTITY = "phrase"
 _REACH = 16

@@ -18,14 +18,13 @@ from hooks import Chunk, Verdict, checked, emit
 from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Count
 from hooks.detect.detector import Findings, Match
+from hooks.detect.extras import from_extra
 from hooks.detect.folding import WITHOUT_SPACES, Folding, forms
 from hooks.detect.readings import LOOSE, Reader
 from hooks.detect.span_guard import SpanGuard
 
-try:
+with from_extra("guards", "regex"):
     import regex
-except ImportError as error:
-    raise ImportError("the guard needs regex: install the extra 'guards' of weir-proxy") from error
 
 ENTITY = "prompt_leak"
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]

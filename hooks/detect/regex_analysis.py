@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-try:
+from hooks.detect.extras import from_extra
+
+with from_extra("guards", "regex"):
     import regex
-except ImportError as error:
-    raise ImportError("the guard needs regex: install the extra 'guards' of weir-proxy") from error
 
 if not regex.compile("ab").search("a", 0, None, None, True, None):
     raise ImportError(f"the guard does not know regex {regex.__version__}: its search takes other arguments")

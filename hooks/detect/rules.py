@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import regex
-
 from hooks.detect.detector import Findings, Match
+from hooks.detect.extras import from_extra
 from hooks.detect.regex_analysis import UNLIMITED, analyse, finder
+
+with from_extra("guards", "regex"):
+    import regex
 
 NEAR = 64
 """Most characters to the left of a match in which its required words may be."""

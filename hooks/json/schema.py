@@ -11,12 +11,11 @@ from decimal import Decimal
 from time import monotonic
 from typing import Any
 
+from hooks.detect.extras import from_extra
 from hooks.json.reader import Kind
 
-try:
+with from_extra("guards", "regex"):
     import regex
-except ImportError as error:
-    raise ImportError("the guard needs regex: install the extra 'guards' of weir-proxy") from error
 
 MAX_CHECKS = 500
 """Most schemas that apply to one value."""

@@ -1,6 +1,7 @@
 """The `weir` command: the subcommands and their help."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 
@@ -47,6 +48,9 @@ def main(arguments: list[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of a pipe has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         print("weir: interrupted", file=sys.stderr)
         raise SystemExit(130) from None

@@ -9,13 +9,12 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from hooks.builtin.pii_rules.check_digits import digits_of
+from hooks.detect.extras import from_extra
 from hooks.detect.rules import END, SIX_DIGITS, Rule, words
 
-try:
+with from_extra("guards", "phonenumbers"):
     import phonenumbers
     from phonenumbers import Leniency, PhoneNumberMatcher
-except ImportError as error:
-    raise ImportError("the guard needs phonenumbers: install the extra 'guards' of weir-proxy") from error
 
 PHONE = words(
     *("(?:tele)?phones?", "tele?", "t[ée]l[ée](?:phone|fonn?[oi]?|foon|fax)", "fax", "ring", "sms"),

@@ -1,0 +1,14 @@
+"""Imports of libraries that only an extra of the distribution brings."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def from_extra(extra: str, library: str) -> Iterator[None]:
+    """Around an import of `library`. If it is missing, the `ImportError` names the extra to install."""
+    try:
+        yield
+    except ImportError as error:
+        reason = f"the guard needs {library}: install the extra '{extra}' of weir-proxy"
+        raise ImportError(reason) from error
