@@ -15,6 +15,8 @@ from proxy import handlers
 from proxy.access.addresses import FORWARDERS
 from proxy.access.auth import auth_middleware
 from proxy.access.browser import browser_middleware, cors_signal
+from proxy.access.connections import Connection, Connections, connection_middleware
+from proxy.access.listener import Listener
 from proxy.config import ServeSettings
 from proxy.errors import Handler, error_middleware
 from proxy.openai.chat import ChatRequest
@@ -29,8 +31,7 @@ ABORT_TIMEOUT = 2.0
 
 logger = logging.getLogger("weir.proxy")
 
-# The middleware answers and logs the errors of handlers. The others are malformed HTTP, which aiohttp would
-# log with the bytes that it could not read; these may be a part of a prompt.
+# The middleware and `Connection` answer and log errors. aiohttp's own lines would repeat what a client sent.
 _HTTP_LOG = logging.getLogger("weir.http")
 _HTTP_LOG.setLevel(logging.CRITICAL)
 
@@ -61,7 +62,7 @@ def make_app(service: Service) -> web.Application:
     browser = browser_middleware(settings, settings.host)
     app = web.Application(
         # A preflight request has no key.
-        middlewares=[error_middleware, browser, auth_middleware(keys)],
+        middlewares=[error_middleware, connection_middleware, browser, auth_middleware(keys)],
         client_max_size=0,  # `read_json` bounds each body
     )
     app[SERVICE] = service
@@ -86,16 +87,12 @@ class Server:
         self, engine: Engine, pipeline: GuardFactory, settings: ServeSettings, names: list[str]
     ) -> None:
         self.service = Service(engine, pipeline, settings, names)
-        # With auto_decompress, aiohttp would unpack a compressed body, or fail, before a handler could refuse
-        # the body with an error object.
         self._runner = web.AppRunner(
-            make_app(self.service),
-            handler_cancellation=True,
-            auto_decompress=False,
-            access_log=None,
-            logger=_HTTP_LOG,
-            shutdown_timeout=ABORT_TIMEOUT,
+            make_app(self.service), handler_cancellation=True, shutdown_timeout=ABORT_TIMEOUT
         )
+        self.connections = Connections(settings)
+        self._listener = Listener(self.connections, settings.trusted_forwarders, self._connection)
+        self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> str:
         """Run every hook's self-test, start the engine, then listen. Returns the base URL.
@@ -111,15 +108,24 @@ class Server:
                 names = ", ".join(sorted(service.pipeline.rewinders))
                 logger.warning("this engine cannot go back: these hooks' rewinds will terminate: %s", names)
             await self._runner.setup()
-            site = web.TCPSite(self._runner, service.settings.host, service.settings.port)
-            await site.start()
+            self._watching = asyncio.get_running_loop().create_task(self.connections.watch())
+            host, port = await self._listener.start(service.settings.host, service.settings.port)
         except BaseException:
+            self._listener.close()
             await self._runner.cleanup()
             await service.engine.aclose()
             await service.pipeline.aclose()
             raise
-        host, port = self._runner.addresses[0][:2]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def _connection(self, address: str | None) -> Connection:
+        manager = self._runner.server
+        assert manager is not None
+        # With auto_decompress, aiohttp would unpack a compressed body, or fail, before a handler could refuse
+        # the body with an error object.
+        return Connection(
+            self.connections, address, manager, auto_decompress=False, access_log=None, logger=_HTTP_LOG
+        )
 
     async def run_until_signalled(self) -> None:
         """Serve until SIGTERM or SIGINT. A second signal ends the process at once."""
@@ -139,11 +145,13 @@ class Server:
         """Accept no more requests, and abort those that still run after `shutdown_timeout` seconds."""
         service = self.service
         service.draining = True
-        for site in list(self._runner.sites):
-            await site.stop()
+        self._listener.close()
         await service.wait_until_idle(service.settings.shutdown_timeout)
         # Requests that still run fail together with the engine, so each client gets an error event.
         await service.engine.aclose()
         await service.wait_until_idle(ABORT_TIMEOUT)
         await service.pipeline.aclose()
         await self._runner.cleanup()
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)

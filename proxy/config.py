@@ -38,6 +38,7 @@ from hooks.pipeline.options import PipelineOptions
 from proxy.access.addresses import AddressOptions
 from proxy.access.bodies import BodyOptions
 from proxy.access.browser import BrowserOptions
+from proxy.access.connections import ConnectionOptions
 from proxy.option_values import Names, parts
 
 Options = TypeVar("Options", bound=BaseModel)
@@ -95,9 +96,11 @@ class EngineChoice(BaseModel):
     """Bytes of recordings to keep; the oldest are removed (record)"""
 
 
-class ServeSettings(
-    PipelineOptions, EngineOptions, AddressOptions, BrowserOptions, BodyOptions, EngineChoice, BaseSettings
-):
+class AccessOptions(AddressOptions, ConnectionOptions, BrowserOptions, BodyOptions):
+    """Who may ask, how much, and how long."""
+
+
+class ServeSettings(PipelineOptions, EngineOptions, AccessOptions, EngineChoice, BaseSettings):
     """Serve a model behind guardrail hooks, on an OpenAI-compatible API.
 
     Every option can stand in the YAML file named by --config (underscores for dashes) and in the

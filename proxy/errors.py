@@ -7,6 +7,7 @@ general message.
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass
+from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -39,16 +40,29 @@ class APIError(Exception):
     def body(self) -> dict[str, Any]:
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
 
+    def raw(self) -> bytes:
+        """The response as bytes, for a connection without a request. The connection is to be closed."""
+        body = orjson.dumps(self.body())
+        retry = "" if self.retry_after is None else f"Retry-After: {self.retry_after}\r\n"
+        head = (
+            f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n{retry}Connection: close\r\n\r\n"
+        )
+        return head.encode() + body
+
     def response(self) -> web.Response:
         headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
-        return web.Response(
+        response = web.Response(
             status=self.status,
             body=orjson.dumps(self.body()),
             content_type="application/json",
             headers=headers,
         )
+        if self.status == 408:
+            response.force_close()
+        return response
 
 
 def to_api_error(error: Exception) -> APIError:

@@ -1,0 +1,311 @@
+"""How many connections there may be, and how long each may keep the service waiting for its client.
+
+A connection waits for its client until the head and the body of a request are complete, then until the
+client has read the answer, then until the next request begins. Each of these waits has a deadline. If there
+are too many connections, the one that has waited longest for a request makes room for a new one.
+"""
+
+import asyncio
+import resource
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum, auto
+from typing import Annotated, Any
+
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+from pydantic import BaseModel, ConfigDict, Field
+
+from proxy.access.addresses import client_address
+from proxy.errors import APIError, Handler, to_api_error
+
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
+
+LINGERING_TIME = 2.0
+"""Seconds in which the rest of a body that nobody reads is taken, so that its client can read the answer."""
+
+
+class ConnectionOptions(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    max_connections: Count = 1000
+    """Connections at once. The server takes fewer if it may not open twice as many files (ulimit -n)"""
+    max_connections_per_address: Count = 256
+    """Connections at once from one address. Behind a trusted forwarder, requests at once from one address"""
+    header_timeout: Seconds = 10.0
+    """Seconds in which a request's headers must be complete"""
+    body_timeout: Seconds = 60.0
+    """Seconds in which a request's body must be complete"""
+    body_idle_timeout: Seconds = 10.0
+    """Seconds without a byte of a body that is not complete"""
+    idle_timeout: Seconds = 75.0
+    """Seconds that a connection stays open without a request"""
+    unread_timeout: Seconds = 60.0
+    """Seconds in which a client reads nothing of its answer. The request is then cancelled"""
+
+
+class Wait(Enum):
+    """Which part of a request the client has not sent yet."""
+
+    HEAD = auto()
+    BODY = auto()
+    NEXT = auto()
+
+
+class Connection(web.RequestHandler):
+    """One connection: aiohttp's HTTP protocol, with deadlines for its client."""
+
+    __slots__ = (
+        *("_heard_at", "_options", "_request", "_taken", "_taken_at", "_wait_began", "_wire", "_writer"),
+        *("_written", "address", "connections", "wait"),
+    )
+
+    def __init__(
+        self, connections: "Connections", address: str | None, manager: web.Server, **options: Any
+    ) -> None:
+        """`address`: the client's; None if the peer is a trusted forwarder. `options`: those of aiohttp."""
+        super().__init__(
+            manager,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=connections.options.idle_timeout,
+            lingering_time=LINGERING_TIME,
+            **options,
+        )
+        self.connections = connections
+        self.address = address
+        self.wait: Wait | None = Wait.HEAD
+        self._request: web.Request | None = None
+        self._options = connections.options
+        # aiohttp forgets its transport when it closes it, though data may be left to send.
+        self._wire: asyncio.Transport | None = None
+        self._heard_at = self._wait_began = self._taken_at = connections.now
+        self._writer: AbstractStreamWriter | None = None
+        self._written = 0
+        self._taken = 0
+
+    # What the event loop tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._wire = transport
+        self._begin_wait(Wait.HEAD)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._wire = None
+        self.connections.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if data:
+            self._heard_at = self.connections.now
+            if self.wait is Wait.NEXT:
+                self._begin_wait(Wait.HEAD)
+            elif self.wait is not None:
+                self.connections.note(self)
+        super().data_received(data)
+
+    # What the middleware tells.
+
+    def begin(self, request: web.Request) -> None:
+        """The request's head is complete."""
+        self._request = request
+        if self._writer is not None:
+            self._written += self._writer.output_size
+        self._writer = request.writer
+        self._begin_wait(Wait.BODY)
+        request.content.on_eof(self._body_is_complete)
+
+    def end(self) -> None:
+        """The request's handler has returned."""
+        self._request = None
+        self._begin_wait(Wait.NEXT)
+
+    def _body_is_complete(self) -> None:
+        if self.wait is Wait.BODY:
+            self._begin_wait(None)
+
+    def _begin_wait(self, wait: Wait | None) -> None:
+        self.wait = wait
+        self._wait_began = self._heard_at = self.connections.now
+        self.connections.note(self)
+
+    # Deadlines.
+
+    def check(self) -> None:
+        """Close the connection, or fail its request, if its client is late."""
+        now = self.connections.now
+        if self._wire is None:
+            return
+        if self._reads_nothing(self._wire, now):
+            self.abort()
+        elif self.wait is Wait.HEAD and now - self._wait_began >= self._options.header_timeout:
+            self._wire.write(APIError(408, "The request's headers did not arrive in time.").raw())
+            self.force_close()
+        elif self.wait is Wait.BODY and self._body_is_late(now) and self._request is not None:
+            self._begin_wait(None)
+            self._request.content.set_exception(APIError(408, "The request's body did not arrive in time."))
+
+    def abort(self) -> None:
+        """Close the connection at once. What is not sent yet is lost, and the request is cancelled."""
+        if self._wire is not None:
+            self._wire.abort()
+
+    def _body_is_late(self, now: float) -> bool:
+        is_paused = now - self._heard_at >= self._options.body_idle_timeout
+        return is_paused or now - self._wait_began >= self._options.body_timeout
+
+    def _reads_nothing(self, wire: asyncio.Transport, now: float) -> bool:
+        unsent = wire.get_write_buffer_size()
+        taken = self._written + (self._writer.output_size if self._writer else 0) - unsent
+        if not unsent or taken != self._taken:
+            self._taken, self._taken_at = taken, now
+        return now - self._taken_at >= self._options.unread_timeout
+
+    # Errors that no middleware sees.
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The API's error object. aiohttp's own answer repeats what the client sent."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("the response has begun")
+        if status == 400:
+            error = APIError(400, "The request is not valid HTTP, or its headers are too long.")
+        else:
+            error = to_api_error(exc if isinstance(exc, Exception) else RuntimeError(f"status {status}"))
+        response = error.response()
+        response.force_close()
+        return response
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        if isinstance(resp, web.HTTPException):  # such as 417, which comes before all middleware
+            resp = to_api_error(resp).response()
+        return await super().finish_response(request, resp, start_time)
+
+
+class Connections:
+    """The connections of a server: how many there are, from where, and which wait for their clients."""
+
+    def __init__(self, options: ConnectionOptions) -> None:
+        self.options = options
+        self.limit = min(options.max_connections, _file_room(2 * options.max_connections) // 2)
+        self._all: set[Connection] = set()
+        self._waiting: dict[Connection, None] = {}
+        """Those that wait for their clients, the longest wait first."""
+        self._by_address: Counter[str] = Counter()
+        self.now = 0.0
+        """Seconds that `watch` has run. A time in which the event loop does nothing else counts for nobody:
+        bytes that came meanwhile have not been read."""
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def make_room(self, address: str | None) -> APIError | None:
+        """Room for one more connection of `address`. Without room, the error for its client."""
+        limit = self.options.max_connections_per_address
+        if address is not None and self._by_address[address] >= limit and not self.close_one(address):
+            return _too_many(limit)
+        if len(self._all) >= self.limit and not self.close_one():
+            return APIError(503, "The server has too many connections.", "server_error", retry_after=1)
+        return None
+
+    def close_one(self, address: str | None = None) -> bool:
+        """Close the connection, perhaps of one address, that has waited longest for its client."""
+        for connection in self._waiting:
+            if address is None or connection.address == address:
+                self.remove(connection)
+                connection.abort()
+                return True
+        return False
+
+    def add(self, connection: Connection) -> None:
+        self._all.add(connection)
+        if connection.address is not None:
+            self._by_address[connection.address] += 1
+
+    def remove(self, connection: Connection) -> None:
+        self._waiting.pop(connection, None)
+        if connection in self._all:
+            self._all.remove(connection)
+            if connection.address is not None:
+                self._uncount(connection.address)
+
+    def note(self, connection: Connection) -> None:
+        """A connection has heard from its client, or begins or ends a wait."""
+        self._waiting.pop(connection, None)
+        if connection.wait is not None and connection in self._all:
+            self._waiting[connection] = None
+
+    @contextmanager
+    def counted(self, address: str) -> Iterator[None]:
+        """Counts a request that a trusted forwarder passed on. Raises `APIError` 429 over the limit."""
+        limit = self.options.max_connections_per_address
+        if self._by_address[address] >= limit:
+            raise _too_many(limit)
+        self._by_address[address] += 1
+        try:
+            yield
+        finally:
+            self._uncount(address)
+
+    def _uncount(self, address: str) -> None:
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]
+
+    def abort(self) -> None:
+        """Close all connections at once."""
+        for connection in list(self._all):
+            connection.abort()
+
+    async def watch(self) -> None:
+        """Hold every connection to its deadlines, until cancelled."""
+        options = self.options
+        deadlines = (options.header_timeout, options.body_timeout, options.body_idle_timeout)
+        interval = min(1.0, *deadlines, options.unread_timeout) / 4
+        while True:
+            slept_at = time.monotonic()
+            await asyncio.sleep(interval)
+            self.now += min(time.monotonic() - slept_at, 2 * interval)
+            for connection in list(self._all):
+                connection.check()
+
+
+@web.middleware
+async def connection_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Tells the request's connection where the request begins and ends."""
+    connection = request.protocol
+    assert isinstance(connection, Connection)
+    connection.begin(request)
+    try:
+        if connection.address is not None:
+            return await handler(request)
+        with connection.connections.counted(client_address(request)):
+            return await handler(request)
+    finally:
+        connection.end()
+
+
+def _too_many(limit: int) -> APIError:
+    text = f"This address has too many connections; the limit is {limit} (--max-connections-per-address)."
+    return APIError(429, text, "rate_limit_error", code="too_many_connections", retry_after=1)
+
+
+def _file_room(wanted: int) -> int:
+    """How many files the process may open, after its soft limit was raised as far as it is wanted."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft

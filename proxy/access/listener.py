@@ -1,0 +1,184 @@
+"""The sockets that the service listens on.
+
+asyncio's own server logs a trace for every connection that it cannot accept, and it has no limits. This one
+refuses connections over the limits, and those for which no file descriptor is left, with an error object.
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from proxy.access.addresses import Networks, address_group, is_forwarder, read_address
+from proxy.access.connections import Connection, Connections
+from proxy.errors import APIError
+
+BACKLOG = 128
+BATCH = 16
+"""Connections that are accepted before other work has its turn."""
+RETRY_DELAY = 0.1
+"""Seconds before the next attempt to accept, when no file descriptor is left."""
+MAX_REFUSED = 32
+"""Refused connections that stay open for `REFUSED_SECONDS`, so that their clients can read why."""
+REFUSED_SECONDS = 1.0
+LOG_INTERVAL = 60.0
+
+logger = logging.getLogger("weir.proxy")
+
+_FULL = APIError(503, "The server has too many connections.", "server_error", retry_after=1)
+
+
+class Listener:
+    """Accepts connections, within the limits of `connections`."""
+
+    def __init__(
+        self, connections: Connections, forwarders: Networks, make: Callable[[str | None], Connection]
+    ) -> None:
+        """`make` gives the protocol of a connection. It takes the client's address, or None if a trusted
+        forwarder connects."""
+        self._connections = connections
+        self._forwarders = forwarders
+        self._make = make
+        self._sockets: list[socket.socket] = []
+        self._refused: deque[socket.socket] = deque()
+        self._starting: set[asyncio.Task[Any]] = set()
+        self._spare = -1
+        self._logged_at: dict[str, float] = {}
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Listen. Returns the first address. Raises `OSError` if an address cannot be used."""
+        self._loop = asyncio.get_running_loop()
+        self._sockets = await bound_sockets(host, port)
+        self._spare = _spare_descriptor()
+        for sock in self._sockets:
+            self._listen(sock)
+        address: tuple[str, int] = self._sockets[0].getsockname()[:2]
+        return address
+
+    def close(self) -> None:
+        """Accept no more connections."""
+        for sock in (*self._sockets, *self._refused):
+            if sock.fileno() >= 0:
+                self._loop.remove_reader(sock)
+                sock.close()
+        self._sockets.clear()
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
+
+    def _listen(self, sock: socket.socket) -> None:
+        if sock in self._sockets:
+            self._loop.add_reader(sock, self._accept, sock)
+
+    def _accept(self, sock: socket.socket) -> None:
+        for _ in range(BATCH):
+            try:
+                accepted, peer = sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._cannot_accept(sock, error)
+                return
+            self._take(accepted, peer[0])
+
+    def _take(self, accepted: socket.socket, peer: str) -> None:
+        address = self._address(peer)
+        if error := self._connections.make_room(address):
+            self._log_rarely("a connection is refused: %s", error)
+            self._refuse(accepted, error)
+            return
+        connection = self._make(address)
+        self._connections.add(connection)
+        task = self._loop.create_task(self._connect(connection, accepted))
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
+
+    async def _connect(self, connection: Connection, accepted: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: connection, accepted)
+        except OSError:  # the client has left
+            self._connections.remove(connection)
+            accepted.close()
+
+    def _address(self, peer: str) -> str | None:
+        address = read_address(peer)
+        if is_forwarder(address, self._forwarders):
+            return None
+        return address_group(address) if address else peer
+
+    def _refuse(self, accepted: socket.socket, error: APIError) -> None:
+        _send(accepted, error)
+        self._refused.append(accepted)
+        self._loop.call_later(REFUSED_SECONDS, accepted.close)
+        if len(self._refused) > MAX_REFUSED:
+            self._refused.popleft().close()
+
+    def _cannot_accept(self, sock: socket.socket, error: OSError) -> None:
+        """Use the spare descriptor to refuse the connection, and make room for the next one."""
+        self._log_rarely("connections cannot be accepted: %s", error.strerror)
+        self._loop.remove_reader(sock)
+        self._loop.call_later(RETRY_DELAY, self._listen, sock)
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            self._connections.close_one()
+            self._refuse_with_spare(sock)
+
+    def _refuse_with_spare(self, sock: socket.socket) -> None:
+        while self._refused:
+            self._refused.popleft().close()
+        if self._spare >= 0:
+            os.close(self._spare)
+        with contextlib.suppress(OSError), sock.accept()[0] as accepted:
+            _send(accepted, _FULL)
+        self._spare = _spare_descriptor()
+
+    def _log_rarely(self, message: str, detail: object) -> None:
+        """Log each message at most once a minute."""
+        now = time.monotonic()
+        if now - self._logged_at.get(message, -LOG_INTERVAL) >= LOG_INTERVAL:
+            self._logged_at[message] = now
+            logger.warning(message, detail)
+
+
+async def bound_sockets(host: str, port: int) -> list[socket.socket]:
+    """Listening sockets for all addresses of `host`. A family that the machine does not have is left out."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    failure: OSError | None = None
+    for family, address in dict.fromkeys((info[0], info[4]) for info in found):
+        try:
+            sock = socket.create_server(address, family=family, backlog=BACKLOG)
+        except OSError as error:
+            failure = error
+            if error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+                continue
+            break
+        sock.setblocking(False)
+        sockets.append(sock)
+    else:
+        if sockets:
+            return sockets
+    for sock in sockets:
+        sock.close()
+    raise failure or OSError(f"{host} has no address")
+
+
+def _send(accepted: socket.socket, error: APIError) -> None:
+    accepted.setblocking(False)
+    with contextlib.suppress(OSError):
+        accepted.send(error.raw())
+        accepted.shutdown(socket.SHUT_WR)
+        accepted.recv(65536)  # closing with unread data would reset the connection, and the answer be lost
+
+
+def _spare_descriptor() -> int:
+    try:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
