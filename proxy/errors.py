@@ -115,11 +115,14 @@ def _http(error: web.HTTPException) -> APIError:
 
 @web.middleware
 async def error_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answers with an error object if a handler raises before its response has started."""
+    """Answers with an error object if a handler raises before its response has started. Afterwards it raises
+    the error, and aiohttp closes the connection."""
     try:
         return await handler(request)
-    except Exception as error:  # noqa: BLE001 - to_api_error logs the server's errors
-        response = to_api_error(error).response()
+    except Exception as error:
+        response = to_api_error(error).response()  # it logs the server's errors
+        if request.writer.output_size:
+            raise
         if isinstance(error, web.HTTPMethodNotAllowed):
             response.headers["Allow"] = error.headers["Allow"]
         return response

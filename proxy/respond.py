@@ -1,5 +1,6 @@
 """One request's way from its fields to its answer: the composition. `docs/architecture.md` draws it."""
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -9,10 +10,12 @@ from engine.parsers import parsed
 from engine.protocol import Delta, GenerationRequest
 from engine.rewindable import rewindable
 from hooks.pipeline.driver import admit, as_deltas, guarded
-from proxy.errors import to_api_error
+from proxy.errors import APIError, to_api_error
 from proxy.openai.answer import Answer
 from proxy.service import SERVICE
 from proxy.sse import DONE, EventStream
+
+logger = logging.getLogger("weir.proxy")
 
 
 async def respond(http: web.Request, request: GenerationRequest, answer: Answer) -> web.StreamResponse:
@@ -70,7 +73,16 @@ async def _send_events(
     except Exception as error:
         if not stream.started:
             raise
-        last = answer.failure(to_api_error(error).body())
+        last = _failure(answer, to_api_error(error))
     await stream.write(last + DONE)
     await stream.response.write_eof()
     return stream.response
+
+
+def _failure(answer: Answer, error: APIError) -> bytes:
+    """The events of a failed answer. If the answer so far cannot be written, the error is told alone."""
+    try:
+        return answer.failure(error.body())
+    except Exception as second:  # noqa: BLE001 - whatever happened, the client gets an end
+        logger.error("an answer cannot be written (%s)", type(second).__name__)
+        return Answer.failure(answer, error.body())

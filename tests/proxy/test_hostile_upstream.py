@@ -1,15 +1,17 @@
 """Whatever an upstream sends, a client gets no text that no hook was shown, and an end to every answer."""
 
+import json
 from typing import Any
 
 import orjson
 import pytest
 
 from engine.backends.openai.engine import OpenAIEngine
+from engine.protocol import Delta, Usage
 from hooks import emit
 from tests.engine.backends.conftest import FakeUpstream
 from tests.engine.backends.conftest import upstream as _upstream
-from tests.helpers import Script
+from tests.helpers import Script, ScriptedEngine, make_deltas
 from tests.proxy.conftest import CHAT, COMPLETION, Client, Serve
 
 upstream = _upstream
@@ -99,3 +101,35 @@ async def test_tokens_that_are_their_text_are_told(
     got = await asked(await in_front_of(serve, upstream, passing()), path, stream)
     assert '"hel"' in got
     assert '"lo"' in got
+
+
+@ENDPOINTS
+@STREAMING
+@pytest.mark.parametrize("absurd", [-7, 2**53 + 1, 2**63, 2**64, 10**30, 1.5, True])
+async def test_a_count_that_makes_no_sense_ends_no_request(
+    serve: Serve, upstream: FakeUpstream, path: str, stream: bool, absurd: Any
+) -> None:
+    usage = {"prompt_tokens": absurd, "completion_tokens": absurd, "total_tokens": absurd}
+    counts = f'data: {{"choices": [], "usage": {json.dumps(usage)}}}\n\n'.encode()
+    upstream.script = lambda body: [step(body, "hello", finish="stop"), counts, DONE]
+    client = await in_front_of(serve, upstream, passing())
+    got = await asked(client, path, stream)
+    assert "hello" in got
+    assert '"error":{' not in got
+    assert f'tokens":{str(absurd).lower()}' not in got
+    engine = client.server.service.engine
+    assert engine.stats().generation_tokens_total == 1
+    assert engine.stats().prompt_tokens_total == 0
+
+
+@ENDPOINTS
+async def test_an_answer_that_cannot_be_written_ends_with_an_error(serve: Serve, path: str) -> None:
+    """The error of an answer may be the answer itself: then the error is sent alone."""
+    huge = Usage(2**64, 2**64)
+    deltas = [*make_deltas(["hello"], finish=False, usage=huge), Delta(finish_reason="stop", usage=huge)]
+    client = await serve(ScriptedEngine(lambda request: deltas))
+    body = {**ASKS[path], "stream_options": {"include_usage": True}} if path != RESPONSES else ASKS[path]
+    events = (await client.stream(path, body)).events
+    assert [name for name, _ in events].count("error") == 1
+    assert events[-1] == (None, "[DONE]")
+    assert (await client.get("/health"))[0] == 200

@@ -1,17 +1,19 @@
 """The engine that asks an OpenAI-compatible upstream: connections, health, and failures of the network."""
 
 import asyncio
+import base64
 import json
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import aiohttp
 import orjson
 
+from engine.backends.openai.body import beginning_of, pieces_of
 from engine.backends.openai.errors import stream_error, upstream_error
 from engine.backends.openai.request import request_body
 from engine.backends.openai.sse import Event, SSEDecoder
@@ -25,6 +27,14 @@ _DRAIN = 0.02
 """Seconds that the engine waits for a stream's end after its `[DONE]`, to be able to keep the connection."""
 _UNHEALTHY = 10.0
 """Seconds that the engine reports itself unhealthy after a failed connection."""
+_MAX_ERROR = 64 * 1024
+"""Bytes of an upstream's error that are read."""
+_ERROR_TIMEOUT = 10.0
+"""Seconds that an upstream's error may take to come."""
+_MAX_MODELS = 4 * 1024 * 1024
+"""Bytes of an upstream's list of models that are read."""
+_MAX_LENGTH = 2**31
+"""No model has a longer context."""
 
 _log = logging.getLogger("weir.engine")
 
@@ -32,9 +42,12 @@ _log = logging.getLogger("weir.engine")
 class OpenAIEngine(TrackedEngine):
     """Asks an upstream for a stream, for every request, and translates the stream.
 
-    `upstream`: the upstream's URL, as a client's `base_url`. A URL without a path gets `/v1`. `model`: the
-    upstream's name for the model. None: the name that the caller gives. `timeout`: seconds without a byte
-    from the upstream; `connect_timeout`: seconds to connect.
+    `upstream`: the upstream's URL, as a client's `base_url`. A URL without a path gets `/v1`. A user and a
+    password in it become a header, and are nowhere else. `model`: the upstream's name for the model. None:
+    the name that the caller gives. `timeout`: seconds without a byte from the upstream; `connect_timeout`:
+    seconds to connect.
+
+    Raises `ValueError` for a URL that cannot be used. The message does not quote the URL.
     """
 
     def __init__(
@@ -46,12 +59,13 @@ class OpenAIEngine(TrackedEngine):
         timeout: float = 600.0,
         connect_timeout: float = 10.0,
     ) -> None:
-        if urlsplit(upstream).scheme not in ("http", "https"):
-            raise ValueError(f"{upstream!r} is no http or https URL.")
         super().__init__()
-        self.url = upstream.rstrip("/") + ("" if urlsplit(upstream).path.strip("/") else "/v1")
+        self.url, password = _without_password(upstream)
         self.model = model
-        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        if password and api_key:
+            raise ValueError("the upstream has a password in its URL and an API key: give one of them")
+        authorization = f"Bearer {api_key}" if api_key else password
+        self._headers = {"Authorization": authorization} if authorization else {}
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout, sock_read=timeout)
         self._session: aiohttp.ClientSession | None = None
         self._failed_at: float | None = None
@@ -62,6 +76,7 @@ class OpenAIEngine(TrackedEngine):
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE),
             headers={"Accept-Encoding": "identity", **self._headers},
             timeout=self._timeout,
+            auto_decompress=False,
         )
         try:
             with self._engine_errors():
@@ -80,7 +95,7 @@ class OpenAIEngine(TrackedEngine):
             async with await self._requests.wait(self._post(path, body)) as response:
                 self._failed_at = None
                 if response.status != 200:
-                    raise upstream_error(response.status, await response.read(), fields)
+                    raise upstream_error(response.status, await self._error_of(response), fields)
                 async for event in self._events(response):
                     if event.data.strip() == b"[DONE]":
                         is_complete = True
@@ -110,11 +125,20 @@ class OpenAIEngine(TrackedEngine):
 
     async def _events(self, response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
         decoder = SSEDecoder()
-        while data := await self._requests.wait(response.content.readany()):
-            for event in decoder.feed(data):
-                yield event
+        async with aclosing(pieces_of(response, self._requests.wait)) as pieces:
+            async for data in pieces:
+                for event in decoder.feed(data):
+                    yield event
         for event in decoder.flush():
             yield event
+
+    async def _error_of(self, response: aiohttp.ClientResponse) -> bytes:
+        """The body of an error. Empty if it cannot be read, or does not come in time."""
+        try:
+            async with asyncio.timeout(_ERROR_TIMEOUT):
+                return await beginning_of(response, self._requests.wait, _MAX_ERROR)
+        except (ValueError, TimeoutError):
+            return b""
 
     def _post(self, path: str, body: bytes) -> aiohttp.client._RequestContextManager:
         if self._session is None:
@@ -126,10 +150,13 @@ class OpenAIEngine(TrackedEngine):
         async with session.get(f"{self.url}/models", timeout=aiohttp.ClientTimeout(total=5.0)) as response:
             if response.status != 200:
                 return ModelInfo()
-            models = _loads(await response.read()).get("data") or ()
+            body = await beginning_of(response, self._requests.wait, _MAX_MODELS)
+        models = _loads(body).get("data") or ()
         names = tuple(str(model["id"]) for model in models)
         lengths = [m.get("max_model_len") for m in models if self.model in (None, m["id"])]
-        return ModelInfo(max_model_len=lengths[0] if lengths else None, names=names)
+        length = lengths[0] if lengths else None
+        is_length = type(length) is int and 0 < length < _MAX_LENGTH
+        return ModelInfo(max_model_len=length if is_length else None, names=names)
 
     @contextmanager
     def _engine_errors(self) -> Iterator[None]:
@@ -150,9 +177,26 @@ class OpenAIEngine(TrackedEngine):
         except (aiohttp.ClientError, ConnectionError) as error:
             self._requests.check()
             raise EngineError("The connection to the upstream engine broke.", status=502) from error
-        except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        except (LookupError, ArithmeticError, TypeError, AttributeError, ValueError, RecursionError) as error:
             _log.warning("upstream %s: answer not understood (%s)", self.url, type(error).__name__)
             raise EngineError("The upstream engine's answer makes no sense.", status=502) from error
+
+
+def _without_password(upstream: str) -> tuple[str, str | None]:
+    """The upstream's URL, and the header that replaces a user and a password in it."""
+    try:
+        parts = urlsplit(upstream)
+    except ValueError:
+        raise ValueError("the upstream's URL cannot be read") from None  # the error may quote the password
+    if parts.scheme not in ("http", "https"):
+        raise ValueError("the upstream is no http or https URL")
+    user, _, host = parts.netloc.rpartition("@")
+    url = parts._replace(netloc=host).geturl().rstrip("/") + ("" if parts.path.strip("/") else "/v1")
+    if not user:
+        return url, None
+    name, _, password = user.partition(":")
+    credentials = f"{unquote(name)}:{unquote(password)}".encode()
+    return url, f"Basic {base64.b64encode(credentials).decode()}"
 
 
 def _loads(data: bytes) -> dict[str, Any]:

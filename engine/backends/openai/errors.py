@@ -20,8 +20,8 @@ def upstream_error(status: int, body: Any, fields: Collection[str] = ()) -> Requ
 
     If the caller is at fault, the error has the upstream's message. Its `unquoted` has a general message, and
     names the field only if it is one of `fields`, the fields that were sent to the upstream. If the upstream
-    is at fault, or Weir in how it calls the upstream, the error has a general message and the upstream's goes
-    to the log.
+    is at fault, or Weir in how it calls the upstream, the error has a general message. The upstream's message
+    is in no log, because it may quote the model's output.
     """
     error = _error_object(body)
     message = str(error.get("message") or error.get("detail") or "")
@@ -39,10 +39,7 @@ def upstream_error(status: int, body: Any, fields: Collection[str] = ()) -> Requ
         )
     if status == 429:
         return QueueFullError(message, unquoted=QueueFullError()) if message else QueueFullError()
-    # An upstream's message and error type may quote the model's output. At the default level, the log has
-    # only the status.
     _log.warning("upstream answered %d", status)
-    _log.debug("upstream answered %d (%s): %s", status, error.get("type"), message[:500])
     if status in (401, 403):
         return EngineError("The upstream engine refused this service's credentials.", status=502)
     if status in (503, 504):

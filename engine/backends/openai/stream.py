@@ -6,12 +6,12 @@ that are not as expected raise `KeyError`, `IndexError`, `TypeError`, `Attribute
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
-from engine.backends.openai.tokens import TokenAligner, TokenReader
+from engine.backends.openai.tokens import TokenAligner, TokenReader, checked_ids, is_id
 from engine.protocol import (
     Channel,
     Delta,
@@ -33,6 +33,8 @@ _FINISH_REASONS: dict[str, FinishReason] = {
 }
 """Any other reason of an upstream is "stop"."""
 _FAILURES = ("abort", "error")
+_MAX_COUNT = 10**9
+"""No request has so many tokens."""
 
 Segment = tuple[Channel, ToolCall | None, str]
 """A text, and the stream that it belongs to."""
@@ -62,7 +64,7 @@ class StreamTranslator:
             deltas += output.feed(choice, chunk.get("prompt_token_ids"))
         # vLLM: with several outputs, the usage beside a choice counts this choice only.
         if (usage := chunk.get("usage")) and not (choices and len(self._outputs) > 1):
-            self._count.usage = _usage(usage)
+            self._count.usage = _usage(usage, self._count.usage)
             deltas = [replace(delta, usage=self._count.usage) for delta in deltas]
         return self._without_last(deltas)
 
@@ -130,7 +132,7 @@ class _Output:
             return []
         prompt_token_ids = choice.get("prompt_token_ids") or prompt_token_ids
         if prompt_token_ids and not self.has_begun:
-            self._prompt_token_ids = tuple(prompt_token_ids)
+            self._prompt_token_ids = tuple(checked_ids(prompt_token_ids))
         self.has_begun = True
         tokens = self._tokens.read(choice)
         ends_early = choice.get("finish_reason") not in (None, "", "length")
@@ -163,7 +165,7 @@ class _Output:
             deltas = [self._delta("content", "")]
         finish_reason = _FINISH_REASONS.get(reason, "stop") if reason else self._calls.finish_reason
         # Any text but the caller's own stop strings could be output that no hook has seen.
-        is_told = isinstance(stop_reason, int) or stop_reason in self._stop
+        is_told = is_id(stop_reason) or stop_reason in self._stop
         deltas[-1] = replace(
             deltas[-1], finish_reason=finish_reason, stop_reason=stop_reason if is_told else None
         )
@@ -322,15 +324,23 @@ def _text(value: Any) -> str:
     return "".join(part["text"] for part in value if part["type"] == "text")
 
 
-def _usage(usage: Mapping[str, Any]) -> Usage:
-    prompt = usage.get("prompt_tokens_details") or {}
-    completion = usage.get("completion_tokens_details") or {}
-    counts = Usage(
-        prompt_tokens=usage.get("prompt_tokens") or 0,
-        completion_tokens=usage.get("completion_tokens") or 0,
-        cached_tokens=prompt.get("cached_tokens") or 0,
-        reasoning_tokens=completion.get("reasoning_tokens") or 0,
+def _usage(told: Any, counted: Usage) -> Usage:
+    """The upstream's usage. A count that lacks or makes no sense is Weir's own, in `counted`."""
+    usage = _object(told)
+    prompt = _object(usage.get("prompt_tokens_details"))
+    completion = _object(usage.get("completion_tokens_details"))
+
+    def count(source: Mapping[str, Any], name: str, otherwise: int) -> int:
+        value = source.get(name)
+        return value if type(value) is int and 0 <= value <= _MAX_COUNT else otherwise
+
+    return Usage(
+        prompt_tokens=count(usage, "prompt_tokens", counted.prompt_tokens),
+        completion_tokens=count(usage, "completion_tokens", counted.completion_tokens),
+        cached_tokens=count(prompt, "cached_tokens", counted.cached_tokens),
+        reasoning_tokens=count(completion, "reasoning_tokens", counted.reasoning_tokens),
     )
-    if not all(isinstance(count, int) for count in astuple(counts)):
-        raise TypeError("a count is no number")
-    return counts
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -32,6 +32,8 @@ from engine.text.alignment import LOGPROB_FLOOR, align_tokens, cut_tokens
 Piece = tuple[str, tuple[Token, ...]]
 """A text and its tokens, whose texts joined are the text. Or a text without tokens."""
 
+_MAX_ID = 2**31
+"""No vocabulary has so many tokens."""
 _SPACES = re.compile(r"[\s\u2581]+")  # SentencePiece writes a space as U+2581
 _PARTS = re.compile("\ufffd+")  # parts of split characters, which are not ASCII
 
@@ -50,9 +52,7 @@ class TokenReader:
 
     def read(self, choice: Mapping[str, Any]) -> list[Token]:
         logprobs = choice.get("logprobs") or {}
-        ids = choice.get("token_ids") or ()
-        if not all(isinstance(token_id, int) and token_id >= 0 for token_id in ids):
-            raise TypeError("token ids are no numbers")
+        ids = checked_ids(choice.get("token_ids") or ())
         if entries := logprobs.get("content"):
             tokens = [self._token(e["token"], e.get("bytes"), e["logprob"], _chat_top(e)) for e in entries]
         elif strings := logprobs.get("tokens"):
@@ -79,6 +79,17 @@ class TokenReader:
         return Token(id=None, text=text, raw=raw, logprob=number, top=tuple(top[: self._num_top]))
 
 
+def checked_ids(ids: Sequence[Any]) -> Sequence[int]:
+    """The upstream's token ids. Raises `TypeError` if one of them is none."""
+    if not all(map(is_id, ids)):
+        raise TypeError("token ids are no numbers")
+    return ids
+
+
+def is_id(value: Any) -> bool:
+    return type(value) is int and 0 <= value < _MAX_ID
+
+
 def _chat_top(entry: Mapping[str, Any]) -> list[TopLogprob]:
     tops = entry.get("top_logprobs") or ()
     return [TopLogprob(None, _raw(top["token"], top.get("bytes")), _finite(top["logprob"])) for top in tops]
@@ -89,6 +100,8 @@ def _completion_top(top: Mapping[str, float] | None) -> list[TopLogprob]:
 
 
 def _raw(string: str, given: Sequence[int] | None) -> bytes:
+    if isinstance(given, int):
+        raise TypeError("a token's bytes are no list")  # bytes(10**9) would be a gigabyte
     return string.encode() if given is None else bytes(given)
 
 

@@ -1,7 +1,12 @@
 """The upstream backend over a real socket: what it says, what it makes of failures, and that it hangs up."""
 
 import asyncio
+import base64
+import gzip
 import logging
+import traceback
+import tracemalloc
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -192,7 +197,7 @@ async def test_the_upstreams_fault_gets_general_words(
 ) -> None:
     error = {"message": "inner secret", "type": "secret_type"}
     upstream.script = lambda body: web.json_response({"error": error}, status=theirs)
-    with caplog.at_level(logging.WARNING, "weir.engine"):
+    with caplog.at_level(logging.DEBUG):
         async with started(upstream.url, api_key="sesame") as engine:
             with pytest.raises(EngineError, match=word) as caught:
                 await collect(engine)
@@ -214,6 +219,102 @@ async def test_a_refusal_can_be_told_without_the_upstreams_words(upstream: Any) 
         assert unquoted is not None
         assert "hunter2" not in str(unquoted)
         assert (unquoted.status, unquoted.param, unquoted.code) == (422, known, None)
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip", "deflate"])
+async def test_a_compressed_answer_is_read(upstream: Any, encoding: str) -> None:
+    """Though it was asked not to, an upstream may compress, and a front of its may as well."""
+
+    def packed(data: bytes, status: int = 200) -> web.Response:
+        packs = {"identity": bytes, "gzip": gzip.compress, "deflate": zlib.compress}
+        headers = {"Content-Encoding": encoding, "Content-Type": "text/event-stream"}
+        return web.Response(body=packs[encoding](data), status=status, headers=headers)
+
+    events = b"".join(map(_event, [*(chunk("word ") for _ in range(2000)), chunk("", "stop")]))
+    async with started(upstream.url) as engine:
+        upstream.script = lambda body: packed(events + DONE)
+        assert "".join(delta.text for delta in await collect(engine)) == "word " * 2000
+        upstream.script = lambda body: packed(b'{"error": {"message": "too long"}}', 400)
+        with pytest.raises(RequestError, match="too long"):
+            await collect(engine)
+
+
+@pytest.mark.parametrize("status", [200, 400, 500])
+@pytest.mark.parametrize("encoding", ["br", "gzip, gzip", "gzip"])
+async def test_a_body_that_cannot_be_decompressed_is_no_answer(
+    upstream: Any, status: int, encoding: str
+) -> None:
+    headers = {"Content-Encoding": encoding}
+    upstream.script = lambda body: web.Response(body=b"hunter2" * 9, status=status, headers=headers)
+    async with started(upstream.url) as engine:
+        with pytest.raises((EngineError, RequestError)) as caught:
+            await collect(engine)
+    assert "hunter2" not in str(caught.value)
+    assert getattr(caught.value, "status", None) == (400 if status == 400 else 502)
+
+
+@pytest.mark.parametrize("status", [200, 400, 500])
+async def test_a_body_that_grows_when_decompressed_takes_no_memory(upstream: Any, status: int) -> None:
+    bomb = gzip.compress(bytes(256 * 1024 * 1024), compresslevel=1)
+    headers = {"Content-Encoding": "gzip"}
+    upstream.script = lambda body: web.Response(body=bomb, status=status, headers=headers)
+    async with started(upstream.url) as engine:
+        tracemalloc.start()
+        try:
+            with pytest.raises((EngineError, RequestError)):
+                await collect(engine)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert peak < (200 if status == 200 else 8) * 1024 * 1024
+
+
+async def test_an_error_without_an_end_ends(upstream: Any) -> None:
+    class Endless(web.Response):
+        async def write_eof(self, data: bytes = b"") -> None:
+            while True:
+                await self.write(b"x" * 65536)
+
+    upstream.script = lambda body: Endless(status=400, headers={"Content-Length": str(2**40)})
+    async with started(upstream.url) as engine:
+        with pytest.raises(RequestError, match="refused the request"):
+            await collect(engine)
+
+
+async def test_a_password_in_the_url_becomes_a_header(
+    upstream: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        async with started(upstream.url.replace("//", "//me:hunter%402@")) as engine:
+            await collect(engine)
+        assert upstream.headers[-1]["Authorization"] == "Basic " + base64.b64encode(b"me:hunter@2").decode()
+        async with started("http://me:hunter2@127.0.0.1:1") as engine:
+            with pytest.raises(EngineError) as caught:
+                await collect(engine)
+    assert "cannot be reached" in caplog.text
+    assert "hunter" not in caplog.text + str(caught.value) + engine.url
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://me:hunter2@host", "http://me:hunter2@[::1", "me:hunter2@host", "http://me:hunter2@ho\uff0fst"],
+)
+def test_an_error_of_the_url_does_not_quote_it(url: str) -> None:
+    with pytest.raises(ValueError, match="upstream") as caught:
+        OpenAIEngine(url)
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_password_beside_a_key_is_refused() -> None:
+    with pytest.raises(ValueError, match="one of them"):
+        OpenAIEngine("http://me:hunter2@host", api_key="key")
+
+
+@pytest.mark.parametrize("length", [-1, 0, True, 2**70, "9", 1.5])
+async def test_a_longest_context_that_makes_no_sense_is_not_known(upstream: Any, length: Any) -> None:
+    upstream.models = [{"id": "a", "max_model_len": length}]
+    async with started(upstream.url) as engine:
+        assert (engine.info.max_model_len, engine.info.names) == (None, ("a",))
 
 
 async def test_a_full_queue_is_passed_on(upstream: Any) -> None:

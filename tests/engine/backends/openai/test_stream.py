@@ -260,6 +260,21 @@ class TestTokens:
             [(9, ""), (10, "c")],
         ]
 
+    @pytest.mark.parametrize("absurd", [-1, True, 2**31, 2**70, 1.0, "7", None])
+    def test_ids_that_are_none_make_no_sense(self, absurd: Any) -> None:
+        for name in ("token_ids", "prompt_token_ids"):
+            with pytest.raises(TypeError, match="no numbers"):
+                translate(completion("a", return_token_ids=True), piece("a", "a", **{name: [absurd]}))
+        deltas = translate(completion("a"), piece("a", finish="stop", stop_reason=absurd))
+        assert deltas[-1].stop_reason is None
+
+    def test_bytes_are_a_list(self) -> None:
+        entry = {"token": "a", "logprob": -1.0, "bytes": 10**12}
+        first = chunk(content="a")
+        first["choices"][0]["logprobs"] = {"content": [entry]}
+        with pytest.raises(TypeError, match="no list"):
+            translate(chat(sampling=SamplingParams(logprobs=0)), first)
+
     def test_no_more_alternatives_than_asked_for(self) -> None:
         first = piece("a", "a", finish="stop")
         first["choices"][0]["logprobs"]["top_logprobs"] = [{"b": -0.5, "a": -1.0, "c": -2.0}]
@@ -314,6 +329,22 @@ class TestEnd:
         assert translator.feed({"choices": [], "usage": counts}) == []
         (last,) = translator.finish(complete=True)
         assert (last.finish_reason, last.usage) == ("length", Usage(3, 9, cached_tokens=2))
+
+    @pytest.mark.parametrize(
+        "absurd", [-1, True, 1.5, 1e30, 2**53 + 1, 2**64, 10**400, "7", [7], {"a": 1}, float("inf")]
+    )
+    def test_a_count_that_makes_no_sense_is_dropped(self, absurd: Any) -> None:
+        details = {"prompt_tokens_details": {"cached_tokens": absurd}}
+        for told in (
+            {"prompt_tokens": absurd, "completion_tokens": absurd, **details},
+            {"prompt_tokens_details": absurd, "completion_tokens_details": absurd, "prompt_tokens": absurd},
+            absurd,
+        ):
+            deltas = translate(completion((1, 2)), piece("a"), piece("b", finish="stop"), {"usage": told})
+            assert deltas[-1].usage == Usage(2, 2)
+        told = {"prompt_tokens": absurd, "completion_tokens": 9, **details}
+        deltas = translate(completion((1, 2)), piece("a", finish="stop"), {"usage": told})
+        assert deltas[-1].usage == Usage(2, 9)
 
     def test_continuous_usage_is_honoured(self) -> None:
         translator = StreamTranslator(chat())
