@@ -6,6 +6,7 @@
 #   make test-wheel    the wheel of the last commit, installed outside the checkout
 #   make check    lint, format and types
 #   make docs     the site of README.md and docs/, in build/site
+#   make abuse    attacks on a server, beside a client that must not notice them
 #   make bench-...    measurements: see docs/benchmarks.md
 #   make gpu-check PYTHON=...    on a machine with a GPU, by a Python that has torch for CUDA and transformers
 
@@ -14,7 +15,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test test-all test-wheel check docs gpu-check bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind
+.PHONY: serve test test-all test-wheel check docs gpu-check abuse bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -54,6 +55,9 @@ $(VENV)/.docs: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable '.[docs]'
 	touch $@
+
+abuse: $(VENV)/.dev
+	$(BIN)/python -m tools.abuse $(ARGS)
 
 bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind: bench-%: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)

@@ -1,0 +1,104 @@
+"""`weir serve` as a user runs it, in a process of its own, and what the operating system says of it."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+GOOD_KEY = "the-key-of-a-well-behaved-client"
+BAD_KEY = "the-key-of-an-attacker"
+KEYS = {"WEIR_API_KEY": f"{GOOD_KEY},{BAD_KEY}"}
+"""The environment of a server that both callers have a key of."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running server."""
+
+    url: str
+    process: "subprocess.Popen[str]"
+    log: Path
+    """What the server writes to standard error."""
+
+    @property
+    def num_descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    @property
+    def memory(self) -> int:
+        """Resident memory of the service's process, in bytes."""
+        return _memory_of(self.process.pid)
+
+    @property
+    def peak_memory(self) -> int:
+        """The most resident memory so far, in bytes."""
+        return _memory_of(self.process.pid, "VmHWM")
+
+    @property
+    def children(self) -> list[int]:
+        """The process ids of its hook workers, and of other processes that it started."""
+        text = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [int(pid) for pid in text.split()]
+
+    @property
+    def family_memory(self) -> int:
+        """Resident memory of the service and of the processes that it started, in bytes."""
+        return self.memory + sum(_memory_of(pid) for pid in self.children)
+
+    @property
+    def log_size(self) -> int:
+        return self.log.stat().st_size
+
+    def limit_files(self, num: int) -> None:
+        """`ulimit -n`, for the running process."""
+        hard = resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE)[1]
+        resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, (num, hard))
+
+    def limit_file_size(self, num_bytes: int) -> None:
+        """No file grows beyond `num_bytes`: as if the disk were full. A negative number lifts the limit."""
+        for pid in (self.process.pid, *self.children):
+            hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
+            soft = num_bytes if num_bytes >= 0 else resource.RLIM_INFINITY
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def _memory_of(pid: int, field: str = "VmRSS") -> int:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:  # the process has just ended
+        return 0
+    lines = dict(line.split(":", 1) for line in status.splitlines())
+    return int(lines.get(field, "0 kB").split()[0]) * 1024
+
+
+@contextmanager
+def served(*options: str, folder: Path, env: dict[str, str] | None = None) -> Iterator[Served]:
+    """A server with these options. `folder` gets its log. The process is killed at the end."""
+    log = folder / f"weir-{os.urandom(4).hex()}.log"
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "proxy", "serve", "--port", "0", *options],
+            cwd=ROOT,
+            env={**os.environ, **(env or {})},
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        )
+    try:
+        assert process.stdout
+        line = process.stdout.readline()
+        if " at " not in line:
+            raise RuntimeError(f"the server does not start: {log.read_text()[-2000:]}")
+        yield Served(line.split(" at ")[1].split("/v1")[0], process, log)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
