@@ -19,6 +19,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -68,6 +69,18 @@ Hooks = Annotated[list[HookSpec], BeforeValidator(lambda value: parts(value, _ho
 Keys = Annotated[list[Annotated[SecretStr, Field(min_length=1)]], BeforeValidator(_keys)]
 
 
+def _keys_in(file: Path) -> list[str]:
+    """The keys in a file, one a line; empty lines are no keys. Raises `ValueError`, which quotes no key."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"api_key_file: {file} cannot be read ({type(error).__name__})") from None
+    keys = [key for line in lines if (key := line.strip())]
+    if not keys:
+        raise ValueError(f"api_key_file: there is no key in {file}, and anybody could use the service")
+    return keys
+
+
 class EngineChoice(BaseModel):
     """Which engine runs, and the options of the engines that are not in this process."""
 
@@ -80,7 +93,7 @@ class EngineChoice(BaseModel):
     back"""
     served_model_name: Names = []
     """Names that requests may use for the model (default: the model's)"""
-    upstream: str | None = None
+    upstream: Annotated[str | None, Field(repr=False)] = None
     """Base URL of an OpenAI-compatible server (openai)"""
     upstream_model: str | None = None
     """Model name to ask the upstream for (openai)"""
@@ -141,8 +154,10 @@ class ServeSettings(PipelineOptions, EngineOptions, AccessOptions, EngineChoice,
     """Address to listen on"""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     """Port to listen on; 0 takes a free one"""
-    api_key: Keys = []
-    """Key that clients must send; several may be given. Better set as WEIR_API_KEY"""
+    api_key_file: Path | None = None
+    """File with keys of clients, one a line; it is read once"""
+    api_key: Annotated[Keys, Field(validate_default=True)] = []
+    """Key that clients must send; several may be given. Better in a file, or set as WEIR_API_KEY"""
     max_stored_responses: Annotated[int, Field(ge=0)] = 1000
     """Responses kept in memory for previous_response_id, the latest used; 0: none"""
     keep_alive_interval: Annotated[float, Field(gt=0)] = 15.0
@@ -166,6 +181,12 @@ class ServeSettings(PipelineOptions, EngineOptions, AccessOptions, EngineChoice,
     @classmethod
     def _read_logits_processors(cls, value: Any) -> Any:
         return parts(value, _logits_processor)
+
+    @field_validator("api_key")
+    @classmethod
+    def _add_keys_of_the_file(cls, keys: list[SecretStr], others: ValidationInfo) -> list[SecretStr]:
+        file = others.data.get("api_key_file")
+        return keys if file is None else [*keys, *map(SecretStr, _keys_in(file))]
 
     @model_validator(mode="after")
     def _engine_has_what_it_needs(self) -> "ServeSettings":

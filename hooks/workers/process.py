@@ -25,6 +25,10 @@ _START = (
 """Runs a module with the service's own `sys.path`. `python -m` would search the working folder first, which
 may have a package called `hooks` or `engine`."""
 
+_SECRETS = frozenset({"WEIR_API_KEY", "WEIR_UPSTREAM_API_KEY", "WEIR_UPSTREAM"})
+"""Variables that a process beside the service does not get. The upstream's URL may have a password. The
+service reads these names in lower case, too."""
+
 
 class Child:
     """One process that the service started."""
@@ -41,7 +45,9 @@ class Child:
             with theirs:
                 start = [sys.executable, "-P", "-c", _START, json.dumps(sys.path, default=str), module]
                 ends = [str(theirs.fileno()), str(os.getpid())]
-                self.process = await asyncio.create_subprocess_exec(*start, *ends, pass_fds=[theirs.fileno()])
+                self.process = await asyncio.create_subprocess_exec(
+                    *start, *ends, env=_environment(), pass_fds=[theirs.fileno()]
+                )
             self.connection = Connection(*await asyncio.open_connection(sock=ours))
             self._ending = asyncio.get_running_loop().create_task(self._hang_up(self.process))
         except BaseException:
@@ -79,6 +85,10 @@ class Child:
         await process.wait()
         await asyncio.sleep(GRACE)  # time to read its last messages
         self.connection.abort()
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.upper() not in _SECRETS}
 
 
 async def inherited() -> Connection:

@@ -21,7 +21,8 @@ def serve(settings: ServeSettings) -> None:
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    for library in ("httpx", "filelock", "urllib3"):  # they are verbose
+    # They are verbose, and some of them log URLs, headers and what another server said.
+    for library in ("aiohttp", "filelock", "httpcore", "httpx", "openai", "urllib3"):
         logging.getLogger(library).setLevel(logging.WARNING)
     try:
         asyncio.run(_serve(settings))

@@ -91,6 +91,31 @@ def test_a_hook_may_be_named_as_tensorrt_llm_names_it(tmp_path: Path) -> None:
         assert [spec.path for spec in load_settings(arguments).hook_specs] == ["acme.First", "acme.Second"]
 
 
+def test_keys_of_a_file_join_the_others(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("hunter2\n\n  hunter3 \r\nhunter4")
+    settings = load_settings(["--api-key", "k1", "--api-key-file", str(file)])
+    keys = [key.get_secret_value() for key in settings.api_key]
+    assert keys == ["k1", "hunter2", "hunter3", "hunter4"]
+    assert "hunter" not in repr(settings)
+
+
+@pytest.mark.parametrize("content", [b"", b" \n\n", b"hunter2\xff", None])
+def test_a_file_without_keys_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    """It must not open the server, and what it holds is not told."""
+    file = tmp_path / "keys"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(SystemExit, match="api_key_file") as left:
+        load_settings(["--api-key-file", str(file)])
+    assert "hunter" not in str(left.value)
+
+
+def test_an_upstreams_password_is_not_shown() -> None:
+    settings = load_settings(["--engine", "openai", "--upstream", "http://me:hunter2@host"])
+    assert "hunter" not in repr(settings)
+
+
 @pytest.mark.parametrize("arguments", [["--api-key="], ["--api-key", "k1", "--api-key", ""]])
 def test_an_empty_key_is_refused(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """An unset variable leaves an empty key. It must neither open the server nor be a valid key."""

@@ -5,7 +5,7 @@ import base64
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -37,6 +37,14 @@ _MAX_LENGTH = 2**31
 """No model has a longer context."""
 
 _log = logging.getLogger("weir.engine")
+
+
+class _NoCookies(aiohttp.DummyCookieJar):
+    """Keeps no cookies: all callers share the session. It does not read them either, because aiohttp logs the
+    names of cookies that it cannot read."""
+
+    def update_cookies_from_headers(self, headers: Sequence[str], response_url: Any) -> None:
+        pass
 
 
 class OpenAIEngine(TrackedEngine):
@@ -74,6 +82,7 @@ class OpenAIEngine(TrackedEngine):
         """Open the connection pool, and ask for the upstream's models. Succeeds if the upstream is down."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE),
+            cookie_jar=_NoCookies(),
             headers={"Accept-Encoding": "identity", **self._headers},
             timeout=self._timeout,
             auto_decompress=False,

@@ -24,7 +24,7 @@ class DetectorService:
         """`timeout`: seconds for one `post`. `api_key_env`: the environment variable that holds the key.
         Raises `ValueError` for an incomplete URL or a variable that is not set."""
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-            raise ValueError(f"url is a whole one, as http://127.0.0.1:8080/v1/moderations, not {url!r}")
+            raise ValueError("url is a whole one, as http://127.0.0.1:8080/v1/moderations")
         self._url = url
         self._timeout = timeout
         self._max_connections = max_connections

@@ -57,3 +57,29 @@ def test_commands_run_there_too(project: Path, command: list[str]) -> None:
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
     ended = subprocess.run(start, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+LOOKS = """
+import os
+from hooks import emit
+
+class Looks:
+    def __init__(self):
+        assert "hunter2" not in str(os.environ), "a secret of the service"
+        assert os.environ["ACME_KEY"] == "sesame"
+    def __call__(self, chunk):
+        return emit(chunk.pending)
+"""
+
+
+async def test_workers_do_not_get_the_services_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "looks.py").write_text(LOOKS)
+    for name in ("WEIR_API_KEY", "WEIR_UPSTREAM_API_KEY", "weir_api_key"):
+        monkeypatch.setenv(name, "hunter2")
+    monkeypatch.setenv("WEIR_UPSTREAM", "http://me:hunter2@host")
+    monkeypatch.setenv("ACME_KEY", "sesame")
+    pool = WorkerPool(1, [HookSpec(f"{tmp_path}/looks.py:Looks")])
+    await pool.start()
+    await pool.aclose()

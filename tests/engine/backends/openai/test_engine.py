@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp import web
+from multidict import CIMultiDict
 
 from engine.backends.openai import engine as openai_engine
 from engine.backends.openai.engine import OpenAIEngine
@@ -206,6 +207,29 @@ async def test_the_upstreams_fault_gets_general_words(
     assert f"upstream answered {theirs}" in caplog.text
     assert "secret" not in caplog.text
     assert "sesame" not in caplog.text
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 429, 500])
+async def test_no_log_has_an_upstreams_words(
+    upstream: Any, caplog: pytest.LogCaptureFixture, status: int
+) -> None:
+    words = {"error": {"message": "hunter2", "type": "hunter2", "param": "hunter2", "code": "hunter2"}}
+    headers = [
+        ("Set-Cookie", "hunter2[]=hunter2"),
+        ("Set-Cookie", "a=hunter2; Domain=hunter2"),
+        ("X-A", "hunter2"),
+    ]
+    data = b"data: %b\n\n" % orjson.dumps(words) if status == 200 else orjson.dumps(words)
+    upstream.script = lambda body: web.Response(
+        body=data, status=status, reason="hunter2", headers=CIMultiDict(headers)
+    )
+    with caplog.at_level(logging.DEBUG):
+        async with started(upstream.url) as engine:
+            for _ in range(2):
+                with pytest.raises((EngineError, RequestError)):
+                    await collect(engine)
+    assert "hunter2" not in caplog.text
+    assert "Cookie" not in upstream.headers[-1]
 
 
 async def test_a_refusal_can_be_told_without_the_upstreams_words(upstream: Any) -> None:
