@@ -109,6 +109,8 @@ class EngineOptions(BaseModel):
     """Answer every request with 'Hello world!', to see that logits processors work"""
     seed: int | None = None
     """Seed of requests that give none (default: a fresh one at each start)"""
+    tokenizer_pool_size: Annotated[int, Field(ge=1, le=1024)] = 2
+    """Long prompts that are tokenized at the same time. Others wait, and callers take turns"""
     num_threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """CPU threads of a step (default: all cores; one less for short steps)"""
     reasoning_parser: Annotated[

@@ -260,6 +260,8 @@ class ModelInfo:
     them in the content."""
     can_rewind: bool = False
     """Whether the engine accepts a `Rewind`, except for requests with `GenerationRequest.is_searched`."""
+    max_prompt_bytes: int | None = None
+    """A longer text has more than `max_model_len` tokens, whatever it is. None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,6 +149,7 @@ class Server:
         await service.wait_until_idle(service.settings.shutdown_timeout)
         # Requests that still run fail together with the engine, so each client gets an error event.
         await service.engine.aclose()
+        service.long_work.close()
         await service.wait_until_idle(ABORT_TIMEOUT)
         await service.pipeline.aclose()
         await self._runner.cleanup()

@@ -1,6 +1,5 @@
 """The endpoints. Each reads JSON, passes values on, and formats the answer."""
 
-import asyncio
 import time
 from functools import partial
 from typing import Any, TypeVar
@@ -9,6 +8,7 @@ import orjson
 from aiohttp import web
 from pydantic import BaseModel
 
+from engine.prompt_size import text_size
 from engine.protocol import Tokenizer
 from proxy import __version__
 from proxy.access.auth import caller
@@ -102,11 +102,13 @@ async def tokenize(http: web.Request) -> web.Response:
     service.model_name(fields.model)
     tokenizer = _tokenizer(service)
     if fields.messages is None:
-        special = fields.add_special_tokens
-        ids = await asyncio.to_thread(tokenizer.encode, fields.prompt or "", add_special_tokens=special)
+        size = len(fields.prompt or "")
+        encode = partial(tokenizer.encode, fields.prompt or "", add_special_tokens=fields.add_special_tokens)
     else:
         messages = [message.model_dump(exclude_unset=True) for message in fields.messages]
-        ids = await asyncio.to_thread(tokenizer.apply_chat_template, messages)
+        size = text_size(messages)
+        encode = partial(tokenizer.apply_chat_template, messages)
+    ids = await service.long_work.run(encode, size=size, caller=caller(http))
     return _json({"count": len(ids), "max_model_len": service.engine.info.max_model_len, "tokens": ids})
 
 
@@ -118,7 +120,9 @@ async def detokenize(http: web.Request) -> web.Response:
     vocab_size = service.engine.info.vocab_size
     if vocab_size is not None and any(token >= vocab_size for token in fields.tokens):
         raise APIError(400, f"tokens: ids must be below {vocab_size}.", param="tokens")
-    return _json({"prompt": await asyncio.to_thread(tokenizer.decode, fields.tokens)})
+    decode = partial(tokenizer.decode, fields.tokens)
+    text = await service.long_work.run(decode, size=len(fields.tokens), caller=caller(http))
+    return _json({"prompt": text})
 
 
 def _tokenizer(service: Service) -> Tokenizer:

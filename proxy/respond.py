@@ -10,6 +10,7 @@ from engine.parsers import parsed
 from engine.protocol import Delta, GenerationRequest
 from engine.rewindable import rewindable
 from hooks.pipeline.driver import admit, as_deltas, guarded
+from proxy.access.prompts import check_prompts
 from proxy.errors import APIError, to_api_error
 from proxy.openai.answer import Answer
 from proxy.service import SERVICE
@@ -28,6 +29,7 @@ async def respond(http: web.Request, request: GenerationRequest, answer: Answer)
     engine = service.engine
     with service.metrics.request(request.endpoint) as metrics:
         async with service.opened(request) as guard:
+            check_prompts(request, engine.info)
             admitted = await admit(guard, engine.tokenizer)
             if isinstance(admitted, GenerationRequest):
                 parsers = service.parsers_for(admitted)

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 
 from aiohttp import web
 
+from engine.long_work import LongWork
 from engine.parsers import Parsers
 from engine.protocol import Engine, GenerationRequest, RequestError
 from hooks.pipeline.open_guard import OpenGuard
@@ -30,6 +31,7 @@ class Service:
         self._parsers = Parsers(settings.reasoning_parser, settings.tool_call_parser)
         self.metrics = Metrics(engine, pipeline)
         self.responses = ResponseStore(settings.max_stored_responses)
+        self.long_work = LongWork(settings.tokenizer_pool_size)
         self.draining = False
         """No new generation is taken: the server is about to stop."""
         self._num_running = 0

@@ -24,6 +24,8 @@ from engine.core.input_processor import InputProcessor
 from engine.core.sequence import SequenceGroup
 from engine.execution.model_runner import ModelRunner
 from engine.logits_processors.load import find_processors
+from engine.long_work import LongWork
+from engine.prompt_size import prompt_size
 from engine.protocol import (
     Deltas,
     EngineError,
@@ -54,6 +56,7 @@ class LocalEngine:
         self._inbox: queue.SimpleQueue[Callable[[EngineCore], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="weir-engine", daemon=True)
         self._compilers = ThreadPoolExecutor(NUM_COMPILERS, thread_name_prefix="weir-grammar")
+        self._long_work = LongWork(config.tokenizer_pool_size)
         self._streams: dict[SequenceGroup, DeltaQueue] = {}
         self._num_outputs = 0
         self._stats = EngineStats()
@@ -67,7 +70,11 @@ class LocalEngine:
         processor = self._processor = await self._loaded
         self.tokenizer = processor.tokenizer
         self.info = ModelInfo(
-            processor.max_model_len, processor.vocab_size, parses_tool_calls=False, can_rewind=True
+            processor.max_model_len,
+            processor.vocab_size,
+            parses_tool_calls=False,
+            can_rewind=True,
+            max_prompt_bytes=processor.tokenizer.max_prompt_bytes,
         )
 
     def generate(self, request: GenerationRequest) -> Deltas:
@@ -123,9 +130,11 @@ class LocalEngine:
 
     async def _process(self, request: GenerationRequest) -> SequenceGroup:
         """Compile grammars on threads of their own, so that other requests need not wait for them."""
-        compilers = self._compilers if self._processor.guidance.must_compile(request) else None
+        process = partial(self._processor.process, request)
         try:
-            return await self._loop.run_in_executor(compilers, self._processor.process, request)
+            if self._processor.guidance.must_compile(request):
+                return await self._loop.run_in_executor(self._compilers, process)
+            return await self._long_work.run(process, size=prompt_size(request), caller=request.caller)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -142,6 +151,7 @@ class LocalEngine:
 
     async def aclose(self) -> None:
         self._compilers.shutdown(wait=False, cancel_futures=True)
+        self._long_work.close()
         if self._thread.is_alive():
             self._inbox.put(None)
             await asyncio.to_thread(self._thread.join)

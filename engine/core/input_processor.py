@@ -40,6 +40,7 @@ class InputProcessor:
     @classmethod
     def make(cls, tokenizer: LocalTokenizer, runner: ModelRunner, config: EngineConfig) -> "InputProcessor":
         """For a loaded model and its configuration. Raises `ProcessorLoadError`."""
+        tokenizer.max_tokens = runner.max_model_len
         own = tokenizer.eos_token_id
         eos_token_ids = runner.eos_token_ids.union(() if own is None else (own,))
         context = Context(
@@ -98,12 +99,7 @@ class InputProcessor:
         return self.tokenizer.apply_chat_template(request.messages, template_kwargs, tools)
 
     def _encode(self, prompt: Prompt) -> list[int]:
-        if not isinstance(prompt, str):
-            return list(prompt)
-        try:
-            return self.tokenizer.encode(prompt)
-        except RequestError as error:
-            raise RequestError(str(error), param="prompt") from error
+        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
 
     def _add(self, group: SequenceGroup, ids: list[int], prompt: Prompt | None) -> None:
         request = group.request

@@ -12,6 +12,7 @@ import jinja2
 from tokenizers import Tokenizer as FastTokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from engine.prompt_size import check_prompt_length
 from engine.protocol import RequestError
 
 TEMPLATE_ERRORS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, RecursionError)
@@ -37,22 +38,38 @@ class LocalTokenizer:
         self._raw: dict[int, bytes] = {}
         self._takes_parts = self._probe_parts()
         self._takes_tools = self._probe_tools()
+        self._max_token_bytes = _longest_token(self.fast, self._to_raw)
+        self.max_tokens: int | None = None
+        """The most tokens that the model takes. The engine sets it; None: `encode` takes any text."""
 
     @classmethod
     def load(cls, model: str, *, trust_remote_code: bool = False) -> "LocalTokenizer":
         return cls(AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code))
 
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """The text's ids. Raises `RequestError` for a lone surrogate, which is not a character."""
+    @property
+    def max_prompt_bytes(self) -> int | None:
+        """A longer text has more than `max_tokens`."""
+        return None if self.max_tokens is None else self.max_tokens * self._max_token_bytes
+
+    def encode(self, text: str, *, add_special_tokens: bool = True, param: str = "prompt") -> list[int]:
+        """The text's ids. Other threads run meanwhile: a batch, unlike `fast.encode`, releases the
+        interpreter's lock.
+
+        Raises `RequestError`, which names the field `param`, for a text longer than `max_prompt_bytes`, and
+        for a lone surrogate, which is not a character.
+        """
+        check_prompt_length(text, self.max_prompt_bytes, param)
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise RequestError("The text is not valid Unicode.") from error
-        ids: list[int] = self.fast.encode(text, add_special_tokens=add_special_tokens).ids
+            raise RequestError("The text is not valid Unicode.", param=param) from error
+        (encoded,) = self.fast.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        ids: list[int] = encoded.ids
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        text: str = self.fast.decode(list(ids), skip_special_tokens=False)
+        text: str
+        (text,) = self.fast.decode_batch([list(ids)], skip_special_tokens=False)
         return text
 
     def raw(self, token_id: int) -> bytes:
@@ -87,7 +104,7 @@ class LocalTokenizer:
             raise RequestError(
                 f"The model's chat template refuses these messages{reason}", param="messages"
             ) from error
-        return self.encode(text, add_special_tokens=False)
+        return self.encode(text, add_special_tokens=False, param="messages")
 
     def _render(self, messages: list[dict[str, Any]], **kwargs: Any) -> str:
         text = self._tokenizer.apply_chat_template(
@@ -145,6 +162,16 @@ def _with_object_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
         except (ValueError, RecursionError) as error:
             raise RequestError("A tool call's arguments are not valid JSON.", param="messages") from error
     return {**call, "function": {**function, "arguments": arguments}}
+
+
+_SHRINKS = 4
+"""A normalizer can make one byte of this many: a mathematical letter becomes a plain one."""
+
+
+def _longest_token(fast: FastTokenizer, to_raw: "_RawReader") -> int:
+    """The most bytes of a text that one token can stand for."""
+    longest = max((len(to_raw(token_id)) for token_id in fast.get_vocab().values()), default=1)
+    return max(1, longest) * (1 if fast.normalizer is None else _SHRINKS)
 
 
 class _RawReader:

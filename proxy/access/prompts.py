@@ -1,0 +1,48 @@
+"""Refuses a prompt that cannot fit the model, by its length, before anybody reads it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from engine.prompt_size import check_prompt_length
+from engine.protocol import GenerationRequest, ModelInfo, RequestError
+
+PARAMS = {"chat": "messages", "completions": "prompt", "responses": "input"}
+"""The field that holds the prompt, by endpoint."""
+
+
+def check_prompts(request: GenerationRequest, info: ModelInfo) -> None:
+    """Raise `RequestError` for a prompt that is too long for the model, whatever its tokens are.
+
+    A chat template may leave out a part of what the assistant said, so those messages do not count.
+    """
+    if info.max_prompt_bytes is None:
+        return
+    param = PARAMS[request.endpoint]
+    for prompt in request.prompts:
+        if isinstance(prompt, str):
+            check_prompt_length(prompt, info.max_prompt_bytes, param)
+        else:
+            check_num_tokens(len(prompt), info, param)
+    texts = [text for message in request.messages for text in _texts(message)]
+    check_prompt_length("".join(texts), info.max_prompt_bytes, param)
+
+
+def check_num_tokens(num_tokens: int, info: ModelInfo, param: str) -> None:
+    """Raise `RequestError` for more token ids than the model takes."""
+    if info.max_model_len is not None and num_tokens > info.max_model_len:
+        raise RequestError(
+            f"This model's maximum context length is {info.max_model_len} tokens. However, the {param} has "
+            f"{num_tokens} tokens. Please reduce its length.",
+            param=param,
+            code="context_length_exceeded",
+        )
+
+
+def _texts(message: Mapping[str, Any]) -> Iterator[str]:
+    content = message.get("content")
+    if message.get("role") == "assistant":
+        return
+    for part in content if isinstance(content, list | tuple) else (content,):
+        text = part.get("text") if isinstance(part, Mapping) else part
+        if isinstance(text, str):
+            yield text

@@ -1,0 +1,98 @@
+"""A prompt that cannot fit the model is refused by its length: no hook, tokenizer or engine is shown it."""
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from engine.protocol import GenerationRequest
+from hooks import emit
+from tests.helpers import Script, ScriptedEngine
+from tests.proxy.conftest import Client, Serve, hello, send
+
+CHATS, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
+LONG = "ab " * 200
+
+
+class Reader(Script):
+    def __init__(self) -> None:
+        super().__init__(lambda chunk: emit(chunk.pending))
+        self.requests: list[GenerationRequest] = []
+
+    def on_request(self, request: GenerationRequest) -> GenerationRequest:
+        self.requests.append(request)
+        return request
+
+
+def parted(*texts: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": text} for text in texts]
+
+
+@pytest.fixture
+def reader() -> Reader:
+    return Reader()
+
+
+@pytest.fixture
+def engine() -> ScriptedEngine:
+    engine: Any = ScriptedEngine(hello)
+    engine.info = replace(engine.info, max_model_len=100, max_prompt_bytes=500)
+    engine.tokenizer = None  # nothing could tokenize or decode
+    return engine  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+async def client(serve: Serve, engine: ScriptedEngine, reader: Reader) -> Client:
+    client = await serve(engine, reader)
+    reader.requests.clear()  # the self-test's
+    return client
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "param"),
+    [
+        (COMPLETIONS, {"prompt": LONG}, "prompt"),
+        (COMPLETIONS, {"prompt": ["short", LONG]}, "prompt"),
+        (COMPLETIONS, {"prompt": "é" * 251}, "prompt"),
+        (COMPLETIONS, {"prompt": [1] * 101}, "prompt"),
+        (COMPLETIONS, {"prompt": [[1], [1] * 101]}, "prompt"),
+        (CHATS, {"messages": [{"role": "user", "content": LONG}]}, "messages"),
+        (CHATS, {"messages": [{"role": "user", "content": parted(LONG[:300], LONG[:300])}]}, "messages"),
+        (CHATS, {"messages": [{"role": "user", "content": LONG[:300]}] * 2}, "messages"),
+        (RESPONSES, {"input": LONG}, "input"),
+        (RESPONSES, {"input": "a", "instructions": LONG}, "input"),
+    ],
+)
+async def test_a_prompt_that_cannot_fit_is_shown_to_nobody(
+    client: Client, engine: ScriptedEngine, reader: Reader, path: str, fields: dict[str, Any], param: str
+) -> None:
+    status, error = await send(client, path, orjson.dumps({"model": "m", **fields}))
+    assert (status, error["code"], error["param"]) == (400, "context_length_exceeded", param)
+    assert not engine.requests
+    assert not reader.requests
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        (COMPLETIONS, {"prompt": LONG[:500]}),
+        (COMPLETIONS, {"prompt": [LONG[:500]] * 3}),
+        (COMPLETIONS, {"prompt": "é" * 250}),
+        # A template may leave out what the assistant thought.
+        (CHATS, {"messages": [{"role": "assistant", "content": LONG}, {"role": "user", "content": "a"}]}),
+    ],
+)
+async def test_a_prompt_that_may_fit_goes_on(
+    client: Client, engine: ScriptedEngine, path: str, fields: dict[str, Any]
+) -> None:
+    status, body, _ = await client.post(path, {"model": "m", **fields})
+    assert status == 200, body
+    assert len(engine.requests) == 1
+
+
+async def test_without_a_known_length_every_prompt_goes_on(serve: Serve) -> None:
+    engine = ScriptedEngine(hello)
+    client = await serve(engine)
+    assert (await client.post(COMPLETIONS, {"model": "m", "prompt": LONG * 100}))[0] == 200
+    assert (await client.post(COMPLETIONS, {"model": "m", "prompt": [1] * 5000}))[0] == 200
