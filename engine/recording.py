@@ -4,8 +4,8 @@ The first line is the request:
 
     {"version": 1, "request": {"request_id": "r1", "model": "m", "endpoint": "chat", "messages": [...]}}
 
-It has the fields of `GenerationRequest`; `sampling` has the fields of `SamplingParams`. Each further line is
-a `Delta`. Its `t` is the time in seconds since the request, and never decreases:
+It has the fields of `GenerationRequest` but `caller`; `sampling` has those of `SamplingParams`. Each further
+line is a `Delta`. Its `t` is the time in seconds since the request, and never decreases:
 
     {"t": 0.031, "text": "Hi", "tokens": [{"id": 17, "text": "Hi", "logprob": -0.1}]}
     {"t": 0.052, "finish_reason": "stop", "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
@@ -114,7 +114,8 @@ def encode(line: Line) -> bytes:
     """One line, without its newline. Raises `TypeError` for values that JSON does not have."""
     match line:
         case GenerationRequest():
-            return _json({"version": VERSION, "request": _REQUEST.dump_python(line, exclude_defaults=True)})
+            request = _REQUEST.dump_python(line, exclude_defaults=True, exclude={"caller"})
+            return _json({"version": VERSION, "request": request})
         case TimedDelta(t, delta):
             return _json({"t": t, **_dump_delta(delta)})
         case TimedRewind(t, rewind):

@@ -15,6 +15,7 @@ from proxy import handlers
 from proxy.access.addresses import FORWARDERS
 from proxy.access.auth import auth_middleware
 from proxy.access.browser import browser_middleware, cors_signal
+from proxy.access.callers import caller_middleware
 from proxy.access.connections import Connection, Connections, connection_middleware
 from proxy.access.listener import Listener
 from proxy.config import ServeSettings
@@ -60,9 +61,10 @@ def make_app(service: Service) -> web.Application:
     settings = service.settings
     keys = [key.get_secret_value() for key in settings.api_key]
     browser = browser_middleware(settings, settings.host)
+    callers = caller_middleware(settings, has_keys=bool(keys))
     app = web.Application(
         # A preflight request has no key.
-        middlewares=[error_middleware, connection_middleware, browser, auth_middleware(keys)],
+        middlewares=[error_middleware, connection_middleware, browser, auth_middleware(keys), callers],
         client_max_size=0,  # `read_json` bounds each body
     )
     app[SERVICE] = service

@@ -39,6 +39,7 @@ from hooks.pipeline.options import PipelineOptions
 from proxy.access.addresses import AddressOptions
 from proxy.access.bodies import BodyOptions
 from proxy.access.browser import BrowserOptions
+from proxy.access.callers import CallerOptions
 from proxy.access.connections import ConnectionOptions
 from proxy.option_values import Names, parts
 
@@ -109,7 +110,7 @@ class EngineChoice(BaseModel):
     """Bytes of recordings to keep; the oldest are removed (record)"""
 
 
-class AccessOptions(AddressOptions, ConnectionOptions, BrowserOptions, BodyOptions):
+class AccessOptions(AddressOptions, ConnectionOptions, BrowserOptions, BodyOptions, CallerOptions):
     """Who may ask, how much, and how long."""
 
 

@@ -13,6 +13,7 @@ from engine.protocol import Tokenizer
 from proxy import __version__
 from proxy.access.auth import caller
 from proxy.access.bodies import read_json
+from proxy.access.callers import CALLER
 from proxy.access.counts import check_counts
 from proxy.errors import APIError
 from proxy.openai.answer import new_id
@@ -108,7 +109,7 @@ async def tokenize(http: web.Request) -> web.Response:
         messages = [message.model_dump(exclude_unset=True) for message in fields.messages]
         size = text_size(messages)
         encode = partial(tokenizer.apply_chat_template, messages)
-    ids = await service.long_work.run(encode, size=size, caller=caller(http))
+    ids = await service.long_work.run(encode, size=size, caller=http[CALLER])
     return _json({"count": len(ids), "max_model_len": service.engine.info.max_model_len, "tokens": ids})
 
 
@@ -121,7 +122,7 @@ async def detokenize(http: web.Request) -> web.Response:
     if vocab_size is not None and any(token >= vocab_size for token in fields.tokens):
         raise APIError(400, f"tokens: ids must be below {vocab_size}.", param="tokens")
     decode = partial(tokenizer.decode, fields.tokens)
-    text = await service.long_work.run(decode, size=len(fields.tokens), caller=caller(http))
+    text = await service.long_work.run(decode, size=len(fields.tokens), caller=http[CALLER])
     return _json({"prompt": text})
 
 

@@ -17,32 +17,23 @@ from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 
+from engine.backends.admission import Admission
 from engine.backends.delta_queue import DeltaQueue
 from engine.config import EngineConfig
 from engine.core.engine_core import EngineCore, Output
 from engine.core.input_processor import InputProcessor
 from engine.core.sequence import SequenceGroup
 from engine.execution.model_runner import ModelRunner
+from engine.fair_queue import FairSemaphore
+from engine.guided.compiler import NUM_COMPILERS
 from engine.logits_processors.load import find_processors
 from engine.long_work import LongWork
 from engine.prompt_size import prompt_size
-from engine.protocol import (
-    Deltas,
-    EngineError,
-    EngineStats,
-    GenerationRequest,
-    ModelInfo,
-    QueueFullError,
-    Rewind,
-    Tokenizer,
-)
+from engine.protocol import Deltas, EngineError, EngineStats, GenerationRequest, ModelInfo, Rewind, Tokenizer
 from engine.sampling.beam_search import beam_search, is_beam_search
 from engine.text.tokenizer import LocalTokenizer
 
 logger = logging.getLogger("weir.engine")
-
-NUM_COMPILERS = 2
-"""Threads that compile the grammars of new requests."""
 
 
 class LocalEngine:
@@ -57,8 +48,10 @@ class LocalEngine:
         self._thread = threading.Thread(target=self._run, name="weir-engine", daemon=True)
         self._compilers = ThreadPoolExecutor(NUM_COMPILERS, thread_name_prefix="weir-grammar")
         self._long_work = LongWork(config.tokenizer_pool_size)
+        # One place is always left for another caller.
+        self._compiling = FairSemaphore(NUM_COMPILERS, max_per_caller=NUM_COMPILERS - 1)
         self._streams: dict[SequenceGroup, DeltaQueue] = {}
-        self._num_outputs = 0
+        self._admission = Admission(config)
         self._stats = EngineStats()
         self._out_of_service: str | None = "The engine has not been started."
 
@@ -83,15 +76,11 @@ class LocalEngine:
         return self._generate(request)
 
     async def _search(self, request: GenerationRequest) -> Deltas:
-        self._admit()  # once, as a whole: the requests of its steps are not counted again
+        self._admission.check(request.caller)  # once, as a whole: its steps are requests, too
         step = partial(self._generate, is_admitted=True)
         async with aclosing(beam_search(request, self._processor, step)) as deltas:
             async for delta in deltas:
                 yield delta
-
-    def _admit(self) -> None:
-        if self._num_outputs >= self.config.max_num_seqs + self.config.max_queue_len:
-            raise QueueFullError
 
     async def _generate(
         self, request: GenerationRequest, *, is_admitted: bool = False, is_counted: bool = False
@@ -99,8 +88,8 @@ class LocalEngine:
         """`is_counted`: the prompt's tokens are counted already."""
         self.check_health()
         if not is_admitted:
-            self._admit()
-        self._num_outputs += request.num_candidates
+            self._admission.check(request.caller)
+        self._admission.add(request)
         group: SequenceGroup | None = None
         try:
             group = await self._process(request)
@@ -124,7 +113,7 @@ class LocalEngine:
                         stream.rewind(rewind.index)
                         self._inbox.put(partial(self._rewind, group=group, rewind=rewind))
         finally:
-            self._num_outputs -= request.num_candidates
+            self._admission.remove(request)
             if group is not None and self._streams.pop(group, None) is not None:
                 self._inbox.put(partial(EngineCore.abort, group=group))
 
@@ -132,9 +121,11 @@ class LocalEngine:
         """Compile grammars on threads of their own, so that other requests need not wait for them."""
         process = partial(self._processor.process, request)
         try:
-            if self._processor.guidance.must_compile(request):
+            if not self._processor.guidance.must_compile(request):
+                return await self._long_work.run(process, size=prompt_size(request), caller=request.caller)
+            async with self._compiling.turn(request.caller):
+                self.check_health()
                 return await self._loop.run_in_executor(self._compilers, process)
-            return await self._long_work.run(process, size=prompt_size(request), caller=request.caller)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -150,6 +141,7 @@ class LocalEngine:
             raise EngineError(self._out_of_service, status=503)
 
     async def aclose(self) -> None:
+        self._out_of_service = self._out_of_service or "The engine is shutting down."
         self._compilers.shutdown(wait=False, cancel_futures=True)
         self._long_work.close()
         if self._thread.is_alive():

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from queue import LifoQueue
 
 from llguidance import LLMatcher, LLTokenizer
 
@@ -17,6 +18,8 @@ from engine.guided import check
 from engine.guided.grammar import Grammar
 from engine.text.tokenizer import LocalTokenizer
 
+NUM_COMPILERS = 2
+"""Grammars that are compiled at the same time, each in a thread and a process."""
 MAX_COMPILED = 64
 """Grammars that are kept: those used last. A common one takes some hundred kilobytes."""
 
@@ -59,7 +62,11 @@ class GrammarCompiler:
     def __init__(self, tokenizer: LocalTokenizer, vocab_size: int, eos_token_ids: tuple[int, ...]) -> None:
         """`vocab_size`: of the logits. A model without an end-of-sequence token can follow no grammar."""
         self._local, self._vocab_size, self._eos_token_ids = tokenizer, vocab_size, eos_token_ids
-        self._checker = Checker(vocab_size)
+        self._checkers = [Checker(vocab_size) for _ in range(NUM_COMPILERS)]
+        self._idle_checkers: LifoQueue[Checker] = LifoQueue()
+        """The last one used goes first: one process is enough until two grammars come at once."""
+        for checker in self._checkers:
+            self._idle_checkers.put(checker)
         self._compiled: OrderedDict[Grammar, CompiledGrammar | GrammarError] = OrderedDict()
         self._tokenizer: LLTokenizer | None = None
         self._lock = threading.Lock()
@@ -97,7 +104,8 @@ class GrammarCompiler:
         return compiled
 
     def close(self) -> None:
-        self._checker.close()
+        for checker in self._checkers:
+            checker.close()
 
     def _find(self, grammar: Grammar) -> CompiledGrammar | GrammarError | None:
         with self._lock:
@@ -112,7 +120,11 @@ class GrammarCompiler:
                 self._compiled.popitem(last=False)
 
     def _make(self, grammar: Grammar) -> CompiledGrammar:
-        converted = self._checker.check(grammar)
+        checker = self._idle_checkers.get()
+        try:
+            converted = checker.check(grammar)
+        finally:
+            self._idle_checkers.put(checker)
         matcher = LLMatcher(self.tokenizer, converted, log_level=0, limits=check.limits())
         compiled = CompiledGrammar(matcher)
         with compiled.timed():
@@ -125,18 +137,19 @@ class GrammarCompiler:
 
 
 class Checker:
-    """Runs `engine.guided.check` in a process, starts it when needed, and again if a grammar has ended it."""
+    """Runs `engine.guided.check` in a process, starts it when needed, and again if a grammar has ended it.
+
+    One thread at a time uses it.
+    """
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
-        self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
     def check(self, grammar: Grammar) -> str:
         """The grammar in the library's own form. Raises `GrammarError`."""
         job = json.dumps(grammar._asdict()).encode() + b"\n"
-        with self._lock:
-            answer = self._ask(job)
+        answer = self._ask(job)
         if not answer:
             raise GrammarError("it takes too long, or too much memory, to compile")
         outcome = json.loads(answer)

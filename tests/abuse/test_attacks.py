@@ -24,15 +24,10 @@ CHAT = {
     "stream": True,
 }
 
-FAILS: dict[str, str] = {
-    "a full queue": "contract 8.5: one caller fills the queue",
-    "half heads 140": "a head has no deadline, and connections no limit",
-}
+FAILS: dict[str, str] = {"half heads 140": "a head has no deadline, and connections no limit"}
 """Attacks that succeed today, and the defence that is missing."""
 LONG = {"15 MB of messages", "15 MB to tokenize", "tokenize 130,000 messages"}
 """Larger bodies of a kind that another attack sends."""
-UNFAIR = {"long streams 64", "wide requests"}
-"""The other client is answered only when these end, until callers have shares (contract 8.5)."""
 DEAD = {"half heads 140"}
 """The other client gets no answer at all, and the test waits for it."""
 
@@ -41,7 +36,7 @@ def _case(attack: Attack) -> Any:
     marks: list[pytest.MarkDecorator] = []
     if reason := FAILS.get(attack.name):
         marks.append(pytest.mark.xfail(strict=True, raises=(AssertionError, TimeoutError), reason=reason))
-    if attack.name in LONG | UNFAIR | DEAD:
+    if attack.name in LONG | DEAD:
         marks.append(pytest.mark.slow)
     return pytest.param(attack, id=attack.name, marks=marks)
 

@@ -23,6 +23,7 @@ _TITLES = {
     "AddressOptions": "Reverse proxies in front",
     "BodyOptions": "Bounds of a request's body",
     "BrowserOptions": "Browsers",
+    "CallerOptions": "Callers",
     "ConnectionOptions": "Connections",
     "EngineChoice": "Which engine runs",
     "EngineOptions": "The in-process engine",

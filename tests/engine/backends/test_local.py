@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from engine.core.engine_core import EngineCore
+from engine.guided.compiler import Checker, GrammarError
+from engine.guided.grammar import Grammar
 from engine.protocol import EngineError, GenerationRequest, QueueFullError, RequestError
 from tests.helpers import until
 
@@ -195,6 +197,57 @@ async def test_candidates_that_nobody_will_see_count_in_the_queue(
     task.cancel()
     await asyncio.wait([task])
     assert len((await engine.complete("hello", max_tokens=1))[0].ids) == 1
+
+
+async def test_slow_grammars_of_one_caller_keep_no_other_caller_waiting(
+    engine: Any, completion_request: Complete, monkeypatch: pytest.MonkeyPatch
+) -> None:  # contract 8.5
+    begun: list[str] = []
+    gate = threading.Event()
+    check = Checker.check
+
+    def slow(self: Checker, grammar: Grammar) -> str:
+        begun.append(grammar.text)
+        assert "slow" not in grammar.text or gate.wait(60)
+        return check(self, grammar)
+
+    monkeypatch.setattr(Checker, "check", slow)
+
+    def complete(caller: str, regex: str) -> asyncio.Task[Any]:
+        request = completion_request("hello", max_tokens=1, extra={"guided_regex": regex}, caller=caller)
+        return asyncio.get_running_loop().create_task(anext(engine.generate(request)))
+
+    slows = [complete("a", f"slow{i}") for i in range(10)]
+    await until(lambda: begun)
+    await complete("b", "[a-z]")
+    assert begun == ["slow0", "[a-z]"], "nothing of the other caller had ended"
+    gate.set()
+    await asyncio.gather(*slows)
+    assert len(begun) == 11
+
+
+async def test_closing_ends_requests_whose_grammars_wait(
+    start_engine: Start, completion_request: Complete, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await start_engine()
+    begun, gate = threading.Event(), threading.Event()
+
+    def stuck(self: Checker, grammar: Grammar) -> str:
+        begun.set()
+        gate.wait(60)
+        raise GrammarError("it was closed")
+
+    monkeypatch.setattr(Checker, "check", stuck)
+    requests = [completion_request("hello", max_tokens=1, extra={"guided_regex": f"a{i}"}) for i in range(4)]
+    tasks = [asyncio.get_running_loop().create_task(anext(engine.generate(one))) for one in requests]
+    await until(begun.is_set)
+    closing = asyncio.get_running_loop().create_task(engine.aclose())
+    await asyncio.sleep(0)
+    gate.set()
+    first, *others = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(first, RequestError | EngineError)
+    assert [error.status for error in others if isinstance(error, EngineError)] == [503] * 3
+    await closing
 
 
 async def test_more_outputs_than_the_cache_holds_take_turns(start_engine: Start) -> None:
