@@ -5,6 +5,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, Protocol
 
 from engine.protocol import Channel, GenerationRequest, Token
+from hooks.prompts.lead import lead_of
 
 Span = tuple[int, int, str] | tuple[int, int, str, str]
 """`(start, end, replacement)`: characters `start` up to `end` of `Chunk.pending` become `replacement`. A
@@ -145,6 +146,8 @@ class StreamContext:
     pieces: list[str] = field(default_factory=list, init=False)
     """The text that the hook was shown, piece by piece. The list only grows."""
     state: dict[Any, Any] = field(default_factory=dict, init=False)
+    is_cut: bool = field(default=False, init=False)
+    """Whether the stream's last chunk ends it at a place that the client chose. Set before that chunk."""
     _joined: str = field(default="", init=False)
     _num_joined: int = field(default=0, init=False)
 
@@ -219,6 +222,19 @@ class Chunk:
     def tool_name(self) -> str | None:
         """The called function's name, on the `tool_call` channel."""
         return self._context.tool_name
+
+    @property
+    def lead(self) -> str:
+        """The text that the output continues (contract 2.8): a completion's prompt, or the
+        last message if it is an assistant's. Mostly empty. No verdict reaches it."""
+        context = self._context
+        return lead_of(context.request, context.output_index, context.channel)
+
+    @property
+    def is_cut(self) -> bool:
+        """The final chunk of a stream that ends where the client chose (contract 2.9): at `max_tokens`, at a
+        stop string or at a stop token."""
+        return self.is_final and self._context.is_cut
 
     @property
     def text(self) -> str:

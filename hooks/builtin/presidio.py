@@ -46,6 +46,7 @@ class Presidio(SpanGuard):
         wanted = list(entities)
         if unknown := set(wanted) - set(analyzer.get_supported_entities(language)):
             raise ValueError(f"Presidio has no recogniser for {', '.join(sorted(unknown))} in {language!r}")
+        options.setdefault("at_cut", "release")
         super().__init__(SentenceDetector(analyzer, wanted, language, score, max_sentence), **options)
 
 

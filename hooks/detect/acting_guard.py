@@ -31,6 +31,8 @@ Channels = Annotated[Sequence[Channel], Field(min_length=1)]
 CHANNELS: tuple[Channel, ...] = get_args(Channel)
 PromptReply = GenerationRequest | Refusal
 """The request, perhaps with other texts, or why it is refused."""
+AT_CUT = "at_cut"
+"""The reason for withholding text that may be the beginning of a match. Only `on_decision` hears it."""
 _JOINTS = str.maketrans("_-.", "   ")
 """The separators between the words of a tool's name."""
 
@@ -45,6 +47,7 @@ class Options(TypedDict, total=False):
     channels: Channels
     prompt: Literal["redact", "refuse"] | None
     alternatives: Literal["withhold", "keep"]
+    at_cut: Literal["withhold", "release"]
 
 
 class ActingGuard:
@@ -64,6 +67,9 @@ class ActingGuard:
     request, and answers with `text` if there is one. None: prompts are not read.
 
     `alternatives`: `withhold` or `keep` tokens' top alternatives, which no guard reads and may spell a match.
+
+    `at_cut`: `withhold` or `release` text that may be the beginning of a match when the output ends where the
+    client chose: at `max_tokens`, at a stop string or at a stop token.
     """
 
     default_scope: Literal["request", "output"] = "request"
@@ -81,6 +87,7 @@ class ActingGuard:
         channels: Channels = CHANNELS,
         prompt: Literal["redact", "refuse"] | None = None,
         alternatives: Literal["withhold", "keep"] = "withhold",
+        at_cut: Literal["withhold", "release"] = "withhold",
     ) -> None:
         """`reach`, `longest`: see `Detector`. Raises `ValueError` for an invalid or useless argument."""
         self.max_hold = LONGEST_ESCAPE * (longest + 1) + MAX_SCALAR
@@ -95,6 +102,7 @@ class ActingGuard:
         self._template = self._prompt_template if action == "redact" else ""
         self._text = text
         self._withholds = alternatives == "withhold"
+        self._releases_at_cut = at_cut == "release"
         if template is not None and "redact" not in (action, prompt):
             raise ValueError("template: it is for redact, but neither action nor prompt is redact")
         if text is not None and not self._ends and prompt != "refuse":
@@ -110,6 +118,9 @@ class ActingGuard:
     def _passes(self, chunk: Chunk) -> bool:
         """Whether the guard ignores the chunk."""
         return chunk.channel not in self.channels or chunk.aborted
+
+    def _withholds_at_cut(self, chunk: Chunk) -> bool:
+        return chunk.is_cut and not self._releases_at_cut
 
     def _own_name(self, chunk: Chunk) -> str:
         """The name of a tool call at the call's first chunk: as written and, on a second line, as words.
@@ -134,19 +145,36 @@ class ActingGuard:
         excerpt: Excerpt | None = chunk.state.get("excerpt")
         if excerpt is None:
             is_answer = chunk.channel == "content" and asks_for_json(chunk.request)
-            excerpt = chunk.state["excerpt"] = Excerpt(is_json=is_answer or chunk.channel == "tool_call")
+            is_json = is_answer or chunk.channel == "tool_call"
+            excerpt = chunk.state["excerpt"] = self._begun(chunk, is_json=is_json)
         return excerpt
 
+    def _begun(self, chunk: Chunk, *, is_json: bool) -> Excerpt:
+        """The excerpt of a stream that begins with this chunk."""
+        return Excerpt(is_json=is_json)
+
     def _act(
-        self, chunk: Chunk, excerpt: Excerpt, text: str, matches: list[Match], undecided: int
+        self,
+        chunk: Chunk,
+        excerpt: Excerpt,
+        text: str,
+        matches: list[Match],
+        undecided: int,
+        withheld_from: int | None = None,
     ) -> Verdict:
-        """The verdict for these matches; the text from `undecided` on is held."""
+        """The verdict for these matches; the text from `undecided` on is held. `withheld_from`: text from
+        there on is withheld (None: none)."""
         keeps = not (self._withholds and chunk.request.sampling.logprobs)
         if matches and self._ends:
             first = min(matches, key=order)
             after = excerpt.written(excerpt.widened(text, first)[0])
+            if withheld_from is not None:
+                after = min(after, excerpt.written(max(withheld_from, excerpt.pending)))
             return self._end(first.entity, after=after, text=self._text, alternatives=keeps)
+        withheld = None if withheld_from is None else excerpt.written(max(withheld_from, excerpt.pending))
         spans, held = self._decide(excerpt, text, matches, undecided, self._template)
+        if withheld is not None:
+            spans += _gaps(spans, withheld, len(chunk.pending))
         if spans:
             return redact(spans, hold=held, alternatives=keeps)
         return hold(held, alternatives=keeps) if held else emit(chunk.pending, alternatives=keeps)
@@ -186,6 +214,16 @@ class ActingGuard:
                 places.append((covered, end, excerpt.owed, match.entity))
             covered = max(covered, end)
         return places
+
+
+def _gaps(spans: Iterable[Span], start: int, end: int) -> list[Span]:
+    """Spans that withhold the characters from `start` to `end` that are in none of `spans`."""
+    gaps: list[Span] = []
+    for begin, stop, *_ in sorted((span[0], span[1]) for span in spans):
+        if begin > start:
+            gaps.append((start, begin, "", AT_CUT))
+        start = max(start, stop)
+    return [*gaps, (start, end, "", AT_CUT)] if start < end else gaps
 
 
 def spliced(text: str, spans: Iterable[Span]) -> str:

@@ -7,7 +7,11 @@ from collections.abc import Iterable
 
 from hooks import PromptText
 from hooks.detect.detector import Match
+from hooks.detect.lead import Lead
 from hooks.json.editing import JsonText
+
+FROM_LEAD = -1
+"""The rule of matches that begin in the lead. The detector is not told of them."""
 
 
 class Excerpt:
@@ -16,9 +20,11 @@ class Excerpt:
     Positions count the characters of `text`. For JSON, `text` has the characters that escapes stand for.
     """
 
-    __slots__ = ("_json", "_waiting", "covered", "owed", "pending", "start", "taken", "text")
+    __slots__ = ("_json", "_waiting", "covered", "lead", "owed", "pending", "start", "taken", "text")
 
-    def __init__(self, *, is_json: bool) -> None:
+    def __init__(self, *, is_json: bool, lead: Lead | None = None) -> None:
+        self.lead = lead
+        """The text that the output continues, while a match that begins there may go on."""
         self._json = JsonText() if is_json else None
         self.text = ""
         self.start = 0
@@ -51,21 +57,30 @@ class Excerpt:
         return self._json.length(decided, len(text)) + len(self._json.unread)
 
     def settled(
-        self, text: str, matches: Iterable[Match], undecided: int, is_final: bool
+        self,
+        text: str,
+        matches: Iterable[Match],
+        undecided: int,
+        is_final: bool,
+        from_lead: Iterable[Match] = (),
     ) -> tuple[list[Match], int]:
-        """Take the detector's new `matches`, and have it go on from `undecided`.
+        """Take the detector's new `matches`, and have it go on from `undecided`. `from_lead`: matches that
+        begin in the lead.
 
         Returns the matches to act on, and where the text begins that must wait. In JSON two more things wait:
         a number or word at the end of the text, because it may go on, with the part of a match that reaches
         into it; and a number or word in which a match may begin, because it is replaced as a whole.
         """
-        found = [*self._waiting, *matches]
+        found = [*self._waiting, *matches, *from_lead]
         if found or self.taken:
             # A match that the detector returns again, longer, replaces its shorter form.
             known = {(match.start, match.rule): match for match in (*self.taken, *found)}
-            self.taken = [match for match in known.values() if match.end >= undecided]
+            # Matches from the lead stay out of `taken`: `Lead` keeps them itself.
+            self.taken = [match for match in known.values() if match.end >= undecided and match.rule >= 0]
         self.start = undecided
         begin = len(text)
+        if self.lead is not None and self.lead.is_open:
+            undecided = self.pending
         if self._json is not None and not is_final:
             begin = self._json.open_scalar(text, self.pending)
             undecided = min(begin, self._json.scalar_at(text, undecided, self.pending)[0])

@@ -22,9 +22,15 @@ Judge = Callable[[list[str]], Awaitable[list[list[Match]]]]
 
 
 class JudgeGuard(ActingGuard):
-    """Acts on a judge's matches in a stream's windows, and holds the text of windows not judged yet."""
+    """Acts on a judge's matches in a stream's windows, and holds the text of windows not judged yet.
+
+    At a cut that the client chose, the judge judges the last window as it stands, because it cannot say what
+    may become a match. `at_cut: withhold` withholds the text of that window instead. A judge is not shown the
+    text that an output continues: it gives one answer for a window, and the client's own words would count.
+    """
 
     def __init__(self, judge: Judge, windows: Windows, **options: Unpack[Options]) -> None:
+        options.setdefault("at_cut", "release")
         super().__init__(_REACH, windows.longest, **options)
         self.windows = windows
         self._judge = judge
@@ -39,11 +45,13 @@ class JudgeGuard(ActingGuard):
         excerpt = self._excerpt(chunk)
         text = excerpt.text + excerpt.read(chunk.text_diff, chunk.is_final)
         cutter = chunk.state.get("cutter") or chunk.state.setdefault("cutter", Cutter(self.windows))
-        places, undecided = cutter.cut(text, excerpt.start, chunk.is_final)
+        withholds = chunk.is_final and self._withholds_at_cut(chunk)
+        places, undecided = cutter.cut(text, excerpt.start, chunk.is_final and not withholds)
         found: list[Match] = []
         for match, place in (await self._find((text, places)))[0]:
             found += [match] if self._ends else excerpt.replaceable(text, match, place)
-        return self._act(chunk, excerpt, text, *excerpt.settled(text, found, undecided, chunk.is_final))
+        found, end = excerpt.settled(text, found, len(text) if withholds else undecided, chunk.is_final)
+        return self._act(chunk, excerpt, text, found, end, undecided if withholds else None)
 
     async def _refuse_prompt(self, request: GenerationRequest) -> PromptReply:
         texts = [excerpt_of(prompt).read(prompt.text, is_final=True) for prompt in prompt_texts(request)]

@@ -5,15 +5,19 @@ cannot change the decision, and reads only a bounded text around the place.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache, partial
 from typing import Unpack
 
 from hooks import Chunk, GenerationRequest, PromptText, Verdict, emit, prompt_texts, with_prompt_texts
 from hooks.detect.acting_guard import ActingGuard, Options, PromptReply, spliced
 from hooks.detect.detector import Detector, Match
-from hooks.detect.excerpt import Excerpt, excerpt_of
+from hooks.detect.excerpt import FROM_LEAD, Excerpt, excerpt_of
+from hooks.detect.lead import MAX_LEAD, Lead
 
 _PIECE = 4096
 """Characters of a prompt that are searched at a time. A longer prompt makes no search slower."""
+_LEADS = 32
+"""Most leads whose search is kept for other outputs of the same prompt."""
 
 
 class SpanGuard(ActingGuard):
@@ -22,6 +26,7 @@ class SpanGuard(ActingGuard):
     def __init__(self, detector: Detector, **options: Unpack[Options]) -> None:
         super().__init__(detector.reach, detector.longest, **options)
         self.detector = detector
+        self._searched = lru_cache(_LEADS)(partial(Lead.of, detector))
 
     def __call__(self, chunk: Chunk) -> Verdict:
         if self._passes(chunk):
@@ -30,8 +35,21 @@ class SpanGuard(ActingGuard):
         if verdict := self._act_on_name(chunk, self.detector.scan(name)[0] if name else []):
             return verdict
         excerpt = self._excerpt(chunk)
+        if chunk.is_final and self._withholds_at_cut(chunk):
+            return self._act_at_cut(chunk, excerpt)
         text, matches, undecided = self._scan(excerpt, chunk.text_diff, chunk.is_final)
         return self._act(chunk, excerpt, text, matches, undecided)
+
+    def _act_at_cut(self, chunk: Chunk, excerpt: Excerpt) -> Verdict:
+        """The verdict where the client cut the stream: the beginning of a possible match is withheld. A match
+        that is whole without more text counts as at any other end."""
+        excerpt.text, matches, undecided = self._scan(excerpt, chunk.text_diff, is_final=False)
+        text, whole, end = self._scan(excerpt, "", is_final=True)
+        return self._act(chunk, excerpt, text, [*matches, *whole], end, withheld_from=undecided)
+
+    def _begun(self, chunk: Chunk, *, is_json: bool) -> Excerpt:
+        lead = chunk.lead
+        return Excerpt(is_json=is_json, lead=self._searched(lead[-MAX_LEAD:]) if lead else None)
 
     def _redact_prompt(self, request: GenerationRequest) -> GenerationRequest:
         return with_prompt_texts(request, self._redacted)
@@ -62,8 +80,14 @@ class SpanGuard(ActingGuard):
     def _scan(self, excerpt: Excerpt, piece: str, is_final: bool) -> tuple[str, list[Match], int]:
         """The excerpt's text with the new piece, the matches to act on, and where the decided text ends."""
         text = excerpt.text + excerpt.read(piece, is_final)
+        from_lead: list[Match] = []
+        if excerpt.lead is not None:
+            new = text[len(excerpt.text) :]
+            excerpt.lead, found = excerpt.lead.read(self.detector, new, is_final=is_final)
+            end = len(text)
+            from_lead = [Match(end + m.start, end + m.end, m.entity, FROM_LEAD) for m in found]
         matches, undecided = self.detector.scan(text, excerpt.start, is_final, excerpt.taken)
-        return text, *excerpt.settled(text, matches, undecided, is_final)
+        return text, *excerpt.settled(text, matches, undecided, is_final, from_lead)
 
 
 def _pieces(text: str) -> Iterator[tuple[str, bool]]:

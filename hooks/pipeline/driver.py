@@ -33,25 +33,25 @@ from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.stage import HookReply
 from hooks.pipeline.tally import Tallies
 from hooks.prompts.texts import without_unread
-from hooks.prompts.token_ids import in_ids, in_text
+from hooks.prompts.token_ids import has_token_ids, in_ids, in_text
 
 
 async def admit(guard: OpenGuard, tokenizer: Tokenizer | None = None) -> GenerationRequest | list[Delta]:
     """Show the guard's request to its hooks (contract 8.1).
 
     Returns the request for the engine, or the answer that a hook gave in the engine's place. `tokenizer`: the
-    engine's, to show prompts of token ids as text. Raises `RefusedError`, `HookError`, and `RequestError` for
-    a prompt that cannot be shown.
+    engine's, to show prompts of token ids as text. Hooks that read no prompts are shown them as text too, for
+    `Chunk.lead`. Raises `RefusedError`, `HookError`, and `RequestError` for a prompt that cannot be shown.
     """
     asked = guard.request
-    if not guard.reads_prompts:
+    if not guard.reads_prompts and (isinstance(guard, PassThrough) or not has_token_ids(asked)):
         return asked
     try:
         shown = await in_text(asked, tokenizer)
     except RequestError:
         if guard.decides_prompts:
             raise
-        return asked  # hooks in shadow mode cannot be shown the prompt, and must have no effect
+        return asked  # no hook in force reads prompts, so nothing is refused
     step = await guard.admit(shown)
     if step.is_over:
         return step.released

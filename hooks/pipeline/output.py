@@ -88,12 +88,27 @@ class Output:
                 return released, ends
             self.streams[key] = Stream(self._guarded, delta)
         stream = self.streams[key]
+        if self._is_cut(delta):
+            for open_stream in self.streams.values():
+                open_stream.cut()
         vetted, ends = yield from self._vet(stream, delta, first)
         released += vetted
         if ends is None and delta.finish_reason is not None:
             vetted, ends = yield from self._finish(stream, delta)
             released += vetted
         return released, ends
+
+    def _is_cut(self, last: Delta) -> bool:
+        """Whether the delta ends the output at a place that the client chose (contract 2.9).
+
+        An upstream may not tell a stop string from the model's own end. If the client gave one, the model's
+        own end is one that comes with a textless token, as the end of sequence does.
+        """
+        if last.finish_reason != "stop" or last.stop_reason is not None:
+            return last.finish_reason in ("length", "stop")
+        sampling = self._guarded.request.sampling
+        may_stop = bool(sampling.stop or sampling.stop_token_ids)
+        return may_stop and not (last.tokens and not last.tokens[-1].text)
 
     def _end_earlier(self, delta: Delta) -> Asking[Vetted]:
         """End the streams that another stream's first delta ends: the prompt's echo, an earlier tool call."""

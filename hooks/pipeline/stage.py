@@ -269,6 +269,12 @@ class Stream:
         """Text that every hook released; it waits until its token is complete. Only outputs that may be
         rewound use it."""
 
+    def cut(self) -> None:
+        """The next chunk is the last one, at a place that the client chose. The echo is always whole."""
+        if self.channel != "echo":
+            for stage in self.stages:
+                stage.context.is_cut = True
+
     def delta(self, text: str, tokens: tuple[Token, ...], usage: Usage | None) -> Delta:
         return Delta(
             index=self.index,

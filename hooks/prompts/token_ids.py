@@ -10,12 +10,16 @@ UNREADABLE = ("input_embeds", "input_ids", "nvext", "prompt_embeds", "prompt_tok
 """Fields with which other servers take a prompt, or a part of it, in a form other than text."""
 
 
+def has_token_ids(request: GenerationRequest) -> bool:
+    return not all(isinstance(prompt, str) for prompt in request.prompts)
+
+
 async def in_text(request: GenerationRequest, tokenizer: Tokenizer | None) -> GenerationRequest:
     """The request as hooks are shown it. Raises `RequestError` for a prompt that cannot be made text."""
     for name in UNREADABLE:
         if request.extra.get(name):
             raise RequestError(f"{name}: it cannot be shown to this server's guardrails.", param=name)
-    if all(isinstance(prompt, str) for prompt in request.prompts):
+    if not has_token_ids(request):
         return request
     if tokenizer is None:
         raise RequestError(

@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any, get_args
 
 from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS, Parsers, parsed
-from engine.protocol import Channel, Delta, Deltas, EngineError, GenerationRequest, Token, ToolCall
+from engine.protocol import (
+    Channel,
+    Delta,
+    Deltas,
+    EngineError,
+    FinishReason,
+    GenerationRequest,
+    Token,
+    ToolCall,
+)
 from engine.recording import Recording, TimedDelta
 from hooks.testing.coroutines import run
 
@@ -34,6 +43,8 @@ def stream_of(
     tool_name: str | None = None,
     reasoning_parser: str | None = None,
     tool_call_parser: str | None = None,
+    lead: str | None = None,
+    is_cut: bool = False,
 ) -> Recording:
     """A stream from what an engine said. Raises `ValueError` for a file that is no recording, and for an
     argument that is unknown, or not for such a source.
@@ -42,6 +53,9 @@ def stream_of(
     or what the recording says). `channel` (None: content) and `tool_name` (None: some tool's) are for texts
     and tokens. The parsers, by the names that `weir serve` knows them by, tell the reasoning and tool calls
     of a recording from its content. A `Path` is seen from the working folder.
+
+    `lead`: the text that the output continues, an assistant's message behind the prompt. `is_cut`: a text or
+    tokens end where the client chose, at `max_tokens`, and not where the model did.
     """
     _check_one_of("channel", channel, get_args(Channel))
     _check_one_of("reasoning_parser", reasoning_parser, REASONING_PARSERS)
@@ -49,8 +63,9 @@ def stream_of(
     if isinstance(source, Path):
         source = Recording.load(source)
     if isinstance(source, Recording):
-        _check_none("a recording", channel=channel, tool_name=tool_name)
-        source = source if prompt is None else replace(source, request=request_for(prompt))
+        _check_none("a recording", channel=channel, tool_name=tool_name, is_cut=is_cut or None)
+        request = source.request if prompt is None else request_for(prompt)
+        source = replace(source, request=_with_lead(request, lead))
         parsers = Parsers(reasoning_parser, tool_call_parser)
         is_parsed = source.request.is_chat and parsers != Parsers()
         return run(_parsed(parsers, source)) if is_parsed else source
@@ -62,8 +77,9 @@ def stream_of(
         Delta(text=text, tokens=(Token(i, text, text.encode(), -0.5),), channel=channel, tool_call=call)
         for i, text in enumerate(tokens)
     ]
-    request = request_for() if prompt is None else request_for(prompt)
-    return _recording(request, [*deltas, Delta(channel=channel, tool_call=call, finish_reason="stop")])
+    request = _with_lead(request_for() if prompt is None else request_for(prompt), lead)
+    finish: FinishReason = "length" if is_cut else "stop"
+    return _recording(request, [*deltas, Delta(channel=channel, tool_call=call, finish_reason=finish)])
 
 
 def _check_one_of(name: str, value: str | None, known: Sequence[str]) -> None:
@@ -71,7 +87,7 @@ def _check_one_of(name: str, value: str | None, known: Sequence[str]) -> None:
         raise ValueError(f"{name} is one of {', '.join(known)}, not {value!r}")
 
 
-def _check_none(source: str, **arguments: str | None) -> None:
+def _check_none(source: str, **arguments: object) -> None:
     for name, value in arguments.items():
         if value is not None:
             raise ValueError(f"{name} is not for {source}")
@@ -84,6 +100,16 @@ def request_for(prompt: Prompt = "Hello?") -> GenerationRequest:
     return GenerationRequest(
         request_id="weir-test", model="weir-test", endpoint="chat", messages=tuple(messages)
     )
+
+
+def _with_lead(request: GenerationRequest, lead: str | None) -> GenerationRequest:
+    """Raises `ValueError` for a completion, whose prompt is its lead."""
+    if lead is None:
+        return request
+    if not request.is_chat:
+        raise ValueError("lead: a completion continues its prompt")
+    message = {"role": "assistant", "content": lead}
+    return replace(request, messages=(*request.messages, message))
 
 
 def num_places(stream: Recording) -> int:

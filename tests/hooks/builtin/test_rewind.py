@@ -63,7 +63,11 @@ def test_nothing_forbidden_is_said_and_the_answer_is_one_however_it_is_cut(
             continue
         text = text_of(released)
         assert not is_forbidden(text)
-        assert finish_of(released)[0] == "content_filter" or text == "".join(teller.said[0])
+        reason, answer = finish_of(released)[0], "".join(teller.said[0])
+        # At `max_tokens` the beginning of a possible match is withheld (contract 3.12).
+        assert (
+            reason == "content_filter" or text == answer or (reason == "length" and answer.startswith(text))
+        )
         outcomes.append((text, finish_of(released)))
     assert outcomes[0] == outcomes[1]
 

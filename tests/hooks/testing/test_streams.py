@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.protocol import Delta, Token, ToolCall, Usage
+from engine.protocol import Delta, GenerationRequest, Token, ToolCall, Usage
 from engine.recording import Failure, Recording, TimedDelta
 from hooks.testing import stream_of
 from hooks.testing.streams import (
@@ -47,6 +47,7 @@ MIXED = stream(
     Delta(finish_reason="tool_calls", usage=Usage(1, 5)),
     Delta(text="!", index=1, finish_reason="length"),
 )
+COMPLETION = GenerationRequest(request_id="r", model="m", endpoint="completions", prompts=("Once",))
 
 
 def texts(recording: Recording) -> dict[object, str]:
@@ -70,6 +71,15 @@ def test_tokens_are_taken_as_they_are() -> None:
     assert {delta.tool_call for delta in deltas_of(made)} == {ToolCall(0, "f")}
 
 
+def test_a_stream_may_continue_a_text_and_be_cut() -> None:
+    made = stream_of("blue", prompt="What is it?", lead="Its name is", is_cut=True)
+    assert made.request.messages[-1] == {"role": "assistant", "content": "Its name is"}
+    assert deltas_of(made)[-1].finish_reason == "length"
+    recorded = stream_of(RECORDINGS / "reasoning.jsonl", lead="Well,")
+    assert recorded.request.messages[-1] == {"role": "assistant", "content": "Well,"}
+    assert deltas_of(recorded) == deltas_of(stream_of(RECORDINGS / "reasoning.jsonl"))
+
+
 def test_a_recording_is_read_and_parsed() -> None:
     path = RECORDINGS / "reasoning.jsonl"
     assert "<think>" in "".join(chunks(stream_of(path)))
@@ -85,6 +95,8 @@ def test_a_recording_is_read_and_parsed() -> None:
         (["x"], {"tool_call_parser": "hermes"}, "tool_call_parser is not for a text or tokens"),
         (MIXED, {"channel": "content"}, "channel is not for a recording"),
         (MIXED, {"tool_name": "f"}, "tool_name is not for a recording"),
+        (MIXED, {"is_cut": True}, "is_cut is not for a recording"),
+        ("x", {"lead": "y", "prompt": COMPLETION}, "lead: a completion continues its prompt"),
         ("x", {"channel": "thought"}, "channel is one of content, reasoning, tool_call, echo, not 'thought'"),
         (MIXED, {"reasoning_parser": "x"}, "reasoning_parser is one of .*qwen3.*, not 'x'"),
         (MIXED, {"tool_call_parser": "x"}, "tool_call_parser is one of hermes, .*, not 'x'"),

@@ -1,0 +1,295 @@
+"""A text in pieces over several requests: matches that begin in the lead, and cuts that the client chose."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from engine.protocol import Delta, FinishReason, GenerationRequest, SamplingParams, Token
+from hooks import Chunk, Decision, Verdict, emit
+from hooks.builtin.patterns import Patterns
+from hooks.builtin.phrases import PhraseDetector, Phrases
+from hooks.builtin.repetition import Repetition
+from hooks.builtin.secrets import Secrets
+from hooks.detect.lead import MAX_LEAD
+from hooks.testing import assert_chunk_invariant, assert_never_released, play, stream_of
+from tests.helpers import examples, guard_all, make_deltas, pipeline_of, text_of
+from tests.hooks.builtin.streams import PLACES, cut
+
+PHRASES = ["project bluebird", "hunter2", "bird song"]
+
+
+def completion(*prompts: str | tuple[int, ...], **fields: Any) -> GenerationRequest:
+    return GenerationRequest(
+        request_id="r1", model="m", endpoint="completions", prompts=tuple(prompts), **fields
+    )
+
+
+def said(guard: Any, lead: str, output: str, **options: Any) -> str:
+    return play(guard, stream_of(output, lead=lead, **options)).content
+
+
+@pytest.mark.parametrize(
+    ("lead", "output", "released"),
+    [
+        ("Say project blue", "bird now", "[phrase] now"),
+        ("Say project", " bluebird", "[phrase]"),
+        ("Say project b", "lueberry", "lueberry"),
+        ("Say project bluebird", " is it", " is it"),
+        ("Say project bluebird", "s are", "s are"),
+        ("hunter2 project bluebird", "Good morning.", "Good morning."),
+        # the output counts by itself as well, whatever stands before it
+        ("x", "project bluebird", "[phrase]"),
+        ("project ", "project bluebird", "[phrase]"),
+        # a match from the lead meets another one
+        ("project blue", "bird song", "[phrase]"),
+        ("project blue", "bird hunter2", "[phrase] [phrase]"),
+        # it is found behind escapes and markup, as within an output
+        (r"Say \u0070roject <b>blue", "bird</b> now", "[phrase]</b> now"),
+    ],
+)
+def test_a_match_that_begins_in_the_lead_is_found(lead: str, output: str, released: str) -> None:
+    assert said(Phrases(PHRASES), lead, output) == released  # contract 2.8
+    assert_chunk_invariant(Phrases(PHRASES), stream_of(output, lead=lead))
+    assert_chunk_invariant(Phrases(PHRASES), stream_of(output, lead=lead, is_cut=True))
+
+
+def test_each_action_is_taken_on_the_part_in_the_output() -> None:
+    lead, output = "Say project blue", "bird now"
+    assert said(Phrases(PHRASES, action="suppress"), lead, output) == " now"
+    released = play(Phrases(PHRASES, action="terminate", text="No."), stream_of(output, lead=lead))
+    assert (released.content, released.finish_reason) == ("No.", "content_filter")
+    whole = play(Phrases(PHRASES, action="terminate"), stream_of("Well.", lead="project bluebird"))
+    assert (whole.content, whole.finish_reason) == ("Well.", "stop")
+
+
+def test_a_private_key_that_begins_in_the_lead_is_withheld_to_its_end() -> None:
+    lead = "-----BEGIN RSA PRIVATE KEY-----\n" + "MIIEowIBAAKC" * 9
+    output = "Q7zRt0" * 2000 + "\n-----END RSA PRIVATE KEY-----\nThat was it."
+    released = said(Secrets(), lead, output)
+    assert released.endswith("That was it.")
+    assert "Q7z" not in released
+
+
+def test_json_that_continues_a_lead_is_guarded_too() -> None:
+    guard = Phrases(PHRASES)
+    request = completion("Say project blue", extra={"response_format": {"type": "json_object"}})
+    assert play(guard, stream_of("bird now", prompt=request)).content == "[phrase] now"
+    assert play(guard, stream_of('{"a": "hunter2"}', prompt=request)).content == '{"a": "[phrase]"}'
+
+
+def test_only_the_end_of_a_long_lead_is_searched() -> None:
+    seen: list[int] = []
+
+    class Counting(PhraseDetector):
+        def scan(self, text: str, *args: Any, **more: Any) -> Any:
+            seen.append(len(text))
+            return super().scan(text, *args, **more)
+
+    guard = Phrases(PHRASES)
+    guard.detector = Counting(PHRASES)
+    guard._searched.cache_clear()
+    assert said(guard, "word " * 200_000 + "project blue", "bird") == "[phrase]"
+    assert 0 < max(seen) <= MAX_LEAD + 10
+
+
+def test_a_loop_in_the_prompt_is_the_callers() -> None:
+    guard = Repetition(min_repeats=3, min_length=9, max_period=5)
+    assert said(guard, "tea " * 9, "tea tea") == "tea tea"
+
+
+@pytest.mark.parametrize("phrase", ["project bluebird", "Project Bluebird", "hunter2"])
+@pytest.mark.parametrize("at_cut", ["withhold", "release"])
+def test_asking_for_one_character_at_a_time_gives_no_phrase(phrase: str, at_cut: Any) -> None:
+    guard = Phrases(PHRASES, at_cut=at_cut)
+    had = "".join(said(guard, "Say " + phrase[:i], phrase[i], is_cut=True) for i in range(len(phrase)))
+    assert had == ("" if at_cut == "withhold" else phrase[:-1]) + "[phrase]"
+
+
+TEXTS = st.lists(
+    st.sampled_from(
+        ["project", " ", "blue", "bird", "hunter", "2", "song", "x", "<b>", "\\u0070", "s", "PROJECT", "."]
+    ),
+    max_size=8,
+).map("".join)
+
+
+def forbidden(lead: str, output: str) -> list[tuple[int, int]]:
+    """The parts of the output that belong to a phrase in it, or in the text that it continues."""
+    detector = Phrases(PHRASES).detector
+    joined = [(m.start - len(lead), m.end - len(lead)) for m in detector.scan(lead + output)[0]]
+    alone = [(m.start, m.end) for m in detector.scan(output)[0]]
+    return [(max(0, a), b) for a, b in joined if a < 0 < b] + alone
+
+
+@given(lead=TEXTS, output=TEXTS, places=PLACES, finish=st.sampled_from(["stop", "length"]))
+@example(lead="project ", output="bluebird", places=[3], finish="length")
+@example(lead="project blue", output="bird song", places=[4], finish="stop")
+@examples(300)
+async def test_exactly_what_completes_a_phrase_is_withheld(
+    lead: str, output: str, places: list[int], finish: FinishReason
+) -> None:
+    deltas = [*make_deltas(cut(output, places), finish=False), Delta(finish_reason=finish)]
+    guard = Phrases(PHRASES, action="suppress", at_cut="release")
+    released = text_of(await guard_all(pipeline_of(guard), deltas, completion(lead)))
+    gone = {i for a, b in forbidden(lead, output) for i in range(a, b)}
+    assert released == "".join(char for i, char in enumerate(output) if i not in gone)
+
+
+@given(lead=TEXTS, output=TEXTS, rest=TEXTS, places=PLACES)
+@example(lead="Say", output=" project", rest=" bluebird", places=[])
+@examples(300)
+async def test_no_beginning_of_a_phrase_is_released_at_a_cut(
+    lead: str, output: str, rest: str, places: list[int]
+) -> None:  # contract 3.12
+    deltas = [*make_deltas(cut(output, places), finish=False), Delta(finish_reason="length")]
+    guard = Phrases(PHRASES, action="suppress")
+    released = text_of(await guard_all(pipeline_of(guard), deltas, completion(lead)))
+    gone = {i for a, b in forbidden(lead, output + rest) for i in range(a, b)}
+    allowed = "".join(char for i, char in enumerate(output) if i not in gone)
+    assert is_part(released, allowed)
+
+
+def is_part(text: str, whole: str) -> bool:
+    """Whether `whole` without some characters is `text`."""
+    rest = iter(whole)
+    return all(char in rest for char in text)
+
+
+class Ends:
+    def __init__(self) -> None:
+        self.ends: list[tuple[str, bool]] = []
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        if chunk.is_final:
+            self.ends.append((chunk.channel, chunk.is_cut))
+        assert chunk.is_final or not chunk.is_cut
+        return emit(chunk.pending)
+
+
+EOS = Token(9, "", b"</s>", -0.5)
+
+
+@pytest.mark.parametrize(
+    ("end", "sampling", "is_cut"),
+    [
+        (Delta(finish_reason="length"), {}, True),
+        (Delta(finish_reason="stop"), {}, False),
+        (Delta(finish_reason="stop", stop_reason="x"), {"stop": ("x",)}, True),
+        (Delta(finish_reason="stop", stop_reason=7), {"stop_token_ids": (7,)}, True),
+        (Delta(finish_reason="stop", tokens=(EOS,)), {"stop": ("x",)}, False),
+        (Delta(finish_reason="stop"), {"stop": ("x",)}, True),  # an upstream that does not tell
+        (Delta(finish_reason="tool_calls"), {"stop": ("x",)}, False),
+    ],
+)
+async def test_a_hook_is_told_whether_the_client_chose_the_end(
+    end: Delta, sampling: dict[str, Any], is_cut: bool
+) -> None:  # contract 2.9
+    hook = Ends()
+    request = completion("Once", sampling=SamplingParams(**sampling))
+    deltas = [Delta(text="Once", channel="echo"), Delta(text="hm", channel="reasoning"), Delta(text="a"), end]
+    await guard_all(pipeline_of(hook), deltas, request)
+    assert sorted(hook.ends) == [("content", is_cut), ("echo", False), ("reasoning", is_cut)]
+
+
+async def test_streams_that_continue_nothing_have_no_lead() -> None:  # contract 2.8
+    leads: dict[tuple[int, str], str] = {}
+
+    def look(chunk: Chunk) -> Verdict:
+        leads[chunk.output_index, chunk.channel] = chunk.lead
+        return emit(chunk.pending)
+
+    request = completion("one", "two", sampling=SamplingParams(n=2))
+    deltas = [
+        delta
+        for i in range(4)
+        for delta in (
+            Delta(index=i, text="p", channel="echo"),
+            Delta(index=i, text="a"),
+            Delta(index=i, finish_reason="stop"),
+        )
+    ]
+    await guard_all(pipeline_of(look), deltas, request)
+    assert [leads[i, "content"] for i in range(4)] == ["one", "one", "two", "two"]
+    assert {leads[i, "echo"] for i in range(4)} == {""}
+
+
+@pytest.mark.parametrize(
+    ("messages", "lead"),
+    [
+        ([{"role": "user", "content": "Hi"}], ""),
+        ([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Well"}], "Well"),
+        ([{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"text": "b"}, {}]}], "ab"),
+        ([{"role": "assistant", "content": None}], ""),
+        ([{"role": "assistant", "content": "Well"}, {"role": "user", "content": "Hi"}], ""),
+    ],
+)
+def test_an_assistants_last_message_is_the_lead(messages: list[dict[str, Any]], lead: str) -> None:
+    seen: list[str] = []
+
+    def look(chunk: Chunk) -> Verdict:
+        seen.append(chunk.lead)
+        return emit(chunk.pending)
+
+    play(look, stream_of("a", prompt=messages))
+    assert {*seen} == {lead}
+
+
+def test_what_is_whole_at_a_cut_is_acted_on_as_ever() -> None:
+    stream = stream_of("Say project bluebird", is_cut=True)
+    assert play(Phrases(PHRASES), stream).content == "Say [phrase]"
+    ended = play(Phrases(PHRASES, action="terminate"), stream)
+    assert (ended.content, ended.finish_reason) == ("Say ", "content_filter")
+    assert said(Patterns({"number": r"\d{3,5}"}), "", "12 345 ab 67", is_cut=True) == "12 [number] ab "
+    assert (
+        said(Patterns({"number": r"\d{3,5}"}), "", "12 345 ab 678", is_cut=True) == "12 [number] ab [number]"
+    )
+
+
+def test_a_beginning_is_withheld_before_the_match_that_ends_the_answer() -> None:
+    guard = Patterns({"long": "ab{1,9}c", "short": "bb"}, action="terminate")
+    released = play(guard, stream_of("x abb", is_cut=True))
+    assert (released.content, released.finish_reason) == ("x ", "content_filter")
+
+
+async def test_a_listener_hears_what_was_withheld_at_a_cut() -> None:
+    class Clerk(Phrases):
+        told: list[Decision]
+
+        def on_decision(self, decision: Decision) -> None:
+            self.told.append(decision)
+
+    clerk = Clerk(PHRASES)
+    clerk.told = []
+    await guard_all(
+        pipeline_of(clerk), [*make_deltas(["Say proj"], finish=False), Delta(finish_reason="length")]
+    )
+    assert [(d.action, d.reason, d.offset, d.withheld) for d in clerk.told] == [
+        ("redact", "at_cut", 4, "proj")
+    ]
+
+
+@pytest.mark.parametrize(
+    "written", ['{"to": "Project', r'{"to": "\u0050roject blu\u00', '{"a": 4111, "b": 41']
+)
+def test_arguments_that_are_cut_give_no_beginning(written: str) -> None:
+    guard = Phrases([*PHRASES, "4111"])
+    released = play(guard, stream_of(list(written), channel="tool_call", is_cut=True))
+    ((_, arguments),) = released.tool_calls
+    assert arguments in ('{"to": "', '{"a": "[phrase]", "b": ')
+    assert_chunk_invariant(guard, stream_of(list(written), channel="tool_call", is_cut=True))
+    assert json.dumps(arguments)
+
+
+def test_the_models_own_end_releases_what_was_held() -> None:
+    assert said(Phrases(PHRASES), "", "Say project blue") == "Say project blue"
+
+
+def test_the_kits_assertions_take_a_lead() -> None:
+    assert_never_released(Phrases(PHRASES), stream_of("It is project bluebird", is_cut=True), "bluebird")
+    with pytest.raises(AssertionError, match="is released"):
+        assert_never_released(
+            Phrases(PHRASES, at_cut="release"), stream_of("It is project blue", is_cut=True), "project blue"
+        )

@@ -1,0 +1,75 @@
+"""A phrase that a guard withholds cannot be read out in pieces, over several requests."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.serving import serving
+
+QUESTION = [{"role": "user", "content": "What is the secret project called?"}]
+NAME = "project bluebird"
+
+
+@pytest.fixture(scope="module", params=[(), ("--hook-workers", "1")], ids=["in process", "in a worker"])
+def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    path = tmp_path_factory.mktemp("pieces") / "weir.yaml"
+    path.write_text(json.dumps({"hooks": [{"path": "phrases", "args": {"phrases": [NAME]}}]}))
+    with serving("--config", str(path), *request.param) as url:
+        yield url
+
+
+async def post(url: str, path: str, body: dict[str, Any]) -> Any:
+    async with aiohttp.ClientSession() as http, http.post(url + path, json=body) as response:
+        return await response.json()
+
+
+async def complete(url: str, prompt: Any, **more: Any) -> Any:
+    body = {"prompt": prompt, "temperature": 0, "max_tokens": 32, **more}
+    return (await post(url, "/v1/completions", body))["choices"][0]
+
+
+async def prompt_and_answer(url: str) -> tuple[list[int], list[int]]:
+    """Token ids: the question's, and those that the model answers without a guard."""
+    prompt = (await post(url, "/tokenize", {"messages": QUESTION}))["tokens"]
+    answer = await complete(url, prompt, return_token_ids=True)
+    assert NAME in answer["text"].lower()
+    return prompt, answer["token_ids"]
+
+
+@pytest.mark.parametrize("form", ["ids", "text"])
+async def test_nor_token_by_token(weir_serve: Callable[..., str], guarded: str, form: str) -> None:
+    """Whoever knows the answer so far is told no more of the phrase."""
+    prompt, answer = await prompt_and_answer(weir_serve())
+    had: list[str] = []
+    for i in range(len(answer)):
+        asked: Any = prompt + answer[:i]
+        if form == "text":
+            asked = (await post(guarded, "/detokenize", {"tokens": asked}))["prompt"]
+        choice = await complete(guarded, asked, max_tokens=1, return_token_ids=True, logprobs=2)
+        had.append(choice["text"])
+    assert "[phrase]" in "".join(had)
+    assert not {*map(str.lower, " ".join(had).split())} & {"project", "blue", "bird", "bluebird"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_nor_by_a_stop_string(weir_serve: Callable[..., str], guarded: str, stream: bool) -> None:
+    prompt, answer = await prompt_and_answer(weir_serve())
+    body = {"prompt": prompt, "temperature": 0, "max_tokens": 32, "stream": stream}
+    for more in ({"stop": ["bird"]}, {"stop": ["ject"]}, *({"stop_token_ids": [i]} for i in {*answer})):
+        async with (
+            aiohttp.ClientSession() as http,
+            http.post(guarded + "/v1/completions", json={**body, **more}) as response,
+        ):
+            said = await response.text()
+        assert response.status == 200
+        assert "Pro" not in said  # the answer has another `project`, in lower case
+        assert "lue" not in said
+
+
+async def test_ids_that_the_model_has_not_stay_the_callers_fault(guarded: str) -> None:
+    for token in (2**31, 2**62):
+        answer = await post(guarded, "/v1/completions", {"prompt": [1, token]})
+        assert (answer["error"]["type"], answer["error"]["param"]) == ("invalid_request_error", "prompt")
