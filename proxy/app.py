@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-import os
-import signal
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Self
 
 import orjson
 from aiohttp import web
@@ -26,9 +27,6 @@ from proxy.openai.responses import ResponsesRequest
 from proxy.openai.tokens import DetokenizeRequest, TokenizeRequest
 from proxy.openapi import openapi
 from proxy.service import SERVICE, Service
-
-ABORT_TIMEOUT = 2.0
-"""Seconds for aborted streams to tell their clients, and again for their hooks to end."""
 
 logger = logging.getLogger("weir.proxy")
 
@@ -82,6 +80,27 @@ def make_app(service: Service) -> web.Application:
     return app
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a server shares out the seconds of `shutdown_timeout`, from its first to its last."""
+
+    drain: float
+    """Running requests may finish until then."""
+    tell: float
+    """The clients of aborted requests may read until then."""
+    close: float
+    """Requests, hooks and connections must have ended."""
+    leave: float
+    """The process ends, whatever still runs."""
+
+    @classmethod
+    def within(cls, timeout: float) -> Self:
+        leave = max(timeout, 2.0)  # enough to tell clients why their requests end
+        close = leave - min(1.0, leave / 10)
+        drain = max(0.0, close - (leave - timeout) - min(2.0, timeout / 4))
+        return cls(drain, (drain + close) / 2, close, leave)
+
+
 class Server:
     """A service on a socket, as `weir serve` runs it."""
 
@@ -89,9 +108,8 @@ class Server:
         self, engine: Engine, pipeline: GuardFactory, settings: ServeSettings, names: list[str]
     ) -> None:
         self.service = Service(engine, pipeline, settings, names)
-        self._runner = web.AppRunner(
-            make_app(self.service), handler_cancellation=True, shutdown_timeout=ABORT_TIMEOUT
-        )
+        self.ending = Ending.within(settings.shutdown_timeout)
+        self._runner = web.AppRunner(make_app(self.service), handler_cancellation=True)
         self.connections = Connections(settings)
         self._listener = Listener(self.connections, settings.trusted_forwarders, self._connection)
         self._watching: asyncio.Task[None] | None = None
@@ -129,32 +147,36 @@ class Server:
             self.connections, address, manager, auto_decompress=False, access_log=None, logger=_HTTP_LOG
         )
 
-    async def run_until_signalled(self) -> None:
-        """Serve until SIGTERM or SIGINT. A second signal ends the process at once."""
-        loop = asyncio.get_running_loop()
-        stop = asyncio.Event()
-
-        def obey() -> None:
-            if stop.is_set():
-                os._exit(1)
-            stop.set()
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, obey)
-        await stop.wait()
-
     async def stop(self) -> None:
-        """Accept no more requests, and abort those that still run after `shutdown_timeout` seconds."""
+        """Accept no more requests, let running ones finish, and abort those that take too long.
+
+        Returns `ending.close` seconds later at the latest, whatever clients, hooks and the engine do.
+        """
         service = self.service
+        started = asyncio.get_running_loop().time()
+        drain, tell, close = (started + s for s in (self.ending.drain, self.ending.tell, self.ending.close))
         service.draining = True
         self._listener.close()
-        await service.wait_until_idle(service.settings.shutdown_timeout)
+        await _ended("", service.wait_until_idle(), drain)
         # Requests that still run fail together with the engine, so each client gets an error event.
-        await service.engine.aclose()
+        await _ended("the engine", service.engine.aclose(), tell)
         service.long_work.close()
-        await service.wait_until_idle(ABORT_TIMEOUT)
-        await service.pipeline.aclose()
-        await self._runner.cleanup()
+        self.connections.close()
+        await _ended("", self.connections.closed(), tell)
+        self.connections.abort()
+        await _ended("", service.wait_until_idle(), (tell + close) / 2)
+        await _ended("the hooks", service.pipeline.aclose(), close)
+        await _ended("", self._runner.cleanup(), close)
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
+
+
+async def _ended(name: str, ending: Awaitable[None], deadline: float) -> None:
+    """Await an ending until the loop's time is `deadline`. Logs if the part with this name has not ended."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            await ending
+    except TimeoutError:
+        if name:
+            logger.warning("%s did not end in time", name)

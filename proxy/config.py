@@ -164,7 +164,7 @@ class ServeSettings(PipelineOptions, EngineOptions, AccessOptions, EngineChoice,
     keep_alive_interval: Annotated[float, Field(gt=0)] = 15.0
     """Seconds of silence after which a stream gets a comment line"""
     shutdown_timeout: Annotated[float, Field(ge=0)] = 30.0
-    """Seconds that running streams get to finish on SIGTERM"""
+    """Seconds in which the service ends on SIGTERM. The last of them, 3 at most, end what still runs"""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least severe messages that are logged"""
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 
 from aiohttp import web
 
@@ -85,11 +85,9 @@ class Service:
             if not self._num_running:
                 self._idle.set()
 
-    async def wait_until_idle(self, seconds: float) -> None:
-        """Returns once nothing runs, or after `seconds`."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._idle.wait()
+    async def wait_until_idle(self) -> None:
+        """Returns once nothing runs."""
+        await self._idle.wait()
 
 
 SERVICE = web.AppKey("service", Service)

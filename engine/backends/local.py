@@ -141,7 +141,8 @@ class LocalEngine:
             raise EngineError(self._out_of_service, status=503)
 
     async def aclose(self) -> None:
-        self._out_of_service = self._out_of_service or "The engine is shutting down."
+        # Clients need not wait for the end of a step that runs.
+        self._close("The engine is shutting down.")
         self._compilers.shutdown(wait=False, cancel_futures=True)
         self._long_work.close()
         if self._thread.is_alive():

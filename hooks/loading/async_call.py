@@ -15,6 +15,10 @@ class LateAndCancelledError(asyncio.CancelledError):
     """The request was cancelled while a call went on past its deadline."""
 
 
+open_calls: set["AsyncCall"] = set()
+"""Calls that wait for something, those past their deadline included."""
+
+
 class AsyncCall:
     """Awaits a hook's coroutine in the request's own task, but no longer than its deadline.
 
@@ -54,8 +58,13 @@ class AsyncCall:
             self._waits_for = self._coroutine.send(None)
         except StopIteration as end:  # most calls wait for nothing
             return end.value
-        async with asyncio.timeout(seconds) as self._deadline:
-            return await self
+        open_calls.add(self)
+        try:
+            async with asyncio.timeout(seconds) as self._deadline:
+                return await self
+        finally:
+            if self.rest is None:
+                open_calls.discard(self)
 
     def __await__(self) -> Generator[Any, Any, Any]:
         while True:
@@ -77,5 +86,8 @@ class AsyncCall:
                 raise asyncio.CancelledError
 
     async def _go_on(self) -> None:
-        with suppress(BaseException):  # nobody is left to tell
-            await self
+        try:
+            with suppress(BaseException):  # nobody is left to tell
+                await self
+        finally:
+            open_calls.discard(self)

@@ -94,12 +94,12 @@ def _environment() -> dict[str, str]:
 async def inherited() -> Connection:
     """The connection to the service, in a process that `Child` started.
 
-    The process ends when the connection closes. It ignores SIGINT and SIGTERM, which a terminal or a
+    The process ends when the connection closes. It ignores SIGINT, SIGTERM and SIGHUP, which a terminal or a
     supervisor sends to the whole group: the service answers them. A hook may keep the process from noticing
     that the service is gone; on Linux the kernel then kills it.
     """
     descriptor, parent = map(int, sys.argv[1:])
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # Not SIG_IGN, which a hook's own processes would inherit.
         signal.signal(number, lambda *_: None)
     if sys.platform == "linux":

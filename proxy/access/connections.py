@@ -149,6 +149,13 @@ class Connection(web.RequestHandler):
             self._begin_wait(None)
             self._request.content.set_exception(APIError(408, "The request's body did not arrive in time."))
 
+    def close_when_done(self) -> None:
+        """Close the connection after the answer to its request, if it has one."""
+        if self._request is None:
+            self.force_close()
+        else:
+            self.close()
+
     def abort(self) -> None:
         """Close the connection at once. What is not sent yet is lost, and the request is cancelled."""
         if self._wire is not None:
@@ -203,6 +210,8 @@ class Connections:
         self._waiting: dict[Connection, None] = {}
         """Those that wait for their clients, the longest wait first."""
         self._by_address: Counter[str] = Counter()
+        self._none = asyncio.Event()
+        self._none.set()
         self.now = 0.0
         """Seconds that `watch` has run. A time in which the event loop does nothing else counts for nobody:
         bytes that came meanwhile have not been read."""
@@ -230,6 +239,7 @@ class Connections:
 
     def add(self, connection: Connection) -> None:
         self._all.add(connection)
+        self._none.clear()
         if connection.address is not None:
             self._by_address[connection.address] += 1
 
@@ -237,6 +247,8 @@ class Connections:
         self._waiting.pop(connection, None)
         if connection in self._all:
             self._all.remove(connection)
+            if not self._all:
+                self._none.set()
             if connection.address is not None:
                 self._uncount(connection.address)
 
@@ -263,10 +275,19 @@ class Connections:
         if not self._by_address[address]:
             del self._by_address[address]
 
+    def close(self) -> None:
+        """Close each connection once its answer is sent."""
+        for connection in list(self._all):
+            connection.close_when_done()
+
     def abort(self) -> None:
         """Close all connections at once."""
         for connection in list(self._all):
             connection.abort()
+
+    async def closed(self) -> None:
+        """Returns once there are no connections."""
+        await self._none.wait()
 
     async def watch(self) -> None:
         """Hold every connection to its deadlines, until cancelled."""

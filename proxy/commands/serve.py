@@ -4,8 +4,11 @@ import asyncio
 import gc
 import logging
 import os
+import signal
+import threading
 
 from engine.protocol import EngineError
+from hooks.loading.async_call import open_calls
 from hooks.loading.loader import HookLoadError
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.options import PipelineOptions
@@ -14,6 +17,8 @@ from hooks.workers.pool import WorkerPool
 from proxy.app import Server
 from proxy.config import ServeSettings
 from proxy.engines import make_engine
+
+logger = logging.getLogger("weir.proxy")
 
 
 def serve(settings: ServeSettings) -> None:
@@ -36,6 +41,7 @@ def serve(settings: ServeSettings) -> None:
 
 
 async def _serve(settings: ServeSettings) -> None:
+    _ignore_hangup()
     pipeline = _make_pipeline(settings)
     engine, names = make_engine(settings)
     server = Server(engine, pipeline, settings, names)
@@ -44,15 +50,49 @@ async def _serve(settings: ServeSettings) -> None:
     # the model included, and every stream would wait for a quarter of a second.
     gc.collect()
     gc.freeze()
+    signalled = _obey_signals()
     try:
         _greet(url, (server.service.names or ["MODEL"])[0], len(settings.hook_specs))
-        await server.run_until_signalled()
+        await signalled.wait()
     finally:
+        _leave_within(server.ending.leave)
         await server.stop()
-        if asyncio.all_tasks() - {asyncio.current_task()}:
+        if open_calls:
             # A hook that ignores its cancellation would keep the process alive for ever.
-            logging.getLogger("weir.proxy").warning("a hook does not end; leaving without it")
+            logger.warning("a hook does not end; leaving without it")
             os._exit(0)
+
+
+def _ignore_hangup() -> None:
+    """A terminal that closes sends SIGHUP. Under `nohup` it is ignored already, without a line in the log."""
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, logger.info, "SIGHUP is ignored")
+
+
+def _obey_signals() -> asyncio.Event:
+    """An event that SIGTERM or SIGINT sets. A second signal ends the process at once."""
+    signalled = asyncio.Event()
+
+    def obey() -> None:
+        if signalled.is_set():
+            os._exit(1)
+        signalled.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, obey)
+    return signalled
+
+
+def _leave_within(seconds: float) -> None:
+    """End the process after some seconds, whichever thread, task or library keeps it alive."""
+
+    def leave() -> None:
+        logger.warning("not everything ended in time; leaving without it")
+        os._exit(0)
+
+    timer = threading.Timer(seconds, leave)
+    timer.daemon = True
+    timer.start()
 
 
 def _make_pipeline(settings: ServeSettings) -> GuardFactory:

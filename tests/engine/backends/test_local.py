@@ -385,6 +385,31 @@ async def test_aclose_ends_what_runs(start_engine: Start) -> None:
     await engine.aclose()
 
 
+async def test_aclose_tells_streams_before_a_running_step_ends(
+    start_engine: Start, completion_request: Complete, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stepping, go = threading.Event(), threading.Event()
+
+    def step(core: EngineCore) -> list[Any]:
+        stepping.set()
+        go.wait()
+        return []
+
+    engine = await start_engine()
+    monkeypatch.setattr(EngineCore, "step", step)
+    stream = engine.generate(completion_request("hello", max_tokens=5))
+    asking = asyncio.get_running_loop().create_task(anext(stream))
+    await asyncio.to_thread(stepping.wait)
+    closing = asyncio.get_running_loop().create_task(engine.aclose())
+    try:
+        with pytest.raises(EngineError, match="shutting down"):
+            await asking
+        assert not closing.done()
+    finally:
+        go.set()
+    await closing
+
+
 async def test_before_start_it_is_not_healthy(tiny_model: Callable[[str], Any]) -> None:
     from engine.backends.local import LocalEngine
     from engine.config import EngineConfig

@@ -1,0 +1,199 @@
+"""The end of a service: in its own time, whatever clients, hooks and the engine do."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import aiohttp
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.protocol import Delta
+from hooks import Chunk, Verdict, emit
+from proxy.app import Ending
+from tests.helpers import ScriptedEngine, make_deltas, until
+from tests.proxy.commands.conftest import weir
+from tests.proxy.conftest import CHAT, Serve, hello
+
+CHATS = "/v1/chat/completions"
+
+
+class EndlessEngine(ScriptedEngine):
+    """As one whose step does not end."""
+
+    async def aclose(self) -> None:
+        await asyncio.Event().wait()
+
+
+class Endless:
+    """A hook whose `close` does not end."""
+
+    async def __call__(self, chunk: Chunk) -> Verdict:
+        return emit(chunk.pending)
+
+    async def close(self) -> None:
+        await asyncio.Event().wait()
+
+
+def ask(stack: ExitStack, url: str, body: bytes, length: int | None = None) -> socket.socket:
+    """A client that has sent a request and reads nothing."""
+    sock = stack.enter_context(socket.socket())
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    address = urlsplit(url)
+    sock.connect((address.hostname, address.port))
+    head = f"POST {CHATS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    sock.sendall(f"{head}Content-Length: {length or len(body)}\r\n\r\n".encode() + body)
+    return sock
+
+
+async def test_a_server_stops_though_its_engine_and_a_hook_do_not(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = EndlessEngine(lambda r: [Delta(text="a"), asyncio.Event()])
+    client = await serve(engine, Endless(), shutdown_timeout=0)
+    async with client.http.post(client.url + CHATS, json={**CHAT, "stream": True}) as response:
+        await response.content.readline()
+        await client.server.stop()
+    assert not engine.running
+    told = [record.message for record in caplog.records if "did not end in time" in record.message]
+    assert told == ["the engine did not end in time", "the hooks did not end in time"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_server_stops_though_clients_do_not_read(serve: Serve, stream: bool) -> None:
+    engine = ScriptedEngine(lambda r: make_deltas(["x" * 100_000] * 200))
+    client = await serve(engine, shutdown_timeout=0.5)
+    with ExitStack() as stack:
+        for _ in range(3):
+            ask(stack, client.url, orjson.dumps({**CHAT, "stream": stream}))
+        await until(lambda: len(engine.requests) == 3)
+        await client.server.stop()
+        assert len(client.server.connections) == 0
+        assert not engine.running
+
+
+async def test_a_server_stops_though_bodies_and_headers_are_not_complete(serve: Serve) -> None:
+    client = await serve(ScriptedEngine(hello), shutdown_timeout=0.5, body_idle_timeout=3600)
+    with ExitStack() as stack:
+        for _ in range(3):
+            ask(stack, client.url, b"{", length=1000)
+        await until(lambda: len(client.server.connections) == 3)
+        await client.server.stop()
+        assert len(client.server.connections) == 0
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_answer_that_is_being_read_arrives_whole(serve: Serve, stream: bool) -> None:
+    text = "x" * 100_000
+    client = await serve(ScriptedEngine(lambda r: make_deltas([text] * 100)))
+    async with client.http.post(client.url + CHATS, json={**CHAT, "stream": stream}) as response:
+        stopping = asyncio.get_running_loop().create_task(client.server.stop())
+        await until(lambda: client.server.service.draining)
+        size = 0
+        async for data in response.content.iter_chunked(200_000):
+            size += len(data)
+            await asyncio.sleep(0)
+    await stopping
+    assert size > 100 * len(text)
+
+
+@given(st.floats(0, 1e6))
+def test_the_parts_of_an_ending_fit_in_the_timeout(timeout: float) -> None:
+    ending = Ending.within(timeout)
+    assert 0 <= ending.drain <= ending.tell <= ending.close <= ending.leave == max(timeout, 2.0)
+    assert timeout - 3.0 <= ending.drain <= timeout
+
+
+NEVER_ENDS = """
+import asyncio, contextlib, threading, time
+from hooks import emit
+
+class NeverEnds:
+    async def __call__(self, chunk):
+        while chunk.request_id != "weir-self-test":
+            open(__file__ + ".called", "w").close()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+        return emit(chunk.pending)
+
+class KeepsThread:
+    def __init__(self):
+        threading.Thread(target=time.sleep, args=(3600,)).start()
+    def __call__(self, chunk):
+        return emit(chunk.pending)
+"""
+
+
+@contextmanager
+def served(*options: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    process = weir("serve", "--engine", "echo", "--port", "0", *options)
+    try:
+        assert process.stdout
+        yield process, process.stdout.readline().split(" at ")[1].split("/v1")[0]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+async def ended(process: "subprocess.Popen[str]") -> str:
+    """The log after SIGTERM. Waits until the process has ended by itself."""
+    process.send_signal(signal.SIGTERM)
+    _, log = await asyncio.to_thread(process.communicate)
+    assert process.returncode == 0
+    return log
+
+
+async def test_no_hook_is_blamed_for_clients() -> None:
+    with served("--shutdown-timeout", "1") as (process, url), ExitStack() as stack:
+        prompt = orjson.dumps({"messages": [{"role": "user", "content": "word " * 100_000}]})
+        for _ in range(3):
+            ask(stack, url, prompt)
+            ask(stack, url, b"{", length=1000)
+        log = await ended(process)
+    assert "hook" not in log
+    assert "Traceback" not in log
+
+
+async def test_a_hook_that_does_not_end_is_told_of_and_left(tmp_path: Path) -> None:
+    (tmp_path / "guards.py").write_text(NEVER_ENDS)
+    hook = ("--hook", f"{tmp_path}/guards.py:NeverEnds")
+    with served(*hook, "--shutdown-timeout", "1") as (process, url), ExitStack() as stack:
+        ask(stack, url, orjson.dumps({"messages": CHAT["messages"]}))
+        await until((tmp_path / "guards.py.called").exists)
+        log = await ended(process)
+    assert "a hook does not end; leaving without it" in log
+
+
+async def test_a_thread_that_does_not_end_does_not_keep_the_process(tmp_path: Path) -> None:
+    (tmp_path / "guards.py").write_text(NEVER_ENDS)
+    hook = ("--hook", f"{tmp_path}/guards.py:KeepsThread")
+    with served(*hook, "--shutdown-timeout", "0") as (process, _):
+        assert "not everything ended in time" in await ended(process)
+
+
+def children_of(pid: int) -> list[int]:
+    return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the workers in /proc")
+async def test_a_closed_terminal_ends_neither_the_service_nor_its_workers() -> None:
+    hook = ("--hook", "examples/upper_case.py:UpperCase", "--hook-workers", "1")
+    with served(*hook) as (process, url):
+        for pid in (process.pid, *children_of(process.pid)):
+            os.kill(pid, signal.SIGHUP)
+        async with aiohttp.ClientSession() as http:
+            async with http.post(url + CHATS, json={"messages": CHAT["messages"]}) as response:
+                answer = await response.json()
+        log = await ended(process)
+    assert answer["choices"][0]["message"]["content"] == "HI"
+    assert "SIGHUP is ignored" in log
+    assert "worker died" not in log
