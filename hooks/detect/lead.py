@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 
 from hooks.detect.detector import Detector, Match
 
-MAX_LEAD = 4096
+MAX_LEAD = 2048
 """Most characters of a lead that are searched. A match that begins before them is not found."""
 
 

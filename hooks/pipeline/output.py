@@ -102,13 +102,17 @@ class Output:
         """Whether the delta ends the output at a place that the client chose (contract 2.9).
 
         An upstream may not tell a stop string from the model's own end. If the client gave one, the model's
-        own end is one that comes with a textless token, as the end of sequence does.
+        own end is one that comes with a textless token of a known id, as the end of sequence does. Upstreams
+        know more fields for stops than Weir, as `stop_regex`.
         """
         if last.finish_reason != "stop" or last.stop_reason is not None:
             return last.finish_reason in ("length", "stop")
-        sampling = self._guarded.request.sampling
-        may_stop = bool(sampling.stop or sampling.stop_token_ids)
-        return may_stop and not (last.tokens and not last.tokens[-1].text)
+        request = self._guarded.request
+        may_stop = (
+            request.sampling.stop or request.sampling.stop_token_ids or "stop" in " ".join(request.extra)
+        )
+        end = last.tokens[-1] if last.tokens else None
+        return bool(may_stop) and (end is None or bool(end.text) or end.id is None)
 
     def _end_earlier(self, delta: Delta) -> Asking[Vetted]:
         """End the streams that another stream's first delta ends: the prompt's echo, an earlier tool call."""

@@ -299,3 +299,22 @@ def test_calls_and_tools_in_a_prompt_stay_what_they_are() -> None:
         json.loads(sent["function"]["arguments"])
     guard = guard_of(Finds("bad"), prompt="refuse")
     assert play(guard, stream_of("ok", prompt=CALLS)).refused == "found"
+
+
+@pytest.mark.parametrize(
+    ("at_cut", "released"), [(None, "quiet words [found]"), ("withhold", "quiet words ")]
+)
+def test_at_a_cut_the_last_window_is_judged_or_withheld(at_cut: Any, released: str) -> None:
+    """Contract 3.12: a judge cannot say what may become a match."""
+    options = {} if at_cut is None else {"at_cut": at_cut}
+    stream = stream_of("quiet words bad", is_cut=True)
+    guard = guard_of(Finds("bad"), size=6, stride=6, **options)
+    assert play(guard, stream).content == released
+    assert play(guard, stream_of("quiet words bad")).content == "quiet words [found]"
+    assert_chunk_invariant(guard, stream)
+
+
+def test_a_judge_is_not_shown_the_clients_own_words() -> None:
+    judge = Finds("bad", whole=True)
+    assert play(guard_of(judge), stream_of("fine", lead="bad ")).content == "fine"
+    assert judge.shown == ["fine"]

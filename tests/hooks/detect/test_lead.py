@@ -181,6 +181,7 @@ EOS = Token(9, "", b"</s>", -0.5)
         (Delta(finish_reason="stop", stop_reason=7), {"stop_token_ids": (7,)}, True),
         (Delta(finish_reason="stop", tokens=(EOS,)), {"stop": ("x",)}, False),
         (Delta(finish_reason="stop"), {"stop": ("x",)}, True),  # an upstream that does not tell
+        (Delta(finish_reason="stop", tokens=(EOS._replace(id=None),)), {"stop": ("x",)}, True),
         (Delta(finish_reason="tool_calls"), {"stop": ("x",)}, False),
     ],
 )
@@ -192,6 +193,13 @@ async def test_a_hook_is_told_whether_the_client_chose_the_end(
     deltas = [Delta(text="Once", channel="echo"), Delta(text="hm", channel="reasoning"), Delta(text="a"), end]
     await guard_all(pipeline_of(hook), deltas, request)
     assert sorted(hook.ends) == [("content", is_cut), ("echo", False), ("reasoning", is_cut)]
+
+
+async def test_a_stop_that_only_an_upstream_knows_is_a_cut() -> None:
+    hook = Ends()
+    request = completion("Once", extra={"stop_regex": "b.*"})
+    await guard_all(pipeline_of(hook), [Delta(text="a"), Delta(finish_reason="stop")], request)
+    assert hook.ends == [("content", True)]
 
 
 async def test_streams_that_continue_nothing_have_no_lead() -> None:  # contract 2.8
