@@ -2,7 +2,7 @@
 
     feed(delta) ─► Ask(hook, chunk) ─► … ─► Step(released, rewind, is_over, error, decisions)
                         ▲    │
-                        └────┘ the driver calls the hook and sends its reply
+                        └────┘ the driver calls the hook and sets `Ask.reply`
 
 The machine knows the rules: who sees which text, what a verdict releases, what a failure closes, what a
 rewind takes back. `hooks.pipeline.driver` knows hooks, deadlines, tasks and listeners. It runs the machine in
