@@ -66,9 +66,10 @@ class SlowToEnd:
     def __init__(self, folder):
         self.folder = folder
     def __call__(self, chunk):
-        gates = self.gates(chunk)
-        while any(map(os.path.exists, gates)):
-            time.sleep(0.05)  # longer than a worker is silent between two calls
+        for gate in self.gates(chunk):
+            time.sleep(0.05)  # longer than a worker is silent, also where the gate opens at once
+            while os.path.exists(gate):
+                time.sleep(0.01)
         return terminate("end") if "end" in chunk.text else emit(chunk.pending)
     def gates(self, chunk):
         if not chunk.aborted:
@@ -79,9 +80,9 @@ class SlowToEnd:
 
 class SlowToEndAsync(SlowToEnd):
     async def __call__(self, chunk):
-        gates = self.gates(chunk)
-        while any(map(os.path.exists, gates)):
-            await asyncio.sleep(0.001)
+        for gate in self.gates(chunk):
+            while os.path.exists(gate):
+                await asyncio.sleep(0.001)
         return terminate("end") if "end" in chunk.text else emit(chunk.pending)
 
 class Hangs:
