@@ -22,6 +22,8 @@ Source = Mapping[str, Any] | str | Path
 """A schema, or the path of a file with the schema."""
 MAX_SIZE = 256 * 1024
 """Most bytes of a schema in a request."""
+MAX_REQUESTED_CHECKS = 100
+"""Most schemas that apply to one value, in a schema of a request. Others wait while they are checked."""
 _NO_PARAMETERS = {"type": "object"}
 
 
@@ -148,6 +150,6 @@ def _cached(written: bytes) -> Compiled | ValueError:
     if len(written) > MAX_SIZE:
         return ValueError("the schema is too large")
     try:
-        return compile_schema(orjson.loads(written))
+        return compile_schema(orjson.loads(written), MAX_REQUESTED_CHECKS)
     except ValueError as error:
         return error

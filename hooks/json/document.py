@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from hooks.json.reader import JsonReader, Kind, Word
-from hooks.json.schema import EARLY, FALSE, MAX_CHECKS, TRUE, Compiled, Schema, array_of, object_of
+from hooks.json.schema import EARLY, FALSE, TRUE, Compiled, Schema, array_of, object_of
 from hooks.json.schema_checks import (
     Check,
     checks_of,
@@ -73,7 +73,7 @@ class Document:
     def __init__(self, schema: Compiled) -> None:
         self.schema = schema
         self.is_too_complex = False
-        """The document is lost: a value has over `MAX_CHECKS` checks, or a number too large an exponent."""
+        """The document is lost: too many schemas apply to a value, or a number too large an exponent."""
         self._is_ambiguous = False
         """An object has a key twice, and it is unknown which of the two counts."""
         self._reader = JsonReader(self)
@@ -198,7 +198,7 @@ class Document:
 
     def _put_under(self, schema: Schema, owner: Check, role: str = "all") -> None:
         self._checks += checks_of(schema, owner, role)
-        self.is_too_complex = self.is_too_complex or len(self._checks) > MAX_CHECKS
+        self.is_too_complex = self.is_too_complex or len(self._checks) > self.schema.max_checks
 
     def _check_kind(self, kind: Kind) -> None:
         for check in self._checks:

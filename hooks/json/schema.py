@@ -18,7 +18,7 @@ with from_extra("guards", "regex"):
     import regex
 
 MAX_CHECKS = 500
-"""Most schemas that apply to one value."""
+"""Most schemas that apply to one value. Each costs a few microseconds for each value of a document."""
 MAX_PATTERN = 1000
 """Most characters of a pattern."""
 PATTERN_TIMEOUT = 0.1
@@ -129,6 +129,7 @@ class Schema:
     condition: "Schema | None" = None
     consequence: "Schema | None" = None
     alternative: "Schema | None" = None
+    _beside: "list[tuple[str, tuple[Schema, ...]]] | None" = None
 
     @property
     def is_impossible(self) -> bool:
@@ -141,13 +142,15 @@ class Schema:
 
     def beside(self) -> list[tuple[str, tuple["Schema", ...]]]:
         """Return the other schemas for the same value, in groups by role: `all`, `any`, `one`, `not`, `if`,
-        `then`, `else`, or `with NAME` for an object that has the property NAME."""
-        groups = [("all", self.all_of), ("any", self.any_of), ("one", self.one_of)]
-        single = [("not", self.negated), ("if", self.condition)]
-        single += [("then", self.consequence), ("else", self.alternative)]
-        groups += [(role, (one,)) for role, one in single if one is not None]
-        groups += [(f"with {name}", (one,)) for name, one in self.dependent_schemas.items()]
-        return [(role, schemas) for role, schemas in groups if schemas]
+        `then`, `else`, or `with NAME` for an object that has the property NAME. The schema must be whole."""
+        if self._beside is None:
+            groups = [("all", self.all_of), ("any", self.any_of), ("one", self.one_of)]
+            single = [("not", self.negated), ("if", self.condition)]
+            single += [("then", self.consequence), ("else", self.alternative)]
+            groups += [(role, (one,)) for role, one in single if one is not None]
+            groups += [(f"with {name}", (one,)) for name, one in self.dependent_schemas.items()]
+            self._beside = [(role, schemas) for role, schemas in groups if schemas]
+        return self._beside
 
     def of_property(self, name: str) -> Iterator["Schema"]:
         """Yield the schemas for the value of the property `name`. Raises `TimeoutError` as patterns do."""
@@ -169,6 +172,8 @@ class Compiled:
     """Whether values are kept until complete: for `uniqueItems`, or arrays or objects in an `enum`."""
     stopwatch: Stopwatch
     """The stopwatch of all patterns in the schema."""
+    max_checks: int = MAX_CHECKS
+    """Most schemas that apply to one value."""
 
 
 def number_of(value: Any) -> Decimal:

@@ -41,11 +41,11 @@ _PARTS = {
 _REFUSED = ("unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef")
 
 
-def compile_schema(document: Any) -> Compiled:
-    """`document`: a schema, as `json.loads` returns it. Raises `ValueError` for a schema that is invalid, is
-    too large, or cannot be checked in a stream."""
+def compile_schema(document: Any, max_checks: int = MAX_CHECKS) -> Compiled:
+    """`document`: a schema, as `json.loads` returns it. `max_checks`: most schemas that apply to one value.
+    Raises `ValueError` for a schema that is invalid, is too large, or cannot be checked in a stream."""
     try:
-        return _Compiler(document).compiled
+        return _Compiler(document, max_checks).compiled
     except RecursionError as error:
         raise ValueError("the schema is too large") from error
 
@@ -53,7 +53,7 @@ def compile_schema(document: Any) -> Compiled:
 class _Compiler:
     """Compiles one schema. A subschema with several references is compiled once."""
 
-    def __init__(self, document: Any) -> None:
+    def __init__(self, document: Any, max_checks: int) -> None:
         self._document = document
         self._anchors: dict[str, Any] = {}
         self._made: dict[int, Schema] = {}
@@ -62,7 +62,7 @@ class _Compiler:
         self._pattern_size = 0
         self.needs_values = False
         root = self._schema(document, 0)
-        self.compiled = Compiled(root, self.needs_values, self._stopwatch)
+        self.compiled = Compiled(root, self.needs_values, self._stopwatch, max_checks)
         self._measure()
 
     def _schema(self, source: Any, depth: int) -> Schema:
@@ -184,7 +184,7 @@ class _Compiler:
             if id(schema) not in sizes:
                 sizes[id(schema)] = 0
                 sizes[id(schema)] = 1 + sum(size(one) for _, group in schema.beside() for one in group)
-            if sizes[id(schema)] > MAX_CHECKS:
+            if sizes[id(schema)] > self.compiled.max_checks:
                 raise ValueError("too many schemas apply to one value")
             return sizes[id(schema)]
 

@@ -67,6 +67,8 @@ class BodyOptions(BaseModel):
     """Characters of a value of metadata, or bytes of its JSON if it is no text"""
     max_schema_size: AtLeastOne = 128 * 1024
     """Bytes of one tool, and of a schema or a grammar that an answer must follow"""
+    max_schema_branches: AtLeastOne = 100
+    """Schemas for one value in a schema of a request: entries of anyOf, oneOf and allOf, and those in them"""
 
 
 def max_body_size(options: BodyOptions, max_model_len: int | None) -> int:

@@ -13,6 +13,8 @@ _SCHEMAS = (
     *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding"),
 )
 """Fields that hold a schema or a grammar for the answer."""
+_BESIDE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else"})
+"""Keywords whose schemas apply to the same value."""
 
 
 def check_counts(body: Any, options: BodyOptions) -> None:
@@ -89,6 +91,20 @@ def _check_schema(schema: Any, param: str, options: BodyOptions) -> None:
     if isinstance(schema, dict | list | str):
         size = _json_size(schema)
         _check(size, options.max_schema_size, "bytes", param, "max_schema_size")
+        most = _branches(schema)[1] if isinstance(schema, dict | list) else 0
+        _check(most, options.max_schema_branches, "schemas for one value", param, "max_schema_branches")
+
+
+def _branches(value: Any) -> tuple[int, int]:
+    """The schemas for the value that the schema `value` is for, and the most for any value within it."""
+    own, most = 1, 1
+    for name, part in value.items() if isinstance(value, dict) else enumerate(value):
+        is_beside = name in _BESIDE
+        for one in part if is_beside and isinstance(part, list) else (part,):
+            number, inside = _branches(one) if isinstance(one, dict | list) else (1, 1)
+            own += number if is_beside else 0
+            most = max(most, inside)
+    return own, max(own, most)
 
 
 def _check_prompts(body: dict[str, Any], options: BodyOptions) -> None:

@@ -155,6 +155,16 @@ async def test_a_schema_with_too_much_to_follow_ends_the_request_at_the_same_pla
     assert_chunk_invariant(guard, "[" * (len(text) + 1), num_random=5)
 
 
+async def test_a_requests_schema_has_fewer_schemas_for_one_value() -> None:
+    """The deployment's own may have more: its author knows what the checks cost."""
+    branch = {"contains": {"type": "integer"}}
+    wide = {"$defs": {"a": {"anyOf": [branch] * 12}}, "anyOf": [{"$ref": "#/$defs/a"}] * 12}
+    parts = {"type": "json_schema", "json_schema": {"name": "f", "schema": wide}}
+    asked = await answered(JsonSchema(schema="request"), "[1]", extra={"response_format": parts})
+    assert asked == ("", "unusable_schema")
+    assert await answered(JsonSchema(schema=wide), "[1]") == ("[1]", None)
+
+
 def test_a_schema_may_be_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "person.json").write_text(json.dumps(PERSON))
     for guard in (

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.protocol import RequestError
 from proxy.access import bodies
 from proxy.access.bodies import BodyOptions, is_deeper, max_body_size
+from proxy.access.counts import check_counts
 from proxy.openai.chat import ChatRequest
 from proxy.openai.completions import CompletionRequest
 from proxy.openai.responses import ResponsesRequest
@@ -21,6 +23,16 @@ TOOL = {"type": "function", "function": {"name": "f"}}
 PART = {"type": "text", "text": "a"}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "f", "schema": {"enum": ["a" * 10] * 20_000}}}
 
+WIDE = {"anyOf": [{"contains": {"const": i}} for i in range(240)]}
+"""Each item of an array is checked by 240 schemas."""
+DEEP = {"properties": {"a": {"oneOf": [{"allOf": [{"anyOf": [{}, True]}] * 5}] * 7}}}
+"""There are 1 + 7 * (1 + 5 * (1 + 2)) schemas for one value."""
+
+
+def format_of(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "f", "schema": schema}}
+
+
 TOO_MANY: list[tuple[str, dict[str, Any], str, str]] = [
     (CHATS, {"messages": [USER] * 3000}, "messages", "max_messages"),
     (CHATS, {**CHAT, "messages": [{**USER, "content": [PART] * 3000}]}, "messages", "max_content_parts"),
@@ -29,6 +41,11 @@ TOO_MANY: list[tuple[str, dict[str, Any], str, str]] = [
     (CHATS, {**CHAT, "functions": [TOOL] * 3000}, "functions", "max_tools"),
     (CHATS, {**CHAT, "tools": [{**TOOL, "more": "x" * 200_000}]}, "tools.0", "max_schema_size"),
     (CHATS, {**CHAT, "response_format": FORMAT}, "response_format", "max_schema_size"),
+    (CHATS, {**CHAT, "response_format": format_of(WIDE)}, "response_format", "max_schema_branches"),
+    (CHATS, {**CHAT, "response_format": format_of(DEEP)}, "response_format", "max_schema_branches"),
+    (CHATS, {**CHAT, "tools": [TOOL, {**TOOL, "parameters": WIDE}]}, "tools.1", "max_schema_branches"),
+    (CHATS, {**CHAT, "guided_json": WIDE}, "guided_json", "max_schema_branches"),
+    (RESPONSES, {"input": "a", "text": {"format": {"schema": WIDE}}}, "text", "max_schema_branches"),
     (CHATS, {**CHAT, "guided_choice": ["word"] * 30_000}, "guided_choice", "max_schema_size"),
     (CHATS, {**CHAT, "metadata": {str(i): "" for i in range(17)}}, "metadata", "max_metadata"),
     (CHATS, {**CHAT, "metadata": {"k" * 65: "v"}}, "metadata", "max_metadata_key"),
@@ -178,3 +195,12 @@ def depth_of(value: Any) -> int:
 @given(value=JSON, depth=st.integers(0, 5))
 def test_depth_is_the_number_of_levels(value: Any, depth: int) -> None:
     assert is_deeper(value, depth) is (depth_of(value) > depth)
+
+
+def test_schemas_for_one_value_are_counted_and_no_others() -> None:
+    asked = {"response_format": format_of(DEEP)}
+    check_counts(asked, BodyOptions(max_schema_branches=1 + 7 * 16))
+    with pytest.raises(RequestError, match="there are 113 schemas for one value"):
+        check_counts(asked, BodyOptions(max_schema_branches=7 * 16))
+    many = {"properties": {f"p{i}": {"anyOf": [{}, {"enum": [1, 2]}]} for i in range(500)}}
+    check_counts({"response_format": format_of(many)}, BodyOptions())
