@@ -7,6 +7,7 @@
 #   make check    lint, format and types
 #   make docs     the site of README.md and docs/, in build/site
 #   make abuse    attacks on a server, beside a client that must not notice them
+#   make soak    an hour of mixed traffic while things break
 #   make bench-...    measurements: see docs/benchmarks.md
 #   make gpu-check PYTHON=...    on a machine with a GPU, by a Python that has torch for CUDA and transformers
 
@@ -15,7 +16,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test test-all test-wheel check docs gpu-check abuse bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind
+.PHONY: serve test test-all test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -58,6 +59,9 @@ $(VENV)/.docs: pyproject.toml constraints.txt
 
 abuse: $(VENV)/.dev
 	$(BIN)/python -m tools.abuse $(ARGS)
+
+soak: $(VENV)/.dev
+	$(BIN)/python -m tools.abuse.soak $(ARGS)
 
 bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind: bench-%: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)

@@ -11,6 +11,7 @@ import aiohttp
 
 from tools.abuse.attack import Attack, Breach, Target
 from tools.abuse.client import Seen
+from tools.abuse.probe import GAUGES
 from tools.abuse.server import BAD_KEY, GOOD_KEY, Served
 
 MAX_HEALTH = 0.25
@@ -135,27 +136,28 @@ async def until(is_so: Callable[[], object]) -> None:
         await asyncio.sleep(0.02)
 
 
-async def calm(url: str, http: aiohttp.ClientSession, is_so: Callable[[], bool] = lambda: True) -> bool:
+async def calm(
+    url: str, http: aiohttp.ClientSession, is_so: Callable[[], bool] = lambda: True, *, key: str = GOOD_KEY
+) -> bool:
     """Wait until the server runs nothing and `is_so`; False after `CALM_SECONDS`."""
     with suppress(TimeoutError):
         async with asyncio.timeout(CALM_SECONDS):
             await until(is_so)
-            while not await is_idle(url, http):  # noqa: ASYNC110 - another process makes it so
+            while not await is_idle(url, http, key):  # noqa: ASYNC110 - another process makes it so
                 await asyncio.sleep(0.2)
             return True
     return False
 
 
-async def is_idle(url: str, http: aiohttp.ClientSession) -> bool:
+async def is_idle(url: str, http: aiohttp.ClientSession, key: str = GOOD_KEY) -> bool:
     """Whether the engine runs nothing and all its blocks are free."""
-    values = await metrics(url, http)
-    names = ("weir_num_requests_running", "weir_num_requests_waiting", "weir_kv_blocks_used")
-    return not any(values.get(name, 0) for name in names)
+    values = await metrics(url, http, key)
+    return not any(values.get(name, 0) for name in GAUGES)
 
 
-async def metrics(url: str, http: aiohttp.ClientSession) -> dict[str, float]:
+async def metrics(url: str, http: aiohttp.ClientSession, key: str = GOOD_KEY) -> dict[str, float]:
     """The server's metrics without labels; empty if it does not answer."""
-    headers = {"Authorization": f"Bearer {GOOD_KEY}"}
+    headers = {"Authorization": f"Bearer {key}"}
     try:
         async with http.get(url + "/metrics", headers=headers) as response:
             lines = (await response.text()).splitlines()
