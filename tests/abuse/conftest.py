@@ -18,7 +18,9 @@ def server_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...
     with ExitStack() as stack:
 
         @cache
-        def start(*options: str) -> Served:
-            return stack.enter_context(served("--allowed-hook", PROBE, *options, folder=folder, env=KEYS))
+        def start(*options: str, num_files: int | None = None) -> Served:
+            return stack.enter_context(
+                served("--allowed-hook", PROBE, *options, folder=folder, env=KEYS, num_files=num_files)
+            )
 
         yield start

@@ -24,33 +24,22 @@ CHAT = {
     "stream": True,
 }
 
-FAILS: dict[str, str] = {"half heads 140": "a head has no deadline, and connections no limit"}
-"""Attacks that succeed today, and the defence that is missing."""
 LONG = {"15 MB of messages", "15 MB to tokenize", "tokenize 130,000 messages"}
 """Larger bodies of a kind that another attack sends."""
-DEAD = {"half heads 140"}
-"""The other client gets no answer at all, and the test waits for it."""
 
 
 def _case(attack: Attack) -> Any:
-    marks: list[pytest.MarkDecorator] = []
-    if reason := FAILS.get(attack.name):
-        marks.append(pytest.mark.xfail(strict=True, raises=(AssertionError, TimeoutError), reason=reason))
-    if attack.name in LONG | DEAD:
-        marks.append(pytest.mark.slow)
-    return pytest.param(attack, id=attack.name, marks=marks)
+    return pytest.param(attack, id=attack.name, marks=[pytest.mark.slow] if attack.name in LONG else [])
 
 
 @pytest.mark.parametrize("attack", [_case(attack) for attack in ATTACKS.values()])
 async def test_another_client_is_answered_and_nothing_stays(
     attack: Attack, server_of: Callable[..., Served]
 ) -> None:
-    server = server_of(*attack.options, *(("--seed", "1") if attack.num_files else ()))
+    server = server_of(*attack.options, num_files=attack.num_files)
     async with _neighbour() as neighbour, aiohttp.ClientSession() as probing, _many() as http:
         before = await held(server, probing)
         descriptors = server.num_descriptors
-        if attack.num_files:
-            server.limit_files(attack.num_files)
         target = Target(server.url, http, BAD_KEY, GOOD_KEY)
         attacking = asyncio.get_running_loop().create_task(run(attack, target))
         try:

@@ -68,7 +68,9 @@ def _measure(attacks: list[Attack], folder: Path, num_windows: int, seconds: flo
         server: Served | None = None
         for attack in attacks:
             if server is None:
-                server = stack.enter_context(served(*attack.options, folder=folder, env=KEYS))
+                server = stack.enter_context(
+                    served(*attack.options, folder=folder, env=KEYS, num_files=attack.num_files)
+                )
                 taken = stack.enter_context(
                     well_behaved(server.url, GOOD_KEY, asks_schema=attack.client_asks_schema)
                 )

@@ -80,8 +80,6 @@ async def measured(
     attack: Attack, server: Served, taken: Callable[[], Seen], *, num_windows: int, seconds: float
 ) -> Result:
     """Run `attack` for `num_windows` windows of `seconds`, then wait until the server is idle again."""
-    if attack.num_files is not None:
-        server.limit_files(attack.num_files)
     memory, logged, descriptors = server.memory, server.log_size, server.num_descriptors
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
         target = Target(server.url, http, BAD_KEY, GOOD_KEY)

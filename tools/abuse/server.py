@@ -56,11 +56,6 @@ class Served:
     def log_size(self) -> int:
         return self.log.stat().st_size
 
-    def limit_files(self, num: int) -> None:
-        """`ulimit -n`, for the running process."""
-        hard = resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE)[1]
-        resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, (num, hard))
-
     def limit_file_size(self, num_bytes: int) -> None:
         """No file grows beyond `num_bytes`: as if the disk were full. A negative number lifts the limit."""
         for pid in (self.process.pid, *self.children):
@@ -79,12 +74,18 @@ def _memory_of(pid: int, field: str = "VmRSS") -> int:
 
 
 @contextmanager
-def served(*options: str, folder: Path, env: dict[str, str] | None = None) -> Iterator[Served]:
-    """A server with these options. `folder` gets its log. The process is killed at the end."""
+def served(
+    *options: str, folder: Path, env: dict[str, str] | None = None, num_files: int | None = None
+) -> Iterator[Served]:
+    """A server with these options. `folder` gets its log. The process is killed at the end.
+
+    `num_files`: files that it may have open at once (`ulimit -n`).
+    """
+    limited = ("sh", "-c", f'ulimit -n {num_files}; exec "$@"', "weir") if num_files else ()
     log = folder / f"weir-{os.urandom(4).hex()}.log"
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "proxy", "serve", "--port", "0", *options],
+            [*limited, sys.executable, "-m", "proxy", "serve", "--port", "0", *options],
             cwd=ROOT,
             env={**os.environ, **(env or {})},
             stdout=subprocess.PIPE,
