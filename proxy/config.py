@@ -42,6 +42,7 @@ from proxy.access.browser import BrowserOptions
 from proxy.access.callers import CallerOptions
 from proxy.access.connections import ConnectionOptions
 from proxy.option_values import Names, parts
+from proxy.response_store import StoreOptions
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -110,7 +111,9 @@ class EngineChoice(BaseModel):
     """Bytes of recordings to keep; the oldest are removed (record)"""
 
 
-class AccessOptions(AddressOptions, ConnectionOptions, BrowserOptions, BodyOptions, CallerOptions):
+class AccessOptions(
+    AddressOptions, ConnectionOptions, BrowserOptions, BodyOptions, CallerOptions, StoreOptions
+):
     """Who may ask, how much, and how long."""
 
 
@@ -159,8 +162,6 @@ class ServeSettings(PipelineOptions, EngineOptions, AccessOptions, EngineChoice,
     """File with keys of clients, one a line; it is read once"""
     api_key: Annotated[Keys, Field(validate_default=True)] = []
     """Key that clients must send; several may be given. Better in a file, or set as WEIR_API_KEY"""
-    max_stored_responses: Annotated[int, Field(ge=0)] = 1000
-    """Responses kept in memory for previous_response_id, the latest used; 0: none"""
     keep_alive_interval: Annotated[float, Field(gt=0)] = 15.0
     """Seconds of silence after which a stream gets a comment line"""
     shutdown_timeout: Annotated[float, Field(ge=0)] = 30.0

@@ -12,7 +12,7 @@ from engine.prompt_size import text_size
 from engine.protocol import Tokenizer
 from proxy import __version__
 from proxy.access.auth import caller
-from proxy.access.bodies import read_json
+from proxy.access.bodies import max_body_size, read_json
 from proxy.access.callers import CALLER
 from proxy.access.counts import check_counts
 from proxy.errors import APIError
@@ -53,19 +53,26 @@ async def responses(http: web.Request) -> web.StreamResponse:
     with service.running():
         fields = await _read(http, ResponsesRequest)
         model = service.model_name(fields.model)
-        conversation = stored.conversation(fields.previous_response_id, fields.input, owner)
-        request = fields.to_request(new_id("resp", "_"), model, conversation)
-        keep = partial(stored.put, owner, conversation) if fields.store and stored.capacity else None
+        conversation = stored.conversation(
+            fields.previous_response_id,
+            fields.input,
+            owner,
+            max_items=service.settings.max_messages,
+            max_bytes=max_body_size(service.settings, service.engine.info.max_model_len),
+        )
+        request = fields.to_request(new_id("resp", "_"), model, [one.item for one in conversation])
+        keep = partial(stored.put, owner, conversation) if fields.store and stored.keeps else None
         return await respond(http, request, ResponsesAnswer(fields, request, keep))
 
 
 async def response(http: web.Request) -> web.Response:
-    return _json(_stored(http).body)
+    return web.Response(body=_stored(http).body, content_type="application/json")
 
 
 async def delete_response(http: web.Request) -> web.Response:
-    response_id = _stored(http).body["id"]
-    http.app[SERVICE].responses.remove(response_id)
+    _stored(http)
+    response_id = http.match_info["id"]
+    http.app[SERVICE].responses.remove(response_id, caller(http))
     return _json({"id": response_id, "object": "response", "deleted": True})
 
 

@@ -1,73 +1,225 @@
-"""Stored responses, which `previous_response_id` continues. They are in memory, and end with the process."""
+"""Stored responses, which `previous_response_id` continues. They are in memory, and end with the process.
+
+Each caller has a shelf of responses. A full shelf drops the response that its caller has not used for the
+longest time. If all shelves together are too large, the largest one gives way, so that no caller drives out
+another caller's few responses.
+"""
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Annotated, Any, NamedTuple
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
 
 from engine.protocol import RequestError
 from proxy.openai.response_input import InputItem
+
+OBJECT = 1024
+"""Bytes that an item or a part takes beside its JSON, about."""
+
+AtLeastOne = Annotated[int, Field(ge=1)]
+NotNegative = Annotated[int, Field(ge=0)]
+
+
+class StoreOptions(BaseModel):
+    """The bounds of the responses that are kept in memory."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    max_stored_responses: NotNegative = 10_000
+    """Responses kept in memory for previous_response_id, the latest used; 0: none"""
+    max_stored_responses_per_caller: AtLeastOne = 1000
+    """Responses kept of one caller"""
+    max_stored_bytes: AtLeastOne = 256 * 1024 * 1024
+    """Bytes of all responses kept, about, with the conversations that they end"""
+    max_stored_bytes_per_caller: AtLeastOne = 32 * 1024 * 1024
+    """Bytes of the responses kept of one caller, about"""
+
+
+class SizedItem(NamedTuple):
+    item: InputItem
+    size: int
+    """Bytes of its JSON."""
+
+    @classmethod
+    def of(cls, item: InputItem) -> "SizedItem":
+        return cls(item, len(item.model_dump_json()))
+
+    @property
+    def memory(self) -> int:
+        """Bytes that it takes, about."""
+        num_parts = len(self.item.content or ()) + len(self.item.output or ())
+        return self.size + OBJECT * (1 + num_parts)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
     """A response as it was released, and the conversation that ends with it."""
 
-    owner: str
-    """The caller (`proxy.access.auth.caller`). No other caller can read the response."""
-    body: dict[str, Any]
-    conversation: tuple[InputItem, ...]
+    body: bytes
+    """The response object, as JSON."""
+    conversation: tuple[SizedItem, ...]
     """All items, with the output of this response and without its instructions."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes that it takes, about. Responses of one conversation share items; each counts all of them."""
+        return len(self.body) + sum(item.memory for item in self.conversation)
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """One caller's responses, the latest used last, and their items by id."""
+
+    memory: int = 0
+    responses: OrderedDict[str, tuple[StoredResponse, int]] = field(default_factory=OrderedDict)
+    """Each with the bytes that it takes."""
+    items: dict[str, dict[str, SizedItem]] = field(default_factory=dict)
+    """By the item's id, and then by the response's."""
+
+    @property
+    def num_responses(self) -> int:
+        return len(self.responses)
+
+    def put(self, response_id: str, response: StoredResponse, memory: int) -> None:
+        self.responses[response_id] = response, memory
+        self.memory += memory
+        for item_id, sized in _with_ids(response):
+            self.items.setdefault(item_id, {})[response_id] = sized
+
+    def remove(self, response_id: str) -> None:
+        response, memory = self.responses.pop(response_id)
+        self.memory -= memory
+        for item_id, _ in _with_ids(response):
+            holders = self.items.get(item_id, {})
+            holders.pop(response_id, None)
+            if not holders:
+                self.items.pop(item_id, None)
+
+    def drop(self) -> None:
+        """Remove the response that was not used for the longest time."""
+        self.remove(next(iter(self.responses)))
+
+
+def _with_ids(response: StoredResponse) -> Iterable[tuple[str, SizedItem]]:
+    return ((one.item.id, one) for one in response.conversation if one.item.id is not None)
 
 
 class ResponseStore:
-    """Responses by id. At most `capacity` are kept: those used last."""
+    """Responses by caller and id."""
 
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self._responses: OrderedDict[str, StoredResponse] = OrderedDict()
+    def __init__(self, options: StoreOptions) -> None:
+        self._options = options
+        self._shelves: dict[str, _Shelf] = {}
 
-    def put(self, owner: str, conversation: tuple[InputItem, ...], body: dict[str, Any]) -> None:
-        """Store the response object `body`, which continues `conversation`."""
-        output = [InputItem.model_validate(item) for item in body["output"]]
-        self._responses[body["id"]] = StoredResponse(owner, body, (*conversation, *output))
-        while len(self._responses) > self.capacity:
-            self._responses.popitem(last=False)
+    @property
+    def keeps(self) -> bool:
+        """Whether any response is kept."""
+        return self._options.max_stored_responses > 0
+
+    @property
+    def num_responses(self) -> int:
+        return sum(shelf.num_responses for shelf in self._shelves.values())
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all responses, about."""
+        return sum(shelf.memory for shelf in self._shelves.values())
+
+    def put(self, owner: str, conversation: tuple[SizedItem, ...], body: dict[str, Any]) -> None:
+        """Store the response object `body`, which continues `conversation`. A response that is larger than
+        its owner's whole share is not kept."""
+        output = [SizedItem.of(InputItem.model_validate(_without_logprobs(item))) for item in body["output"]]
+        response = StoredResponse(orjson.dumps(body), (*conversation, *output))
+        memory = response.memory
+        options = self._options
+        if memory > min(options.max_stored_bytes_per_caller, options.max_stored_bytes):
+            return
+        self._shelves.setdefault(owner, _Shelf()).put(body["id"], response, memory)
+        self._make_room(owner)
+
+    def _make_room(self, owner: str) -> None:
+        """Drop responses of `owner` beyond its share, and then those of the largest shelves."""
+        options, shelf = self._options, self._shelves[owner]
+        while shelf.num_responses > options.max_stored_responses_per_caller:
+            shelf.drop()
+        while shelf.memory > options.max_stored_bytes_per_caller:
+            shelf.drop()
+        while self.num_responses > options.max_stored_responses:
+            max(self._shelves.values(), key=attrgetter("num_responses")).drop()
+        while self.memory > options.max_stored_bytes:
+            max(self._shelves.values(), key=attrgetter("memory")).drop()
+        self._shelves = {caller: shelf for caller, shelf in self._shelves.items() if shelf.responses}
 
     def get(self, response_id: str, caller: str) -> StoredResponse | None:
         """The response that `caller` stored under `response_id`, if there is one."""
-        found = self._responses.get(response_id)
-        if found is None or found.owner != caller:
+        shelf = self._shelves.get(caller)
+        if shelf is None or response_id not in shelf.responses:
             return None
-        self._responses.move_to_end(response_id)
-        return found
+        shelf.responses.move_to_end(response_id)
+        return shelf.responses[response_id][0]
 
-    def remove(self, response_id: str) -> None:
-        self._responses.pop(response_id, None)
+    def remove(self, response_id: str, caller: str) -> None:
+        """Forget a response that `get` has found."""
+        self._shelves[caller].remove(response_id)
+        if not self._shelves[caller].responses:
+            del self._shelves[caller]
 
     def conversation(
-        self, previous_id: str | None, items: Iterable[InputItem], caller: str
-    ) -> tuple[InputItem, ...]:
+        self,
+        previous_id: str | None,
+        items: Iterable[InputItem],
+        caller: str,
+        *,
+        max_items: int,
+        max_bytes: int,
+    ) -> tuple[SizedItem, ...]:
         """The conversation of `previous_id`, then `items`, with references replaced by the stored items.
 
-        Raises `RequestError` if a response or an item is not stored.
+        Raises `RequestError` if a response or an item is not stored, for more than `max_items` items, and if
+        the items that were stored have more than `max_bytes` bytes.
         """
-        conversation: tuple[InputItem, ...] = ()
-        if previous_id is not None:
-            previous = self.get(previous_id, caller)
-            if previous is None:
-                reason = f"Previous response with id '{previous_id}' not found."
-                code = "previous_response_not_found"
-                raise RequestError(reason, param="previous_response_id", code=code)
-            conversation = previous.conversation
-        return (*conversation, *(self._item(item, caller) for item in items))
+        conversation = [*self._previous(previous_id, caller)]
+        size = sum(sized.size for sized in conversation)
+        for item in items:
+            if item.type == "item_reference":
+                conversation.append(self._item(item, caller))
+                size += conversation[-1].size
+            else:
+                conversation.append(SizedItem.of(item))
+            if size > max_bytes or len(conversation) > max_items:
+                most = f"{max_items} items (max_messages)" if size <= max_bytes else f"{max_bytes} bytes"
+                reason = f"input: the conversation is too long: at most {most} are taken."
+                raise RequestError(reason, param="input", code="too_long")
+        return tuple(conversation)
 
-    def _item(self, item: InputItem, caller: str) -> InputItem:
-        if item.type != "item_reference":
-            return item
-        for response in reversed(self._responses.values()):
-            if response.owner == caller:
-                for stored in response.conversation:
-                    if stored.id == item.id and stored.type != "item_reference":
-                        return stored
-        raise RequestError(f"Item with id '{item.id}' not found.", param="input", status=404)
+    def _previous(self, previous_id: str | None, caller: str) -> tuple[SizedItem, ...]:
+        if previous_id is None:
+            return ()
+        previous = self.get(previous_id, caller)
+        if previous is None:
+            raise RequestError(
+                f"Previous response with id '{previous_id}' not found.",
+                param="previous_response_id",
+                code="previous_response_not_found",
+            )
+        return previous.conversation
+
+    def _item(self, item: InputItem, caller: str) -> SizedItem:
+        """The stored item that `item` refers to, as the latest response with it has it."""
+        shelf = self._shelves.get(caller)
+        holders = {} if shelf is None else shelf.items.get(item.id or "", {})
+        if not holders:
+            raise RequestError(f"Item with id '{item.id}' not found.", param="input", status=404)
+        return next(reversed(holders.values()))
+
+
+def _without_logprobs(item: dict[str, Any]) -> dict[str, Any]:
+    """The item without what a conversation does not need, which may be many times as long as its text."""
+    if "content" not in item:
+        return item
+    parts = [{k: v for k, v in part.items() if k != "logprobs"} for part in item["content"]]
+    return {**item, "content": parts}

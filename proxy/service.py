@@ -30,7 +30,7 @@ class Service:
         self._names = names
         self._parsers = Parsers(settings.reasoning_parser, settings.tool_call_parser)
         self.metrics = Metrics(engine, pipeline)
-        self.responses = ResponseStore(settings.max_stored_responses)
+        self.responses = ResponseStore(settings)
         self.long_work = LongWork(settings.tokenizer_pool_size)
         self.draining = False
         """No new generation is taken: the server is about to stop."""

@@ -29,6 +29,7 @@ _TITLES = {
     "EngineOptions": "The in-process engine",
     "PipelineOptions": "Limits and effects of hooks",
     "ServeSettings": "Hooks and the service",
+    "StoreOptions": "Stored responses",
 }
 """Headings for the classes that define options."""
 _HEAD = ("option", "value", "default", "meaning")
