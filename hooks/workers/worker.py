@@ -6,9 +6,11 @@ It serves the connection that it inherited, until the other end closes it.
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from time import monotonic
 from typing import Any
 
+from engine.fair_queue import FairQueue
 from engine.protocol import Delta, EngineError
 from hooks.loading.alarm import interrupt
 from hooks.loading.async_call import GRACE
@@ -23,6 +25,10 @@ from hooks.workers.messages import Admit, Close, Connection, Counts, Feed, Open,
 from hooks.workers.process import inherited
 
 logger = logging.getLogger("weir.hooks")
+
+PATIENCE = 0.005
+"""Seconds of work on a frame after which callers take turns. To look for other callers' messages takes a
+twentieth of a millisecond, which many short calls would notice."""
 
 
 class Worker:
@@ -41,8 +47,9 @@ class Worker:
         """Serve until the other end is gone; then every stream that is still open gets its last call."""
         beating = asyncio.get_running_loop().create_task(self._beat())
         try:
+            messages = await self._connection.receive()
             while True:
-                await self._take(await self._connection.receive())
+                messages = await self._take(messages)
         except EOFError:
             pass
         finally:
@@ -51,21 +58,60 @@ class Worker:
             for key in list(self._guards):
                 await self._close(key)
 
-    async def _take(self, messages: list[Any]) -> None:
-        for message in messages:
-            match message:
-                case Open(key, request, can_rewind):
-                    self._guards[key] = self._pipeline.open(request, can_rewind=can_rewind)
-                case Admit(key) | Feed(key) if self._is_async:
-                    self._feeding[key] = self._spawn(self._ask(message))
-                case Admit() | Feed():
-                    await self._ask(message)
-                case Close(key) if self._is_async:
-                    self._spawn(self._close(key))
-                case Close(key):
-                    await self._close(key)
-            self._connection.beat()
+    async def _take(self, messages: list[Any]) -> list[Any]:
+        """Obey a frame's messages, in order. Returns the next frame's.
+
+        Once that has taken a while, callers take turns: their messages that have arrived meanwhile, and the
+        rest of these.
+        """
+        until = monotonic() + PATIENCE
+        for at, message in enumerate(messages, start=1):
+            await self._obey(message)
+            if monotonic() >= until:
+                self._count()
+                return await self._take_turns(messages[at:])
         self._count()
+        return await self._connection.receive()
+
+    async def _take_turns(self, messages: list[Any]) -> list[Any]:
+        """Obey these messages, and all that arrive, until none is left. Returns the next frame's."""
+        turns = Turns(self._guards)
+        turns.add(messages)
+        receiving = self._receive()
+        try:
+            while turns:
+                if await _is_done(receiving):
+                    turns.add(receiving.result())
+                    receiving = self._receive()
+                else:
+                    await self._obey_some(turns)
+                    self._count()
+            return await receiving
+        finally:
+            receiving.cancel()
+
+    def _receive(self) -> asyncio.Task[list[Any]]:
+        return asyncio.get_running_loop().create_task(self._connection.receive())
+
+    async def _obey_some(self, turns: "Turns") -> None:
+        until = monotonic() + PATIENCE
+        await self._obey(turns.take())
+        while turns and monotonic() < until:
+            await self._obey(turns.take())
+
+    async def _obey(self, message: Any) -> None:
+        match message:
+            case Open(key, request, can_rewind):
+                self._guards[key] = self._pipeline.open(request, can_rewind=can_rewind)
+            case Admit(key) | Feed(key) if self._is_async:
+                self._feeding[key] = self._spawn(self._ask(message))
+            case Admit() | Feed():
+                await self._ask(message)
+            case Close(key) if self._is_async:
+                self._spawn(self._close(key))
+            case Close(key):
+                await self._close(key)
+        self._connection.beat()
 
     async def _beat(self) -> None:
         """Tell the service that the worker lives while its async hooks wait."""
@@ -120,6 +166,44 @@ class Worker:
         counted = {name: tally.take() for name, tally in self._pipeline.tallies.items() if tally != nothing}
         if counted:
             self._connection.send(Counts(counted))
+
+
+class Turns:
+    """Messages that wait, by the callers of their requests. The messages of a request stay in order."""
+
+    def __init__(self, guards: Mapping[int, OpenGuard]) -> None:
+        """`guards`: of the requests that are open already, by key."""
+        self._guards = guards
+        self._callers: dict[int, str] = {}
+        """Of the requests that were opened since, by key."""
+        self._waiting: FairQueue[Any] = FairQueue()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, messages: Iterable[Any]) -> None:
+        for message in messages:
+            if isinstance(message, Open):
+                self._callers[message.key] = message.request.caller
+            self._waiting.add(self._caller(message), message)
+
+    def take(self) -> Any:
+        message = self._waiting.first()
+        self._waiting.take(self._caller(message), message)
+        if isinstance(message, Close):
+            del self._callers[message.key]
+        return message
+
+    def _caller(self, message: Any) -> str:
+        if message.key not in self._callers:
+            self._callers[message.key] = self._guards[message.key].request.caller
+        return self._callers[message.key]
+
+
+async def _is_done(receiving: asyncio.Task[list[Any]]) -> bool:
+    """Whether a frame has arrived. Lets the event loop look."""
+    await asyncio.wait((receiving,), timeout=0)
+    return receiving.done()
 
 
 def with_alarm(hook: LoadedHook, seconds: float, ended: Callable[[], None]) -> LoadedHook:
