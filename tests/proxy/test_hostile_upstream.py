@@ -1,17 +1,29 @@
 """Whatever an upstream sends, a client gets no text that no hook was shown, and an end to every answer."""
 
+import asyncio
+import contextlib
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.backends.openai.engine import OpenAIEngine
-from engine.protocol import Delta, Usage
-from hooks import emit
+from engine.backends.openai.stream import StreamTranslator
+from engine.protocol import Delta, EngineError, GenerationRequest, RequestError, Usage
+from hooks import emit, hold
+from proxy.openai.answer import Answer
+from proxy.openai.chat import ChatAnswer, ChatRequest
+from proxy.openai.completions import CompletionAnswer, CompletionRequest
+from proxy.openai.response_answer import ResponsesAnswer
+from proxy.openai.responses import ResponsesRequest
 from tests.engine.backends.conftest import FakeUpstream
 from tests.engine.backends.conftest import upstream as _upstream
-from tests.helpers import Script, ScriptedEngine, make_deltas
+from tests.helpers import Script, ScriptedEngine, examples, guard_all, make_deltas, pipeline_of, text_of
 from tests.proxy.conftest import CHAT, COMPLETION, Client, Serve
 
 upstream = _upstream
@@ -133,3 +145,110 @@ async def test_an_answer_that_cannot_be_written_ends_with_an_error(serve: Serve,
     assert [name for name, _ in events].count("error") == 1
     assert events[-1] == (None, "[DONE]")
     assert (await client.get("/health"))[0] == 200
+
+
+TEXTS = st.sampled_from(
+    ["", "a", "b ", "é", "😀", "hello", "hunter2", "<hunter2>", "hunter2\ufffd", "\ufffd"]
+)
+BYTES = st.none() | st.sampled_from([b"", b"a", b"hunter2\xff", b"\xf0\x9f", b"\x98\x80", b"hello"])
+TOKENS = st.lists(st.tuples(TEXTS, BYTES), max_size=4)
+
+
+def asked_of(path: str, **sampling: Any) -> tuple[Answer, GenerationRequest]:
+    body = {**ASKS[path], "top_logprobs": 0} | ({"logprobs": 0} if path == COMPLETIONS else {})
+    if path == CHATS:
+        chat = ChatRequest.model_validate(body)
+        request = chat.to_request("r", "m")
+        return ChatAnswer(chat, request), with_sampling(request, **sampling)
+    if path == COMPLETIONS:
+        completion = CompletionRequest.model_validate(body)
+        request = completion.to_request("r", "m")
+        return CompletionAnswer(completion, request), with_sampling(request, **sampling)
+    response = ResponsesRequest.model_validate(body)
+    request = response.to_request("r", "m", response.input)
+    return ResponsesAnswer(response, request), with_sampling(request, **sampling)
+
+
+def with_sampling(request: GenerationRequest, **sampling: Any) -> GenerationRequest:
+    return replace(request, sampling=replace(request.sampling, **sampling))
+
+
+def told_in(value: Any) -> Iterator[bytes]:
+    """Names and bytes of tokens, anywhere in an answer. U+FFFD stands for a part of a character."""
+    if isinstance(value, list):
+        for one in value:
+            yield from told_in(one)
+    elif isinstance(value, dict):
+        if isinstance(value.get("bytes"), list):
+            yield bytes(value["bytes"])
+        names = [*value.get("tokens", ()), *([value["token"]] if "token" in value else [])]
+        yield from (name.replace("\ufffd", "").encode() for name in names if not name.startswith("token_id:"))
+        for one in value.values():
+            yield from told_in(one)
+
+
+@given(
+    path=st.sampled_from([CHATS, COMPLETIONS, RESPONSES]),
+    steps=st.lists(st.tuples(TEXTS, TOKENS, st.booleans()), max_size=6),
+    stop=st.sampled_from([(), ("stop",), ("hello",)]),
+    num_held=st.integers(0, 3),
+)
+def test_no_token_is_told_in_any_answer_whose_text_no_hook_was_shown(
+    path: str, steps: list[tuple[str, Any, bool]], stop: tuple[str, ...], num_held: int
+) -> None:  # contract 8.4
+    """An upstream sends any text beside any tokens, and perhaps ids."""
+    answer, request = asked_of(path, stop=stop)
+    translator = StreamTranslator(request)
+    deltas: list[Delta] = []
+    for text, tokens, has_ids in [*steps, ("", [], False)]:
+        sent = step({"messages": []} if request.is_chat else {}, text, *tokens)
+        sent["choices"][0]["token_ids"] = [7] * len(tokens) if has_ids else None
+        deltas += translator.feed(sent)
+    deltas += translator.finish(complete=True)
+    hook = Script(lambda c: emit(c.pending) if c.is_final else hold(min(num_held, len(c.pending))))
+    released = asyncio.run(guard_all(pipeline_of(hook), deltas, request))
+
+    for delta in released:
+        answer.fold(delta)
+    shown = "".join(chunk.text_diff for chunk in hook.chunks).encode()
+    assert text_of(released).encode() == shown
+    for told in told_in(orjson.loads(answer.whole())):
+        assert told in shown
+
+
+NAMES = st.sampled_from(
+    [
+        *("choices", "index", "delta", "text", "content", "logprobs", "token", "tokens", "bytes", "logprob"),
+        *("token_logprobs", "top_logprobs", "token_ids", "prompt_token_ids", "finish_reason", "stop_reason"),
+        *("usage", "prompt_tokens", "completion_tokens", "completion_tokens_details", "reasoning_tokens"),
+        *("tool_calls", "function", "name", "arguments", "id", "reasoning_content", "type", "error"),
+    ]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.just(2**70),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=12,
+)
+CHOICES = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(("delta", "text", "logprobs", "token_ids", "finish_reason", "index"), VALUES)
+)
+CHUNKS = VALUES | st.fixed_dictionaries(
+    {"choices": st.lists(CHOICES, max_size=2)}, optional={"usage": VALUES}
+)
+
+
+@given(path=st.sampled_from([CHATS, COMPLETIONS, RESPONSES]), chunks=st.lists(CHUNKS, max_size=3))
+@examples(100)
+def test_any_json_of_an_upstream_is_an_answer_or_a_known_error(path: str, chunks: list[Any]) -> None:
+    answer, request = asked_of(path)
+    engine = OpenAIEngine("http://127.0.0.1:1")
+    translator = StreamTranslator(request)
+    deltas: list[Delta] = []
+    with contextlib.suppress(EngineError, RequestError), engine._engine_errors():
+        for chunk in chunks:
+            deltas += translator.feed(chunk)
+        deltas += translator.finish(complete=True)
+    for delta in deltas:
+        answer.chunk(delta)
+        answer.fold(delta)
+    assert orjson.loads(answer.whole())
