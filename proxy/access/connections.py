@@ -31,10 +31,13 @@ LINGERING_TIME = 2.0
 class ConnectionOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    max_connections: Count = 1000
+    max_connections: Count = 4096
     """Connections at once. The server takes fewer if it may not open twice as many files (ulimit -n)"""
-    max_connections_per_address: Count = 256
-    """Connections at once from one address. Behind a trusted forwarder, requests at once from one address"""
+    max_connections_per_address: Count = 2048
+    """Connections at once from one address, and never more than half of all. Behind a trusted forwarder,
+    requests at once from one address"""
+    max_unfinished_bodies: Count = 256 * 1024 * 1024
+    """Bytes of bodies that are not complete. Beyond, the body that has waited longest is refused"""
     header_timeout: Seconds = 10.0
     """Seconds in which a request's headers must be complete"""
     body_timeout: Seconds = 60.0
@@ -60,7 +63,7 @@ class Connection(web.RequestHandler):
 
     __slots__ = (
         *("_heard_at", "_options", "_request", "_taken", "_taken_at", "_wait_began", "_wire", "_writer"),
-        *("_written", "address", "connections", "wait"),
+        *("_written", "address", "connections", "num_held", "wait"),
     )
 
     def __init__(
@@ -77,6 +80,8 @@ class Connection(web.RequestHandler):
         self.connections = connections
         self.address = address
         self.wait: Wait | None = Wait.HEAD
+        self.num_held = 0
+        """Bytes of a request that is not complete."""
         self._request: web.Request | None = None
         self._options = connections.options
         # aiohttp forgets its transport when it closes it, though data may be left to send.
@@ -106,6 +111,8 @@ class Connection(web.RequestHandler):
                 self._begin_wait(Wait.HEAD)
             elif self.wait is not None:
                 self.connections.note(self)
+            if self.wait is not None:
+                self.connections.hold(self, len(data))
         super().data_received(data)
 
     # What the middleware tells.
@@ -129,6 +136,8 @@ class Connection(web.RequestHandler):
             self._begin_wait(None)
 
     def _begin_wait(self, wait: Wait | None) -> None:
+        if wait is not Wait.BODY:  # its first bytes may have come with the head
+            self.connections.release(self)
         self.wait = wait
         self._wait_began = self._heard_at = self.connections.now
         self.connections.note(self)
@@ -143,11 +152,18 @@ class Connection(web.RequestHandler):
         if self._reads_nothing(self._wire, now):
             self.abort()
         elif self.wait is Wait.HEAD and now - self._wait_began >= self._options.header_timeout:
-            self._wire.write(APIError(408, "The request's headers did not arrive in time.").raw())
+            self.refuse(APIError(408, "The request's headers did not arrive in time."))
+        elif self.wait is Wait.BODY and self._body_is_late(now):
+            self.refuse(APIError(408, "The request's body did not arrive in time."))
+
+    def refuse(self, error: APIError) -> None:
+        """Answer with an error instead of waiting for the rest of the request."""
+        self._begin_wait(None)
+        if self._request is not None:
+            self._request.content.set_exception(error)
+        elif self._wire is not None:
+            self._wire.write(error.raw())
             self.force_close()
-        elif self.wait is Wait.BODY and self._body_is_late(now) and self._request is not None:
-            self._begin_wait(None)
-            self._request.content.set_exception(APIError(408, "The request's body did not arrive in time."))
 
     def close_when_done(self) -> None:
         """Close the connection after the answer to its request, if it has one."""
@@ -206,10 +222,12 @@ class Connections:
     def __init__(self, options: ConnectionOptions) -> None:
         self.options = options
         self.limit = min(options.max_connections, _file_room(2 * options.max_connections) // 2)
+        self.address_limit = min(options.max_connections_per_address, max(1, self.limit // 2))
         self._all: set[Connection] = set()
         self._waiting: dict[Connection, None] = {}
         """Those that wait for their clients, the longest wait first."""
         self._by_address: Counter[str] = Counter()
+        self.num_held = 0
         self._none = asyncio.Event()
         self._none.set()
         self.now = 0.0
@@ -221,9 +239,9 @@ class Connections:
 
     def make_room(self, address: str | None) -> APIError | None:
         """Room for one more connection of `address`. Without room, the error for its client."""
-        limit = self.options.max_connections_per_address
-        if address is not None and self._by_address[address] >= limit and not self.close_one(address):
-            return _too_many(limit)
+        is_over = address is not None and self._by_address[address] >= self.address_limit
+        if is_over and not self.close_one(address):
+            return _too_many(self.address_limit)
         if len(self._all) >= self.limit and not self.close_one():
             return APIError(503, "The server has too many connections.", "server_error", retry_after=1)
         return None
@@ -245,6 +263,7 @@ class Connections:
 
     def remove(self, connection: Connection) -> None:
         self._waiting.pop(connection, None)
+        self.release(connection)
         if connection in self._all:
             self._all.remove(connection)
             if not self._all:
@@ -258,12 +277,25 @@ class Connections:
         if connection.wait is not None and connection in self._all:
             self._waiting[connection] = None
 
+    def hold(self, connection: Connection, size: int) -> None:
+        """A connection has received a part of a request. Refuses requests while there are too many bytes."""
+        connection.num_held += size
+        self.num_held += size
+        while self.num_held > self.options.max_unfinished_bodies:
+            longest = next(waiting for waiting in self._waiting if waiting.num_held)
+            longest.refuse(
+                APIError(503, "Too many requests are being received.", "server_error", retry_after=1)
+            )
+
+    def release(self, connection: Connection) -> None:
+        self.num_held -= connection.num_held
+        connection.num_held = 0
+
     @contextmanager
     def counted(self, address: str) -> Iterator[None]:
         """Counts a request that a trusted forwarder passed on. Raises `APIError` 429 over the limit."""
-        limit = self.options.max_connections_per_address
-        if self._by_address[address] >= limit:
-            raise _too_many(limit)
+        if self._by_address[address] >= self.address_limit:
+            raise _too_many(self.address_limit)
         self._by_address[address] += 1
         try:
             yield
@@ -293,7 +325,7 @@ class Connections:
         """Hold every connection to its deadlines, until cancelled."""
         options = self.options
         deadlines = (options.header_timeout, options.body_timeout, options.body_idle_timeout)
-        interval = min(1.0, *deadlines, options.unread_timeout) / 4
+        interval = min(4.0, *deadlines, options.unread_timeout) / 4
         while True:
             slept_at = time.monotonic()
             await asyncio.sleep(interval)

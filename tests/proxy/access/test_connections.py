@@ -116,6 +116,23 @@ async def test_a_body_that_comes_byte_by_byte_has_a_deadline(serve: Serve) -> No
         read_error(await dripped(b" ", reader, writer), 408)
 
 
+async def test_too_many_bytes_of_unfinished_bodies_refuse_the_one_that_waits_longest(serve: Serve) -> None:
+    client = await serve(ScriptedEngine(hello), max_unfinished_bodies=10_000)
+    part = b"{" + b" " * 4_000
+    async with (
+        connected(client, post(part, length=9_000)) as (first, _),
+        connected(client) as (second, second_writer),
+    ):
+        await until(lambda: client.server.connections.num_held >= 4_000)
+        body = orjson.dumps(CHAT)
+        second_writer.write(post(part[1:] * 2, length=len(part[1:]) * 2 + len(body)))
+        answer = await first.readline()
+        assert b" 503 " in answer
+        second_writer.write(body)
+        assert b" 200 " in await second.readline()
+    await until(lambda: not client.server.connections.num_held)
+
+
 @pytest.mark.parametrize("path", ["/nothing", "/health"])
 async def test_a_body_that_nobody_reads_does_not_keep_its_connection(serve: Serve, path: str) -> None:
     client = await serve(ScriptedEngine(hello), header_timeout=0.05, idle_timeout=0.05)
@@ -182,7 +199,7 @@ STREAM = post(orjson.dumps({**CHAT, "stream": True}))
 
 async def test_an_address_over_its_limit_is_refused(serve: Serve) -> None:
     go = asyncio.Event()
-    client = await serve(held(go), max_connections_per_address=2)
+    client = await serve(held(go), max_connections_per_address=2, max_connections=4)
     async with connected(client, STREAM) as (first, _), connected(client, STREAM) as (second, _):
         await first.readline()
         await second.readline()
@@ -200,9 +217,11 @@ async def test_an_address_over_its_limit_is_refused(serve: Serve) -> None:
 async def test_a_server_with_too_many_connections_refuses_politely(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client = await serve(held(asyncio.Event()), max_connections=1)
-    async with connected(client, STREAM) as (first, _):
-        await first.readline()
+    client = await serve(held(asyncio.Event()), max_connections=2, trusted_forwarders=["127.0.0.1"])
+    a, b = (post(orjson.dumps({**CHAT, "stream": True}), f"X-Forwarded-For: 203.0.113.{i}") for i in (1, 2))
+    async with connected(client, a) as (first, _), connected(client, b) as (second, _):
+        assert b" 200 " in await first.readline()
+        assert b" 200 " in await second.readline()
         for _ in range(3):
             async with connected(client, STREAM) as (reader, _):
                 answer = await reader.read()
@@ -215,7 +234,7 @@ async def test_a_server_with_too_many_connections_refuses_politely(
 @pytest.mark.parametrize("waiting", [b"", b"GET /health HT", post(b"{", length=1000)])
 async def test_the_longest_waiting_connection_makes_room(serve: Serve, limit: str, waiting: bytes) -> None:
     """A client that opens connections and does nothing takes none from a client that asks."""
-    client = await serve(ScriptedEngine(hello), **{limit: 3})
+    client = await serve(ScriptedEngine(hello), **{limit: 3 if "address" in limit else 6})
     async with connected(client, waiting) as (first, _):
         await until(lambda: running(client) == 1)
         async with connected(client, waiting) as (second, _), connected(client, waiting):
@@ -228,7 +247,7 @@ async def test_the_longest_waiting_connection_makes_room(serve: Serve, limit: st
 
 async def test_a_running_request_makes_no_room(serve: Serve) -> None:
     go = asyncio.Event()
-    client = await serve(held(go), max_connections=2)
+    client = await serve(held(go), max_connections=4)
     async with connected(client, STREAM) as (stream, _), connected(client, b"GET"):
         await stream.readline()
         assert (await client.get("/health"))[0] == 200
