@@ -97,7 +97,7 @@ class GenerationRequest:
     """Additional hooks to run, from the list that the server lets a request name."""
     caller: str = field(default="", repr=False)
     """Tells the callers of the service apart: they share its work equally. A digest, which no client sees and
-    no client chooses (unlike `user`)."""
+    no client chooses (unlike `user`). A caller has another one after each start of the service."""
     user: str | None = None
     """The end user's identity, as the caller gave it."""
     metadata: Mapping[str, Any] = field(default_factory=dict)

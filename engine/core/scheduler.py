@@ -202,8 +202,10 @@ class Scheduler:
         """Preempt one sequence of a caller that has more than its share of what another caller waits for."""
         is_full = len(self.running) == self._max_num_seqs or self._is_short_of_blocks
         self._is_short_of_blocks = False
+        if not (is_full and self.running and self.waiting):
+            return
         places = self._places()
-        seq = self._next(places) if is_full and self.running else None
+        seq = self._next(places)
         if seq is not None:
             last = max(self.running, key=lambda s: (s.rank[0] >= seq.rank[0], s.place, s.rank))
             if last.rank[0] >= seq.rank[0] and last.place > places[seq.caller]:

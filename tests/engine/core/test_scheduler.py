@@ -1,9 +1,12 @@
 """Sequences go in, plans come out. No model runs; the test decides each next token."""
 
+from collections import Counter
 from itertools import count
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.core.block_hash import root_hash, unique_root
 from engine.core.block_manager import BlockManager
@@ -375,6 +378,30 @@ def test_callers_come_to_share_the_places_equally() -> None:
     s.remove(next(seq for seq in s.running if seq.caller == "b"))
     step(s)
     assert running(s) == "aabbcc", "a place goes to the caller with the fewest"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 9), st.integers(0, 2)), max_size=12),
+    st.integers(1, 6),
+)
+def test_whoever_arrives_the_places_come_to_be_shared_equally(
+    arrivals: list[tuple[str, int, int]], max_num_seqs: int
+) -> None:  # contract 8.5
+    """An arrival: a caller, its outputs, and steps before the next arrival. No output ends."""
+    s = scheduler(10_000, max_num_seqs=max_num_seqs)
+    for caller, n, num_steps in arrivals:
+        for seq in outputs(n, 2, caller=caller):
+            s.add(seq)
+        for _ in range(num_steps):
+            step(s)
+    for _ in range(2 * max_num_seqs):
+        step(s)
+    num_preempted, places = s.num_preempted, Counter(running(s))
+    waiting = {seq.caller for seq in s.waiting}
+    assert all(most <= places[caller] + 1 for caller in waiting for most in places.values())
+    assert not waiting or len(s.running) == max_num_seqs
+    step(s)
+    assert s.num_preempted == num_preempted, "equal shares stay as they are"
 
 
 def test_one_sequence_gives_way_in_a_step() -> None:
