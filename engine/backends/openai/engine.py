@@ -27,6 +27,8 @@ _DRAIN = 0.02
 """Seconds that the engine waits for a stream's end after its `[DONE]`, to be able to keep the connection."""
 _UNHEALTHY = 10.0
 """Seconds that the engine reports itself unhealthy after a failed connection."""
+_BURST = 64
+"""Events of one read after which others get their turn: an upstream may send thousands at once."""
 _MAX_ERROR = 64 * 1024
 """Bytes of an upstream's error that are read."""
 _ERROR_TIMEOUT = 10.0
@@ -136,8 +138,10 @@ class OpenAIEngine(TrackedEngine):
         decoder = SSEDecoder()
         async with aclosing(pieces_of(response, self._requests.wait)) as pieces:
             async for data in pieces:
-                for event in decoder.feed(data):
+                for number, event in enumerate(decoder.feed(data), start=1):
                     yield event
+                    if number % _BURST == 0:
+                        await asyncio.sleep(0)
         for event in decoder.flush():
             yield event
 

@@ -119,6 +119,28 @@ async def test_deltas_come_as_they_are_sent(upstream: Any) -> None:
         assert (await anext(stream)).text == "a"
 
 
+async def test_others_get_their_turn_while_a_burst_is_read(upstream: Any) -> None:
+    """A reader that never waits itself must not keep the event loop from others."""
+    burst = b"".join(_event(chunk("a")) for _ in range(1000))
+    upstream.script = lambda body: [burst, chunk("", "stop"), DONE]
+    turns: list[int] = []
+    longest = num_deltas = 0
+
+    async def take_turns() -> None:
+        while True:
+            turns.append(num_deltas)
+            await asyncio.sleep(0)
+
+    async with started(upstream.url) as engine, aclosing(engine.generate(CHAT)) as stream:
+        other = asyncio.get_running_loop().create_task(take_turns())
+        async for _ in stream:
+            num_deltas += 1
+            longest = max(longest, num_deltas - turns[-1] if turns else 0)
+        other.cancel()
+    assert num_deltas == 1001
+    assert longest <= 2 * openai_engine._BURST
+
+
 async def test_minus_infinity_is_read(upstream: Any) -> None:
     data = b"""data: {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop",
 data: "logprobs": {"content": [{"token": "a", "logprob": -Infinity}]}}]}\n\n"""
