@@ -7,8 +7,8 @@ from engine.protocol import GenerationRequest, RequestError
 
 
 def prompt_size(request: GenerationRequest) -> int:
-    """Characters of the texts of a request's prompts and tools, and their token ids."""
-    return text_size((request.messages, request.prompts, request.tools))
+    """Characters of the texts that make a request's prompts, and their token ids."""
+    return text_size((request.messages, request.prompts, request.tools, request.extra))
 
 
 def text_size(value: Any) -> int:

@@ -70,6 +70,7 @@ def test_of_the_engine_hooks_know_values_how_to_import_a_class_and_how_callers_t
     assert {name for name in imported if not name.startswith("hooks")} == {
         "engine.fair_queue",
         "engine.import_path",
+        "engine.prompt_size",
         "engine.protocol",
     }
 

@@ -17,6 +17,8 @@ from hooks.detect.span_guard import SpanGuard
 class Patterns(SpanGuard):
     """Finds matches of regular expressions."""
 
+    thread_safe = True
+
     @checked
     def __init__(
         self,

@@ -30,6 +30,8 @@ _WITHOUT_SPACES = re.compile(f"[{WITHOUT_SPACES}]")
 class Phrases(SpanGuard):
     """Finds phrases of a list, whatever their case, markup and look-alike letters."""
 
+    thread_safe = True
+
     @checked
     def __init__(
         self,

@@ -24,6 +24,8 @@ LOCALES = tuple(NATIONAL_IDS)
 class Pii(SpanGuard):
     """Finds personal data: addresses, phone numbers, cards, accounts and national ids."""
 
+    thread_safe = True
+
     @checked
     def __init__(
         self, *, entities: Names | None = None, locales: Names = LOCALES, **options: Unpack[Options]

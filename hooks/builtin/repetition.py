@@ -27,6 +27,7 @@ class Repetition(SpanGuard):
     """Finds outputs that repeat themselves in a loop."""
 
     default_scope = "output"
+    thread_safe = True
 
     @checked
     def __init__(

@@ -21,6 +21,8 @@ from hooks.detect.span_guard import SpanGuard
 class Secrets(SpanGuard):
     """Finds keys and tokens of known formats, and passwords."""
 
+    thread_safe = True
+
     @checked
     def __init__(self, *, entities: Names | None = None, **options: Unpack[Options]) -> None:
         """`entities`: the kinds of secret to find (None: all). Raises `ValueError` for an unknown entity."""

@@ -65,6 +65,8 @@ class LoadedHook:
     """Plain or async."""
     may_rewind: bool = False
     """Whether the hook may return `rewind`."""
+    is_thread_safe: bool = False
+    """Whether `on_request` may run on another thread, beside the hook's other calls (contract 8.12)."""
     late: set[asyncio.Task[None]] = field(default_factory=set, compare=False, repr=False)
     """Calls that go on though their deadlines have passed."""
 
@@ -87,6 +89,7 @@ class LoadedHook:
             on_decision,
             on_close,
             bool(getattr(instance, "may_rewind", False)),
+            bool(getattr(instance, "thread_safe", False)),
         )
 
     def wrapped(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> "LoadedHook":

@@ -43,6 +43,11 @@ class Ask:
         with it (contract 2.3)."""
 
     @property
+    def may_run_beside(self) -> bool:
+        """Whether the call may run on another thread: a thread-safe hook reads a prompt (contract 8.12)."""
+        return self.hook.is_thread_safe and isinstance(self.shown, GenerationRequest)
+
+    @property
     def is_aborted(self) -> bool:
         """Whether this is the last call of a stream that ended early. The reply has no effect."""
         return isinstance(self.shown, Chunk) and self.shown.aborted

@@ -11,7 +11,7 @@ from engine.protocol import Delta, GenerationRequest, RequestError, Token
 from hooks.loading.alarm import interrupted
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookSpec, LoadedHook, load_hook
-from hooks.pipeline.driver import GuardDriver
+from hooks.pipeline.driver import GuardDriver, LongWork
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
@@ -73,8 +73,12 @@ class Pipeline:
         hooks: Iterable[LoadedHook] = (),
         allowed: Iterable[LoadedHook] = (),
         options: PipelineOptions | None = None,
+        *,
+        long_work: LongWork | None = None,
     ) -> None:
-        """`hooks` run for every request, `allowed` for requests that name them (contract 1.3)."""
+        """`hooks` run for every request, `allowed` for requests that name them (contract 1.3). `long_work`:
+        where thread-safe hooks read long prompts. The pipeline closes it."""
+        self._long_work = long_work
         self.hooks = tuple(hooks)
         self.allowed: Mapping[str, LoadedHook] = {hook.name: hook for hook in allowed}
         self.options = options or PipelineOptions()
@@ -86,11 +90,13 @@ class Pipeline:
         specs: Iterable[HookSpec],
         allowed: Iterable[HookSpec] = (),
         options: PipelineOptions | None = None,
+        *,
+        long_work: LongWork | None = None,
     ) -> "Pipeline":
         """Import and build every hook. Raises `HookLoadError` (contract 1.4)."""
         timeout = (options or PipelineOptions()).hook_load_timeout
         hooks, more = ([load_hook(spec, timeout) for spec in some] for some in (specs, allowed))
-        return cls(hooks, more, options)
+        return cls(hooks, more, options, long_work=long_work)
 
     @property
     def _all(self) -> tuple[LoadedHook, ...]:
@@ -110,7 +116,9 @@ class Pipeline:
         hooks = [*self.hooks, *(self.allowed[name] for name in request.hooks)]
         if not hooks:
             return PassThrough(request)
-        return GuardDriver(request, hooks, self.tallies, self.options, can_rewind=can_rewind)
+        return GuardDriver(
+            request, hooks, self.tallies, self.options, can_rewind=can_rewind, long_work=self._long_work
+        )
 
     async def start(self) -> None:
         """Put every hook, by itself, to its self-test (contract 1.4). Raises `HookError`."""
@@ -141,6 +149,8 @@ class Pipeline:
 
     async def aclose(self) -> None:
         """Wait a moment for calls that go on past their deadlines, and close the hooks."""
+        if self._long_work is not None:
+            self._long_work.close()
         late = {task: hook.name for hook in self._all for task in hook.late}
         if late:
             _, running = await asyncio.wait(late, timeout=GRACE / 2)  # a worker must be gone within one

@@ -1,5 +1,6 @@
 """Prompts that hooks read, in front of the in-process engine and its tokenizer."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -113,3 +114,36 @@ def test_a_recording_holds_what_the_model_was_asked(tmp_path: Path) -> None:
         )
     (path,) = (tmp_path / "kept").iterdir()
     assert [text.text for text in prompt_texts(Recording.load(path).request)] == ["[phrase]?"]
+
+
+SLOW = """
+import os, time
+from hooks import emit
+
+class Slow:
+    thread_safe = True
+    def __init__(self, gate):
+        self.gate = gate
+    def on_request(self, request):
+        while len(str(request.prompts)) > 100 and not os.path.exists(self.gate):
+            time.sleep(0.001)
+        return request
+    def __call__(self, chunk):
+        return emit(chunk.pending)
+"""
+
+
+async def test_others_are_served_while_a_hook_reads_a_long_prompt(
+    tmp_path: Path, weir_serve: Callable[..., str]
+) -> None:
+    gate = tmp_path / "gate"
+    (tmp_path / "slow.py").write_text(SLOW)
+    hook = {"path": f"{tmp_path}/slow.py:Slow", "args": {"gate": str(gate)}}
+    (tmp_path / "weir.yaml").write_text(json.dumps({"hooks": [hook]}))
+    url = weir_serve("--engine", "echo", "--config", str(tmp_path / "weir.yaml"))
+    long = asyncio.get_running_loop().create_task(complete(url, "long " * 20_000))
+    for _ in range(3):
+        assert "choices" in await complete(url, "short")
+    assert not long.done()
+    gate.touch()
+    assert "choices" in await long
