@@ -17,8 +17,9 @@ from itertools import groupby
 from pathlib import Path
 
 from tools.abuse import measure
-from tools.abuse.attack import Attack
+from tools.abuse.attack import Attack, Breach
 from tools.abuse.catalogue import ATTACKS
+from tools.abuse.checks import CHECKS, Check
 from tools.abuse.client import well_behaved
 from tools.abuse.hostile import send_many
 from tools.abuse.server import GOOD_KEY, KEYS, Served, served
@@ -31,7 +32,7 @@ _HEAD = f"{'attack':<36}{_COLUMNS}  verdict"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="run attacks whose name or finding contains this text")
+    parser.add_argument("--only", default="", help="a finding's number, or a part of an attack's name")
     parser.add_argument("--windows", type=int, default=5, help="windows of an attack")
     parser.add_argument("--window", type=float, default=2.0, help="seconds of a window")
     parser.add_argument(
@@ -43,6 +44,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         num_failed = sum(
             _measure(group, Path(folder), options.windows, options.window) for group in _by_server(wanted)
+        )
+        num_failed += sum(
+            _check(name, run, Path(folder))
+            for name, (finding, run) in CHECKS.items()
+            if options.only == finding or options.only in name
         )
         if not options.only:
             num_failed += _send_hostile(Path(folder), options.requests)
@@ -86,6 +92,19 @@ def _measure(attacks: list[Attack], folder: Path, num_windows: int, seconds: flo
                 stack.close()
                 server = None
     return num_failed
+
+
+def _check(name: str, run: Check, folder: Path) -> int:
+    """Returns 1 if the attacker got what a client must not get."""
+    try:
+        asyncio.run(run(folder))
+    except* Breach as group:
+        print(f"{name:<36}{group.exceptions[0]}", flush=True)
+        return_code = 1
+    else:
+        print(f"{name:<36}held", flush=True)
+        return_code = 0
+    return return_code
 
 
 def _send_hostile(folder: Path, num: int) -> int:

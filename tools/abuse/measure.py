@@ -3,13 +3,13 @@
 import asyncio
 import statistics
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import aiohttp
 
-from tools.abuse.attack import Attack, Breach, Target
+from tools.abuse.attack import Attack, Breach, Run, Target
 from tools.abuse.client import Seen
 from tools.abuse.probe import GAUGES
 from tools.abuse.server import BAD_KEY, GOOD_KEY, Served
@@ -93,6 +93,7 @@ async def measured(
             running.cancel()
             with suppress(asyncio.CancelledError):
                 breach = await running
+    async with aiohttp.ClientSession() as http:
         is_calm = await calm(server.url, http, lambda: server.num_descriptors <= descriptors + 8)
     failures: Counter[str] = Counter()
     for seen in windows:
@@ -123,6 +124,22 @@ async def run(attack: Attack, target: Target) -> str | None:
     except* (aiohttp.ClientError, OSError):
         pass  # the server ended a connection that the attack needs
     return breach
+
+
+@asynccontextmanager
+async def run_for(run: Run, target: Target) -> AsyncIterator[None]:
+    """Attack while the body of the `async with` runs. The body begins once something was sent."""
+    async with asyncio.TaskGroup() as tasks:
+
+        async def attack() -> None:
+            await run(target)
+
+        running = tasks.create_task(attack())
+        await until(lambda: target.num_sent or running.done())
+        try:
+            yield
+        finally:
+            running.cancel()
 
 
 def _first_of(error: BaseException) -> BaseException:

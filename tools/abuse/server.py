@@ -73,6 +73,11 @@ def _memory_of(pid: int, field: str = "VmRSS") -> int:
     return int(lines.get(field, "0 kB").split()[0]) * 1024
 
 
+def environment_of(pid: int) -> str:
+    """The environment that a process was started with."""
+    return Path(f"/proc/{pid}/environ").read_bytes().decode()
+
+
 @contextmanager
 def served(
     *options: str, folder: Path, env: dict[str, str] | None = None, num_files: int | None = None

@@ -1,0 +1,14 @@
+"""No client gets what a client must not get: each check of the catalogue."""
+
+from pathlib import Path
+
+import pytest
+
+from tools.abuse import checks
+
+
+@pytest.mark.parametrize("name", list(checks.CHECKS))
+async def test_there_is_no_breach(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "SLACK", float("inf"))
+    _, check = checks.CHECKS[name]
+    await check(tmp_path)
