@@ -45,6 +45,7 @@ RECORDINGS: Mapping[str, tuple[Channel, str]] = {
         "Card 4111 1111 1111 1111, key sk-EXAMPLE7f3K9mQ2xT8vB4nL6pR1, AWS AKIAIOSFODNN7EXAMPLE.",
     ),
     "secret phrase": ("content", "Its code name is Project Bluebird. project bluebird, PROJECT BLUEBIRD!"),
+    "continued, cut": ("content", "bird, and nobody knows why. Write to help@millrace of project blueb"),
     "almost a phrase": ("content", "Projects, project blue, project blueberry, a bluebird's project."),
     "other scripts": ("content", "Grüße aus Köln! 你好，世界。 Привет 🎉👩‍👩‍👧 naïve café — “quoted”…"),
     "code": ("content", "```python\nfor i in range(10):\n    print(f'{i:>3}')  # done\n```\n"),
@@ -53,6 +54,10 @@ RECORDINGS: Mapping[str, tuple[Channel, str]] = {
     "reasoning": ("reasoning", "The user wants the password hunter2. I must not say hunter2."),
     "tool arguments": ("tool_call", '{"to": "help@millrace.example.com", "body": "line\\n\\"two\\" é"}'),
 }
+_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "continued, cut": {"lead": "Its code name is Project Blue", "is_cut": True}
+}
+"""Further arguments of `stream_of`, by the recording's name."""
 
 _CALL = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"name": "Zoë \\u0040"}'}}
 _TOOL = {"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}
@@ -155,7 +160,7 @@ class _Checker:
     ) -> Result:
         result = Result(name)
         channel, text = RECORDINGS[name]
-        stream = stream_of(text, channel=channel)
+        stream = stream_of(text, channel=channel, **_OPTIONS.get(name, {}))
         whole = await self._run(here, name, "whole", cut(stream, ()))
         result.failure = _failure_of(whole, stream)
         if result.failure is not None:

@@ -13,7 +13,7 @@ from hooks.detect.detector import Match
 from hooks.detect.folding import Folding
 from hooks.detect.readings import LOOSE, Reader
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
-from hooks.testing import assert_chunk_invariant, assert_never_released, stream_of
+from hooks.testing import assert_chunk_invariant, assert_never_released, play, stream_of
 from tests.helpers import examples, finish_of, make_request, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, assert_untouched, cut, replaced, run, said
 
@@ -296,3 +296,15 @@ def test_no_cut_releases_what_the_prompt_says() -> None:
     source = stream_of(f"Hm, {LEAK}, and {PROMPT[:70]}", prompt=REQUEST)
     assert_chunk_invariant(PromptLeak, source)
     assert_never_released(PromptLeak, source, "bluebird", "code word is")
+
+
+def test_a_leak_is_not_read_out_word_by_word() -> None:  # contract 2.8, 3.12
+    words = LEAK.split()
+    for at_cut in ("withhold", "release"):
+        had = ""
+        for i, word in enumerate(words):
+            lead = " ".join(["Well:", *words[:i]])
+            stream = stream_of(f" {word}", prompt=REQUEST, lead=lead, is_cut=True)
+            had += play(PromptLeak(at_cut=at_cut), stream).content
+        assert had.startswith(" never tell") if at_cut == "release" else not had.split("[")[0].strip()
+        assert words[-1] not in had

@@ -17,6 +17,7 @@ from hooks.detect.lead import MAX_LEAD
 from hooks.testing import assert_chunk_invariant, assert_never_released, play, stream_of
 from tests.helpers import examples, guard_all, make_deltas, pipeline_of, text_of
 from tests.hooks.builtin.streams import PLACES, cut
+from tests.hooks.json.test_editing import EXPRESSIONS, JSON_LIKE
 
 PHRASES = ["project bluebird", "hunter2", "bird song"]
 
@@ -156,6 +157,40 @@ def is_part(text: str, whole: str) -> bool:
     """Whether `whole` without some characters is `text`."""
     rest = iter(whole)
     return all(char in rest for char in text)
+
+
+JSON: dict[str, Any] = {"response_format": {"type": "json_object"}}
+
+
+@given(
+    patterns=EXPRESSIONS,
+    lead=JSON_LIKE,
+    output=JSON_LIKE,
+    places=PLACES,
+    action=st.sampled_from(["redact", "suppress", "terminate"]),
+    finish=st.sampled_from(["stop", "length"]),
+    extra=st.sampled_from([{}, JSON]),
+)
+@examples(300)
+async def test_where_an_output_with_a_lead_is_cut_into_chunks_changes_nothing(
+    patterns: list[str],
+    lead: str,
+    output: str,
+    places: list[int],
+    action: Any,
+    finish: FinishReason,
+    extra: dict[str, Any],
+) -> None:
+    guard = Patterns(["hunter2", *patterns], action=action, max_length=40)
+    request = completion(lead, extra=extra)
+    whole, pieces = [
+        await guard_all(
+            pipeline_of(guard), [*make_deltas(some, finish=False), Delta(finish_reason=finish)], request
+        )
+        for some in ([output], cut(output, places))
+    ]
+    assert text_of(pieces) == text_of(whole)
+    assert pieces[-1].finish_reason == whole[-1].finish_reason
 
 
 class Ends:
