@@ -127,13 +127,18 @@ class Connection(web.RequestHandler):
         request.content.on_eof(self._body_is_complete)
 
     def end(self) -> None:
-        """The request's handler has returned."""
-        self._request = None
-        self._begin_wait(Wait.NEXT)
+        """The request's handler has returned. aiohttp drops what it left of the body."""
+        request, self._request = self._request, None
+        self._begin_wait(None)
+        if request is not None:
+            request.content.on_eof(self._can_take_next)
 
     def _body_is_complete(self) -> None:
         if self.wait is Wait.BODY:
             self._begin_wait(None)
+
+    def _can_take_next(self) -> None:
+        self._begin_wait(Wait.NEXT)
 
     def _begin_wait(self, wait: Wait | None) -> None:
         if wait is not Wait.BODY:  # its first bytes may have come with the head

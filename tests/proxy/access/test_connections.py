@@ -133,6 +133,18 @@ async def test_too_many_bytes_of_unfinished_bodies_refuse_the_one_that_waits_lon
     await until(lambda: not client.server.connections.num_held)
 
 
+async def test_bytes_that_are_dropped_do_not_count(serve: Serve) -> None:
+    client = await serve(ScriptedEngine(hello), api_key=["k"], max_unfinished_bodies=10_000)
+    async with connected(client, post(b"{" + b" " * 4_000, length=8_001)) as (reader, writer):
+        assert b" 401 " in await reader.readline()
+        assert not client.server.connections.num_held
+        writer.write(b" " * 4_000)
+        assert b"invalid_api_key" in await reader.readuntil(b"}}")
+        writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b" 200 " in await reader.readline()
+    await until(lambda: not client.server.connections.num_held)
+
+
 @pytest.mark.parametrize("path", ["/nothing", "/health"])
 async def test_a_body_that_nobody_reads_does_not_keep_its_connection(serve: Serve, path: str) -> None:
     client = await serve(ScriptedEngine(hello), header_timeout=0.05, idle_timeout=0.05)
