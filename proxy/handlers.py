@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from engine.prompt_size import text_size
 from engine.protocol import Tokenizer
 from proxy import __version__
-from proxy.access.auth import caller
+from proxy.access.auth import key_digest
 from proxy.access.bodies import max_body_size, read_json
 from proxy.access.callers import CALLER
 from proxy.access.counts import check_counts
@@ -49,7 +49,7 @@ async def completions(http: web.Request) -> web.StreamResponse:
 
 async def responses(http: web.Request) -> web.StreamResponse:
     service = http.app[SERVICE]
-    stored, owner = service.responses, caller(http)
+    stored, owner = service.responses, key_digest(http)
     with service.running():
         fields = await _read(http, ResponsesRequest)
         model = service.model_name(fields.model)
@@ -72,13 +72,13 @@ async def response(http: web.Request) -> web.Response:
 async def delete_response(http: web.Request) -> web.Response:
     _stored(http)
     response_id = http.match_info["id"]
-    http.app[SERVICE].responses.remove(response_id, caller(http))
+    http.app[SERVICE].responses.remove(response_id, key_digest(http))
     return _json({"id": response_id, "object": "response", "deleted": True})
 
 
 def _stored(http: web.Request) -> StoredResponse:
     response_id = http.match_info["id"]
-    found = http.app[SERVICE].responses.get(response_id, caller(http))
+    found = http.app[SERVICE].responses.get(response_id, key_digest(http))
     if found is None:
         raise APIError(404, f"Response with id '{response_id}' not found.", "not_found_error", param="id")
     return found

@@ -31,8 +31,9 @@ def auth_middleware(keys: Iterable[str]) -> Middleware:
     return check
 
 
-def caller(request: web.Request) -> str:
-    """The caller's identity: a digest of the key in the request, whether or not the server needs keys."""
+def key_digest(request: web.Request) -> str:
+    """A digest of the key in the request, whether or not the server needs keys. Stored responses belong to a
+    key, so that callers behind one address do not read each other's."""
     return hashlib.sha256(_credentials(request)[1]).hexdigest()
 
 

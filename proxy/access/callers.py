@@ -14,7 +14,7 @@ from aiohttp.typedefs import Middleware
 from pydantic import BaseModel, ConfigDict, Field
 
 from proxy.access.addresses import client_address
-from proxy.access.auth import caller as digest_of_key
+from proxy.access.auth import key_digest
 from proxy.errors import APIError, Handler
 
 CALLER = web.RequestKey("caller", str)
@@ -41,7 +41,7 @@ def caller_middleware(options: CallerOptions, *, has_keys: bool) -> Middleware:
 
     @web.middleware
     async def bound(request: web.Request, handler: Handler) -> web.StreamResponse:
-        identity = digest_of_key(request) if has_keys else client_address(request)
+        identity = key_digest(request) if has_keys else client_address(request)
         caller = request[CALLER] = hashlib.blake2b(identity.encode(), key=_SALT, digest_size=16).hexdigest()
         if request.method != "POST":
             return await handler(request)
