@@ -232,6 +232,8 @@ class Scheduler:
         num_prefill_tokens = self._max_num_batched_tokens - num_decodes
         if num_decodes:
             num_prefill_tokens = min(num_prefill_tokens, self._step_budget.plan(num_decodes, num_prompts))
+        elif (most := self._step_budget.plan_prompts()) is not None:
+            num_prefill_tokens = min(num_prefill_tokens, most)
         return num_decodes, num_prefill_tokens
 
     def _go_on(self, ends: dict[Sequence, int], num_decodes: int, num_tokens: int) -> int:

@@ -12,6 +12,9 @@ tokens as add the overhead once more.
 
 If more sequences wait for their prompts than decode, the share grows in proportion: one stream is not kept
 smooth at the cost of twenty that have not begun.
+
+If none decodes, nobody's next token is late, but a prompt that comes during the step waits for its end. So
+such a step takes about `PROMPT_SECONDS`, by the time that tokens took in earlier ones.
 """
 
 from collections import deque
@@ -23,6 +26,11 @@ SLOWDOWN = 1.65
 FIRST_SHARE = 16
 """Prompt tokens in the first step that has any. Later steps have at most twice as many as were tried."""
 MIN_SHARE = 2
+PROMPT_SECONDS = 0.1
+"""Seconds of a step in which no sequence decodes."""
+FEWEST_PROMPT_TOKENS = 128
+"""Prompt tokens that such a step may always have, since small matrix products are slow. It is the share of
+the first one."""
 DITHER = 0.7
 """Every other step gets this part of the share, since a line needs points that differ."""
 NUM_REMEMBERED = 5
@@ -47,6 +55,8 @@ class StepBudget:
         self._decode_seconds: deque[float] = deque(maxlen=NUM_REMEMBERED)
         self._num_decodes = 0
         """Sequences that decoded in those steps."""
+        self._prompt_share = float(FEWEST_PROMPT_TOKENS)
+        """Prompt tokens of a step in which no sequence decodes."""
         self._num_mixed = 0
         """Steps with prompts since the last step without."""
         self._added = _Line()
@@ -65,9 +75,18 @@ class StepBudget:
         self._planned = round(self._share() * self._crowding * dither) if is_measured else 0
         return self._planned
 
+    def plan_prompts(self) -> int | None:
+        """The prompt tokens of the next step, in which no sequence decodes. None: as many as there are."""
+        return None if self._fixed is not None else round(self._prompt_share)
+
     def observe(self, num_decodes: int, num_prefill_tokens: int, seconds: float) -> None:
         """Learn from the planned step: how many sequences decoded, its prompt tokens, how long it took."""
         planned, self._planned = self._planned, None
+        if not num_decodes and num_prefill_tokens >= self._prompt_share / 2:
+            # Halfway, so that one step that is slow for any reason changes little.
+            right = num_prefill_tokens * PROMPT_SECONDS / max(seconds, 1e-9)
+            share = (self._prompt_share + min(right, 3 * self._prompt_share)) / 2
+            self._prompt_share = max(FEWEST_PROMPT_TOKENS, share)
         if planned is None or not num_decodes:
             return
         if num_prefill_tokens:

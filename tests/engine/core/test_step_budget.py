@@ -5,7 +5,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from engine.core.step_budget import FIRST_SHARE, MAX_MIXED_IN_A_ROW, StepBudget
+from engine.core.step_budget import (
+    FEWEST_PROMPT_TOKENS,
+    FIRST_SHARE,
+    MAX_MIXED_IN_A_ROW,
+    PROMPT_SECONDS,
+    StepBudget,
+)
 
 
 @dataclass(frozen=True)
@@ -159,3 +165,27 @@ def test_a_fixed_share_is_kept() -> None:
     for _ in range(50):
         assert budget.plan(8, 3) == 100
         budget.observe(8, 100, 10.0)
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+def test_a_step_without_decodes_comes_to_take_a_known_time(machine: Machine) -> None:
+    """A prompt that comes meanwhile waits for its end."""
+    budget = StepBudget()
+    for i in range(40):
+        share = budget.plan_prompts()
+        assert share is not None
+        late = 8.0 if i % 10 == 5 else 1.0
+        budget.observe(0, share, late * machine.seconds(0, share))
+    seconds = machine.seconds(0, share)
+    assert seconds < 1.3 * PROMPT_SECONDS or share == FEWEST_PROMPT_TOKENS
+    assert seconds > 0.5 * PROMPT_SECONDS
+
+
+def test_few_prompt_tokens_say_nothing_of_a_step_without_decodes() -> None:
+    budget = StepBudget()
+    budget.observe(0, FEWEST_PROMPT_TOKENS // 4, 1e-4)
+    assert budget.plan_prompts() == FEWEST_PROMPT_TOKENS
+
+
+def test_a_fixed_share_is_for_steps_with_decodes_alone() -> None:
+    assert StepBudget(fixed=7).plan_prompts() is None
