@@ -23,7 +23,7 @@ from proxy.openai.response_answer import ResponsesAnswer
 from proxy.openai.responses import ResponsesRequest
 from proxy.openai.tokens import DetokenizeRequest, TokenizeRequest
 from proxy.respond import respond
-from proxy.response_store import StoredResponse
+from proxy.response_store import Owner, StoredResponse
 from proxy.service import SERVICE, Service
 
 STARTED = int(time.time())
@@ -49,7 +49,7 @@ async def completions(http: web.Request) -> web.StreamResponse:
 
 async def responses(http: web.Request) -> web.StreamResponse:
     service = http.app[SERVICE]
-    stored, owner = service.responses, key_digest(http)
+    stored, owner = service.responses, _owner(http)
     with service.running():
         fields = await _read(http, ResponsesRequest)
         model = service.model_name(fields.model)
@@ -72,16 +72,20 @@ async def response(http: web.Request) -> web.Response:
 async def delete_response(http: web.Request) -> web.Response:
     _stored(http)
     response_id = http.match_info["id"]
-    http.app[SERVICE].responses.remove(response_id, key_digest(http))
+    http.app[SERVICE].responses.remove(response_id, _owner(http))
     return _json({"id": response_id, "object": "response", "deleted": True})
 
 
 def _stored(http: web.Request) -> StoredResponse:
     response_id = http.match_info["id"]
-    found = http.app[SERVICE].responses.get(response_id, key_digest(http))
+    found = http.app[SERVICE].responses.get(response_id, _owner(http))
     if found is None:
         raise APIError(404, f"Response with id '{response_id}' not found.", "not_found_error", param="id")
     return found
+
+
+def _owner(http: web.Request) -> Owner:
+    return Owner(http[CALLER], key_digest(http))
 
 
 async def models(http: web.Request) -> web.Response:
@@ -126,7 +130,7 @@ async def detokenize(http: web.Request) -> web.Response:
     service.model_name(fields.model)
     tokenizer = _tokenizer(service)
     vocab_size = service.engine.info.vocab_size
-    if vocab_size is not None and any(token >= vocab_size for token in fields.tokens):
+    if vocab_size is not None and max(fields.tokens, default=0) >= vocab_size:
         raise APIError(400, f"tokens: ids must be below {vocab_size}.", param="tokens")
     decode = partial(tokenizer.decode, fields.tokens)
     text = await service.long_work.run(decode, size=len(fields.tokens), caller=http[CALLER])

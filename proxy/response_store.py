@@ -39,6 +39,16 @@ class StoreOptions(BaseModel):
     """Bytes of the responses kept of one caller, about"""
 
 
+class Owner(NamedTuple):
+    """Who stored a response. Nobody else reads it."""
+
+    caller: str
+    """The caller that shares the store with others (`proxy.access.callers`)."""
+    key: str
+    """A digest of the key in the request, which a server without keys does not check. It tells apart callers
+    at one address."""
+
+
 class SizedItem(NamedTuple):
     item: InputItem
     size: int
@@ -59,6 +69,8 @@ class SizedItem(NamedTuple):
 class StoredResponse:
     """A response as it was released, and the conversation that ends with it."""
 
+    key: str
+    """Its owner's."""
     body: bytes
     """The response object, as JSON."""
     conversation: tuple[SizedItem, ...]
@@ -70,27 +82,31 @@ class StoredResponse:
         return len(self.body) + sum(item.memory for item in self.conversation)
 
 
+_Id = tuple[str, str]
+"""An owner's key, and the id of one of its responses or items."""
+
+
 @dataclass(slots=True)
 class _Shelf:
     """One caller's responses, the latest used last, and their items by id."""
 
     memory: int = 0
-    responses: OrderedDict[str, tuple[StoredResponse, int]] = field(default_factory=OrderedDict)
+    responses: OrderedDict[_Id, tuple[StoredResponse, int]] = field(default_factory=OrderedDict)
     """Each with the bytes that it takes."""
-    items: dict[str, dict[str, SizedItem]] = field(default_factory=dict)
+    items: dict[_Id, dict[_Id, SizedItem]] = field(default_factory=dict)
     """By the item's id, and then by the response's."""
 
     @property
     def num_responses(self) -> int:
         return len(self.responses)
 
-    def put(self, response_id: str, response: StoredResponse, memory: int) -> None:
+    def put(self, response_id: _Id, response: StoredResponse, memory: int) -> None:
         self.responses[response_id] = response, memory
         self.memory += memory
         for item_id, sized in _with_ids(response):
             self.items.setdefault(item_id, {})[response_id] = sized
 
-    def remove(self, response_id: str) -> None:
+    def remove(self, response_id: _Id) -> None:
         response, memory = self.responses.pop(response_id)
         self.memory -= memory
         for item_id, _ in _with_ids(response):
@@ -104,8 +120,8 @@ class _Shelf:
         self.remove(next(iter(self.responses)))
 
 
-def _with_ids(response: StoredResponse) -> Iterable[tuple[str, SizedItem]]:
-    return ((one.item.id, one) for one in response.conversation if one.item.id is not None)
+def _with_ids(response: StoredResponse) -> Iterable[tuple[_Id, SizedItem]]:
+    return (((response.key, one.item.id), one) for one in response.conversation if one.item.id is not None)
 
 
 class ResponseStore:
@@ -129,21 +145,22 @@ class ResponseStore:
         """Bytes of all responses, about."""
         return sum(shelf.memory for shelf in self._shelves.values())
 
-    def put(self, owner: str, conversation: tuple[SizedItem, ...], body: dict[str, Any]) -> None:
+    def put(self, owner: Owner, conversation: tuple[SizedItem, ...], body: dict[str, Any]) -> None:
         """Store the response object `body`, which continues `conversation`. A response that is larger than
         its owner's whole share is not kept."""
         output = [SizedItem.of(InputItem.model_validate(_without_logprobs(item))) for item in body["output"]]
-        response = StoredResponse(orjson.dumps(body), (*conversation, *output))
+        response = StoredResponse(owner.key, orjson.dumps(body), (*conversation, *output))
         memory = response.memory
         options = self._options
         if memory > min(options.max_stored_bytes_per_caller, options.max_stored_bytes):
             return
-        self._shelves.setdefault(owner, _Shelf()).put(body["id"], response, memory)
-        self._make_room(owner)
+        shelf = self._shelves.setdefault(owner.caller, _Shelf())
+        shelf.put((owner.key, body["id"]), response, memory)
+        self._make_room(shelf)
 
-    def _make_room(self, owner: str) -> None:
-        """Drop responses of `owner` beyond its share, and then those of the largest shelves."""
-        options, shelf = self._options, self._shelves[owner]
+    def _make_room(self, shelf: _Shelf) -> None:
+        """Drop the shelf's responses beyond its share, and then those of the largest shelves."""
+        options = self._options
         while shelf.num_responses > options.max_stored_responses_per_caller:
             shelf.drop()
         while shelf.memory > options.max_stored_bytes_per_caller:
@@ -154,25 +171,26 @@ class ResponseStore:
             max(self._shelves.values(), key=attrgetter("memory")).drop()
         self._shelves = {caller: shelf for caller, shelf in self._shelves.items() if shelf.responses}
 
-    def get(self, response_id: str, caller: str) -> StoredResponse | None:
-        """The response that `caller` stored under `response_id`, if there is one."""
-        shelf = self._shelves.get(caller)
-        if shelf is None or response_id not in shelf.responses:
+    def get(self, response_id: str, owner: Owner) -> StoredResponse | None:
+        """The response that `owner` stored under `response_id`, if there is one."""
+        shelf, own_id = self._shelves.get(owner.caller), (owner.key, response_id)
+        if shelf is None or own_id not in shelf.responses:
             return None
-        shelf.responses.move_to_end(response_id)
-        return shelf.responses[response_id][0]
+        shelf.responses.move_to_end(own_id)
+        return shelf.responses[own_id][0]
 
-    def remove(self, response_id: str, caller: str) -> None:
+    def remove(self, response_id: str, owner: Owner) -> None:
         """Forget a response that `get` has found."""
-        self._shelves[caller].remove(response_id)
-        if not self._shelves[caller].responses:
-            del self._shelves[caller]
+        shelf = self._shelves[owner.caller]
+        shelf.remove((owner.key, response_id))
+        if not shelf.responses:
+            del self._shelves[owner.caller]
 
     def conversation(
         self,
         previous_id: str | None,
         items: Iterable[InputItem],
-        caller: str,
+        owner: Owner,
         *,
         max_items: int,
         max_bytes: int,
@@ -182,11 +200,11 @@ class ResponseStore:
         Raises `RequestError` if a response or an item is not stored, for more than `max_items` items, and if
         the items that were stored have more than `max_bytes` bytes.
         """
-        conversation = [*self._previous(previous_id, caller)]
+        conversation = [*self._previous(previous_id, owner)]
         size = sum(sized.size for sized in conversation)
         for item in items:
             if item.type == "item_reference":
-                conversation.append(self._item(item, caller))
+                conversation.append(self._item(item, owner))
                 size += conversation[-1].size
             else:
                 conversation.append(SizedItem.of(item))
@@ -196,10 +214,10 @@ class ResponseStore:
                 raise RequestError(reason, param="input", code="too_long")
         return tuple(conversation)
 
-    def _previous(self, previous_id: str | None, caller: str) -> tuple[SizedItem, ...]:
+    def _previous(self, previous_id: str | None, owner: Owner) -> tuple[SizedItem, ...]:
         if previous_id is None:
             return ()
-        previous = self.get(previous_id, caller)
+        previous = self.get(previous_id, owner)
         if previous is None:
             raise RequestError(
                 f"Previous response with id '{previous_id}' not found.",
@@ -208,10 +226,10 @@ class ResponseStore:
             )
         return previous.conversation
 
-    def _item(self, item: InputItem, caller: str) -> SizedItem:
+    def _item(self, item: InputItem, owner: Owner) -> SizedItem:
         """The stored item that `item` refers to, as the latest response with it has it."""
-        shelf = self._shelves.get(caller)
-        holders = {} if shelf is None else shelf.items.get(item.id or "", {})
+        shelf = self._shelves.get(owner.caller)
+        holders = {} if shelf is None else shelf.items.get((owner.key, item.id or ""), {})
         if not holders:
             raise RequestError(f"Item with id '{item.id}' not found.", param="input", status=404)
         return next(reversed(holders.values()))

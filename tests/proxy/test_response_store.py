@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine.protocol import RequestError
 from hooks import emit
 from proxy.openai.response_input import InputItem
-from proxy.response_store import ResponseStore, SizedItem, StoreOptions
+from proxy.response_store import Owner, ResponseStore, SizedItem, StoreOptions
 from tests.helpers import Script, examples
 from tests.proxy.conftest import Serve
 from tests.proxy.response_helpers import ASK, LOGPROBS, PATH, check_events, saying
@@ -120,6 +120,17 @@ async def test_a_caller_has_a_share(serve: Serve, bound: str) -> None:
     assert kept == sorted(kept), "the last ones"
 
 
+async def test_callers_without_checked_keys_read_their_own_and_share_by_address(serve: Serve) -> None:
+    client = await serve(saying("a"), max_stored_responses_per_caller=5)
+    _, body, _ = await client.post(PATH, ASK, **bearer("mine"))
+    path = f"{PATH}/{body['id']}"
+    assert (await client.get(path, **bearer("another")))[0] == 404
+    assert (await client.get(path, **bearer("mine")))[0] == 200
+    for i in range(10):  # a key that nobody checks may be another one in each request
+        await client.post(PATH, ASK, **bearer(str(i)))
+    assert client.server.service.responses.num_responses == 5
+
+
 async def test_a_response_larger_than_the_share_drives_out_nothing(serve: Serve) -> None:
     client = await serve(saying("a"), max_stored_bytes_per_caller=20_000)
     _, small, _ = await client.post(PATH, ASK)
@@ -158,7 +169,7 @@ async def test_a_stored_conversation_has_no_logprobs(serve: Serve) -> None:
     _, body, _ = await client.post(PATH, {**ASK, **LOGPROBS})
     assert body["output"][0]["content"][0]["logprobs"]
     (shelf,) = client.server.service.responses._shelves.values()
-    (response, _) = shelf.responses[body["id"]]
+    ((response, _),) = shelf.responses.values()
     assert orjson.loads(response.body) == body
     assert "logprobs" not in response.conversation[-1].item.model_dump_json()
 
@@ -173,6 +184,9 @@ def body(response_id: str, *item_ids: str) -> dict[str, Any]:
     return {"id": response_id, "output": output}
 
 
+ANN = Owner("ann's address", "ann's key")
+
+
 def reference(item_id: str) -> InputItem:
     return InputItem(type="item_reference", id=item_id)
 
@@ -180,10 +194,10 @@ def reference(item_id: str) -> InputItem:
 def test_a_reference_looks_at_no_conversation() -> None:
     store = ResponseStore(StoreOptions())
     for i in range(20):
-        store.put("a", tuple(item(f"item_{i}_{k}") for k in range(50)), body(f"resp_{i}", f"msg_{i}"))
-    store._shelves["a"].responses = None  # type: ignore[assignment]
+        store.put(ANN, tuple(item(f"item_{i}_{k}") for k in range(50)), body(f"resp_{i}", f"msg_{i}"))
+    store._shelves[ANN.caller].responses = None  # type: ignore[assignment]
     found = store.conversation(
-        None, [reference(f"item_{i}_{i}") for i in range(20)], "a", max_items=20, max_bytes=10_000
+        None, [reference(f"item_{i}_{i}") for i in range(20)], ANN, max_items=20, max_bytes=10_000
     )
     assert [one.item.id for one in found] == [f"item_{i}_{i}" for i in range(20)]
 
@@ -206,9 +220,10 @@ def test_the_index_has_what_is_stored_and_nothing_else(steps: list[tuple[str, st
         max_stored_bytes_per_caller=12_000,
     )
     store = ResponseStore(options)
-    for i, (step, owner, number, item_ids) in enumerate(steps):
-        response_id = f"resp_{number}"
+    for i, (step, caller, number, item_ids) in enumerate(steps):
+        response_id, owner = f"resp_{number}", Owner(caller, str(number % 2))
         if step == "put":
+            owner = Owner(caller, str(i % 2))
             store.put(owner, tuple(map(item, item_ids)), body(f"resp_{i}", f"msg_{i}"))
         elif store.get(response_id, owner) is not None and step == "remove":
             store.remove(response_id, owner)
@@ -223,11 +238,13 @@ def check(store: ResponseStore, options: StoreOptions) -> None:
         assert 0 < len(stored) <= options.max_stored_responses_per_caller
         assert shelf.memory == sum(response.memory for response in stored.values())
         assert shelf.memory <= options.max_stored_bytes_per_caller
-        held = {one.item.id: name for name, response in stored.items() for one in response.conversation}
-        assert shelf.items.keys() == held.keys() - {None}
-        for item_id, holders in shelf.items.items():
+        held = [(response.key, one.item.id) for response in stored.values() for one in response.conversation]
+        assert shelf.items.keys() == set(held)
+        for (key, item_id), holders in shelf.items.items():
             assert holders.keys() <= stored.keys()
-            (found,) = store.conversation(None, [reference(item_id)], caller, max_items=9, max_bytes=10_000)
+            (found,) = store.conversation(
+                None, [reference(item_id)], Owner(caller, key), max_items=9, max_bytes=10_000
+            )
             assert found.item.id == item_id
         with pytest.raises(RequestError):
-            store.conversation(None, [reference("none")], caller, max_items=9, max_bytes=10_000)
+            store.conversation(None, [reference("none")], Owner(caller, "0"), max_items=9, max_bytes=10_000)
