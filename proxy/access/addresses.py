@@ -1,6 +1,7 @@
 """The address that a request comes from, also behind reverse proxies."""
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Annotated
 
@@ -61,6 +62,7 @@ def is_forwarder(address: Address | None, forwarders: Networks) -> bool:
     return address is not None and any(address in network for network in forwarders)
 
 
+@lru_cache(maxsize=256)
 def read_address(text: str) -> Address | None:
     """The address that `text` is, perhaps with a port. IPv4 in IPv6's form is read as IPv4."""
     text = text.strip()

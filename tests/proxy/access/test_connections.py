@@ -1,7 +1,9 @@
 """Connections that make the service wait, and connections over the limits, on real sockets."""
 
 import asyncio
+import os
 import socket
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -84,6 +86,18 @@ async def test_a_request_whose_headers_do_not_come_is_a_408(serve: Serve, begun:
     async with connected(client, begun) as (reader, _):
         assert "headers" in read_error(await reader.read(), 408)["message"]
     await until(lambda: not running(client))
+
+
+async def test_a_time_in_which_the_server_reads_nothing_counts_for_no_deadline(serve: Serve) -> None:
+    client = await serve(ScriptedEngine(hello), header_timeout=0.4)
+    async with connected(client) as (reader, writer):
+        await until(lambda: running(client))
+        sock = writer.get_extra_info("socket")
+        sent = socket.socket(fileno=os.dup(sock.fileno()))
+        with sent:
+            sent.send(post(orjson.dumps(CHAT)))
+        time.sleep(1.0)  # noqa: ASYNC251 - holds the event loop
+        assert b" 200 " in await reader.readline()
 
 
 async def test_headers_that_come_byte_by_byte_have_one_deadline(serve: Serve) -> None:
