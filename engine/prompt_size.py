@@ -26,8 +26,8 @@ def check_prompt_length(text: str, max_bytes: int | None, param: str) -> None:
     """Raise `RequestError` for a text that is too long for the model, whatever tokens it has."""
     if max_bytes is not None and (len(text) > max_bytes or len(text.encode(errors="replace")) > max_bytes):
         raise RequestError(
-            f"{param}: too long: no text of more than {max_bytes} bytes fits this model's context. "
-            "Please reduce its length.",
+            f"{param}: over this model's maximum context length. No text of more than {max_bytes} bytes "
+            "fits. Please reduce its length.",
             param=param,
             code="context_length_exceeded",
         )
