@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.abuse.probe import PROBE
+from tools.abuse.measure import PROBE
 from tools.abuse.server import KEYS, Served, served
 
 

@@ -4,8 +4,7 @@ import asyncio
 
 import aiohttp
 
-from tools.abuse.measure import is_idle, until
-from tools.abuse.probe import counts
+from tools.abuse.measure import counts, is_idle, until
 from tools.abuse.server import GOOD_KEY, Served
 
 

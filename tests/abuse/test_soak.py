@@ -5,8 +5,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tools.abuse.soak import MAX_STORED, State, grown, soak
-from tools.abuse.traffic import SECRET, leaks_in
+from tools.abuse.soak.run import MAX_STORED, State, grown, soak
+from tools.abuse.soak.traffic import SECRET, leaks_in
 
 IDLE = State(memory=100, descriptors=10, children=2, counts={"tasks": 4, "StoredResponse": 1})
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from tools.abuse import measure
 from tools.abuse.attack import Attack, Breach
-from tools.abuse.catalogue import ATTACKS
-from tools.abuse.checks import CHECKS, Check
+from tools.abuse.catalogue import ATTACKS, CHECKS
+from tools.abuse.checks import Check
 from tools.abuse.client import well_behaved
 from tools.abuse.hostile import send_many
 from tools.abuse.server import GOOD_KEY, KEYS, Served, served

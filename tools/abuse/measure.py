@@ -8,12 +8,15 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import aiohttp
+import orjson
 
 from tools.abuse.attack import Attack, Breach, Run, Target
 from tools.abuse.client import Seen
-from tools.abuse.probe import GAUGES
 from tools.abuse.server import BAD_KEY, GOOD_KEY, Served
 
+PROBE = "tools/abuse/hooks.py:Probe"
+"""The hook that answers. A server allows it with `--allowed-hook`, and a request names it."""
+GAUGES = ("weir_num_requests_running", "weir_num_requests_waiting", "weir_kv_blocks_used")
 MAX_HEALTH = 0.25
 """Seconds that `/health` may take under attack: the median, over the windows, of the worst answer."""
 CALM_SECONDS = 20.0
@@ -180,3 +183,15 @@ async def metrics(url: str, http: aiohttp.ClientSession, key: str = GOOD_KEY) ->
         return {"weir_num_requests_running": 1}
     pairs = [line.split() for line in lines if not line.startswith("#") and "{" not in line]
     return {name: float(value) for name, value in pairs if name.startswith("weir_")}
+
+
+async def counts(url: str, http: aiohttp.ClientSession, key: str) -> dict[str, int]:
+    """Tasks and objects of the service's process (`hooks.Probe`)."""
+    body = {"messages": [{"role": "user", "content": "?"}], "hooks": [PROBE]}
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    async with http.post(url + "/v1/chat/completions", data=orjson.dumps(body), headers=headers) as response:
+        answer = await response.read()
+    if response.status != 200:
+        raise RuntimeError(answer.decode())
+    found: dict[str, int] = orjson.loads(orjson.loads(answer)["choices"][0]["message"]["content"])
+    return found

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from tools.abuse.traffic import SECRET
+from tools.abuse.soak.traffic import SECRET
 
 WORDS = f"the otter says {SECRET} to the water and then {SECRET} again".split(" ")
 

@@ -1,18 +1,9 @@
-"""`make soak`: mixed traffic of every endpoint, engine and guard for an hour, while things break.
+"""The soak: the servers, what breaks, and what is compared."""
 
-Four servers run side by side: the model that ships, with its guards; an echo behind two hook workers, which
-are killed, and whose disk is full now and then; a hostile upstream that is recorded; and a replay. Traffic
-stops after a warm-up and at the end. What the servers hold is compared between the two. The command exits
-with 1 if anything grew, if a server failed without a reason, or if a client got a character of a secret.
-"""
-
-import argparse
 import asyncio
 import os
 import random
 import signal
-import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -22,10 +13,10 @@ from pathlib import Path
 import aiohttp
 
 from engine.recording import Recording
-from tools.abuse import probe, upstream
-from tools.abuse.measure import calm, metrics
+from tools.abuse.measure import GAUGES, PROBE, calm, counts, metrics
 from tools.abuse.server import ROOT, Served, served
-from tools.abuse.traffic import ACTIONS, SECRET, WITH_TOKENIZER, Caller, Report, act, leaks_in
+from tools.abuse.soak import upstream
+from tools.abuse.soak.traffic import ACTIONS, SECRET, WITH_TOKENIZER, Caller, Report, act, leaks_in
 
 KEYS = [f"key-{number}" for number in range(4)]
 MAX_STORED = 40
@@ -51,7 +42,7 @@ RECORDED = tuple(
     for file in sorted((ROOT / "tests" / "recordings").glob("*.jsonl"))
 )
 """The chats that the replay answers."""
-ALLOWED = f"allowed_hooks: [{probe.PROBE}]\n"
+ALLOWED = f"allowed_hooks: [{PROBE}]\n"
 """For the servers whose hooks run in the service's process. The probe counts what that process holds."""
 
 
@@ -91,17 +82,18 @@ class Deployment:
         url = self.server.url
         if not await calm(url, http, key=KEYS[0]):
             raise RuntimeError(f"{self.name} is not idle: {await metrics(url, http, KEYS[0])}")
-        counts = await probe.counts(url, http, KEYS[0]) if self.has_probe else {}
+        held = await counts(url, http, KEYS[0]) if self.has_probe else {}
         values = await metrics(url, http, KEYS[0])
-        counts |= {name: int(values.get(name, 0)) for name in probe.GAUGES}
+        held |= {name: int(values.get(name, 0)) for name in GAUGES}
         server = self.server
-        return State(server.family_memory, server.num_descriptors, len(server.children), counts)
+        return State(server.family_memory, server.num_descriptors, len(server.children), held)
 
 
 def deployments(upstream_url: str) -> list[Deployment]:
     proxied = f"engine: openai\nupstream: {upstream_url}\nrecord: FOLDER/record\nrecord_max_bytes: 1000000\n"
     return [
-        Deployment("local", GUARDS + ALLOWED),
+        # The cache of keys and values counts only once it was written to: a small one is soon full.
+        Deployment("local", GUARDS + ALLOWED + "kv_cache_memory: 40000000\n"),
         Deployment("workers", GUARDS + "engine: echo\nhook_workers: 2\n", may_fail=True),
         Deployment("upstream", GUARDS + ALLOWED + proxied, may_fail=True),
         Deployment("replay", GUARDS + ALLOWED + f"engine: replay\nrecordings: {ROOT}/tests/recordings\n"),
@@ -243,24 +235,3 @@ def _print_states(when: str, running: list[Deployment], states: list[State]) -> 
         megabytes = f"{state.memory / 1e6:.0f} MB (most {max(one.memory, default=0) / 1e6:.0f})"
         print(f"  {one.name:<9} {megabytes:<22} {state.descriptors} descriptors  {counts}")
         print(f"  {'':<9} {dict(sorted(one.report.statuses.items()))}, {one.report.num_cut} cut", flush=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=3600.0, help="how long traffic goes on")
-    parser.add_argument("--clients", type=int, default=4, help="clients of each server")
-    parser.add_argument("--seed", type=int, default=None, help="what the traffic is drawn from")
-    parser.add_argument("--max-growth", type=int, default=40, help="MB that a server's memory may grow by")
-    options = parser.parse_args()
-    seed = random.randrange(10**6) if options.seed is None else options.seed
-    with tempfile.TemporaryDirectory() as folder:
-        growth = options.max_growth * 1_000_000
-        errors = asyncio.run(soak(options.seconds, Path(folder), options.clients, seed, growth))
-    for error in errors:
-        print(f"\nWRONG: {error}")
-    print("\nNothing grew, and nothing leaked." if not errors else f"\n{len(errors)} things are wrong.")
-    sys.exit(bool(errors))
-
-
-if __name__ == "__main__":
-    main()

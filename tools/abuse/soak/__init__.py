@@ -1,0 +1,1 @@
+"""Mixed traffic for hours, while things break: `make soak`."""
