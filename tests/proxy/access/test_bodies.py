@@ -1,5 +1,6 @@
 """What a body may hold. Each of the large bodies once kept the whole service busy for seconds."""
 
+import contextlib
 from typing import Any
 
 import orjson
@@ -14,7 +15,7 @@ from proxy.access.counts import check_counts
 from proxy.openai.chat import ChatRequest
 from proxy.openai.completions import CompletionRequest
 from proxy.openai.responses import ResponsesRequest
-from tests.helpers import ScriptedEngine
+from tests.helpers import ScriptedEngine, examples
 from tests.proxy.conftest import CHAT, COMPLETION, Serve, hello, send
 
 CHATS, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
@@ -182,6 +183,43 @@ def test_what_is_counted_in_the_bytes_is_what_is_there(value: Any, size: int, is
         patch.setattr(bodies, "SLICE", size)
         counted = list(bodies._structure(body))
     assert (sum(c for c, _ in counted), sum(o for _, o in counted)) == commas_and_openings(value)
+
+
+FIELDS = st.sampled_from(
+    [
+        "messages",
+        "input",
+        "prompt",
+        "n",
+        "best_of",
+        "stop",
+        "tools",
+        "functions",
+        "metadata",
+        "logit_bias",
+        "response_format",
+        "text",
+        "guided_json",
+        "content",
+        "output",
+        "summary",
+        "tool_calls",
+    ]
+)
+BODIES = st.recursive(
+    JSON,
+    lambda inner: st.dictionaries(FIELDS, inner, max_size=5) | st.lists(inner, max_size=3),
+    max_leaves=20,
+)
+
+
+@given(body=BODIES)
+@examples(200)
+def test_whatever_is_counted_is_refused_or_left_to_the_reader(body: Any) -> None:
+    with contextlib.suppress(RequestError):
+        check_counts(
+            body, BodyOptions(max_messages=2, max_content_parts=3, max_outputs=4, max_schema_size=50)
+        )
 
 
 def depth_of(value: Any) -> int:
