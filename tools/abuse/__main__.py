@@ -39,7 +39,7 @@ def main() -> None:
         "--requests", type=int, default=10_000, help="hostile requests, unless --only is given"
     )
     options = parser.parse_args()
-    wanted = [a for a in ATTACKS.values() if options.only == a.finding or options.only in a.name]
+    wanted = [a for a in ATTACKS.values() if _is_wanted(options.only, a.name, a.finding)]
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         num_failed = sum(
@@ -48,12 +48,16 @@ def main() -> None:
         num_failed += sum(
             _check(name, run, Path(folder))
             for name, (finding, run) in CHECKS.items()
-            if options.only == finding or options.only in name
+            if _is_wanted(options.only, name, finding)
         )
         if not options.only:
             num_failed += _send_hostile(Path(folder), options.requests)
     print(f"\n{num_failed} attacks succeed, after {time.monotonic() - started:.0f} s.")
     sys.exit(num_failed > 0)
+
+
+def _is_wanted(only: str, name: str, finding: str) -> bool:
+    return only == finding if only.isdigit() else only in name
 
 
 def _by_server(attacks: list[Attack]) -> Iterator[list[Attack]]:
