@@ -12,7 +12,7 @@ from engine.prompt_size import text_size
 from engine.protocol import Tokenizer
 from proxy import __version__
 from proxy.access.auth import key_digest
-from proxy.access.bodies import max_body_size, read_json
+from proxy.access.bodies import let_others_in, max_body_size, read_json
 from proxy.access.callers import CALLER
 from proxy.access.counts import check_counts
 from proxy.errors import APIError
@@ -181,7 +181,10 @@ async def _read(http: web.Request, fields: type[Fields]) -> Fields:
     service = http.app[SERVICE]
     value = await read_json(http, service.settings, service.engine.info.max_model_len)
     check_counts(value, service.settings)
-    return fields.model_validate(value)
+    await let_others_in(http)
+    request = fields.model_validate(value)
+    await let_others_in(http)
+    return request
 
 
 def _json(body: dict[str, Any]) -> web.Response:

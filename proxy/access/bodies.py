@@ -136,6 +136,12 @@ def _structure(body: bytes) -> Iterator[tuple[int, int]]:
         yield bare.count(b","), bare.count(b"[") + bare.count(b"{")
 
 
+async def let_others_in(http: web.Request) -> None:
+    """Serve other requests between two steps that take milliseconds for a large body."""
+    if http.content_length is None or http.content_length > SMALL:
+        await asyncio.sleep(0)
+
+
 def is_deeper(value: Any, depth: int) -> bool:
     """Whether lists and objects are nested in more than `depth` levels."""
     level = [value] if isinstance(value, dict | list) else []
