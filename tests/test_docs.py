@@ -38,11 +38,9 @@ from tools.docs.generate import updated
 ROOT_PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
 PAGES = [*ROOT_PAGES, *sorted((ROOT / "docs").glob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
-BLOCK = re.compile(r"^(?:<!-- not run: (.+) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^(?:<!-- not run: ([^\n]+) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_CODE = ("", "text", "json")
 ADDRESS = "127.0.0.1:8000"
-COMING: set[str] = set()
-"""Pages that others are writing."""
 each_page = pytest.mark.parametrize("page", PAGES, ids=NAMES)
 
 
