@@ -187,7 +187,9 @@ def children_of(pid: int) -> list[int]:
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the workers in /proc")
 async def test_a_closed_terminal_ends_neither_the_service_nor_its_workers() -> None:
     hook = ("--hook", "examples/upper_case.py:UpperCase", "--hook-workers", "1")
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under `nohup`
     with served(*hook) as (process, url):
+        signal.signal(signal.SIGHUP, before)
         for pid in (process.pid, *children_of(process.pid)):
             os.kill(pid, signal.SIGHUP)
         async with aiohttp.ClientSession() as http:

@@ -5,6 +5,7 @@ import re
 import threading
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -38,6 +39,10 @@ async def test_a_grammar_that_cannot_be_followed_is_refused_by_its_field(
     assert (engine.stats().num_running, engine.stats().num_waiting) == (0, 0)
 
 
+CALLERS = ("one", "other")
+"""Each of them has one compiler at a time."""
+
+
 @dataclass
 class SlowCompiler:
     """Begins to compile, and waits until the test lets it go on."""
@@ -66,9 +71,9 @@ async def test_a_request_that_waits_for_its_grammar_blocks_no_other_and_may_leav
 ) -> None:
     asked = [
         asyncio.get_running_loop().create_task(
-            engine.complete((5, 6), max_tokens=9, extra={"guided_regex": f"[a-{letter}]+"})
+            engine.complete((5, 6), max_tokens=9, extra={"guided_regex": f"[a-{letter}]+"}, caller=caller)
         )
-        for letter in "bcdefg"
+        for letter, caller in zip("bcdefg", cycle(CALLERS))
     ]
     for _ in range(2):
         await asyncio.to_thread(slow_compiler.begun.acquire)
@@ -83,14 +88,17 @@ async def test_a_request_that_waits_for_its_grammar_blocks_no_other_and_may_leav
     assert all(re.fullmatch("[a-g]+", answer.text) for (answer,) in found)
     assert "[a-f]+" not in slow_compiler.compiled, "its request had left"
     await until(lambda: engine.stats().num_running == 0)
-    assert engine._num_outputs == 0
+    assert not engine._admission._outputs
 
 
 async def test_a_request_that_waits_for_its_grammar_fails_when_the_engine_closes(
     engine: Any, slow_compiler: SlowCompiler
 ) -> None:
     async with asyncio.TaskGroup() as group:
-        asked = [group.create_task(failure(engine, f"[a-{letter}]+")) for letter in "bcde"]
+        asked = [
+            group.create_task(failure(engine, f"[a-{letter}]+", caller))
+            for letter, caller in zip("bcde", cycle(CALLERS))
+        ]
         for _ in range(2):
             await asyncio.to_thread(slow_compiler.begun.acquire)
         await engine.aclose()
@@ -98,9 +106,9 @@ async def test_a_request_that_waits_for_its_grammar_fails_when_the_engine_closes
     assert [one.result() for one in asked] == [503] * 4
 
 
-async def failure(engine: Any, regex: str) -> int:
+async def failure(engine: Any, regex: str, caller: str) -> int:
     with pytest.raises(EngineError) as caught:
-        await engine.complete((5, 6), extra={"guided_regex": regex})
+        await engine.complete((5, 6), extra={"guided_regex": regex}, caller=caller)
     return caught.value.status
 
 
