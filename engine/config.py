@@ -48,7 +48,7 @@ class EngineOptions(BaseModel):
     trust_remote_code: bool = False
     """Let the model's folder bring its own Python code"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the model runs (auto: on CUDA if there is a device, else on the CPU)"""
+    """Device that the model runs on (auto: on CUDA if there is a device, else on the CPU)"""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Number format of weights, keys and values (auto: as the checkpoint was saved)"""
     quantization: Quantization | None = None

@@ -9,10 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from engine.fair_queue import FairSemaphore
+from engine.prompt_size import LONG_PROMPT
 from engine.protocol import EngineError
-
-LONG = 16 * 1024
-"""Characters of a long prompt. A shorter one takes a few milliseconds."""
 
 T = TypeVar("T")
 
@@ -28,7 +26,7 @@ class LongWork:
     async def run(self, work: Callable[[], T], *, size: int, caller: str) -> T:
         """The result of `work()`, for a prompt of `size` characters. Raises `EngineError` once closed."""
         loop = asyncio.get_running_loop()
-        if size < LONG:
+        if size < LONG_PROMPT:
             return await loop.run_in_executor(None, work)
         async with self._places.turn(caller):
             if self._is_closed:

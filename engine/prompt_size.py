@@ -5,6 +5,9 @@ from typing import Any
 
 from engine.protocol import GenerationRequest, RequestError
 
+LONG_PROMPT = 16 * 1024
+"""Characters of a long prompt. Tokenizing or searching it may take longer than others should wait."""
+
 
 def prompt_size(request: GenerationRequest) -> int:
     """Characters of the texts that make a request's prompts, and their token ids."""

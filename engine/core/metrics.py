@@ -48,7 +48,7 @@ class EngineMetrics:
         self._budget = budget
         self._now = 0.0
         self._num_decodes = self._num_tokens = 0
-        """Of this step, as scheduled. No tokens: nothing is scheduled yet."""
+        """The counts of this step, as scheduled. No tokens: nothing is scheduled yet."""
 
     @contextmanager
     def step(self) -> Iterator[None]:

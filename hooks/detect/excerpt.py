@@ -28,13 +28,13 @@ class Excerpt:
         self._json = JsonText() if is_json else None
         self.text = ""
         self.start = 0
-        """Where the detector goes on. Text between `start` and `pending` belongs to a replaced match."""
+        """The detector goes on here. Text between `start` and `pending` belongs to a replaced match."""
         self.pending = 0
-        """Where the pending text begins."""
+        """The beginning of the pending text."""
         self.taken: list[Match] = []
         """Matches that end at `start` or later."""
         self.covered = 0
-        """Where the last replaced match ends."""
+        """The end of the last replaced match."""
         self.owed = ""
         """The replacement of that match if it is not written yet: the match was only JSON structure."""
         self._waiting: list[Match] = []

@@ -16,9 +16,9 @@ class Lead(NamedTuple):
 
     text: str
     first: int
-    """Where the output begins in `text`. Negative once the output's beginning is forgotten."""
+    """The place in `text` where the output begins. Negative once the output's beginning is forgotten."""
     start: int
-    """Where the detector goes on."""
+    """The place where the detector goes on."""
     taken: tuple[Match, ...]
     """Matches that begin in the lead and may go on."""
 

@@ -60,7 +60,7 @@ class Step:
     released: list[Delta]
     """The deltas that the client may have now."""
     rewind: Rewind | None = None
-    """Where the engine has to take this delta's output back to."""
+    """The place that the engine has to take this delta's output back to."""
     is_over: bool = False
     """Whether every output has its finish reason and a hook ended one: the engine's work can be cancelled."""
     error: Exception | None = None

@@ -38,7 +38,7 @@ class Decision:
     is_own_tool: bool = False
     """The request has no tool of this name, so the name is the model's own word and not for a log."""
     offset: int = 0
-    """Where the affected text begins, in characters of the stream's text as this hook was shown it."""
+    """The beginning of the affected text, in characters of the stream's text as this hook was shown it."""
     num_withheld: int = 0
     """Characters that were not released as they were."""
     held_seconds: float = 0.0

@@ -12,7 +12,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
-from engine.prompt_size import prompt_size
+from engine.prompt_size import LONG_PROMPT, prompt_size
 from engine.protocol import (
     Delta,
     Deltas,
@@ -35,9 +35,6 @@ from hooks.pipeline.stage import HookReply
 from hooks.pipeline.tally import Tallies
 from hooks.prompts.texts import without_unread
 from hooks.prompts.token_ids import has_token_ids, in_ids, in_text
-
-LONG_PROMPT = 16 * 1024
-"""Characters from which on reading a prompt may take longer than other requests should wait."""
 
 T = TypeVar("T")
 
@@ -257,7 +254,7 @@ class GuardDriver:
 
 
 def _timed(method: Callable[[Any], Any], shown: Any) -> tuple[Reply, float]:
-    """What a plain method replies, and the seconds that it took. Runs on any thread."""
+    """The reply of a plain method, and the seconds that it took. Runs on any thread."""
     started = monotonic()
     try:
         reply: Reply = method(shown)

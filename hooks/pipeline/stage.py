@@ -36,7 +36,7 @@ class GuardedRequest:
     """As the guard was opened for it; once hooks have admitted it, as they let it go on."""
     hooks: list[LoadedHook]
     tallies: Tallies
-    """Where the pipeline counts what its hooks do."""
+    """The pipeline's counts of what its hooks do."""
     options: PipelineOptions = field(default_factory=PipelineOptions)
     decisions: DecisionLog | None = None
     """None: no hook listens to decisions."""

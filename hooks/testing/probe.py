@@ -24,7 +24,7 @@ class Judgement:
     """`emit`, `rewrite`, `suppress`, `terminate`, `rewind`, `hold` or `redact`, or `error`."""
     pending: str
     start: int
-    """Where `pending` begins."""
+    """The beginning of `pending`, in characters of the stream's text."""
     spans: tuple[tuple[int, int, str], ...] = ()
     """The characters that were not released as they were: (start, end, replacement)."""
     num_held: int = 0

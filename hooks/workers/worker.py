@@ -172,10 +172,10 @@ class Turns:
     """Messages that wait, by the callers of their requests. The messages of a request stay in order."""
 
     def __init__(self, guards: Mapping[int, OpenGuard]) -> None:
-        """`guards`: of the requests that are open already, by key."""
+        """`guards`: the guards of the requests that are open already, by key."""
         self._guards = guards
         self._callers: dict[int, str] = {}
-        """Of the requests that were opened since, by key."""
+        """The callers of the requests that were opened since, by key."""
         self._waiting: FairQueue[Any] = FairQueue()
 
     def __bool__(self) -> bool:

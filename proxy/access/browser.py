@@ -1,4 +1,4 @@
-"""What a web page may do through its visitor's browser: nothing, unless the operator allows it.
+"""Web pages of other sites may do nothing through their visitors' browsers, unless the operator allows it.
 
 A page of another site can send requests to a server that only its visitor can reach. A browser tells where a
 request comes from in `Host` (a name that an attacker may have pointed at 127.0.0.1), `Origin` and

@@ -178,7 +178,7 @@ class Connection(web.RequestHandler):
             self.close()
 
     def abort(self) -> None:
-        """Close the connection at once. What is not sent yet is lost, and the request is cancelled."""
+        """Close the connection at once. Unsent data is lost, and the request is cancelled."""
         if self._wire is not None:
             self._wire.abort()
 

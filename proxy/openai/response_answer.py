@@ -44,7 +44,7 @@ class ResponsesAnswer(Answer):
         self._open: OutputItem | None = None
         """The last item, if it is not done yet."""
         self._source: tuple[str, int] | None = None
-        """Where the open item's text comes from: a channel, and the index of a tool call."""
+        """The source of the open item's text: a channel, and the index of a tool call."""
         self._has_begun = False
         self._numbers = count()
 

@@ -7,7 +7,8 @@ from functools import partial
 
 import pytest
 
-from engine.long_work import LONG, LongWork
+from engine.long_work import LongWork
+from engine.prompt_size import LONG_PROMPT
 from engine.protocol import EngineError
 from tests.helpers import until
 
@@ -35,14 +36,16 @@ class Gate:
 def begin(work: LongWork, gate: Gate, *names: str) -> list[asyncio.Task[str]]:
     """Tasks, each with long work of the caller that its name begins with."""
     loop = asyncio.get_running_loop()
-    return [loop.create_task(work.run(partial(gate, name), size=LONG, caller=name[0])) for name in names]
+    return [
+        loop.create_task(work.run(partial(gate, name), size=LONG_PROMPT, caller=name[0])) for name in names
+    ]
 
 
 async def test_long_work_waits_for_a_thread_and_short_work_does_not(work: LongWork) -> None:
     gate = Gate()
     first, second = begin(work, gate, "a_first", "a_second")
     await until(lambda: gate.begun)
-    assert await work.run(lambda: "short", size=LONG - 1, caller="a") == "short"
+    assert await work.run(lambda: "short", size=LONG_PROMPT - 1, caller="a") == "short"
     assert gate.begun == ["a_first"]
     gate.may_end.release(2)
     assert (await first, await second) == ("a_first", "a_second")

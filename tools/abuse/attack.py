@@ -71,7 +71,7 @@ class Attack:
 
     name: str
     finding: str
-    """What it repeats: a number of the first attack's findings, or `new`."""
+    """The finding that it repeats: a number of the first attack's findings, or `new`."""
     run: Run
     options: tuple[str, ...] = ()
     """Options of the server that it needs."""

@@ -35,7 +35,7 @@ CHAT_TOKENS = 8
 
 @dataclass
 class Seen:
-    """What the client saw in a while. A request that has no answer yet counts with the time it has waited."""
+    """The client's record of a while. A request that has no answer yet counts with the time it has waited."""
 
     health: list[float] = field(default_factory=list)
     """Seconds to each answer of `/health`."""
@@ -75,7 +75,7 @@ class WellBehaved:
             tasks.create_task(self._chat())
 
     def taken(self) -> Seen:
-        """What was seen since the last call."""
+        """The record since the last call."""
         seen, self._seen = self._seen, Seen()
         failures, self._failures = self._failures, Counter()
         now = time.perf_counter()

@@ -225,7 +225,7 @@ def answer_to(url: str, sent: bytes, *, ends: bool, timeout: float = 60.0) -> by
 
 
 def error_in(answer: bytes, *, left: bool) -> str | None:
-    """What is wrong with `answer` that is the server's fault. `left`: the client left before its end."""
+    """The server's fault in `answer`, if there is one. `left`: the client left before its end."""
     if not answer:
         return None
     words = answer.split(b"\r\n", 1)[0].split()

@@ -30,7 +30,7 @@ def max_ttft(alone: float) -> float:
 
 @dataclass(frozen=True)
 class Result:
-    """What one attack did. Times are in seconds, sizes in bytes."""
+    """The effect of one attack. Times are in seconds, sizes in bytes."""
 
     name: str
     finding: str
@@ -65,7 +65,7 @@ class Result:
 
 
 async def windows_of(taken: Callable[[], Seen], num: int, seconds: float) -> list[Seen]:
-    """What the client sees in each of `num` windows."""
+    """The client's record of each of `num` windows."""
     seen = []
     await asyncio.to_thread(taken)
     for _ in range(num):

@@ -25,7 +25,7 @@ class Served:
     url: str
     process: "subprocess.Popen[str]"
     log: Path
-    """What the server writes to standard error."""
+    """The server's standard error."""
 
     @property
     def num_descriptors(self) -> int:

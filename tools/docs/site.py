@@ -51,7 +51,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def _origin(page: str) -> str:
-    """Where in the repository a page of the site comes from."""
+    """The place in the repository that a page of the site comes from."""
     return next((origin for origin, name in ROOT_PAGES.items() if name == page), f"docs/{page}")
 
 

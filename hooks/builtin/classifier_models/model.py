@@ -1,5 +1,6 @@
 """A classifier's model and tokenizer. The result for a text does not depend on its batch."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
@@ -15,7 +16,7 @@ _ANY_LENGTH = 4096
 """Most tokens of a row for a model whose config gives no limit."""
 
 
-class ClassifierModel:
+class ClassifierModel(ABC):
     """A model and its tokenizer. The model gets texts as rows of tokens, with the padding masked."""
 
     def __init__(
@@ -49,16 +50,16 @@ class ClassifierModel:
         names = [str(name) for _, name in sorted((model.config.id2label or {}).items())]
         self._set_labels(names, None if labels is None else list(dict.fromkeys(labels)))
 
+    @abstractmethod
     def _set_labels(self, names: list[str], labels: list[str] | None) -> None:
         """`names`: those that the model gives, in the order of its logits."""
-        raise NotImplementedError
 
     def num_tokens(self, text: str) -> int:
         return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
+    @abstractmethod
     def __call__(self, texts: Sequence[str]) -> list[list[Match]]:
         """Return the matches in each text, with places counted from the text's start."""
-        raise NotImplementedError
 
     @torch.inference_mode()
     def _rows(self, texts: Sequence[str]) -> Iterator[tuple[int, Encoding, Tensor]]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine.long_work import LongWork
+from engine.prompt_size import LONG_PROMPT
 from engine.protocol import GenerationRequest
 from hooks import Chunk, PromptText, Verdict, emit, prompt_texts, refuse
 from hooks.builtin.patterns import Patterns
@@ -18,7 +19,6 @@ from hooks.builtin.pii import Pii
 from hooks.builtin.repetition import Repetition
 from hooks.builtin.secrets import Secrets
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.driver import LONG_PROMPT
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline

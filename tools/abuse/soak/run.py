@@ -48,7 +48,7 @@ ALLOWED = f"allowed_hooks: [{PROBE}]\n"
 
 @dataclass(frozen=True)
 class State:
-    """What a server holds while nobody asks."""
+    """All that a server holds while nobody asks."""
 
     memory: int
     descriptors: int
@@ -200,7 +200,7 @@ def grown(old: State, new: State, max_growth: int) -> list[str]:
 
 
 def _wrong(one: Deployment) -> list[str]:
-    """What clients and the log say of the server."""
+    """The findings of clients and of the log about the server."""
     log = one.server.log.read_bytes()
     errors = list(one.report.examples)
     if one.report.num_leaked:
