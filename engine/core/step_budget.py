@@ -83,9 +83,10 @@ class StepBudget:
         """Learn from the planned step: how many sequences decoded, its prompt tokens, how long it took."""
         planned, self._planned = self._planned, None
         if not num_decodes and num_prefill_tokens >= self._prompt_share / 2:
-            # Halfway, so that one step that is slow for any reason changes little.
             right = num_prefill_tokens * PROMPT_SECONDS / max(seconds, 1e-9)
-            share = (self._prompt_share + min(right, 3 * self._prompt_share)) / 2
+            # Up at once, since no step is faster than the machine. Down halfway, so that one step that is slow
+            # for any reason changes little.
+            share = max(right, (self._prompt_share + right) / 2)
             self._prompt_share = max(FEWEST_PROMPT_TOKENS, share)
         if planned is None or not num_decodes:
             return

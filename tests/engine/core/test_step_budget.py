@@ -181,6 +181,13 @@ def test_a_step_without_decodes_comes_to_take_a_known_time(machine: Machine) -> 
     assert seconds > 0.5 * PROMPT_SECONDS
 
 
+def test_one_step_is_enough_to_know_a_fast_machine() -> None:
+    """The first prompt of a fresh engine is computed in two steps, not in many small ones."""
+    budget = StepBudget()
+    budget.observe(0, FEWEST_PROMPT_TOKENS, PROMPT_SECONDS / 20)
+    assert budget.plan_prompts() == 20 * FEWEST_PROMPT_TOKENS
+
+
 def test_few_prompt_tokens_say_nothing_of_a_step_without_decodes() -> None:
     budget = StepBudget()
     budget.observe(0, FEWEST_PROMPT_TOKENS // 4, 1e-4)
