@@ -78,7 +78,7 @@ class LocalEngine:
     async def _search(self, request: GenerationRequest) -> Deltas:
         self._admission.check(request.caller)  # once, as a whole: its steps are requests, too
         step = partial(self._generate, is_admitted=True)
-        async with aclosing(beam_search(request, self._processor, step)) as deltas:
+        async with aclosing(beam_search(request, self._processor, self._process, step)) as deltas:
             async for delta in deltas:
                 yield delta
 

@@ -84,8 +84,8 @@ class StepBudget:
         planned, self._planned = self._planned, None
         if not num_decodes and num_prefill_tokens >= self._prompt_share / 2:
             right = num_prefill_tokens * PROMPT_SECONDS / max(seconds, 1e-9)
-            # Up at once, since no step is faster than the machine. Down halfway, so that one step that is slow
-            # for any reason changes little.
+            # Up at once, since no step is faster than the machine. Down halfway, so that one slow step
+            # changes little.
             share = max(right, (self._prompt_share + right) / 2)
             self._prompt_share = max(FEWEST_PROMPT_TOKENS, share)
         if planned is None or not num_decodes:

@@ -5,9 +5,8 @@ alternatives, and keeps the best of all continuations. With the prefix cache, a 
 tokens. A hypothesis leaves this module when it is chosen, as a whole, best first (contract 5.5).
 """
 
-import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from collections.abc import Sequence as Seq
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from typing import Any, Protocol
 
 from engine.core.input_processor import MAX_LOGPROBS, InputProcessor
 from engine.core.output_processor import last_tokens
-from engine.core.sequence import Sequence
+from engine.core.sequence import Sequence, SequenceGroup
 from engine.protocol import (
     Delta,
     Deltas,
@@ -36,6 +35,9 @@ MAX_BEAMS = MAX_LOGPROBS // 2
 """Each step looks at twice as many continuations as there are beams, since some of them may end a beam."""
 MAX_LENGTH_PENALTY = 10
 """In either direction. Beyond it, powers of lengths leave the range of floats."""
+
+
+Process = Callable[[GenerationRequest], Awaitable[SequenceGroup]]
 
 
 class Generate(Protocol):
@@ -133,14 +135,15 @@ class BeamSearch:
 
 
 async def beam_search(
-    request: GenerationRequest, processor: InputProcessor, generate: Generate
+    request: GenerationRequest, processor: InputProcessor, process: Process, generate: Generate
 ) -> AsyncGenerator[Delta, None]:
-    """The request's outputs, each in one delta. Raises `RequestError`."""
+    """The request's outputs, each in one delta. `process` calls `processor.process` when it is the caller's
+    turn. Raises `RequestError`."""
     length_penalty = _check(request)
     if grammar := processor.guidance.requested_grammar(request):
         raise RequestError(f"use_beam_search cannot be combined with {grammar.field}.", param=grammar.field)
     plain = {name: value for name, value in request.extra.items() if name not in FIELDS}
-    group = await asyncio.to_thread(processor.process, replace(request, extra=plain))
+    group = await process(replace(request, extra=plain))
     _check(group.request)  # now with the changes that the server's own processors made
     if any(seq.sampling.processors for seq in group.sequences):
         # Hypotheses are ranked by the model's own logprobs, and each step is a request of its own.

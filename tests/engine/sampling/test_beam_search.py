@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from engine.long_work import LongWork
 from engine.protocol import QueueFullError, RequestError
 from tests.engine.conftest import completion
 
@@ -137,3 +138,19 @@ async def test_fields_that_a_search_cannot_honour_are_refused(
     with pytest.raises(RequestError) as caught:
         await engine.complete(PROMPT, extra=extra, **fields)
     assert caught.value.param == param
+
+
+async def test_the_prompt_is_tokenized_when_it_is_its_caller_s_turn(
+    start_engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:  # contract 8.5
+    engine = await start_engine("llama")
+    turns = []
+    run = LongWork.run
+
+    async def recorded(self: LongWork, work: Callable[[], Any], *, size: int, caller: str) -> Any:
+        turns.append((caller, size))
+        return await run(self, work, size=size, caller=caller)
+
+    monkeypatch.setattr(LongWork, "run", recorded)
+    await engine.complete("hello", n=2, max_tokens=1, caller="a", extra=BEAMS)
+    assert turns[0] == ("a", len("hello"))
