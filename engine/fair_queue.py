@@ -4,11 +4,9 @@ This is round robin, as in fair queuing: each caller has a queue of its own, and
 Python, without I/O; it loads nothing.
 """
 
-import asyncio
 from bisect import bisect_left, insort_right
-from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
@@ -65,58 +63,3 @@ class FairQueue(Generic[T]):
         if not items:
             del self._ring[caller]
         return True
-
-
-class FairSemaphore:
-    """Lets a number of tasks in at once. Callers with the fewest tasks inside go first, then by turns.
-
-    A task that is cancelled while it waits leaves its place to others. It lives on one event loop.
-    """
-
-    def __init__(self, value: int, *, max_per_caller: int | None = None) -> None:
-        """`max_per_caller`: tasks of one caller that are in at once; None: as many as `value`."""
-        self._num_free = value
-        self._max_per_caller = max_per_caller or value
-        self._inside: Counter[str] = Counter()
-        self._waiting: FairQueue[tuple[str, asyncio.Future[None]]] = FairQueue()
-
-    @asynccontextmanager
-    async def turn(self, caller: str) -> AsyncIterator[None]:
-        """Wait for a place, and hold it inside the context."""
-        await self._enter(caller)
-        try:
-            yield
-        finally:
-            self._leave(caller)
-
-    async def _enter(self, caller: str) -> None:
-        one = (caller, asyncio.get_running_loop().create_future())
-        self._waiting.add(caller, one)
-        self._let_in()
-        try:
-            await one[1]
-        except asyncio.CancelledError:
-            self._waiting.remove(caller, one)
-            if not one[1].cancelled():
-                self._leave(caller)  # it was let in just before
-            raise
-
-    def _leave(self, caller: str) -> None:
-        self._num_free += 1
-        self._inside[caller] -= 1
-        if not self._inside[caller]:
-            del self._inside[caller]
-        self._let_in()
-
-    def _let_in(self) -> None:
-        while self._num_free and (one := self._waiting.first(self._load)) is not None:
-            caller, place = one
-            self._waiting.take(caller, one)
-            if not place.cancelled():
-                self._num_free -= 1
-                self._inside[caller] += 1
-                place.set_result(None)
-
-    def _load(self, caller: str, _: object) -> int | None:
-        inside = self._inside[caller]
-        return inside if inside < self._max_per_caller else None

@@ -160,7 +160,7 @@ class Server:
         await _ended("", service.wait_until_idle(), drain)
         # Requests that still run fail together with the engine, so each client gets an error event.
         await _ended("the engine", service.engine.aclose(), tell)
-        service.long_work.close()
+        service.prompt_threads.close()
         self.connections.close()
         await _ended("", self.connections.closed(), tell)
         self.connections.abort()

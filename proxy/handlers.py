@@ -120,7 +120,7 @@ async def tokenize(http: web.Request) -> web.Response:
         messages = [message.model_dump(exclude_unset=True) for message in fields.messages]
         size = text_size(messages)
         encode = partial(tokenizer.apply_chat_template, messages)
-    ids = await service.long_work.run(encode, size=size, caller=http[CALLER])
+    ids = await service.prompt_threads.run(encode, size=size, caller=http[CALLER])
     return _json({"count": len(ids), "max_model_len": service.engine.info.max_model_len, "tokens": ids})
 
 
@@ -133,7 +133,7 @@ async def detokenize(http: web.Request) -> web.Response:
     if vocab_size is not None and max(fields.tokens, default=0) >= vocab_size:
         raise APIError(400, f"tokens: ids must be below {vocab_size}.", param="tokens")
     decode = partial(tokenizer.decode, fields.tokens)
-    text = await service.long_work.run(decode, size=len(fields.tokens), caller=http[CALLER])
+    text = await service.prompt_threads.run(decode, size=len(fields.tokens), caller=http[CALLER])
     return _json({"prompt": text})
 
 

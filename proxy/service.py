@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager, contextmanager
 
 from aiohttp import web
 
-from engine.long_work import LongWork
 from engine.parsers import Parsers
+from engine.prompt_threads import PromptThreads
 from engine.protocol import Engine, GenerationRequest, RequestError
 from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.pipeline import GuardFactory
@@ -31,7 +31,7 @@ class Service:
         self._parsers = Parsers(settings.reasoning_parser, settings.tool_call_parser)
         self.metrics = Metrics(engine, pipeline)
         self.responses = ResponseStore(settings)
-        self.long_work = LongWork(settings.tokenizer_pool_size)
+        self.prompt_threads = PromptThreads(settings.tokenizer_pool_size)
         self.draining = False
         """No new generation is taken: the server is about to stop."""
         self._num_running = 0

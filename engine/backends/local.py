@@ -12,7 +12,6 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -24,11 +23,11 @@ from engine.core.engine_core import EngineCore, Output
 from engine.core.input_processor import InputProcessor
 from engine.core.sequence import SequenceGroup
 from engine.execution.model_runner import ModelRunner
-from engine.fair_queue import FairSemaphore
+from engine.fair_threads import FairThreads
 from engine.guided.compiler import NUM_COMPILERS
 from engine.logits_processors.load import find_processors
-from engine.long_work import LongWork
 from engine.prompt_size import prompt_size
+from engine.prompt_threads import PromptThreads
 from engine.protocol import Deltas, EngineError, EngineStats, GenerationRequest, ModelInfo, Rewind, Tokenizer
 from engine.sampling.beam_search import beam_search, is_beam_search
 from engine.text.tokenizer import LocalTokenizer
@@ -46,10 +45,9 @@ class LocalEngine:
         self.tokenizer: Tokenizer | None = None
         self._inbox: queue.SimpleQueue[Callable[[EngineCore], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="weir-engine", daemon=True)
-        self._compilers = ThreadPoolExecutor(NUM_COMPILERS, thread_name_prefix="weir-grammar")
-        self._long_work = LongWork(config.tokenizer_pool_size)
-        # One place is always left for another caller.
-        self._compiling = FairSemaphore(NUM_COMPILERS, max_per_caller=NUM_COMPILERS - 1)
+        # One compiler is always left for another caller.
+        self._compilers = FairThreads(NUM_COMPILERS, max_per_caller=NUM_COMPILERS - 1)
+        self._prompt_threads = PromptThreads(config.tokenizer_pool_size)
         self._streams: dict[SequenceGroup, DeltaQueue] = {}
         self._admission = Admission(config)
         self._stats = EngineStats()
@@ -120,17 +118,9 @@ class LocalEngine:
     async def _process(self, request: GenerationRequest) -> SequenceGroup:
         """Compile grammars on threads of their own, so that other requests need not wait for them."""
         process = partial(self._processor.process, request)
-        try:
-            if not self._processor.guidance.must_compile(request):
-                return await self._long_work.run(process, size=prompt_size(request), caller=request.caller)
-            async with self._compiling.turn(request.caller):
-                self.check_health()
-                return await self._loop.run_in_executor(self._compilers, process)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise  # the client has left
-            raise EngineError("The engine is shutting down.", status=503) from None
+        if self._processor.guidance.must_compile(request):
+            return await self._compilers.run(process, request.caller)
+        return await self._prompt_threads.run(process, size=prompt_size(request), caller=request.caller)
 
     def stats(self) -> EngineStats:
         """The numbers after the last step."""
@@ -143,8 +133,8 @@ class LocalEngine:
     async def aclose(self) -> None:
         # Clients need not wait for the end of a step that runs.
         self._close("The engine is shutting down.")
-        self._compilers.shutdown(wait=False, cancel_futures=True)
-        self._long_work.close()
+        self._compilers.close()
+        self._prompt_threads.close()
         if self._thread.is_alive():
             self._inbox.put(None)
             await asyncio.to_thread(self._thread.join)

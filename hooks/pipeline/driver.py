@@ -10,8 +10,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from time import monotonic
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
+from engine.fair_threads import FairThreads
 from engine.prompt_size import LONG_PROMPT, prompt_size
 from engine.protocol import (
     Delta,
@@ -35,8 +36,6 @@ from hooks.pipeline.stage import HookReply
 from hooks.pipeline.tally import Tallies
 from hooks.prompts.texts import without_unread
 from hooks.prompts.token_ids import has_token_ids, in_ids, in_text
-
-T = TypeVar("T")
 
 
 async def admit(guard: OpenGuard, tokenizer: Tokenizer | None = None) -> GenerationRequest | list[Delta]:
@@ -101,15 +100,6 @@ async def as_deltas(answer: list[Delta]) -> Deltas:
         yield delta
 
 
-class LongWork(Protocol):
-    """Runs work that takes long on a thread, beside the event loop: an `engine.long_work.LongWork`."""
-
-    async def run(self, work: Callable[[], T], *, size: int, caller: str) -> T:
-        """The result of `work()`, for a prompt of `size` characters."""
-
-    def close(self) -> None: ...
-
-
 class GuardDriver:
     """A guard whose hooks run in this process. Implements `OpenGuard`."""
 
@@ -121,14 +111,14 @@ class GuardDriver:
         options: PipelineOptions,
         *,
         can_rewind: bool = False,
-        long_work: LongWork | None = None,
+        prompt_threads: FairThreads | None = None,
     ) -> None:
         """`tallies`: counts of what the hooks do. `can_rewind`: whether the engine can take outputs back.
-        `long_work`: where thread-safe hooks read long prompts; None: in this thread."""
+        `prompt_threads`: where thread-safe hooks read long prompts; None: in this thread."""
         self._hooks = hooks
         self._tallies = tallies
         self._timeout = options.hook_timeout
-        self._long_work = long_work
+        self._prompt_threads = prompt_threads
         self._listeners = [hook for hook in hooks if hook.on_decision is not None]
         self._log = DecisionLog() if self._listeners else None
         self._guard = Guard(request, hooks, tallies, options, can_rewind=can_rewind, decisions=self._log)
@@ -148,8 +138,8 @@ class GuardDriver:
         return any(hook.on_request is not None and not hook.is_shadow for hook in self._hooks)
 
     def admit(self, shown: GenerationRequest) -> Awaitable[Step]:
-        size = 0 if self._long_work is None else prompt_size(shown)
-        return self._run(self._guard.admit(shown), size if size >= LONG_PROMPT else 0)
+        is_long = self._prompt_threads is not None and prompt_size(shown) >= LONG_PROMPT
+        return self._run(self._guard.admit(shown), self._prompt_threads if is_long else None)
 
     def feed(self, delta: Delta, first: HookReply | None = None) -> Awaitable[Step]:
         return self._run(self._guard.feed(delta, first))
@@ -159,11 +149,11 @@ class GuardDriver:
         with contextlib.suppress(HookError):
             await self._run(self._guard.close())
 
-    async def _run(self, machine: Machine, long_size: int = 0) -> Step:
+    async def _run(self, machine: Machine, threads: FairThreads | None = None) -> Step:
         """Answer the machine's questions, and tell the listeners before anything that it releases leaves.
 
         A cancelled last call of an aborted stream ends alone; the other last calls still come. Raises the
-        step's error, or `HookError` for a listener that failed. `long_size`: the characters of a long prompt.
+        step's error, or `HookError` for a listener that failed. `threads`: for calls that may run beside.
         """
         cancelled: asyncio.CancelledError | None = None
         if self._log is not None:
@@ -171,12 +161,14 @@ class GuardDriver:
         for said in machine:
             if isinstance(said, Step):
                 step = said
-            elif not said.is_async and not (long_size and said.may_run_beside):
+            elif not said.is_async and not (threads is not None and said.may_run_beside):
                 said.reply = self._call(said.hook, said.method, said.shown)
             else:
                 try:
-                    waiting = self._await(said) if said.is_async else self._beside(said, long_size)
-                    said.reply = await waiting
+                    if threads is None or said.is_async:
+                        said.reply = await self._await(said)
+                    else:
+                        said.reply = await self._beside(said, threads)
                 except asyncio.CancelledError as error:
                     if not said.is_aborted:
                         said.is_abandoned = isinstance(error, LateAndCancelledError)
@@ -215,11 +207,10 @@ class GuardDriver:
         finally:
             self._count(ask.hook, started)
 
-    async def _beside(self, ask: Ask, size: int) -> Reply:
+    async def _beside(self, ask: Ask, threads: FairThreads) -> Reply:
         """Call a plain `on_request` on a thread. It is late once it returns, as in `_call`."""
-        assert self._long_work is not None
         work = partial(_timed, ask.method, ask.shown)
-        reply, seconds = await self._long_work.run(work, size=size, caller=self.request.caller)
+        reply, seconds = await threads.run(work, self.request.caller)
         self._count(ask.hook, monotonic() - seconds)
         return reply if seconds <= self._timeout or isinstance(reply, HookFailure) else HookFailure.late()
 

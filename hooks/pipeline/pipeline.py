@@ -7,11 +7,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
+from engine.fair_threads import FairThreads
 from engine.protocol import Delta, GenerationRequest, RequestError, Token
 from hooks.loading.alarm import interrupted
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookSpec, LoadedHook, load_hook
-from hooks.pipeline.driver import GuardDriver, LongWork
+from hooks.pipeline.driver import GuardDriver
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
@@ -74,11 +75,11 @@ class Pipeline:
         allowed: Iterable[LoadedHook] = (),
         options: PipelineOptions | None = None,
         *,
-        long_work: LongWork | None = None,
+        prompt_threads: FairThreads | None = None,
     ) -> None:
-        """`hooks` run for every request, `allowed` for requests that name them (contract 1.3). `long_work`:
-        where thread-safe hooks read long prompts. The pipeline closes it."""
-        self._long_work = long_work
+        """`hooks` run for every request, `allowed` for requests that name them (contract 1.3).
+        `prompt_threads`: where thread-safe hooks read long prompts. The pipeline closes them."""
+        self._prompt_threads = prompt_threads
         self.hooks = tuple(hooks)
         self.allowed: Mapping[str, LoadedHook] = {hook.name: hook for hook in allowed}
         self.options = options or PipelineOptions()
@@ -91,12 +92,12 @@ class Pipeline:
         allowed: Iterable[HookSpec] = (),
         options: PipelineOptions | None = None,
         *,
-        long_work: LongWork | None = None,
+        prompt_threads: FairThreads | None = None,
     ) -> "Pipeline":
         """Import and build every hook. Raises `HookLoadError` (contract 1.4)."""
         timeout = (options or PipelineOptions()).hook_load_timeout
         hooks, more = ([load_hook(spec, timeout) for spec in some] for some in (specs, allowed))
-        return cls(hooks, more, options, long_work=long_work)
+        return cls(hooks, more, options, prompt_threads=prompt_threads)
 
     @property
     def _all(self) -> tuple[LoadedHook, ...]:
@@ -117,7 +118,12 @@ class Pipeline:
         if not hooks:
             return PassThrough(request)
         return GuardDriver(
-            request, hooks, self.tallies, self.options, can_rewind=can_rewind, long_work=self._long_work
+            request,
+            hooks,
+            self.tallies,
+            self.options,
+            can_rewind=can_rewind,
+            prompt_threads=self._prompt_threads,
         )
 
     async def start(self) -> None:
@@ -149,8 +155,8 @@ class Pipeline:
 
     async def aclose(self) -> None:
         """Wait a moment for calls that go on past their deadlines, and close the hooks."""
-        if self._long_work is not None:
-            self._long_work.close()
+        if self._prompt_threads is not None:
+            self._prompt_threads.close()
         late = {task: hook.name for hook in self._all for task in hook.late}
         if late:
             _, running = await asyncio.wait(late, timeout=GRACE / 2)  # a worker must be gone within one

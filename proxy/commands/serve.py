@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 
-from engine.long_work import LongWork
+from engine.fair_threads import FairThreads
 from engine.protocol import EngineError
 from hooks.loading.async_call import open_calls
 from hooks.loading.loader import HookLoadError
@@ -104,7 +104,7 @@ def _make_pipeline(settings: ServeSettings) -> GuardFactory:
     hooks = settings.hook_specs, settings.allowed_hooks, settings.options(PipelineOptions)
     if settings.hook_workers:
         return WorkerPool(settings.hook_workers, *hooks)
-    return Pipeline.load(*hooks, long_work=LongWork(PROMPT_THREADS))
+    return Pipeline.load(*hooks, prompt_threads=FairThreads(PROMPT_THREADS))
 
 
 def _greet(url: str, model: str, num_hooks: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.long_work import LongWork
+from engine.fair_threads import FairThreads
 from engine.prompt_size import LONG_PROMPT
 from engine.protocol import GenerationRequest
 from hooks import Chunk, PromptText, Verdict, emit, prompt_texts, refuse
@@ -62,7 +62,7 @@ async def open_pipeline() -> AsyncIterator[Open]:
 
     def make(*hooks: Any, **options: Any) -> Pipeline:
         loaded = [LoadedHook.of(f"hook{i}", hook) for i, hook in enumerate(hooks)]
-        made.append(Pipeline(loaded, options=PipelineOptions(**options), long_work=LongWork(1)))
+        made.append(Pipeline(loaded, options=PipelineOptions(**options), prompt_threads=FairThreads(1)))
         return made[-1]
 
     yield make

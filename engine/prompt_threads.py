@@ -1,0 +1,28 @@
+"""Threads that tokenize prompts, beside the event loop."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from engine.fair_threads import FairThreads
+from engine.prompt_size import LONG_PROMPT
+
+T = TypeVar("T")
+
+
+class PromptThreads:
+    """Long prompts and short ones have threads of their own, so a short one waits for no long one."""
+
+    def __init__(self, num_threads: int) -> None:
+        """`num_threads`: threads for long prompts, and as many for short ones."""
+        self._long = FairThreads(num_threads)
+        self._short = FairThreads(num_threads)
+
+    async def run(self, work: Callable[[], T], *, size: int, caller: str) -> T:
+        """The result of `work()`, for a prompt of `size` characters. Raises `EngineError` once closed."""
+        threads = self._short if size < LONG_PROMPT else self._long
+        return await threads.run(work, caller)
+
+    def close(self) -> None:
+        """Begin nothing more. Work that has begun goes on."""
+        self._long.close()
+        self._short.close()
