@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.long_work import LongWork
+from engine.prompt_threads import PromptThreads
 from engine.protocol import QueueFullError, RequestError
 from tests.engine.conftest import completion
 
@@ -145,12 +145,12 @@ async def test_the_prompt_is_tokenized_when_it_is_its_caller_s_turn(
 ) -> None:  # contract 8.5
     engine = await start_engine("llama")
     turns = []
-    run = LongWork.run
+    run = PromptThreads.run
 
-    async def recorded(self: LongWork, work: Callable[[], Any], *, size: int, caller: str) -> Any:
+    async def recorded(self: PromptThreads, work: Callable[[], Any], *, size: int, caller: str) -> Any:
         turns.append((caller, size))
         return await run(self, work, size=size, caller=caller)
 
-    monkeypatch.setattr(LongWork, "run", recorded)
+    monkeypatch.setattr(PromptThreads, "run", recorded)
     await engine.complete("hello", n=2, max_tokens=1, caller="a", extra=BEAMS)
     assert turns[0] == ("a", len("hello"))
