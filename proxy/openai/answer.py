@@ -79,10 +79,8 @@ class ChoicesAnswer(Answer):
         options = fields.stream_options
         self._include_usage = options is not None and options.include_usage
         self._continuous_usage = options is not None and options.continuous_usage_stats
-        self._choices: list[JSONObject] = [
-            {"index": i, **self.empty_content(), "logprobs": None, "finish_reason": None, "stop_reason": None}
-            for i in range(request.num_outputs)
-        ]
+        # A request may ask for thousands of outputs, and be refused. A stream needs none of these.
+        self._choices: dict[int, JSONObject] = {}
         # All chunks begin with the same bytes, up to their choices. These are formatted once.
         self._head = orjson.dumps(self._identity())[:-1] + b',"choices":'
         # Most chunks differ only in their text: the bytes before and after it, by output and channel.
@@ -146,7 +144,7 @@ class ChoicesAnswer(Answer):
 
     def fold(self, delta: Delta) -> None:
         self._count(delta)
-        whole, part = self._choices[delta.index], self.chunk_choice(delta)
+        whole, part = self._whole_choice(delta.index), self.chunk_choice(delta)
         self.fold_choice(whole, part)
         for field in ("finish_reason", "stop_reason", "prompt_token_ids"):
             if part.get(field) is not None:
@@ -168,8 +166,15 @@ class ChoicesAnswer(Answer):
         return choice
 
     def whole(self) -> bytes:
-        choices = [self.finish_choice(choice) for choice in self._choices]
+        num = self.request.num_outputs
+        choices = [self.finish_choice(self._whole_choice(i)) for i in range(num)]
         return orjson.dumps({**self._identity(), "choices": choices, "usage": self.usage()})
+
+    def _whole_choice(self, index: int) -> JSONObject:
+        if index not in self._choices:
+            nothing = {"logprobs": None, "finish_reason": None, "stop_reason": None}
+            self._choices[index] = {"index": index, **self.empty_content(), **nothing}
+        return self._choices[index]
 
     def usage(self) -> JSONObject:
         used = self._usage

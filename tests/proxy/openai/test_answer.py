@@ -84,3 +84,19 @@ def test_the_events_of_a_completion_are_plain_json(extra: dict[str, Any], data: 
     fields = CompletionRequest(prompt="Hi", stream=True, n=2, **extra)
     request = fields.to_request("r", '"text"')
     check(lambda: CompletionAnswer(fields, request), data.draw(deltas(["content", "echo"])))
+
+
+def test_a_stream_builds_no_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request of thousands of outputs costs little until there are some."""
+    built: list[CompletionAnswer] = []
+    empty = CompletionAnswer.empty_content
+    monkeypatch.setattr(CompletionAnswer, "empty_content", lambda self: (built.append(self), empty(self))[1])
+    fields = CompletionRequest(prompt=["Hi"] * 32, stream=True, n=128)
+    answer = CompletionAnswer(fields, fields.to_request("r", "m"))
+    assert b'"a"' in answer.chunk(Delta(index=4095, text="a"))
+    answer.end()
+    assert not built
+    answer.fold(Delta(index=4095, text="b"))
+    choices = orjson.loads(answer.whole())["choices"]
+    assert [c["index"] for c in choices] == list(range(4096))
+    assert (choices[0]["text"], choices[4095]["text"]) == ("", "b")
