@@ -33,6 +33,7 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
+from engine.backends.openai.sse import MAX_EVENT
 from engine.config import EngineOptions
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.options import PipelineOptions
@@ -101,6 +102,8 @@ class EngineChoice(BaseModel):
     """Model name to ask the upstream for (openai)"""
     upstream_api_key: SecretStr | None = None
     """Key for the upstream; better set as WEIR_UPSTREAM_API_KEY"""
+    max_upstream_event: Annotated[int, Field(ge=1)] = MAX_EVENT
+    """Longest event of an upstream's stream, in bytes. A longer one ends the answer with an error (openai)"""
     recordings: Path | None = None
     """Folder of recorded streams (replay)"""
     replay_speed: Annotated[float, Field(ge=0)] = 0.0

@@ -39,7 +39,13 @@ def _backend(settings: ServeSettings) -> tuple[Engine, list[str]]:
             assert settings.upstream is not None
             secret = settings.upstream_api_key
             key = secret.get_secret_value() if secret else None
-            return OpenAIEngine(settings.upstream, api_key=key, model=settings.upstream_model), names
+            engine = OpenAIEngine(
+                settings.upstream,
+                api_key=key,
+                model=settings.upstream_model,
+                max_event=settings.max_upstream_event,
+            )
+            return engine, names
         case "local":
             return _local_engine(settings), names or [model_name(settings.model)]
 

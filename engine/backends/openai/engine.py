@@ -16,7 +16,7 @@ import orjson
 from engine.backends.openai.body import beginning_of, pieces_of
 from engine.backends.openai.errors import stream_error, upstream_error
 from engine.backends.openai.request import request_body
-from engine.backends.openai.sse import Event, SSEDecoder
+from engine.backends.openai.sse import MAX_EVENT, Event, EventTooLongError, SSEDecoder
 from engine.backends.openai.stream import StreamTranslator
 from engine.backends.request_tracker import TrackedEngine, refuse_logits_processors
 from engine.protocol import Deltas, EngineError, GenerationRequest, ModelInfo, RequestError
@@ -55,7 +55,7 @@ class OpenAIEngine(TrackedEngine):
     `upstream`: the upstream's URL, as a client's `base_url`. A URL without a path gets `/v1`. A user and a
     password in it become a header, and are nowhere else. `model`: the upstream's name for the model. None:
     the name that the caller gives. `timeout`: seconds without a byte from the upstream; `connect_timeout`:
-    seconds to connect.
+    seconds to connect. `max_event`: bytes of the longest event of a stream.
 
     Raises `ValueError` for a URL that cannot be used. The message does not quote the URL.
     """
@@ -68,6 +68,7 @@ class OpenAIEngine(TrackedEngine):
         model: str | None = None,
         timeout: float = 600.0,
         connect_timeout: float = 10.0,
+        max_event: int = MAX_EVENT,
     ) -> None:
         super().__init__()
         self.url, password = _without_password(upstream)
@@ -77,6 +78,7 @@ class OpenAIEngine(TrackedEngine):
         authorization = f"Bearer {api_key}" if api_key else password
         self._headers = {"Authorization": authorization} if authorization else {}
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout, sock_read=timeout)
+        self._max_event = max_event
         self._session: aiohttp.ClientSession | None = None
         self._failed_at: float | None = None
 
@@ -135,7 +137,7 @@ class OpenAIEngine(TrackedEngine):
             await self._session.close()
 
     async def _events(self, response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
-        decoder = SSEDecoder()
+        decoder = SSEDecoder(self._max_event)
         async with aclosing(pieces_of(response, self._requests.wait)) as pieces:
             async for data in pieces:
                 for number, event in enumerate(decoder.feed(data), start=1):
@@ -190,6 +192,9 @@ class OpenAIEngine(TrackedEngine):
         except (aiohttp.ClientError, ConnectionError) as error:
             self._requests.check()
             raise EngineError("The connection to the upstream engine broke.", status=502) from error
+        except EventTooLongError as error:
+            _log.warning("upstream %s: %s (max_upstream_event)", self.url, error)
+            raise EngineError("The upstream engine sent an event that is too long.", status=502) from error
         except (LookupError, ArithmeticError, TypeError, AttributeError, ValueError, RecursionError) as error:
             _log.warning("upstream %s: answer not understood (%s)", self.url, type(error).__name__)
             raise EngineError("The upstream engine's answer makes no sense.", status=502) from error

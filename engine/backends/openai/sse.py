@@ -16,11 +16,19 @@ class Event:
     event: str = "message"
 
 
-class SSEDecoder:
-    """Turns bytes, cut anywhere, into events. `max_line`: the largest line, and event, in bytes."""
+MAX_EVENT = 4 * 1024 * 1024
+"""Bytes of an event. An answer of 8,000 tokens with their top alternatives needs about two million."""
 
-    def __init__(self, max_line: int = 64 * 1024 * 1024) -> None:
-        self.max_line = max_line
+
+class EventTooLongError(ValueError):
+    """An event of more than `max_event` bytes."""
+
+
+class SSEDecoder:
+    """Turns bytes, cut anywhere, into events. `max_event`: the largest event, and line, in bytes."""
+
+    def __init__(self, max_event: int = MAX_EVENT) -> None:
+        self.max_event = max_event
         self._buffer = bytearray()
         self._searched = 0
         self._data: list[bytes] = []
@@ -28,7 +36,7 @@ class SSEDecoder:
         self._event = ""
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events that `data` completes. Raises `ValueError` for a line or an event that is too long."""
+        """The events that `data` completes. Raises `EventTooLongError`."""
         self._buffer += data
         events: list[Event] = []
         start = 0
@@ -37,8 +45,8 @@ class SSEDecoder:
             start = self._searched = end.end()
         del self._buffer[:start]
         self._searched = max(len(self._buffer) - 1, 0)
-        if len(self._buffer) + self._size > self.max_line:
-            raise ValueError(f"a line of more than {self.max_line} bytes")
+        if len(self._buffer) + self._size > self.max_event:
+            raise EventTooLongError(f"an event of more than {self.max_event} bytes")
         return events
 
     def flush(self) -> list[Event]:
@@ -52,7 +60,7 @@ class SSEDecoder:
         value = value.removeprefix(b" ")
         if field == b"data":
             self._data.append(value)
-            self._size += len(value)
+            self._size += len(value) + 1  # with its end of line, so that empty lines count too
         elif field == b"event":
             self._event = value.decode("utf-8", "replace")
         return []

@@ -254,6 +254,21 @@ async def test_no_log_has_an_upstreams_words(
     assert "Cookie" not in upstream.headers[-1]
 
 
+@pytest.mark.parametrize("has_begun", [False, True])
+@pytest.mark.parametrize("piece", [b"data: hunter2", b"data: hunter2\n"], ids=["one line", "many lines"])
+async def test_an_event_that_does_not_end_is_not_kept(
+    upstream: Any, caplog: pytest.LogCaptureFixture, has_begun: bool, piece: bytes
+) -> None:
+    endless = [*([chunk("a")] if has_begun else []), *[piece * 100] * 100, "hang"]
+    upstream.script = lambda body: endless
+    async with started(upstream.url, max_event=50_000) as engine:
+        with pytest.raises(EngineError, match="sent an event that is too long") as caught:
+            await collect(engine)
+    assert caught.value.status == 502
+    assert "an event of more than 50000 bytes (max_upstream_event)" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
 async def test_a_refusal_can_be_told_without_the_upstreams_words(upstream: Any) -> None:
     for param, known in (("messages[0].hunter2", "messages"), ("hunter2", None)):
         error = {"message": "cannot parse hunter2", "param": param, "code": "hunter2"}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.backends.openai.sse import Event, SSEDecoder
+from engine.backends.openai.sse import Event, EventTooLongError, SSEDecoder
 
 STREAM = (
     b": a comment\n\n"
@@ -52,9 +52,9 @@ def test_flush_gives_an_event_without_its_empty_line() -> None:
     assert decode(b"data: [DONE]\r") == [Event(b"[DONE]")]
 
 
-@pytest.mark.parametrize("piece", [b"x" * 20, b"data: 12345\n"])
+@pytest.mark.parametrize("piece", [b"x" * 20, b"data: 12345\n", b"data\ndata:\n"])
 def test_refuses_what_never_ends(piece: bytes) -> None:
-    decoder = SSEDecoder(max_line=50)
-    with pytest.raises(ValueError, match="50 bytes"):
-        for _ in range(20):
+    decoder = SSEDecoder(max_event=50)
+    with pytest.raises(EventTooLongError, match="50 bytes"):
+        for _ in range(30):
             decoder.feed(piece)
