@@ -1,4 +1,4 @@
-"""Threads that tokenize prompts, beside the event loop."""
+"""Threads that read prompts, beside the event loop."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -278,8 +278,8 @@ class Hook(Protocol):
     - `on_decision(decision)`: it hears every `Decision` of its requests, made by whichever hook, before
       anything that follows reaches the client. If it raises, the request fails as in a call (contract 8.2).
     - `max_hold`, a number: the hook never leaves more characters undecided. `weir hooks fuzz` checks it.
-    - `thread_safe = True`: a plain `on_request` may run on another thread, beside all other calls. A long
-      prompt then delays no other request (contract 8.12).
+    - `thread_safe = True`: a plain `on_request` may run on another thread, beside all other calls. A
+      prompt that is not short then delays no other request (contract 8.12).
     - `may_rewind = True`: the hook may return `rewind`. Text then leaves in whole tokens.
     - `close()`, plain or `async`: called when nothing is left to serve.
     """

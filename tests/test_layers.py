@@ -69,9 +69,9 @@ def test_of_the_engine_hooks_know_values_how_to_import_a_class_and_how_callers_t
     imported = imports_of("hooks", but="hooks/testing")
     assert {name for name in imported if not name.startswith("hooks")} == {
         "engine.fair_queue",
-        "engine.fair_threads",
         "engine.import_path",
         "engine.prompt_size",
+        "engine.prompt_threads",
         "engine.protocol",
     }
 

@@ -12,8 +12,8 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from engine.fair_threads import FairThreads
-from engine.prompt_size import LONG_PROMPT, prompt_size
+from engine.prompt_size import prompt_size
+from engine.prompt_threads import PromptThreads
 from engine.protocol import (
     Delta,
     Deltas,
@@ -36,6 +36,10 @@ from hooks.pipeline.stage import HookReply
 from hooks.pipeline.tally import Tallies
 from hooks.prompts.texts import without_unread
 from hooks.prompts.token_ids import has_token_ids, in_ids, in_text
+
+READ_BESIDE = 512
+"""Characters of a prompt that is read beside the event loop. A guard takes 2 to 4 microseconds for each, and
+many prompts may come at once."""
 
 
 async def admit(guard: OpenGuard, tokenizer: Tokenizer | None = None) -> GenerationRequest | list[Delta]:
@@ -111,10 +115,11 @@ class GuardDriver:
         options: PipelineOptions,
         *,
         can_rewind: bool = False,
-        prompt_threads: FairThreads | None = None,
+        prompt_threads: PromptThreads | None = None,
     ) -> None:
         """`tallies`: counts of what the hooks do. `can_rewind`: whether the engine can take outputs back.
-        `prompt_threads`: where thread-safe hooks read long prompts; None: in this thread."""
+        `prompt_threads`: where thread-safe hooks read prompts that are not short; None: in this
+        thread."""
         self._hooks = hooks
         self._tallies = tallies
         self._timeout = options.hook_timeout
@@ -138,8 +143,8 @@ class GuardDriver:
         return any(hook.on_request is not None and not hook.is_shadow for hook in self._hooks)
 
     def admit(self, shown: GenerationRequest) -> Awaitable[Step]:
-        is_long = self._prompt_threads is not None and prompt_size(shown) >= LONG_PROMPT
-        return self._run(self._guard.admit(shown), self._prompt_threads if is_long else None)
+        size = 0 if self._prompt_threads is None else prompt_size(shown)
+        return self._run(self._guard.admit(shown), size if size >= READ_BESIDE else 0)
 
     def feed(self, delta: Delta, first: HookReply | None = None) -> Awaitable[Step]:
         return self._run(self._guard.feed(delta, first))
@@ -149,11 +154,12 @@ class GuardDriver:
         with contextlib.suppress(HookError):
             await self._run(self._guard.close())
 
-    async def _run(self, machine: Machine, threads: FairThreads | None = None) -> Step:
+    async def _run(self, machine: Machine, size: int = 0) -> Step:
         """Answer the machine's questions, and tell the listeners before anything that it releases leaves.
 
         A cancelled last call of an aborted stream ends alone; the other last calls still come. Raises the
-        step's error, or `HookError` for a listener that failed. `threads`: for calls that may run beside.
+        step's error, or `HookError` for a listener that failed. `size`: the characters
+        of a prompt, for calls that may run beside the event loop; 0: none may.
         """
         cancelled: asyncio.CancelledError | None = None
         if self._log is not None:
@@ -161,14 +167,12 @@ class GuardDriver:
         for said in machine:
             if isinstance(said, Step):
                 step = said
-            elif not said.is_async and not (threads is not None and said.may_run_beside):
+            elif not said.is_async and not (size and said.may_run_beside):
                 said.reply = self._call(said.hook, said.method, said.shown)
             else:
                 try:
-                    if threads is None or said.is_async:
-                        said.reply = await self._await(said)
-                    else:
-                        said.reply = await self._beside(said, threads)
+                    waiting = self._await(said) if said.is_async else self._beside(said, size)
+                    said.reply = await waiting
                 except asyncio.CancelledError as error:
                     if not said.is_aborted:
                         said.is_abandoned = isinstance(error, LateAndCancelledError)
@@ -207,10 +211,11 @@ class GuardDriver:
         finally:
             self._count(ask.hook, started)
 
-    async def _beside(self, ask: Ask, threads: FairThreads) -> Reply:
+    async def _beside(self, ask: Ask, size: int) -> Reply:
         """Call a plain `on_request` on a thread. It is late once it returns, as in `_call`."""
+        assert self._prompt_threads is not None
         work = partial(_timed, ask.method, ask.shown)
-        reply, seconds = await threads.run(work, self.request.caller)
+        reply, seconds = await self._prompt_threads.run(work, size=size, caller=self.request.caller)
         self._count(ask.hook, monotonic() - seconds)
         return reply if seconds <= self._timeout or isinstance(reply, HookFailure) else HookFailure.late()
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
-from engine.fair_threads import FairThreads
+from engine.prompt_threads import PromptThreads
 from engine.protocol import Delta, GenerationRequest, RequestError, Token
 from hooks.loading.alarm import interrupted
 from hooks.loading.async_call import GRACE
@@ -75,10 +75,11 @@ class Pipeline:
         allowed: Iterable[LoadedHook] = (),
         options: PipelineOptions | None = None,
         *,
-        prompt_threads: FairThreads | None = None,
+        prompt_threads: PromptThreads | None = None,
     ) -> None:
         """`hooks` run for every request, `allowed` for requests that name them (contract 1.3).
-        `prompt_threads`: where thread-safe hooks read long prompts. The pipeline closes them."""
+        `prompt_threads`: where thread-safe hooks read prompts that are not short. The
+        pipeline closes them."""
         self._prompt_threads = prompt_threads
         self.hooks = tuple(hooks)
         self.allowed: Mapping[str, LoadedHook] = {hook.name: hook for hook in allowed}
@@ -92,7 +93,7 @@ class Pipeline:
         allowed: Iterable[HookSpec] = (),
         options: PipelineOptions | None = None,
         *,
-        prompt_threads: FairThreads | None = None,
+        prompt_threads: PromptThreads | None = None,
     ) -> "Pipeline":
         """Import and build every hook. Raises `HookLoadError` (contract 1.4)."""
         timeout = (options or PipelineOptions()).hook_load_timeout

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 
-from engine.fair_threads import FairThreads
+from engine.prompt_threads import PromptThreads
 from engine.protocol import EngineError
 from hooks.loading.async_call import open_calls
 from hooks.loading.loader import HookLoadError
@@ -22,8 +22,8 @@ from proxy.engines import make_engine
 logger = logging.getLogger("weir.proxy")
 
 PROMPT_THREADS = 1
-"""Threads on which hooks read long prompts. They hold the interpreter's lock most of the time, so that more
-threads would make no prompt faster."""
+"""Threads on which hooks read long prompts, and as many for short ones. They hold the interpreter's lock most
+of the time, so that more threads would make no prompt faster."""
 
 
 def serve(settings: ServeSettings) -> None:
@@ -104,7 +104,7 @@ def _make_pipeline(settings: ServeSettings) -> GuardFactory:
     hooks = settings.hook_specs, settings.allowed_hooks, settings.options(PipelineOptions)
     if settings.hook_workers:
         return WorkerPool(settings.hook_workers, *hooks)
-    return Pipeline.load(*hooks, prompt_threads=FairThreads(PROMPT_THREADS))
+    return Pipeline.load(*hooks, prompt_threads=PromptThreads(PROMPT_THREADS))
 
 
 def _greet(url: str, model: str, num_hooks: int) -> None:

@@ -61,12 +61,33 @@ BODIES = {
 for _name, (_path, _make) in BODIES.items():
     add(Attack(_name, "1", posting(_path, _make)))
 
-LONG_MESSAGE = lambda: _chat(messages=[{"role": "user", "content": "call me or wait " * (MB // 16)}])  # noqa: E731
-for _name, _options in {
-    "1 MB for prompt guards": ("--hook", "pii", "--hook", "secrets"),
-    "1 MB for prompt guards in a worker": ("--hook", "pii", "--hook", "secrets", "--hook-workers", "1"),
-}.items():
-    add(Attack(_name, "7", posting(CHAT, LONG_MESSAGE), options=_options))
+
+def _said(text: str) -> dict[str, Any]:
+    return _chat(messages=[{"role": "user", "content": text}])
+
+
+GUARDED = (
+    *("--engine", "echo"),  # this engine takes prompts of any length
+    *("--hook", "tools/abuse/hooks.py:PromptPii", "--hook", "tools/abuse/hooks.py:PromptSecrets"),
+)
+LONG_MESSAGES = {
+    "1 MB for prompt guards": lambda: _said("call me or wait " * (MB // 16)),
+    "200 kB of digits for prompt guards": lambda: _said("1234567890" * 20_000),
+}
+for _name, _make in LONG_MESSAGES.items():
+    add(Attack(_name, "7", posting(CHAT, _make), options=GUARDED))
+    add(Attack(f"{_name} in a worker", "7", posting(CHAT, _make), options=(*GUARDED, "--hook-workers", "1")))
+
+
+@attack(7, options=GUARDED)
+async def many_prompts_for_guards(target: Target) -> None:
+    """Prompts that are not long, but many at once."""
+    body = orjson.dumps(_said("4111 1111 1111 1111 " * 500))
+
+    async def strike() -> None:
+        await target.post(CHAT, body)
+
+    await again(strike, 64)
 
 
 @attack(2)

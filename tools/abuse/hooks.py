@@ -5,6 +5,22 @@ import gc
 import json
 
 from hooks import Chunk, GenerationRequest, Refusal, Verdict, emit, refuse, rewind
+from hooks.builtin.pii import Pii
+from hooks.builtin.secrets import Secrets
+
+
+class PromptPii(Pii):
+    """`pii`, for prompts too."""
+
+    def __init__(self) -> None:
+        super().__init__(prompt="redact")
+
+
+class PromptSecrets(Secrets):
+    """`secrets`, for prompts too."""
+
+    def __init__(self) -> None:
+        super().__init__(prompt="redact")
 
 
 class TakesBack:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from engine.fair_threads import FairThreads
 from engine.prompt_size import LONG_PROMPT
+from engine.prompt_threads import PromptThreads
 from engine.protocol import GenerationRequest
 from hooks import Chunk, PromptText, Verdict, emit, prompt_texts, refuse
 from hooks.builtin.patterns import Patterns
@@ -19,10 +19,16 @@ from hooks.builtin.pii import Pii
 from hooks.builtin.repetition import Repetition
 from hooks.builtin.secrets import Secrets
 from hooks.loading.loader import LoadedHook
+from hooks.pipeline.driver import READ_BESIDE
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from tests.helpers import make_request, text_of, until
+
+
+def request_of(num_characters: int) -> GenerationRequest:
+    return make_request(prompts=("a" * num_characters,), messages=())
+
 
 LONG = make_request(messages=({"role": "user", "content": "a" * LONG_PROMPT},))
 
@@ -62,7 +68,7 @@ async def open_pipeline() -> AsyncIterator[Open]:
 
     def make(*hooks: Any, **options: Any) -> Pipeline:
         loaded = [LoadedHook.of(f"hook{i}", hook) for i, hook in enumerate(hooks)]
-        made.append(Pipeline(loaded, options=PipelineOptions(**options), prompt_threads=FairThreads(1)))
+        made.append(Pipeline(loaded, options=PipelineOptions(**options), prompt_threads=PromptThreads(1)))
         return made[-1]
 
     yield make
@@ -92,7 +98,9 @@ async def test_the_loop_goes_on_while_a_long_prompt_is_read(open_pipeline: Open)
 
 
 @pytest.mark.parametrize(
-    ("reader", "request_"), [(Careless(), LONG), (Reader(), make_request())], ids=["not thread-safe", "short"]
+    ("reader", "request_"),
+    [(Careless(), LONG), (Reader(), request_of(READ_BESIDE - 10))],
+    ids=["not thread-safe", "short"],
 )
 async def test_other_calls_stay_on_one_thread(
     open_pipeline: Open, reader: Reader, request_: GenerationRequest
@@ -100,6 +108,14 @@ async def test_other_calls_stay_on_one_thread(
     reader.threads.clear()
     await open_pipeline(reader).open(request_).admit(request_)
     assert reader.is_beside == [("on_request", False)]
+
+
+async def test_prompts_that_are_not_short_are_read_beside(open_pipeline: Open) -> None:
+    for num_characters in (READ_BESIDE, LONG_PROMPT):
+        reader = Reader()
+        request = request_of(num_characters)
+        await open_pipeline(reader).open(request).admit(request)
+        assert reader.is_beside == [("on_request", True)]
 
 
 async def test_without_threads_every_prompt_is_read_here() -> None:
