@@ -1,14 +1,17 @@
 """A prompt that cannot fit the model is refused by its length: no hook, tokenizer or engine is shown it."""
 
+import asyncio
+import threading
 from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
+from engine.prompt_size import LONG_PROMPT
 from engine.protocol import GenerationRequest
 from hooks import emit
-from tests.helpers import Script, ScriptedEngine
+from tests.helpers import Script, ScriptedEngine, until
 from tests.proxy.conftest import Client, Serve, hello, send
 
 CHATS, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
@@ -96,3 +99,33 @@ async def test_without_a_known_length_every_prompt_goes_on(serve: Serve) -> None
     client = await serve(engine)
     assert (await client.post(COMPLETIONS, {"model": "m", "prompt": LONG * 100}))[0] == 200
     assert (await client.post(COMPLETIONS, {"model": "m", "prompt": [1] * 5000}))[0] == 200
+
+
+class SlowTokenizer:
+    """Tokenizes a long text when it may."""
+
+    def __init__(self) -> None:
+        self.num_begun = 0
+        self.may_end = threading.Event()
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        if len(text) >= LONG_PROMPT:
+            self.num_begun += 1
+            assert self.may_end.wait(60)
+        return [1]
+
+
+async def test_few_long_texts_are_tokenized_at_once(serve: Serve) -> None:
+    engine: Any = ScriptedEngine(hello)
+    slow = engine.tokenizer = SlowTokenizer()
+    client = await serve(engine, tokenizer_pool_size=1)
+    long = {"prompt": "a" * LONG_PROMPT}
+    tasks = [asyncio.get_running_loop().create_task(client.post("/tokenize", long)) for _ in range(4)]
+    try:
+        await until(lambda: slow.num_begun)
+        for _ in range(3):
+            assert (await client.post("/tokenize", {"prompt": "short"}))[0] == 200
+        assert slow.num_begun == 1
+    finally:
+        slow.may_end.set()
+    assert [(await task)[0] for task in tasks] == [200] * 4
