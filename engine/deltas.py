@@ -1,9 +1,9 @@
 """Plain functions over the deltas of an answer."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from engine.protocol import Delta
+from engine.protocol import Delta, Token
 
 
 def join(deltas: Sequence[Delta]) -> list[Delta]:
@@ -42,6 +42,15 @@ def first_tokens(deltas: Iterable[Delta], num_tokens: int) -> list[Delta]:
     return kept
 
 
+def in_pieces(deltas: Iterable[Delta], length: int) -> Iterator[Delta]:
+    """The same content, with no text that is much longer than `length` characters. A token stays whole."""
+    for delta in deltas:
+        if len(delta.text) <= length:
+            yield delta
+        else:
+            yield from _pieces(delta, length)
+
+
 def num_output_tokens(delta: Delta) -> int:
     """The delta's generated tokens. Tokens of an echoed prompt do not count."""
     return 0 if delta.channel == "echo" else len(delta.tokens)
@@ -71,3 +80,29 @@ def _joined(run: Sequence[Delta]) -> Delta:
         prompt_token_ids=first.prompt_token_ids,
         usage=last.usage,
     )
+
+
+def _pieces(delta: Delta, length: int) -> Iterator[Delta]:
+    *parts, (text, tokens) = _parts(delta, length)
+    prompt = delta.prompt_token_ids
+    for part, some in parts:
+        yield replace(
+            delta, text=part, tokens=some, prompt_token_ids=prompt, finish_reason=None, stop_reason=None
+        )
+        prompt = None
+    yield replace(delta, text=text, tokens=tokens, prompt_token_ids=prompt)
+
+
+def _parts(delta: Delta, length: int) -> Iterator[tuple[str, tuple[Token, ...]]]:
+    """The text in parts of `length` characters or a little more, each with the tokens that make it."""
+    if not delta.tokens:
+        for start in range(0, len(delta.text), length):
+            yield delta.text[start : start + length], ()
+        return
+    begin = size = 0
+    for end, token in enumerate(delta.tokens, start=1):
+        size += len(token.text)
+        if size >= length or end == len(delta.tokens):
+            tokens = delta.tokens[begin:end]
+            yield "".join([token.text for token in tokens]), tokens
+            begin, size = end, 0

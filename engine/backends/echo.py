@@ -29,15 +29,15 @@ from engine.protocol import (
 from engine.text.alignment import cut_tokens
 
 VOCAB_SIZE = 50_000
-_WORD = re.compile(r" ?\S+|\s")
+_WORD = re.compile(r" ?\S{1,100}|\s")
 
 
 class EchoEngine(TrackedEngine):
     """Returns a completion's prompt, or a chat's last user message.
 
-    A token is a word with the blank before it. Its id is a hash of the word, below `VOCAB_SIZE`. The id is
-    the same in every process, and two words may share one. A prompt of token ids is returned as decimal
-    numbers. Every logprob is 0. `delay`: seconds before each token.
+    A token is a word with the blank before it, or a part of a very long word. Its id is a hash of the word,
+    below `VOCAB_SIZE`. The id is the same in every process, and two words may share one. A prompt of token
+    ids is returned as decimal numbers. Every logprob is 0. `delay`: seconds before each token.
     """
 
     def __init__(self, *, delay: float = 0.0) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.deltas import first_tokens, join, num_output_tokens
+from engine.deltas import first_tokens, in_pieces, join, num_output_tokens
 from engine.protocol import Delta, Token, ToolCall, Usage
 
 
@@ -99,3 +99,11 @@ def test_the_first_tokens_are_those_and_the_prompt(deltas: list[Delta], num_toke
         d.prompt_token_ids for d in own if d.prompt_token_ids
     ]
     assert all(d.finish_reason is None and d.stop_reason is None for d in kept)
+
+
+@given(deltas=streams(), length=st.integers(1, 4))
+def test_pieces_say_the_same(deltas: list[Delta], length: int) -> None:
+    pieces = list(in_pieces(deltas, length))
+    assert said(pieces) == said(deltas)
+    assert all(len(piece.text) <= length + 1 for piece in pieces), "a token has up to two characters"
+    assert [piece.usage for piece in pieces[-1:]] == [delta.usage for delta in deltas[-1:]]

@@ -33,6 +33,11 @@ async def test_gives_the_prompt_back_word_by_word() -> None:
     assert deltas[0].prompt_token_ids == tuple(ids)
 
 
+async def test_a_very_long_word_comes_in_parts() -> None:
+    parts = said(await run("a " + "1" * 250))
+    assert parts == ["a", " " + "1" * 100, "1" * 100, "1" * 50]
+
+
 async def test_gives_the_last_user_message_back() -> None:
     parts = [{"type": "text", "text": "a b"}, {"type": "text", "text": " c"}]
     deltas = await run(messages=({"role": "user", "content": "x"}, {"role": "user", "content": parts}))

@@ -141,6 +141,27 @@ async def test_others_get_their_turn_while_a_burst_is_read(upstream: Any) -> Non
     assert longest <= 2 * openai_engine._BURST
 
 
+async def test_others_get_their_turn_while_a_long_text_is_read(upstream: Any) -> None:
+    """A guard may take long for a text that comes at once."""
+    upstream.script = lambda body: [chunk("a" * 50_000), chunk("", "stop"), DONE]
+    turns: list[int] = []
+    length = most = 0
+
+    async def take_turns() -> None:
+        while True:
+            turns.append(length)
+            await asyncio.sleep(0)
+
+    async with started(upstream.url) as engine, aclosing(engine.generate(CHAT)) as stream:
+        other = asyncio.get_running_loop().create_task(take_turns())
+        async for delta in stream:
+            length += len(delta.text)
+            most = max(most, length - turns[-1] if turns else 0)
+        other.cancel()
+    assert length == 50_000
+    assert most <= 2 * openai_engine._LONG_TEXT
+
+
 async def test_minus_infinity_is_read(upstream: Any) -> None:
     data = b"""data: {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop",
 data: "logprobs": {"content": [{"token": "a", "logprob": -Infinity}]}}]}\n\n"""
