@@ -35,7 +35,7 @@ async def chat_completions(http: web.Request) -> web.StreamResponse:
     service = http.app[SERVICE]
     with service.running():
         fields = await _read(http, ChatRequest)
-        request = fields.to_request(new_id("chatcmpl"), service.model_name(fields.model))
+        request = fields.to_request(new_id("chatcmpl"), service.model_name(fields.model), caller=http[CALLER])
         return await respond(http, request, ChatAnswer(fields, request))
 
 
@@ -43,7 +43,7 @@ async def completions(http: web.Request) -> web.StreamResponse:
     service = http.app[SERVICE]
     with service.running():
         fields = await _read(http, CompletionRequest)
-        request = fields.to_request(new_id("cmpl"), service.model_name(fields.model))
+        request = fields.to_request(new_id("cmpl"), service.model_name(fields.model), caller=http[CALLER])
         return await respond(http, request, CompletionAnswer(fields, request))
 
 
@@ -60,7 +60,9 @@ async def responses(http: web.Request) -> web.StreamResponse:
             max_items=service.settings.max_messages,
             max_bytes=max_body_size(service.settings, service.engine.info.max_model_len),
         )
-        request = fields.to_request(new_id("resp", "_"), model, [one.item for one in conversation])
+        request = fields.to_request(
+            new_id("resp", "_"), model, [one.item for one in conversation], caller=http[CALLER]
+        )
         keep = partial(stored.put, owner, conversation) if fields.store and stored.keeps else None
         return await respond(http, request, ResponsesAnswer(fields, request, keep))
 

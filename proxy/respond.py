@@ -3,7 +3,6 @@
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
 
 from aiohttp import web
 
@@ -11,7 +10,6 @@ from engine.parsers import parsed
 from engine.protocol import Delta, GenerationRequest
 from engine.rewindable import rewindable
 from hooks.pipeline.driver import admit, as_deltas, guarded
-from proxy.access.callers import CALLER
 from proxy.access.prompts import check_prompts
 from proxy.errors import APIError, to_api_error
 from proxy.openai.answer import Answer
@@ -29,7 +27,6 @@ async def respond(http: web.Request, request: GenerationRequest, answer: Answer)
     """
     service = http.app[SERVICE]
     engine = service.engine
-    request = replace(request, caller=http[CALLER])
     with service.metrics.request(request.endpoint) as metrics:
         async with service.opened(request) as guard:
             check_prompts(request, engine.info)

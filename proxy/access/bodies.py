@@ -85,18 +85,25 @@ async def read_json(http: web.Request, options: BodyOptions, max_model_len: int 
     limit = max_body_size(options, max_model_len)
     if (http.content_length or 0) > limit:
         raise _too_large(limit)
-    try:
-        body = await http.clone(client_max_size=limit).read()
-    except web.HTTPRequestEntityTooLarge:
-        raise _too_large(limit) from None
+    body = await _read(http, limit)
     await _check_values(body, options, max_model_len or 0)
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise APIError(400, f"The body is not valid JSON: {error}") from error
-    if is_deeper(value, MAX_DEPTH):
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and is_deeper(value, MAX_DEPTH):
         raise APIError(400, f"The body is nested too deeply: {MAX_DEPTH} levels are read.")
     return value
+
+
+async def _read(http: web.Request, limit: int) -> bytes:
+    """The body. aiohttp's own `read` has one limit for the whole application."""
+    body = bytearray()
+    while piece := await http.content.readany():
+        body += piece
+        if len(body) > limit:
+            raise _too_large(limit)
+    return bytes(body)
 
 
 def _too_large(limit: int) -> APIError:

@@ -37,7 +37,8 @@ def check_counts(body: Any, options: BodyOptions) -> None:
         _check(len(bias), options.max_logit_bias, "entries", "logit_bias", "max_logit_bias")
     _check_metadata(body.get("metadata"), options)
     for name in _SCHEMAS:
-        _check_schema(body.get(name), name, options)
+        if name in body:
+            _check_schema(body[name], name, options)
 
 
 def _check(number: int, most: int, things: str, param: str | None, option: str) -> None:

@@ -1,6 +1,5 @@
 """`POST /v1/chat/completions`: the request's fields, and the answer as chunks and as a whole."""
 
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -50,26 +49,24 @@ class ChatRequest(GenerationFields):
     parallel_tool_calls: bool = True
     response_format: dict[str, Any] | None = None
 
-    def to_request(self, request_id: str, model: str) -> GenerationRequest:
+    def to_request(self, request_id: str, model: str, *, caller: str = "") -> GenerationRequest:
         """Raises `RequestError` for fields that contradict each other."""
         if self.top_logprobs and not self.logprobs:
             raise RequestError("top_logprobs can only be given when logprobs is true", param="top_logprobs")
         if self.max_tokens == 0:
             raise RequestError("max_tokens must be at least 1", param="max_tokens")
         self._check_tools()
-        shared = self.shared_request(
+        response_format = {"response_format": self.response_format} if self.response_format else {}
+        choice = self.tool_choice
+        return self.shared_request(
             request_id,
             model,
             "chat",
+            caller=caller,
             max_tokens=self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens,
             logprobs=self.top_logprobs if self.logprobs else None,
-        )
-        response_format = {"response_format": self.response_format} if self.response_format else {}
-        choice = self.tool_choice
-        return replace(
-            shared,
             messages=tuple(message.model_dump(exclude_unset=True) for message in self.messages),
-            extra={**shared.extra, **response_format},
+            extra=response_format,
             tools=tuple(tool.model_dump(exclude_unset=True) for tool in self.tools),
             tool_choice=choice.model_dump(exclude_unset=True) if isinstance(choice, NamedTool) else choice,
             parallel_tool_calls=self.parallel_tool_calls,

@@ -1,6 +1,5 @@
 """`POST /v1/completions`: the request's fields, and the answer as chunks and as a whole."""
 
-from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
@@ -28,7 +27,7 @@ class CompletionRequest(GenerationFields):
     suffix: str | None = None
     detokenize: bool = Field(True, description="False: return token ids and no text (TensorRT-LLM)")
 
-    def to_request(self, request_id: str, model: str) -> GenerationRequest:
+    def to_request(self, request_id: str, model: str, *, caller: str = "") -> GenerationRequest:
         """Raises `RequestError` for fields that contradict each other."""
         if self.suffix:
             raise RequestError("suffix is not supported", param="suffix")
@@ -37,17 +36,18 @@ class CompletionRequest(GenerationFields):
             raise RequestError("best_of must not be less than n", param="best_of")
         if num_candidates > self.n and self.stream:
             raise RequestError("best_of more than n cannot be streamed: none is best yet", param="best_of")
-        prompts = self._prompts()
-        shared = self.shared_request(
+        return self.shared_request(
             request_id,
             model,
             "completions",
+            caller=caller,
+            prompts=self._prompts(),
+            echo=self.echo,
             max_tokens=self.max_tokens,
             logprobs=self.logprobs,
             best_of=self.best_of,
+            return_token_ids=not self.detokenize,
         )
-        ids = shared.return_token_ids or not self.detokenize
-        return replace(shared, prompts=prompts, echo=self.echo, return_token_ids=ids)
 
     def _prompts(self) -> tuple[Prompt, ...]:
         prompt = self.prompt

@@ -127,8 +127,11 @@ class GenerationFields(BaseModel):
         max_tokens: int | None,
         logprobs: int | None,
         best_of: int | None = None,
+        extra: Mapping[str, Any] = {},
+        return_token_ids: bool = False,
+        **own: Any,
     ) -> GenerationRequest:
-        """The request that the shared fields make. The endpoint adds its own fields with `replace`.
+        """The request that the shared fields make, with the endpoint's `own` fields of `GenerationRequest`.
 
         Raises `RequestError` for fields that contradict each other or that would break a promise.
         """
@@ -140,14 +143,15 @@ class GenerationFields(BaseModel):
             sampling=self._sampling(max_tokens, logprobs, best_of),
             given=frozenset(self.model_fields_set),
             # Token ids are also needed to name tokens by them.
-            return_token_ids=self.return_token_ids or self.return_tokens_as_token_ids,
+            return_token_ids=return_token_ids or self.return_token_ids or self.return_tokens_as_token_ids,
             cache_salt=self.cache_salt,
             priority=self.priority,
             stream=self.stream,
             hooks=tuple(dict.fromkeys(self.hooks)),
             user=self.user,
             metadata=self.metadata,
-            extra=self.extra,
+            extra={**self.extra, **extra},
+            **own,
         )
 
     def _sampling(self, max_tokens: int | None, logprobs: int | None, best_of: int | None) -> SamplingParams:

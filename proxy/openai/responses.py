@@ -1,7 +1,6 @@
 """`POST /v1/responses`: the request's fields. An engine gets the request as a chat."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -64,7 +63,9 @@ class ResponsesRequest(GenerationFields):
         None, description="Accepted; it limits built-in tools, and there are none"
     )
 
-    def to_request(self, request_id: str, model: str, conversation: Iterable[InputItem]) -> GenerationRequest:
+    def to_request(
+        self, request_id: str, model: str, conversation: Iterable[InputItem], *, caller: str = ""
+    ) -> GenerationRequest:
         """`conversation`: all items, up to the last item of the input. Raises `RequestError` for fields that
         contradict each other."""
         self._check()
@@ -73,20 +74,18 @@ class ResponsesRequest(GenerationFields):
             raise RequestError("input must not be empty", param="input")
         if self.instructions:
             messages.insert(0, {"role": "system", "content": self.instructions})
-        shared = self.shared_request(
+        return self.shared_request(
             request_id,
             model,
             "responses",
+            caller=caller,
             max_tokens=self.max_output_tokens,
             logprobs=self.top_logprobs if LOGPROBS in self.include else None,
-        )
-        return replace(
-            shared,
             messages=tuple(messages),
             tools=tuple(tool.to_chat() for tool in self.tools),
             tool_choice=self._tool_choice(),
             parallel_tool_calls=self.parallel_tool_calls,
-            extra={**shared.extra, **self._text(), **self._reasoning()},
+            extra={**self._text(), **self._reasoning()},
         )
 
     def _check(self) -> None:
