@@ -37,7 +37,8 @@ class ConnectionOptions(BaseModel):
     """Connections at once from one address, and never more than half of all. Behind a trusted forwarder,
     requests at once from one address"""
     max_unfinished_bodies: Count = 256 * 1024 * 1024
-    """Bytes of bodies that are not complete. Beyond, the body that has waited longest is refused"""
+    """Bytes of bodies that are not complete. Beyond, the address with the most of them has one refused: the
+    body that has waited longest"""
     header_timeout: Seconds = 10.0
     """Seconds in which a request's headers must be complete"""
     body_timeout: Seconds = 60.0
@@ -91,7 +92,7 @@ class Connection(web.RequestHandler):
         self._written = 0
         self._taken = 0
 
-    # What the event loop tells.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -115,7 +116,7 @@ class Connection(web.RequestHandler):
                 self.connections.hold(self, len(data))
         super().data_received(data)
 
-    # What the middleware tells.
+    # Called by the middleware.
 
     def begin(self, request: web.Request) -> None:
         """The request's head is complete."""
@@ -287,8 +288,11 @@ class Connections:
         connection.num_held += size
         self.num_held += size
         while self.num_held > self.options.max_unfinished_bodies:
-            longest = next(waiting for waiting in self._waiting if waiting.num_held)
-            longest.refuse(
+            by_address: Counter[str | None] = Counter()
+            for waiting in self._waiting:
+                by_address[waiting.address] += waiting.num_held
+            holding = (waiting for waiting in self._waiting if waiting.num_held)
+            max(holding, key=lambda waiting: by_address[waiting.address]).refuse(
                 APIError(503, "Too many requests are being received.", "server_error", retry_after=1)
             )
 

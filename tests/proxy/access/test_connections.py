@@ -147,6 +147,20 @@ async def test_too_many_bytes_of_unfinished_bodies_refuse_the_one_that_waits_lon
     await until(lambda: not client.server.connections.num_held)
 
 
+async def test_unfinished_bodies_of_one_address_refuse_none_of_another(serve: Serve) -> None:
+    client = await serve(ScriptedEngine(hello), max_unfinished_bodies=10_000)
+    body = orjson.dumps(CHAT)
+    other, other_writer = await asyncio.open_connection(*address_of(client), local_addr=("127.0.0.2", 0))
+    other_writer.write(post(body[:-1], length=len(body)))
+    await until(lambda: client.server.connections.num_held)
+    part = post(b"{" + b" " * 4_000, length=9_000)
+    async with connected(client, part) as (first, _), connected(client, part), connected(client, part):
+        assert b" 503 " in await first.readline()
+        other_writer.write(body[-1:])
+        assert b" 200 " in await other.readline()
+    other_writer.close()
+
+
 async def test_bytes_that_are_dropped_do_not_count(serve: Serve) -> None:
     client = await serve(ScriptedEngine(hello), api_key=["k"], max_unfinished_bodies=10_000)
     async with connected(client, post(b"{" + b" " * 4_000, length=8_001)) as (reader, writer):
