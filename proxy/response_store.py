@@ -6,7 +6,7 @@ another caller's few responses.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Annotated, Any, NamedTuple
@@ -106,7 +106,8 @@ class _Shelf:
         for item_id, sized in _with_ids(response):
             self.items.setdefault(item_id, {})[response_id] = sized
 
-    def remove(self, response_id: _Id) -> None:
+    def remove(self, response_id: _Id) -> int:
+        """Returns the bytes that it took."""
         response, memory = self.responses.pop(response_id)
         self.memory -= memory
         for item_id, _ in _with_ids(response):
@@ -114,10 +115,7 @@ class _Shelf:
             holders.pop(response_id, None)
             if not holders:
                 self.items.pop(item_id, None)
-
-    def drop(self) -> None:
-        """Remove the response that was not used for the longest time."""
-        self.remove(next(iter(self.responses)))
+        return memory
 
 
 def _with_ids(response: StoredResponse) -> Iterable[tuple[_Id, SizedItem]]:
@@ -130,20 +128,14 @@ class ResponseStore:
     def __init__(self, options: StoreOptions) -> None:
         self._options = options
         self._shelves: dict[str, _Shelf] = {}
+        self.num_responses = 0
+        self.memory = 0
+        """Bytes of all responses, about."""
 
     @property
     def keeps(self) -> bool:
         """Whether any response is kept."""
         return self._options.max_stored_responses > 0
-
-    @property
-    def num_responses(self) -> int:
-        return sum(shelf.num_responses for shelf in self._shelves.values())
-
-    @property
-    def memory(self) -> int:
-        """Bytes of all responses, about."""
-        return sum(shelf.memory for shelf in self._shelves.values())
 
     def put(self, owner: Owner, conversation: tuple[SizedItem, ...], body: dict[str, Any]) -> None:
         """Store the response object `body`, which continues `conversation`. A response that is larger than
@@ -154,22 +146,33 @@ class ResponseStore:
         options = self._options
         if memory > min(options.max_stored_bytes_per_caller, options.max_stored_bytes):
             return
-        shelf = self._shelves.setdefault(owner.caller, _Shelf())
-        shelf.put((owner.key, body["id"]), response, memory)
-        self._make_room(shelf)
+        self._shelves.setdefault(owner.caller, _Shelf()).put((owner.key, body["id"]), response, memory)
+        self.num_responses += 1
+        self.memory += memory
+        self._make_room(owner.caller)
 
-    def _make_room(self, shelf: _Shelf) -> None:
-        """Drop the shelf's responses beyond its share, and then those of the largest shelves."""
-        options = self._options
+    def _make_room(self, caller: str) -> None:
+        """Drop the caller's responses beyond its share, and then those of the largest shelves."""
+        options, shelf = self._options, self._shelves[caller]
         while shelf.num_responses > options.max_stored_responses_per_caller:
-            shelf.drop()
+            self._drop(caller)
         while shelf.memory > options.max_stored_bytes_per_caller:
-            shelf.drop()
+            self._drop(caller)
         while self.num_responses > options.max_stored_responses:
-            max(self._shelves.values(), key=attrgetter("num_responses")).drop()
+            self._drop(self._largest(attrgetter("num_responses")))
         while self.memory > options.max_stored_bytes:
-            max(self._shelves.values(), key=attrgetter("memory")).drop()
-        self._shelves = {caller: shelf for caller, shelf in self._shelves.items() if shelf.responses}
+            self._drop(self._largest(attrgetter("memory")))
+
+    def _largest(self, size: Callable[[_Shelf], int]) -> str:
+        return max(self._shelves, key=lambda caller: size(self._shelves[caller]))
+
+    def _drop(self, caller: str, response_id: _Id | None = None) -> None:
+        """Remove a response. None: the one that its caller has not used for the longest time."""
+        shelf = self._shelves[caller]
+        self.memory -= shelf.remove(response_id or next(iter(shelf.responses)))
+        self.num_responses -= 1
+        if not shelf.responses:
+            del self._shelves[caller]
 
     def get(self, response_id: str, owner: Owner) -> StoredResponse | None:
         """The response that `owner` stored under `response_id`, if there is one."""
@@ -181,10 +184,7 @@ class ResponseStore:
 
     def remove(self, response_id: str, owner: Owner) -> None:
         """Forget a response that `get` has found."""
-        shelf = self._shelves[owner.caller]
-        shelf.remove((owner.key, response_id))
-        if not shelf.responses:
-            del self._shelves[owner.caller]
+        self._drop(owner.caller, (owner.key, response_id))
 
     def conversation(
         self,

@@ -231,8 +231,10 @@ def test_the_index_has_what_is_stored_and_nothing_else(steps: list[tuple[str, st
 
 
 def check(store: ResponseStore, options: StoreOptions) -> None:
+    shelves = store._shelves.values()
+    assert store.num_responses == sum(len(shelf.responses) for shelf in shelves)
     assert store.num_responses <= options.max_stored_responses
-    assert store.memory <= options.max_stored_bytes
+    assert store.memory == sum(shelf.memory for shelf in shelves) <= options.max_stored_bytes
     for caller, shelf in store._shelves.items():
         stored = {name: response for name, (response, _) in shelf.responses.items()}
         assert 0 < len(stored) <= options.max_stored_responses_per_caller
