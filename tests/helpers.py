@@ -187,7 +187,7 @@ class Teller:
 
 
 mode = "in-process"
-"""Where `guard_all` runs the hooks: `in-process`, or behind a worker's channel (set by tests/hooks)."""
+"""`guard_all` runs the hooks here: `in-process`, or behind a worker's channel (set by tests/hooks)."""
 
 
 async def guard_all(
@@ -197,7 +197,7 @@ async def guard_all(
     *,
     can_rewind: bool = False,
 ) -> list[Delta]:
-    """What a client may have of `deltas`."""
+    """The deltas that a client may have of `deltas`."""
     source = deltas if isinstance(deltas, Source | Teller) else Source(deltas)
     async with opened(pipeline, request or make_request(), can_rewind=can_rewind) as guard:
         async with aclosing(vetted(guard, source)) as released:

@@ -67,7 +67,7 @@ class Reader:
         self._folder = folder
         self._start_server = start_server
         self._options: list[str] = []
-        """Of the last `weir serve`."""
+        """The options of the last `weir serve`."""
 
     def run(self, block: Block) -> None:
         {"python": self._python, "console": self._console, "yaml": self._yaml}[block.language](block)
@@ -200,7 +200,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """What headings are called in links."""
+    """The names of headings in links."""
     headings = re.findall(r"^#+ (.*)$", BLOCK.sub("", page.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

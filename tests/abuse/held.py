@@ -1,4 +1,4 @@
-"""What a server holds, and the wait until it holds no more than before."""
+"""Counts the tasks and objects that a server holds, and waits until there are no more than before."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What the soak looks at. `make soak` runs it."""
+"""The parts of the soak. `make soak` runs it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a hook is shown (contract 2)."""
+"""The chunk that a hook is shown (contract 2)."""
 
 import pytest
 

@@ -89,7 +89,7 @@ ECHOED = {
 
 
 def asked(name: str) -> GenerationRequest:
-    """What was asked for a recording."""
+    """The request of a recording."""
     question = ASKED.get(name) or ECHOED.get(name) or f"Say {name}."
     messages = [{"role": "user", "content": question}]
     if name == "system_prompt":

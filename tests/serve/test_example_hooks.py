@@ -67,7 +67,7 @@ IN_OTHER_WORDS = "I am Wren, the assistant of Millrace & Co. I am a small progra
 async def test_an_answer_goes_on_in_other_words(
     weir_serve: Callable[..., str], more: tuple[str, ...]
 ) -> None:
-    """What a guard that terminates would have cut off is said to its end."""
+    """The model says to the end the text that a guard that terminates would have cut off."""
     assert "a small computer program, and" in ask(weir_serve(), WHO)[0]
     url = weir_serve("--hook", "examples/say_otherwise.py:SayOtherwise", *more)
     text, last, received = ask(url, WHO)

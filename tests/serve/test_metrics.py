@@ -1,4 +1,4 @@
-"""What `weir serve` tells Prometheus, with the real engine behind it."""
+"""The metrics of `weir serve`, with the real engine behind it."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What requests share, and what is said of it: cached prompts, salts, candidates, priorities."""
+"""Requests share cached prompts; salts, candidates and priorities."""
 
 from collections.abc import Callable
 from typing import Any

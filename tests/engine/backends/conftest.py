@@ -13,13 +13,13 @@ Frame = bytes | dict[str, Any] | float | str
 """Bytes as they are; an event's JSON; seconds to wait; or "hang", "cut"."""
 
 Script = Callable[[dict[str, Any]], Iterable[Frame] | web.Response]
-"""What to answer to a body."""
+"""Makes the answer to a body."""
 
 
 def vllm(
     body: dict[str, Any], reply: str = " well the answer is this and no other", delay: float = 0
 ) -> Iterator[Frame]:
-    """What vLLM would stream, were `reply` what its model always says, again and again under `ignore_eos`."""
+    """The stream of a vLLM whose model always says `reply`, again and again under `ignore_eos`."""
     is_chat = "messages" in body
     prompts = body.get("prompt", "")
     prompts = prompts if isinstance(prompts, list) and not isinstance(prompts[0], int) else [prompts]

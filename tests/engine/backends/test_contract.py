@@ -1,4 +1,4 @@
-"""What every engine promises (`engine.protocol.Engine`). A new backend gets a line in `BACKENDS`."""
+"""Promises of every engine (`engine.protocol.Engine`). A new backend gets a line in `BACKENDS`."""
 
 import asyncio
 import math

@@ -1,4 +1,4 @@
-"""What an engine says is written down as it comes; what goes wrong with that is no client's matter."""
+"""An engine's deltas are written down as they come. A failure to write reaches no client."""
 
 import asyncio
 import logging

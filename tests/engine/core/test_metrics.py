@@ -25,7 +25,7 @@ NUMBERS = st.floats(-10, 10)
 def test_a_value_is_counted_in_the_bucket_that_prometheus_would_use(
     bounds: list[float], values: list[float]
 ) -> None:
-    """That is the first bucket whose upper end is not below the value."""
+    """It is the first bucket whose upper end is not below the value."""
     histogram = Histogram(bounds)
     for value in values:
         histogram.observe(value)

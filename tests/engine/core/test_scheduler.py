@@ -345,7 +345,7 @@ def test_no_output_is_overtaken_for_ever() -> None:
 
 
 def running(s: Scheduler) -> str:
-    """Whose sequences run, sorted."""
+    """The callers of the running sequences, sorted."""
     return "".join(sorted(seq.caller for seq in s.running))
 
 

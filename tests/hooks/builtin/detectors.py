@@ -19,7 +19,7 @@ class DetectorServer:
         ]
         """(start, end, label, score) in a text."""
         self.answer: Callable[[], web.Response] | None = None
-        """What to answer instead."""
+        """Makes another answer instead."""
         self.drops = 0
         """How many requests to hang up on before one is answered."""
         self.bodies: list[Any] = []

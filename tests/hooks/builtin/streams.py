@@ -34,7 +34,7 @@ def ways_to_cut(text: str, rng: random.Random, count: int) -> list[list[str]]:
 def run(
     guard: Any, pieces: Sequence[str], channel: str = "content", request: GenerationRequest | None = None
 ) -> list[Delta]:
-    """What a client may have of a stream, a token a piece."""
+    """The tokens of a stream that a client may have, a token a piece."""
     (released,) = run_all(guard, [pieces], channel, request)
     return released
 
@@ -69,7 +69,7 @@ def said(
 
 
 def replaced(text: str, matches: Iterable[Match], template: str = "[{entity}]") -> str:
-    """What redacting `matches` makes of `text`: those that overlap are one, named as the first of them."""
+    """`text` with `matches` redacted: matches that overlap are one, named as the first of them."""
     out: list[str] = []
     covered = 0
     for start, end, entity, _ in sorted(matches, key=lambda match: (match.start, -match.end, match.rule)):
@@ -80,7 +80,7 @@ def replaced(text: str, matches: Iterable[Match], template: str = "[{entity}]") 
 
 
 def assert_untouched(released: Iterable[Delta], pieces: Sequence[str], matches: Iterable[Match]) -> None:
-    """Of the tokens with text, a token a piece, just those are released of which nothing is in a match."""
+    """Just the tokens with text of which nothing is in a match are released, a token a piece."""
     gone = {i for match in matches for i in range(match.start, match.end)}
     ends = accumulate(map(len, pieces))
     places = [range(end - len(piece), end) for piece, end in zip(pieces, ends, strict=True)]

@@ -1,4 +1,4 @@
-"""What a guard that ships is configured with is right, or the server does not start, and says why."""
+"""A guard's arguments are right, or the server does not start, and says why."""
 
 import json
 import re
@@ -22,7 +22,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "remote": {"url": "http://127.0.0.1:1/x"},
     "classifier": {"model": "./nowhere", "labels": ["rude"]},
 }
-"""What each needs, beside which an argument is wrong."""
+"""The arguments that each guard needs, beside the wrong one."""
 
 ONE = "Value should have at least 1 item"
 A_LIST = "Input should be a valid array"

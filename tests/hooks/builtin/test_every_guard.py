@@ -1,4 +1,4 @@
-"""What is true of every guard that ships."""
+"""Promises of every guard that ships."""
 
 from dataclasses import replace
 from typing import Any

@@ -48,7 +48,7 @@ STOP = {"type": "function", "function": {"name": "stop"}}
 
 
 async def answered(guard: Any, text: str, channel: Any = "content", **fields: Any) -> tuple[str, Any]:
-    """What a client gets of an answer, a character a token, and how it ends."""
+    """The text that a client gets, a character a token, and the finish reason."""
     call = ToolCall(0, fields.pop("name", "send")) if channel == "tool_call" else None
     deltas = make_deltas(text, finish=False, channel=channel, tool_call=call)
     end = [Delta(channel=channel, tool_call=call), Delta(finish_reason="stop")]

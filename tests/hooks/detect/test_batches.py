@@ -1,4 +1,4 @@
-"""What is asked while a batch runs is the next batch."""
+"""Questions that come while a batch runs are the next batch."""
 
 import asyncio
 import threading

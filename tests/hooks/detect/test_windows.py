@@ -1,4 +1,4 @@
-"""Where streams are cut into windows: everywhere the same, whatever the chunks; and nowhere too late."""
+"""Streams are cut into the same windows whatever the chunks, and no window ends too late."""
 
 import re
 

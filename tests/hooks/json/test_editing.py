@@ -72,7 +72,7 @@ def test_terminating_never_cuts_an_escape_in_two() -> None:
 
 
 def everywhere(guard: Any, text: str) -> str:
-    """What is released of `text` wherever it is cut."""
+    """The release of `text`, which is the same wherever the text is cut."""
     rng = random.Random(1)
     got = {said(guard, pieces, "tool_call") for pieces in [[text], *ways_to_cut(text, rng, 10)]}
     (one,) = got
@@ -251,7 +251,7 @@ def texts_in(value: Any) -> Iterator[str]:
 
 
 def shape(value: Any) -> Any:
-    """What holds the scalars together. Names may have become the same, so only whether there are any."""
+    """The arrays and objects around the scalars, and whether an object has names: two may be equal now."""
     if isinstance(value, dict):
         return "object" if value else "empty object"
     return [shape(one) for one in value] if isinstance(value, list) else "scalar"

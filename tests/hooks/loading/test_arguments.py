@@ -1,4 +1,4 @@
-"""What a configuration gives a hook is as the hook's `__init__` is annotated (contract 1.1, 1.4)."""
+"""A configuration's arguments have the types that the hook's `__init__` declares (contract 1.1, 1.4)."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

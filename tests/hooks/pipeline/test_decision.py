@@ -1,4 +1,4 @@
-"""What hooks are told of the decisions of all: `on_decision`, and when they are closed."""
+"""Hooks hear the decisions of all hooks (`on_decision`), and are closed."""
 
 import asyncio
 import contextlib

@@ -69,7 +69,7 @@ def run(teller: Teller, *hooks: Any, n: int = 1, can_rewind: bool = True, **opti
 
 
 def at(chunk: Chunk, text: str, said: Callable[[int], Verdict]) -> Verdict:
-    """What `said` says of the place where the text begins; where there is none, everything passes."""
+    """The verdict that `said` gives for the place of `text`; a chunk without the text passes."""
     place = -1 if chunk.aborted else chunk.pending.find(text)
     return said(place) if place >= 0 else emit(chunk.pending)
 
@@ -135,7 +135,7 @@ def test_text_leaves_in_whole_tokens() -> None:  # contract 8.11
 
 
 def test_what_a_later_hook_holds_goes_back_as_well() -> None:
-    """What may be released is what all hooks have released (contract 3.9)."""
+    """Only text that all hooks have released may leave (contract 3.9)."""
     teller = Teller(follow("one| two| bad", "one| six| good"))
     slow = Script(lambda c: emit(c.pending) if c.is_final else hold(min(3, len(c.pending))))
     assert text_of(run(teller, Forbid("bad"), slow)) == "one six good"

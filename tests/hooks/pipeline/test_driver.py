@@ -66,7 +66,7 @@ class Stubborn:
     def __init__(self) -> None:
         self.let_go = asyncio.Event()
         self.calls: list[bool] = []
-        """Of each call, whether it was the last of its stream."""
+        """Whether each call was the last of its stream."""
 
     async def __call__(self, chunk: Chunk) -> Verdict:
         self.calls.append(chunk.is_final)

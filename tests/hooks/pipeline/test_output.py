@@ -200,7 +200,7 @@ async def test_siblings_end_too_when_a_hook_raises() -> None:  # contract 4.1
 
 
 async def test_no_state_is_left_of_ten_thousand_requests_of_every_ending() -> None:
-    """What a hook was given for a stream goes with the stream."""
+    """A hook's state for a stream is dropped with the stream."""
     left: list[weakref.ref[Any]] = []
 
     class Mark:

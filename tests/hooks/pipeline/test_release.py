@@ -147,7 +147,7 @@ def test_an_observer_changes_nothing_however_the_stream_is_cut(pieces: list[str]
 def test_offsets_follow_from_the_text_released_with_tokens_kept(
     pieces: list[str], sizes: list[int], seed: int, num_hooks: int
 ) -> None:
-    """What tokens are given stands, with their texts, where the text released so far ends (contract 3.7)."""
+    """The tokens that are given, with their texts, continue the text released so far (contract 3.7)."""
     oracle = Oracle(seed)
 
     def make_hook(i: int) -> Script:

@@ -1,4 +1,4 @@
-"""What each verdict releases, on text, ids and logprobs alike (contract 3)."""
+"""Each verdict releases the same on text, ids and logprobs (contract 3)."""
 
 import asyncio
 import enum

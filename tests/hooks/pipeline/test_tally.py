@@ -1,4 +1,4 @@
-"""What hooks did is counted, by hook."""
+"""The pipeline counts each hook's verdicts."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What the kit itself runs in both modes is not run in both again."""
+"""Checks that the kit itself runs in both modes are not run in both again."""
 
 import pytest
 

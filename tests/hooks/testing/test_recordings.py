@@ -67,7 +67,7 @@ GUARDS: dict[str, tuple[HookSpec, str]] = {
     "service_keys": (HookSpec("secrets"), without_values("service_keys")),
     "credentials": (HookSpec("secrets"), without_values("credentials")),
 }
-"""What is left of each by the guard that it is for."""
+"""The text that each one's guard leaves of it."""
 
 
 def test_there_is_one_of_each() -> None:

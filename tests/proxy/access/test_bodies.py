@@ -1,4 +1,4 @@
-"""What a body may hold. Each of the large bodies once kept the whole service busy for seconds."""
+"""A body has bounds. Each of the large bodies once kept the whole service busy for seconds."""
 
 import contextlib
 from typing import Any

@@ -23,7 +23,7 @@ def _token(text: str, raw: bytes | None = None) -> dict[str, Any]:
 
 
 class Upstream:
-    """The server. What it does to a request is drawn from `rng`."""
+    """The server. It draws from `rng` how it treats a request."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""What Triton's interpreter lacks."""
+"""Functions that Triton's interpreter lacks."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""What `varlen_attn` is asked for, with a stand-in that does what torch's documentation says of it.
+"""The calls of `varlen_attn`, with a stand-in that does as torch's documentation says.
 
 The real one needs a Hopper GPU with FlashAttention 3.
 """
