@@ -173,7 +173,7 @@ async def metrics(http: web.Request) -> web.Response:
 
 
 async def _read(http: web.Request, fields: type[Fields]) -> Fields:
-    """The body, as `fields`. Raises `APIError` 400, 413 or 415, `RequestError`, and `ValidationError`."""
+    """The body, as `fields`. Raises `APIError` 400, 413, 415 or 429, `RequestError` and `ValidationError`."""
     # A web page can send any other content type to another site without asking for leave.
     if http.content_type != "application/json":
         raise APIError(415, "The body must be JSON, with the header Content-Type: application/json.")

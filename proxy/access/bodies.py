@@ -12,6 +12,7 @@ import orjson
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field
 
+from proxy.access.callers import count_bytes
 from proxy.errors import APIError
 
 MAX_DEPTH = 100
@@ -81,11 +82,12 @@ def max_body_size(options: BodyOptions, max_model_len: int | None) -> int:
 
 
 async def read_json(http: web.Request, options: BodyOptions, max_model_len: int | None) -> Any:
-    """The JSON value of the body. Raises `APIError` 400 or 413."""
+    """The JSON value of the body. Raises `APIError` 400, 413 or 429."""
     limit = max_body_size(options, max_model_len)
     if (http.content_length or 0) > limit:
         raise _too_large(limit)
     body = await _read(http, limit)
+    count_bytes(http, len(body))
     await _check_values(body, options, max_model_len or 0)
     try:
         value = orjson.loads(body)

@@ -6,7 +6,7 @@ checks could be another one in each request.
 
 import hashlib
 import secrets
-from collections import Counter
+from dataclasses import dataclass
 from typing import Annotated
 
 from aiohttp import web
@@ -32,12 +32,27 @@ class CallerOptions(BaseModel):
     max_requests_per_caller: Annotated[int, Field(ge=1)] = 1024
     """Requests of one caller at the same time. One more gets status 429. A caller is an API key, or on a
     server without keys an address"""
+    max_body_bytes_per_caller: Annotated[int, Field(ge=1)] = 256 * 1024 * 1024
+    """Bytes of the bodies of these requests. One more body beyond gets status 429"""
+
+
+@dataclass(slots=True)
+class _Load:
+    """The requests that a caller has under way."""
+
+    options: CallerOptions
+    num_requests: int = 0
+    num_bytes: int = 0
+
+
+_LOAD = web.RequestKey("load", _Load)
+_NUM_BYTES = web.RequestKey("num_bytes", int)
 
 
 def caller_middleware(options: CallerOptions, *, has_keys: bool) -> Middleware:
     """Sets `CALLER`, and refuses a POST of a caller that has too many under way. Comes after the check of
     keys. `has_keys`: whether the server accepts only certain keys."""
-    under_way: Counter[str] = Counter()
+    loads: dict[str, _Load] = {}
 
     @web.middleware
     async def bound(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -45,21 +60,37 @@ def caller_middleware(options: CallerOptions, *, has_keys: bool) -> Middleware:
         caller = request[CALLER] = hashlib.blake2b(identity.encode(), key=_SALT, digest_size=16).hexdigest()
         if request.method != "POST":
             return await handler(request)
-        if under_way[caller] >= options.max_requests_per_caller:
-            raise APIError(
-                429,
-                "Too many requests are under way for this caller: the limit is"
-                f" {options.max_requests_per_caller} (max_requests_per_caller).",
-                "rate_limit_error",
-                code="rate_limit_exceeded",
-                retry_after=1,
-            )
-        under_way[caller] += 1
+        load = request[_LOAD] = loads.setdefault(caller, _Load(options))
+        if load.num_requests >= options.max_requests_per_caller:
+            raise _too_many("requests", options.max_requests_per_caller, "max_requests_per_caller")
+        load.num_requests += 1
         try:
             return await handler(request)
         finally:
-            under_way[caller] -= 1
-            if not under_way[caller]:
-                del under_way[caller]
+            load.num_requests -= 1
+            load.num_bytes -= request.get(_NUM_BYTES, 0)
+            if not load.num_requests:
+                del loads[caller]
 
     return bound
+
+
+def count_bytes(request: web.Request, size: int) -> None:
+    """Count the bytes of a request's body until the request ends. Raises `APIError` 429 if its caller has too
+    many under way. One body alone is never too large."""
+    load = request[_LOAD]
+    limit = load.options.max_body_bytes_per_caller
+    if load.num_bytes and load.num_bytes + size > limit:
+        raise _too_many("bytes of requests", limit, "max_body_bytes_per_caller")
+    request[_NUM_BYTES] = size
+    load.num_bytes += size
+
+
+def _too_many(things: str, limit: int, option: str) -> APIError:
+    return APIError(
+        429,
+        f"Too many {things} are under way for this caller: the limit is {limit} ({option}).",
+        "rate_limit_error",
+        code="rate_limit_exceeded",
+        retry_after=1,
+    )

@@ -99,6 +99,21 @@ async def test_a_caller_has_so_many_requests_at_once(serve: Serve) -> None:
     assert (await client.post(CHATS, CHAT, headers=ONE))[0] == 200
 
 
+async def test_a_caller_s_requests_have_so_many_bytes_at_once(serve: Serve) -> None:
+    waiting = Waiting()
+    client = await serve(waiting.engine, api_key=KEYS, max_body_bytes_per_caller=1)
+    (stream,) = await begun(client, ONE)  # one body alone is never too large
+    for path in (CHATS, "/tokenize"):
+        status, answer, headers = await client.post(path, CHAT, headers=ONE)
+        assert (status, headers["Retry-After"]) == (429, "1")
+        assert "1 (max_body_bytes_per_caller)" in answer["error"]["message"]
+    waiting.gate.set()
+    assert (await client.post(CHATS, CHAT, headers=ANOTHER))[0] == 200
+    await stream.read()
+    await client.server.service.wait_until_idle()
+    assert (await client.post(CHATS, CHAT, headers=ONE))[0] == 200
+
+
 @pytest.mark.parametrize("has_forwarder", [False, True])
 async def test_without_keys_a_caller_is_an_address(serve: Serve, has_forwarder: bool) -> None:
     """A key that nobody checks makes no other caller."""
