@@ -4,8 +4,6 @@ import asyncio
 import gc
 import logging
 import os
-import signal
-import threading
 
 from engine.prompt_threads import PromptThreads
 from engine.protocol import EngineError
@@ -16,6 +14,7 @@ from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.workers.pool import WorkerPool
 from proxy.app import Server
+from proxy.commands.signals import Signals, leave_within
 from proxy.config import ServeSettings
 from proxy.engines import make_engine
 
@@ -46,7 +45,7 @@ def serve(settings: ServeSettings) -> None:
 
 
 async def _serve(settings: ServeSettings) -> None:
-    _ignore_hangup()
+    signals = Signals()
     pipeline = _make_pipeline(settings)
     engine, names = make_engine(settings)
     server = Server(engine, pipeline, settings, names)
@@ -55,49 +54,18 @@ async def _serve(settings: ServeSettings) -> None:
     # the model included, and every stream would wait for a quarter of a second.
     gc.collect()
     gc.freeze()
-    signalled = _obey_signals()
+    signalled = signals.obey(server.ending.leave)
     try:
         _greet(url, (server.service.names or ["MODEL"])[0], len(settings.hook_specs))
         await signalled.wait()
     finally:
-        _leave_within(server.ending.leave)
+        if not signalled.is_set():
+            leave_within(server.ending.leave)
         await server.stop()
         if open_calls:
             # A hook that ignores its cancellation would keep the process alive for ever.
             logger.warning("a hook does not end; leaving without it")
             os._exit(0)
-
-
-def _ignore_hangup() -> None:
-    """A terminal that closes sends SIGHUP. Under `nohup` it is ignored already, without a line in the log."""
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, logger.info, "SIGHUP is ignored")
-
-
-def _obey_signals() -> asyncio.Event:
-    """An event that SIGTERM or SIGINT sets. A second signal ends the process at once."""
-    signalled = asyncio.Event()
-
-    def obey() -> None:
-        if signalled.is_set():
-            os._exit(1)
-        signalled.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, obey)
-    return signalled
-
-
-def _leave_within(seconds: float) -> None:
-    """End the process after some seconds, whichever thread, task or library keeps it alive."""
-
-    def leave() -> None:
-        logger.warning("not everything ended in time; leaving without it")
-        os._exit(0)
-
-    timer = threading.Timer(seconds, leave)
-    timer.daemon = True
-    timer.start()
 
 
 def _make_pipeline(settings: ServeSettings) -> GuardFactory:

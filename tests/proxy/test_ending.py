@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -134,8 +135,8 @@ class KeepsThread:
 
 
 @contextmanager
-def served(*options: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    process = weir("serve", "--engine", "echo", "--port", "0", *options)
+def served(*options: str, engine: str = "echo") -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    process = weir("serve", "--engine", engine, "--port", "0", *options)
     try:
         assert process.stdout
         yield process, process.stdout.readline().split(" at ")[1].split("/v1")[0]
@@ -180,8 +181,80 @@ async def test_a_thread_that_does_not_end_does_not_keep_the_process(tmp_path: Pa
         assert "not everything ended in time" in await ended(process)
 
 
+BLOCKS = """
+import re, sys, time
+from hooks import emit
+
+class Blocks:
+    def __init__(self, how):
+        self.how = getattr(self, how)
+    def __call__(self, chunk):
+        if chunk.request_id != "weir-self-test":
+            open(__file__ + ".called", "w").close()
+            self.how()
+        return emit(chunk.pending)
+    def sleeps(self):
+        time.sleep(3600)
+    def is_busy(self):
+        while True:
+            pass
+    def keeps_the_lock(self):
+        re.match("(a*)*b", "a" * 1000)
+    def fills_the_log(self):
+        sys.stderr.write("x" * 10_000_000)
+"""
+
+
+@contextmanager
+def blocked(
+    folder: Path, how: str, *, shutdown_timeout: float = 1, engine: str = "echo", **fields: Any
+) -> Iterator["subprocess.Popen[str]"]:
+    """A service whose hook holds the event loop for ever, and a request with these fields."""
+    (folder / "guards.py").write_text(BLOCKS)
+    (folder / "weir.yaml").write_text(
+        f"hooks:\n  - path: {folder}/guards.py:Blocks\n    args: {{how: {how}}}\n"
+    )
+    options = ("--config", f"{folder}/weir.yaml", "--shutdown-timeout", str(shutdown_timeout))
+    with served(*options, engine=engine) as (process, url), ExitStack() as stack:
+        ask(stack, url, orjson.dumps({"messages": CHAT["messages"], **fields}))
+        yield process
+
+
+@pytest.mark.parametrize("how", ["sleeps", "is_busy"])
+async def test_a_hook_that_holds_the_event_loop_does_not_keep_the_process(tmp_path: Path, how: str) -> None:
+    with blocked(tmp_path, how) as process:
+        await until((tmp_path / "guards.py.called").exists)
+        assert "not everything ended in time" in await ended(process)
+
+
+@pytest.mark.parametrize("how", ["keeps_the_lock", "fills_the_log"])
+async def test_a_hook_that_lets_no_python_code_run_does_not_keep_the_process(
+    tmp_path: Path, how: str
+) -> None:
+    with blocked(tmp_path, how) as process:
+        await until((tmp_path / "guards.py.called").exists)
+        process.send_signal(signal.SIGTERM)
+        await asyncio.to_thread(process.wait)
+    assert process.returncode == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_second_signal_ends_a_process_at_once_whose_event_loop_is_held(
+    tmp_path: Path, number: int
+) -> None:
+    with blocked(tmp_path, "sleeps", shutdown_timeout=3600) as process:
+        await until((tmp_path / "guards.py.called").exists)
+        process.send_signal(signal.SIGTERM)
+        while process.poll() is None:  # signals that wait to be handled may become one
+            process.send_signal(number)
+            await asyncio.sleep(0.01)
+    assert process.returncode == 1
+
+
 def children_of(pid: int) -> list[int]:
-    return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+    """Those that any of its threads started."""
+    lists = [file.read_text().split() for file in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [int(child) for children in lists for child in children]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the workers in /proc")
@@ -199,3 +272,14 @@ async def test_a_closed_terminal_ends_neither_the_service_nor_its_workers() -> N
     assert answer["choices"][0]["message"]["content"] == "HI"
     assert "SIGHUP is ignored" in log
     assert "worker died" not in log
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the children in /proc")
+async def test_the_children_of_a_service_whose_event_loop_is_held_end_too(tmp_path: Path) -> None:
+    schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "integer"}}}
+    with blocked(tmp_path, "sleeps", engine="local", response_format=schema) as process:
+        await until((tmp_path / "guards.py.called").exists)
+        children = children_of(process.pid)
+        assert children
+        await ended(process)
+        await until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))

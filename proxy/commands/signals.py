@@ -1,0 +1,85 @@
+"""The signals of `weir serve`. They are obeyed also while a hook holds the event loop.
+
+For each signal, the interpreter's C code writes a byte to a socket. A thread reads the bytes, so that neither
+the event loop nor the main thread has to run.
+"""
+
+import asyncio
+import faulthandler
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from contextlib import suppress
+from types import FrameType
+
+logger = logging.getLogger("weir.proxy")
+
+_GIVE_WAY = 0.05
+"""Seconds for which the main thread lets the thread of the signals run."""
+_LAST = 1.0
+"""Seconds between the end of a process that is late, and its end if no Python code can run."""
+
+
+class Signals:
+    """Ignores SIGHUP, and once asked obeys SIGTERM and SIGINT. For the main thread only."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ending = asyncio.Event()
+        self._leave: float | None = None
+        self._is_ending = False
+        self._read, self._written = socket.socketpair()
+        self._written.setblocking(False)
+        signal.set_wakeup_fd(self._written.fileno(), warn_on_full_buffer=False)
+        # Under `nohup` the signal is ignored already, without a line in the log.
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, _give_way)
+        threading.Thread(target=self._listen, name="signals", daemon=True).start()
+
+    def obey(self, leave: float) -> asyncio.Event:
+        """An event that SIGTERM or SIGINT sets. The process ends `leave` seconds after the signal, whatever
+        it does then. A second signal ends it at once."""
+        self._leave = leave
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _give_way)
+        return self._ending
+
+    def _listen(self) -> None:
+        while True:
+            number = self._read.recv(1)[0]
+            if number == signal.SIGHUP:
+                logger.info("SIGHUP is ignored")
+            elif number in (signal.SIGTERM, signal.SIGINT) and self._leave is not None:
+                self._end(self._leave)
+
+    def _end(self, leave: float) -> None:
+        if self._is_ending:
+            os._exit(1)
+        self._is_ending = True
+        leave_within(leave)
+        with suppress(RuntimeError):  # a loop that has ended
+            self._loop.call_soon_threadsafe(self._ending.set)
+
+
+def leave_within(seconds: float) -> None:
+    """End the process after some seconds, whichever thread, task or library keeps it alive."""
+    # This ends the process also while other code keeps the interpreter's lock, or while a full pipe blocks
+    # the log. For the same reason the traceback goes nowhere.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    faulthandler.dump_traceback_later(seconds + _LAST, exit=True, file=nowhere)
+    timer = threading.Timer(seconds, _leave)
+    timer.daemon = True
+    timer.start()
+
+
+def _leave() -> None:
+    logger.warning("not everything ended in time; leaving without it")
+    os._exit(0)
+
+
+def _give_way(number: int, frame: FrameType | None) -> None:
+    """Gives up the interpreter's lock. Code such as `re` keeps it, but lets signals be handled."""
+    time.sleep(_GIVE_WAY)
