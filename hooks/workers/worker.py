@@ -5,17 +5,22 @@ It serves the connection that it inherited, until the other end closes it.
 
 import asyncio
 import logging
+import os
 import signal
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from time import monotonic
 from typing import Any
 
 from engine.fair_queue import FairQueue
+from engine.prompt_size import prompt_size
+from engine.prompt_threads import PromptThreads
 from engine.protocol import Delta, EngineError
 from hooks.loading.alarm import interrupt
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
 from hooks.pipeline.ask import Step
+from hooks.pipeline.driver import READ_BESIDE
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.pipeline import Pipeline
@@ -26,6 +31,8 @@ from hooks.workers.process import inherited
 
 logger = logging.getLogger("weir.hooks")
 
+PROMPT_THREADS = 1
+"""Threads on which hooks read long prompts, beside the calls for other requests."""
 PATIENCE = 0.005
 """Seconds of work on a frame after which callers take turns. To look for other callers' messages takes a
 twentieth of a millisecond, which many short calls would notice."""
@@ -103,7 +110,9 @@ class Worker:
         match message:
             case Open(key, request, can_rewind):
                 self._guards[key] = self._pipeline.open(request, can_rewind=can_rewind)
-            case Admit(key) | Feed(key) if self._is_async:
+            case Admit(key, shown) if self._is_async or prompt_size(shown) >= READ_BESIDE:
+                self._feeding[key] = self._spawn(self._ask(message))
+            case Feed(key) if self._is_async:
                 self._feeding[key] = self._spawn(self._ask(message))
             case Admit() | Feed():
                 await self._ask(message)
@@ -114,7 +123,7 @@ class Worker:
         self._connection.beat()
 
     async def _beat(self) -> None:
-        """Tell the service that the worker lives while its async hooks wait."""
+        """Tell the service that the worker lives while its async hooks wait, or a thread reads a prompt."""
         while True:
             await asyncio.sleep(GRACE / 4)
             if self._tasks:
@@ -141,7 +150,7 @@ class Worker:
             logger.exception("a guard failed")
             reply = Reply(key, failed="guard")
         self._connection.send(reply)
-        if self._is_async:
+        if self._is_async or isinstance(message, Admit):
             self._count()
 
     async def _close(self, key: int) -> None:
@@ -208,10 +217,15 @@ async def _is_done(receiving: asyncio.Task[list[Any]]) -> bool:
 
 def with_alarm(hook: LoadedHook, seconds: float, ended: Callable[[], None]) -> LoadedHook:
     """The hook, with each plain call interrupted by a `TimeoutError` after `seconds`. `ended` is called after
-    each call. Works in the main thread of a process that has `interrupt` as its alarm's handler."""
+    each call. Works in the main thread of a process that has `interrupt` as its alarm's handler.
+
+    A call on another thread cannot be interrupted. It ends the process if it goes on long after `seconds`.
+    """
 
     def alarmed(call: Callable[..., Any]) -> Callable[..., Any]:
         def within(*arguments: Any) -> Any:
+            if threading.current_thread() is not threading.main_thread():
+                return _or_end(call, arguments, seconds + GRACE)
             signal.setitimer(signal.ITIMER_REAL, seconds)
             try:
                 return call(*arguments)
@@ -222,6 +236,16 @@ def with_alarm(hook: LoadedHook, seconds: float, ended: Callable[[], None]) -> L
         return within
 
     return hook.wrapped(alarmed)
+
+
+def _or_end(call: Callable[..., Any], arguments: tuple[Any, ...], seconds: float) -> Any:
+    """The call's result, if it returns within `seconds`. Else the process ends; the service replaces it."""
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL))
+    timer.start()
+    try:
+        return call(*arguments)
+    finally:
+        timer.cancel()
 
 
 def _load(setup: Setup, connection: Connection) -> Pipeline:
@@ -235,7 +259,8 @@ def _load(setup: Setup, connection: Connection) -> Pipeline:
         beat()
         return with_alarm(hook, options.hook_timeout, beat)
 
-    return Pipeline(map(load, setup.specs), map(load, setup.allowed), options)
+    threads = PromptThreads(PROMPT_THREADS)
+    return Pipeline(map(load, setup.specs), map(load, setup.allowed), options, prompt_threads=threads)
 
 
 def main() -> None:

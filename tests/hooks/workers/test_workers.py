@@ -14,6 +14,7 @@ import pytest
 
 from engine.protocol import Delta, RequestError
 from hooks.loading.loader import HookLoadError, HookSpec
+from hooks.pipeline.driver import READ_BESIDE
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import PassThrough
 from hooks.pipeline.options import PipelineOptions
@@ -125,6 +126,17 @@ class Reads:
     def __call__(self, chunk):
         text = f"{self.mine[chunk.request_id]} {os.getpid()} " if chunk.text_diff else ""
         return emit(text if chunk.request_id != "weir-self-test" else chunk.pending)
+
+class ReadsBeside(Reads):
+    '''Reads a prompt for as long as its file exists.'''
+    thread_safe = True
+    def on_request(self, request):
+        gate = str(request.messages[0]["content"]).strip() if request.messages else ""
+        if os.path.exists(gate):
+            open(gate + ".begun", "w").close()
+        while os.path.exists(gate):
+            time.sleep(0.01)
+        return super().on_request(request)
 
 class ReadsAsync(Reads):
     async def on_request(self, request):
@@ -472,6 +484,49 @@ async def test_a_worker_that_dies_of_a_prompt_fails_its_request_and_is_replaced(
         await run(workers, "a", **saying("die"))
     await until(lambda: workers.is_ready)
     assert "hi" in text_of(await run(workers, "a", **saying("hi")))
+
+
+async def test_others_do_not_wait_for_a_long_prompt_of_a_thread_safe_hook(
+    pool, patient: None, tmp_path: Path
+) -> None:  # contract 8.12
+    gate = tmp_path / "gate"
+    gate.touch()
+    workers = await pool("ReadsBeside", hook_timeout=60.0)
+    long = asyncio.get_running_loop().create_task(run(workers, "a", **saying(f"{gate}{' ' * READ_BESIDE}")))
+    await until(Path(f"{gate}.begun").exists)
+    assert "hi" in text_of(await run(workers, "a", **saying("hi")))
+    assert not long.done()
+    gate.unlink()
+    assert str(gate) in text_of(await long)
+    assert verdicts_of(workers)["ReadsBeside"]["rewrite_prompt"] == 2
+
+
+async def test_a_client_that_leaves_while_its_long_prompt_is_read_is_forgotten(
+    pool, patient: None, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    workers = await pool("ReadsBeside", hook_timeout=60.0)
+    (process,) = workers._workers
+    long = asyncio.get_running_loop().create_task(run(workers, "a", **saying(f"{gate}{' ' * READ_BESIDE}")))
+    await until(Path(f"{gate}.begun").exists)
+    long.cancel()
+    await asyncio.gather(long, return_exceptions=True)
+    assert process.num_requests == 0
+    gate.unlink()
+    assert "hi" in text_of(await run(workers, "a", **saying("hi")))
+
+
+async def test_a_worker_whose_thread_is_stuck_is_replaced(pool, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    workers = await pool("ReadsBeside", hook_timeout=0.2)
+    (process,) = workers._workers
+    with pytest.raises(HookError) as caught:
+        await run(workers, "a", **saying(f"{gate}{' ' * READ_BESIDE}"))
+    assert caught.value.hook == "worker"
+    await until(lambda: workers.is_ready)
+    assert process not in workers._workers
 
 
 async def test_a_pool_knows_which_of_its_hooks_read_prompts(pool) -> None:
