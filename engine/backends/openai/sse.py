@@ -4,10 +4,7 @@ The format: https://html.spec.whatwg.org/multipage/server-sent-events.html. Pack
 HTTP client of their own, or block, and none limits the size of an event.
 """
 
-import re
 from dataclasses import dataclass
-
-_END_OF_LINE = re.compile(rb"\r\n|\n|\r(?!\Z)")  # a CR at the very end may be half of a CRLF
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +26,26 @@ class SSEDecoder:
 
     def __init__(self, max_event: int = MAX_EVENT) -> None:
         self.max_event = max_event
-        self._buffer = bytearray()
-        self._searched = 0
+        self._unfinished = bytearray()
+        """The beginning of a line."""
+        self._has_return = False
+        """Whether a CR came last: it may be half of a CRLF."""
         self._data: list[bytes] = []
         self._size = 0
         self._event = ""
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that `data` completes. Raises `EventTooLongError`."""
-        self._buffer += data
         events: list[Event] = []
-        start = 0
-        while end := _END_OF_LINE.search(self._buffer, self._searched):
-            events += self._line(bytes(self._buffer[start : end.start()]))
-            start = self._searched = end.end()
-        del self._buffer[:start]
-        self._searched = max(len(self._buffer) - 1, 0)
-        if len(self._buffer) + self._size > self.max_event:
+        for line in self._lines(data):
+            if line:
+                self._read(line)
+            elif self._data:
+                events.append(Event(b"\n".join(self._data), self._event or "message"))
+                self._data, self._size, self._event = [], 0, ""
+            else:
+                self._event = ""
+        if len(self._unfinished) + self._size > self.max_event:
             raise EventTooLongError(f"an event of more than {self.max_event} bytes")
         return events
 
@@ -53,9 +53,21 @@ class SSEDecoder:
         """The stream has ended: the last event, if its empty line is missing."""
         return self.feed(b"\n\n")
 
-    def _line(self, line: bytes) -> list[Event]:
-        if not line:
-            return self._dispatch()
+    def _lines(self, data: bytes) -> list[bytes]:
+        """The lines that `data` completes, without their ends."""
+        if self._has_return:
+            data = b"\r" + data
+        self._has_return = data.endswith(b"\r")
+        data = data[: len(data) - self._has_return]
+        lines = data.splitlines()
+        rest = b"" if data.endswith((b"\n", b"\r")) or not lines else lines.pop()
+        if lines and self._unfinished:
+            lines[0] = bytes(self._unfinished) + lines[0]
+            self._unfinished.clear()
+        self._unfinished += rest
+        return lines
+
+    def _read(self, line: bytes) -> None:
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if field == b"data":
@@ -63,9 +75,3 @@ class SSEDecoder:
             self._size += len(value) + 1  # with its end of line, so that empty lines count too
         elif field == b"event":
             self._event = value.decode("utf-8", "replace")
-        return []
-
-    def _dispatch(self) -> list[Event]:
-        events = [Event(b"\n".join(self._data), self._event or "message")] if self._data else []
-        self._data, self._size, self._event = [], 0, ""
-        return events

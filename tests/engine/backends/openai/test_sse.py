@@ -1,4 +1,5 @@
 import itertools
+import re
 
 import pytest
 from hypothesis import given
@@ -50,6 +51,17 @@ def test_an_event_comes_with_its_last_byte() -> None:
 def test_flush_gives_an_event_without_its_empty_line() -> None:
     assert decode(b"data: [DONE]") == [Event(b"[DONE]")]
     assert decode(b"data: [DONE]\r") == [Event(b"[DONE]")]
+
+
+@given(
+    st.lists(st.sampled_from([b"\r", b"\n", b"\r\n", b":", b" ", b"data", b"event", b"id", b"x", b"\x0b"])),
+    st.lists(st.integers(0, 40)),
+)
+def test_lines_end_as_the_format_says(parts: list[bytes], cuts: list[int]) -> None:
+    stream = b"".join(parts)
+    cuts = [0, *sorted(cuts), len(stream)]
+    lines = re.split(rb"\r\n|\n|\r", stream + b"\n\n")
+    assert decode(*(stream[a:b] for a, b in itertools.pairwise(cuts))) == decode(b"\n".join(lines))
 
 
 @pytest.mark.parametrize("piece", [b"x" * 20, b"data: 12345\n", b"data\ndata:\n"])
