@@ -33,7 +33,7 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
-from engine.backends.openai.sse import MAX_EVENT
+from engine.backends.openai.limits import UpstreamOptions
 from engine.config import EngineOptions
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.options import PipelineOptions
@@ -102,8 +102,6 @@ class EngineChoice(BaseModel):
     """Model name to ask the upstream for (openai)"""
     upstream_api_key: SecretStr | None = None
     """Key for the upstream; better set as WEIR_UPSTREAM_API_KEY"""
-    max_upstream_event: Annotated[int, Field(ge=1)] = MAX_EVENT
-    """Longest event of an upstream's stream, in bytes. A longer one ends the answer with an error (openai)"""
     recordings: Path | None = None
     """Folder of recorded streams (replay)"""
     replay_speed: Annotated[float, Field(ge=0)] = 0.0
@@ -120,7 +118,9 @@ class AccessOptions(
     """Who may ask, how much, and how long."""
 
 
-class ServeSettings(PipelineOptions, EngineOptions, AccessOptions, EngineChoice, BaseSettings):
+class ServeSettings(
+    PipelineOptions, EngineOptions, AccessOptions, UpstreamOptions, EngineChoice, BaseSettings
+):
     """Serve a model behind guardrail hooks, on an OpenAI-compatible API.
 
     Every option can stand in the YAML file named by --config (underscores for dashes) and in the

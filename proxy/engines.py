@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from engine.backends.openai.limits import UpstreamOptions
 from engine.backends.recorder import RecordingEngine
 from engine.config import EngineConfig, EngineOptions
 from engine.demo import MODEL_DIR
@@ -43,7 +44,7 @@ def _backend(settings: ServeSettings) -> tuple[Engine, list[str]]:
                 settings.upstream,
                 api_key=key,
                 model=settings.upstream_model,
-                max_event=settings.max_upstream_event,
+                options=settings.options(UpstreamOptions),
             )
             return engine, names
         case "local":

@@ -48,10 +48,11 @@ class RequestTracker:
         if self.is_closing:
             raise EngineError("The engine is shutting down.", status=503)
 
-    async def wait(self, work: Awaitable[T]) -> T:
-        """Await `work`. Raises `EngineError` (503) at once when the engine closes."""
+    async def wait(self, work: Awaitable[T], deadline: float | None = None) -> T:
+        """Await `work`. Raises `EngineError` (503) at once when the engine closes, and `TimeoutError` at
+        `deadline`, in the event loop's time."""
         try:
-            async with asyncio.timeout(0 if self.is_closing else None) as wait:
+            async with asyncio.timeout_at(0 if self.is_closing else deadline) as wait:
                 self._waits.add(wait)
                 try:
                     return await work

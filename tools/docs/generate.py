@@ -30,6 +30,7 @@ _TITLES = {
     "PipelineOptions": "Limits and effects of hooks",
     "ServeSettings": "Hooks and the service",
     "StoreOptions": "Stored responses",
+    "UpstreamOptions": "An upstream's answers",
 }
 """Headings for the classes that define options."""
 _HEAD = ("option", "value", "default", "meaning")

@@ -5,7 +5,7 @@ import base64
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -15,8 +15,9 @@ import orjson
 
 from engine.backends.openai.body import beginning_of, pieces_of
 from engine.backends.openai.errors import stream_error, upstream_error
+from engine.backends.openai.limits import SLICE, Patience, TooMuchError, UpstreamOptions
 from engine.backends.openai.request import request_body
-from engine.backends.openai.sse import MAX_EVENT, Event, EventTooLongError, SSEDecoder
+from engine.backends.openai.sse import Event, EventTooLongError, SSEDecoder
 from engine.backends.openai.stream import StreamTranslator
 from engine.backends.request_tracker import TrackedEngine, refuse_logits_processors
 from engine.deltas import in_pieces
@@ -58,8 +59,7 @@ class OpenAIEngine(TrackedEngine):
 
     `upstream`: the upstream's URL, as a client's `base_url`. A URL without a path gets `/v1`. A user and a
     password in it become a header, and are nowhere else. `model`: the upstream's name for the model. None:
-    the name that the caller gives. `timeout`: seconds without a byte from the upstream; `connect_timeout`:
-    seconds to connect. `max_event`: bytes of the longest event of a stream.
+    the name that the caller gives. `connect_timeout`: seconds to connect. `options`: bounds of its answers.
 
     Raises `ValueError` for a URL that cannot be used. The message does not quote the URL.
     """
@@ -70,9 +70,8 @@ class OpenAIEngine(TrackedEngine):
         *,
         api_key: str | None = None,
         model: str | None = None,
-        timeout: float = 600.0,
         connect_timeout: float = 10.0,
-        max_event: int = MAX_EVENT,
+        options: UpstreamOptions | None = None,
     ) -> None:
         super().__init__()
         self.url, password = _without_password(upstream)
@@ -81,8 +80,8 @@ class OpenAIEngine(TrackedEngine):
             raise ValueError("the upstream has a password in its URL and an API key: give one of them")
         authorization = f"Bearer {api_key}" if api_key else password
         self._headers = {"Authorization": authorization} if authorization else {}
-        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout, sock_read=timeout)
-        self._max_event = max_event
+        self._options = options or UpstreamOptions()
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
         self._session: aiohttp.ClientSession | None = None
         self._failed_at: float | None = None
 
@@ -106,30 +105,36 @@ class OpenAIEngine(TrackedEngine):
         fields = request_body(request, self.model)
         body = orjson.dumps(fields, default=dict)
         path = "/chat/completions" if request.is_chat else "/completions"
-        translator = StreamTranslator(request)
+        translator = StreamTranslator(request, self._options)
+        patience = Patience(self._options, asyncio.get_running_loop().time)
         has_begun = is_complete = False
         with self._requests.track() as tracked, self._engine_errors():
-            async with await self._requests.wait(self._post(path, body)) as response:
+            async with await self._requests.wait(self._post(path, body), patience.deadline) as response:
                 self._failed_at = None
                 if response.status != 200:
                     raise upstream_error(response.status, await self._error_of(response), fields)
-                async for event in self._events(response):
-                    if event.data.strip() == b"[DONE]":
-                        is_complete = True
-                        break
-                    chunk = _loads(event.data)
-                    if event.event == "error" or chunk.get("error"):
-                        raise stream_error(chunk, begun=has_begun, fields=fields)
-                    for delta in in_pieces(translator.feed(chunk), _LONG_TEXT):
-                        has_begun = True
-                        tracked.usage = delta.usage or tracked.usage
-                        yield delta
-                        if len(delta.text) >= _LONG_TEXT:
-                            await asyncio.sleep(0)
+                async with aclosing(self._events(response, patience)) as events:
+                    async for event in events:
+                        if event.data.strip() == b"[DONE]":
+                            is_complete = True
+                            break
+                        chunk = _loads(event.data)
+                        if event.event == "error" or chunk.get("error"):
+                            raise stream_error(chunk, begun=has_begun, fields=fields)
+                        for delta in in_pieces(translator.feed(chunk), _LONG_TEXT):
+                            has_begun = True
+                            tracked.usage = delta.usage or tracked.usage
+                            yield delta
+                            patience.renew()
+                            if len(delta.text) >= _LONG_TEXT:
+                                await asyncio.sleep(0)
+                        if translator.is_finished:
+                            patience.end()
                 for delta in in_pieces(translator.finish(complete=is_complete), _LONG_TEXT):
                     tracked.usage = delta.usage or tracked.usage
                     yield delta
-                await _drain(response)
+                if is_complete:
+                    await _drain(response)
 
     def check_health(self) -> None:
         """Raise `EngineError` if a connection to the upstream failed within the last 10 seconds."""
@@ -142,16 +147,32 @@ class OpenAIEngine(TrackedEngine):
         if self._session is not None:
             await self._session.close()
 
-    async def _events(self, response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
-        decoder = SSEDecoder(self._max_event)
-        async with aclosing(pieces_of(response, self._requests.wait)) as pieces:
-            async for data in pieces:
-                for number, event in enumerate(decoder.feed(data), start=1):
-                    yield event
-                    if number % _BURST == 0:
-                        await asyncio.sleep(0)
-        for event in decoder.flush():
-            yield event
+    async def _events(
+        self, response: aiohttp.ClientResponse, patience: Patience
+    ) -> AsyncGenerator[Event, None]:
+        """The stream's events. Once the answer has its finish, the stream may end in any way."""
+
+        def wait(read: Awaitable[bytes]) -> Awaitable[bytes]:
+            return self._requests.wait(read, patience.deadline)
+
+        decoder = SSEDecoder(self._options.max_upstream_event)
+        try:
+            async with aclosing(pieces_of(response, wait)) as pieces:
+                async for data in pieces:
+                    for start in range(0, len(data), SLICE):
+                        if start:
+                            await asyncio.sleep(0)
+                        part = data[start : start + SLICE]
+                        patience.take(len(part))
+                        for number, event in enumerate(decoder.feed(part), start=1):
+                            yield event
+                            if number % _BURST == 0:
+                                await asyncio.sleep(0)
+            for event in decoder.flush():
+                yield event
+        except (TimeoutError, TooMuchError, EventTooLongError):
+            if not patience.has_finish:
+                raise
 
     async def _error_of(self, response: aiohttp.ClientResponse) -> bytes:
         """The body of an error. Empty if it cannot be read, or does not come in time."""
@@ -201,6 +222,9 @@ class OpenAIEngine(TrackedEngine):
         except EventTooLongError as error:
             _log.warning("upstream %s: %s (max_upstream_event)", self.url, error)
             raise EngineError("The upstream engine sent an event that is too long.", status=502) from error
+        except TooMuchError as error:
+            _log.warning("upstream %s: %s", self.url, error)
+            raise EngineError("The upstream engine sent more than an answer may have.", status=502) from error
         except (LookupError, ArithmeticError, TypeError, AttributeError, ValueError, RecursionError) as error:
             _log.warning("upstream %s: answer not understood (%s)", self.url, type(error).__name__)
             raise EngineError("The upstream engine's answer makes no sense.", status=502) from error
@@ -214,6 +238,10 @@ def _without_password(upstream: str) -> tuple[str, str | None]:
         raise ValueError("the upstream's URL cannot be read") from None  # the error may quote the password
     if parts.scheme not in ("http", "https"):
         raise ValueError("the upstream is no http or https URL")
+    if parts.query or parts.fragment:
+        raise ValueError(
+            "the upstream's URL has a query or a fragment: give a base URL, and a key as the API key"
+        )
     user, _, host = parts.netloc.rpartition("@")
     url = parts._replace(netloc=host).geturl().rstrip("/") + ("" if parts.path.strip("/") else "/v1")
     if not user:

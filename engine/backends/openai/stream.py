@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from engine.backends.openai.limits import OutputLimit, TooMuchError, UpstreamOptions
 from engine.backends.openai.tokens import TokenAligner, TokenReader, checked_ids, is_id
 from engine.protocol import (
     Channel,
@@ -35,6 +36,8 @@ _FINISH_REASONS: dict[str, FinishReason] = {
 _FAILURES = ("abort", "error")
 _MAX_COUNT = 10**9
 """No request has so many tokens."""
+_MAX_CHOICES = 64
+"""Choices of one event, for each output. Servers send one."""
 
 Segment = tuple[Channel, ToolCall | None, str]
 """A text, and the stream that it belongs to."""
@@ -50,16 +53,22 @@ class StreamTranslator:
     Until the upstream sends its usage, the translator counts tokens, or pieces of text if it gets no tokens.
     """
 
-    def __init__(self, request: GenerationRequest) -> None:
+    def __init__(self, request: GenerationRequest, options: UpstreamOptions | None = None) -> None:
+        most = (options or UpstreamOptions()).max_upstream_output
         prompt_tokens = sum(len(prompt) for prompt in request.prompts if not isinstance(prompt, str))
         self._count = _Count(Usage(prompt_tokens=prompt_tokens, completion_tokens=0))
-        self._outputs = [_Output(request, index, self._count) for index in range(request.num_outputs)]
+        self._outputs = [_Output(request, index, self._count, most) for index in range(request.num_outputs)]
+        self.is_finished = False
+        """Whether every output has its finish reason."""
         self._last: list[Delta] = []
 
     def feed(self, chunk: Mapping[str, Any]) -> list[Delta]:
-        """Translate a chunk (parsed JSON). Raises `EngineError` if the upstream says that it gave up."""
+        """Translate a chunk (parsed JSON). Raises `EngineError` if the upstream says that it gave up, and
+        `TooMuchError` if an output is longer than it may be."""
         deltas: list[Delta] = []
         choices = chunk.get("choices") or ()
+        if len(choices) > _MAX_CHOICES * len(self._outputs):
+            raise TooMuchError("an event has too many choices")
         for choice, output in zip(choices, self._outputs_of(choices), strict=True):
             deltas += output.feed(choice, chunk.get("prompt_token_ids"))
         # vLLM: with several outputs, the usage beside a choice counts this choice only.
@@ -89,6 +98,7 @@ class StreamTranslator:
 
     def _without_last(self, deltas: list[Delta]) -> list[Delta]:
         if deltas and all(output.is_finished for output in self._outputs):
+            self.is_finished = True
             self._last = [deltas.pop()]
         return deltas
 
@@ -108,12 +118,13 @@ class _Count:
 class _Output:
     """One output: decides the channel of its text, and which of its tokens are delivered."""
 
-    def __init__(self, request: GenerationRequest, index: int, count: _Count) -> None:
+    def __init__(self, request: GenerationRequest, index: int, count: _Count, most: int) -> None:
         prompt = request.prompts[index // request.sampling.n] if request.prompts else ""
         self.is_finished = False
         self.has_begun = False
         self._index = index
         self._count = count
+        self._limit = OutputLimit(request, prompt, most)
         self._tokens = TokenReader(request, () if isinstance(prompt, str) else prompt)
         self._stop = request.sampling.stop
         self._stop_token_ids = request.sampling.stop_token_ids
@@ -233,6 +244,7 @@ class _Output:
         self, channel: Channel, text: str, tokens: tuple[Token, ...] = (), call: ToolCall | None = None
     ) -> Delta:
         num_tokens = 0 if channel == "echo" else len(tokens) or bool(text)
+        self._limit.take(channel, len(text), num_tokens)
         usage = self._count.add(num_tokens)
         return Delta(
             index=self._index, text=text, tokens=tokens, channel=channel, tool_call=call, usage=usage

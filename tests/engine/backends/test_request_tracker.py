@@ -8,6 +8,15 @@ from engine.backends.request_tracker import RequestTracker
 from engine.protocol import EngineError, Usage
 
 
+async def test_a_deadline_ends_the_wait() -> None:
+    tracker = RequestTracker()
+    with pytest.raises(TimeoutError):
+        await tracker.wait(asyncio.Event().wait(), asyncio.get_running_loop().time())
+    tracker.close()
+    with pytest.raises(EngineError, match="shutting down"):
+        await tracker.wait(asyncio.Event().wait(), float("inf"))
+
+
 async def test_requests_and_their_tokens_are_counted() -> None:
     tracker = RequestTracker()
     with tracker.track() as request:

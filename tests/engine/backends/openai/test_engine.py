@@ -19,6 +19,7 @@ from multidict import CIMultiDict
 
 from engine.backends.openai import engine as openai_engine
 from engine.backends.openai.engine import OpenAIEngine
+from engine.backends.openai.limits import UpstreamOptions
 from engine.protocol import (
     Delta,
     EngineError,
@@ -43,7 +44,8 @@ def chunk(text: str, finish: str | None = None) -> dict[str, Any]:
 
 @asynccontextmanager
 async def started(url: str, **settings: Any) -> AsyncIterator[OpenAIEngine]:
-    engine = OpenAIEngine(url, **settings)
+    given = {name: settings.pop(name) for name in UpstreamOptions.model_fields if name in settings}
+    engine = OpenAIEngine(url, options=UpstreamOptions(**given), **settings)
     try:
         await engine.start()
         yield engine
@@ -282,7 +284,7 @@ async def test_an_event_that_does_not_end_is_not_kept(
 ) -> None:
     endless = [*([chunk("a")] if has_begun else []), *[piece * 100] * 100, "hang"]
     upstream.script = lambda body: endless
-    async with started(upstream.url, max_event=50_000) as engine:
+    async with started(upstream.url, max_upstream_event=50_000) as engine:
         with pytest.raises(EngineError, match="sent an event that is too long") as caught:
             await collect(engine)
     assert caught.value.status == 502
@@ -379,7 +381,14 @@ async def test_a_password_in_the_url_becomes_a_header(
 
 @pytest.mark.parametrize(
     "url",
-    ["ftp://me:hunter2@host", "http://me:hunter2@[::1", "me:hunter2@host", "http://me:hunter2@ho\uff0fst"],
+    [
+        "ftp://me:hunter2@host",
+        "http://me:hunter2@[::1",
+        "me:hunter2@host",
+        "http://me:hunter2@ho\uff0fst",
+        "http://host/v1?api_key=hunter2",
+        "http://host/v1#hunter2",
+    ],
 )
 def test_an_error_of_the_url_does_not_quote_it(url: str) -> None:
     with pytest.raises(ValueError, match="upstream") as caught:
@@ -449,7 +458,7 @@ async def test_the_callers_fault_may_come_inside_the_stream(upstream: Any) -> No
 async def test_silence_is_not_waited_for_forever(upstream: Any) -> None:
     for frames in (["hang"], [chunk("a"), "hang"]):
         with pytest.raises(EngineError) as error:
-            await ask(upstream, *frames, timeout=0.1)
+            await ask(upstream, *frames, upstream_timeout=0.1)
         assert error.value.status == 504
 
 
