@@ -158,7 +158,7 @@ async def test_an_answer_that_does_not_begin_ends_the_request(serve: Serve, sent
     async def say_little(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             if (await reader.readline()).startswith(b"GET"):
-                writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                writer.write(b"HTTP/1.1 404 No\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
             else:
                 while not writer.is_closing():
                     writer.write(sent)
