@@ -6,9 +6,8 @@ An `Engine` takes a `GenerationRequest` and yields `Delta`s:
         async for delta in deltas:
             print(delta.text)
 
-All values that cross the seam are immutable. Two signals travel back to the engine, both through the
-iterator. Closing the iterator cancels the engine's work on the request. Sending a `Rewind` takes an output
-back to an earlier token.
+All values that cross the seam are immutable. Closing the iterator cancels the engine's work on the request.
+Sending a `Rewind` into it takes an output back to an earlier token.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -331,6 +330,9 @@ class Engine(Protocol):
 
     def stats(self) -> EngineStats: ...
 
+    def check_room(self, caller: str) -> None:
+        """Raise `QueueFullError` if this caller may not add a request now. `generate` checks it again."""
+
     def check_health(self) -> None:
         """Raise `EngineError` if the engine can no longer serve."""
 
@@ -380,8 +382,7 @@ class LogitsProcessorError(EngineError):
 class QueueFullError(EngineError):
     """Too many requests wait already (HTTP 429). `unquoted` is as in `RequestError`."""
 
-    code = "queue_full"
-    """Tells the error from others, as the API's clients read it."""
+    code = "queue_full"  # as the API's clients read it
 
     def __init__(
         self,

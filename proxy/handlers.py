@@ -34,6 +34,7 @@ Fields = TypeVar("Fields", bound=BaseModel)
 async def chat_completions(http: web.Request) -> web.StreamResponse:
     service = http.app[SERVICE]
     with service.running():
+        service.check_room("chat", http[CALLER])
         fields = await _read(http, ChatRequest)
         request = fields.to_request(new_id("chatcmpl"), service.model_name(fields.model), caller=http[CALLER])
         return await respond(http, request, ChatAnswer(fields, request))
@@ -42,6 +43,7 @@ async def chat_completions(http: web.Request) -> web.StreamResponse:
 async def completions(http: web.Request) -> web.StreamResponse:
     service = http.app[SERVICE]
     with service.running():
+        service.check_room("completions", http[CALLER])
         fields = await _read(http, CompletionRequest)
         request = fields.to_request(new_id("cmpl"), service.model_name(fields.model), caller=http[CALLER])
         return await respond(http, request, CompletionAnswer(fields, request))
@@ -51,6 +53,7 @@ async def responses(http: web.Request) -> web.StreamResponse:
     service = http.app[SERVICE]
     stored, owner = service.responses, _owner(http)
     with service.running():
+        service.check_room("responses", http[CALLER])
         fields = await _read(http, ResponsesRequest)
         model = service.model_name(fields.model)
         conversation = stored.conversation(

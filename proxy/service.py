@@ -8,7 +8,7 @@ from aiohttp import web
 
 from engine.parsers import Parsers
 from engine.prompt_threads import PromptThreads
-from engine.protocol import Engine, GenerationRequest, RequestError
+from engine.protocol import Engine, GenerationRequest, QueueFullError, RequestError
 from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.pipeline import GuardFactory
 from proxy.config import ServeSettings
@@ -52,6 +52,15 @@ class Service:
                 f"The model '{asked}' is not served here.", param="model", code="model_not_found", status=404
             )
         return asked
+
+    def check_room(self, endpoint: str, caller: str) -> None:
+        """Raise `QueueFullError` if the engine takes no request of this caller now. Checked before a body is
+        read, so that a caller with a full queue costs the others little."""
+        try:
+            self.engine.check_room(caller)
+        except QueueFullError:
+            with self.metrics.request(endpoint):
+                raise
 
     @asynccontextmanager
     async def opened(self, request: GenerationRequest) -> AsyncIterator[OpenGuard]:

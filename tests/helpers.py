@@ -324,6 +324,9 @@ class ScriptedEngine:
     def stats(self) -> EngineStats:
         return EngineStats(num_running=self.running, aborted_total=self.aborted)
 
+    def check_room(self, caller: str) -> None:
+        pass
+
     def check_health(self) -> None:
         if not self.healthy:
             raise EngineError("The engine has failed.", status=503)

@@ -122,6 +122,9 @@ class LocalEngine:
             return await self._compilers.run(process, request.caller)
         return await self._prompt_threads.run(process, size=prompt_size(request), caller=request.caller)
 
+    def check_room(self, caller: str) -> None:
+        self._admission.check(caller)
+
     def stats(self) -> EngineStats:
         """The numbers after the last step."""
         return self._stats

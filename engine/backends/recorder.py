@@ -88,6 +88,9 @@ class RecordingEngine:
     def stats(self) -> EngineStats:
         return self._engine.stats()
 
+    def check_room(self, caller: str) -> None:
+        self._engine.check_room(caller)
+
     def check_health(self) -> None:
         self._engine.check_health()
 

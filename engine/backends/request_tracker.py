@@ -113,6 +113,9 @@ class TrackedEngine:
     def stats(self) -> EngineStats:
         return self._requests.stats()
 
+    def check_room(self, caller: str) -> None:
+        pass
+
     def check_health(self) -> None:
         self._requests.check()
 

@@ -1,5 +1,6 @@
 """The address that a request comes from, also behind reverse proxies."""
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
@@ -16,6 +17,8 @@ Networks = Sequence[IPv4Network | IPv6Network]
 
 FORWARDERS: web.AppKey[Networks] = web.AppKey("forwarders")
 """The networks of the reverse proxies that the application trusts."""
+
+_WITH_PORT = re.compile(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<v4>[0-9.]+))(?::[0-9]*)?")
 
 
 class AddressOptions(BaseModel):
@@ -66,12 +69,12 @@ def is_forwarder(address: Address | None, forwarders: Networks) -> bool:
 def read_address(text: str) -> Address | None:
     """The address that `text` is, perhaps with a port. IPv4 in IPv6's form is read as IPv4."""
     text = text.strip()
-    if text.startswith("["):
-        text = text[1:].partition("]")[0]
-    elif text.count(":") == 1:
-        text = text.partition(":")[0]
+    if form := _WITH_PORT.fullmatch(text):
+        text = form["v4"] or form["v6"]
     try:
-        address = ip_address(text.partition("%")[0])
+        address = ip_address(text)
     except ValueError:
         return None
+    if isinstance(address, IPv6Address) and address.scope_id:
+        address = IPv6Address(int(address))
     return getattr(address, "ipv4_mapped", None) or address

@@ -20,6 +20,8 @@ from proxy.option_values import Names
 _METHODS = "GET, POST, DELETE"
 _EXPOSED = "X-Request-Id, Retry-After"
 _PREFLIGHT_SECONDS = "600"
+_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\[\]:@%/?#\s]+)(?::[0-9]*)?")
+_LOCALHOST = re.compile(r"(?:[a-z0-9_-]+\.)*localhost")
 
 
 class BrowserOptions(BaseModel):
@@ -39,7 +41,7 @@ def browser_middleware(options: BrowserOptions, listen_host: str) -> Middleware:
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not is_host_allowed(request.headers.get(hdrs.HOST)):
+        if not is_host_allowed(_asked_host(request)):
             raise APIError(
                 421, "This host name is not served here (--allowed-hosts).", code="host_not_allowed"
             )
@@ -74,7 +76,7 @@ def is_loopback(host: str) -> bool:
     """Whether `host` names this machine, as seen from itself."""
     name = host.rstrip(".").lower()
     address = read_address(name)
-    return name == "localhost" or name.endswith(".localhost") or bool(address and address.is_loopback)
+    return bool(_LOCALHOST.fullmatch(name) or (address and address.is_loopback))
 
 
 def _host_rule(allowed: list[str], listen_host: str) -> Callable[[str | None], bool]:
@@ -86,14 +88,22 @@ def _host_rule(allowed: list[str], listen_host: str) -> Callable[[str | None], b
 
 
 def _host_name(host: str) -> str:
-    """The name in a header `Host`, without its port."""
-    return re.sub(r":\d*$", "", host.strip()).rstrip(".").lower()
+    """The name in a header `Host`, without its port. Empty if it is no name."""
+    form = _HOST.fullmatch(host.strip())
+    return form["name"].rstrip(".").lower() if form else ""
+
+
+def _asked_host(request: web.Request) -> str | None:
+    """The host that the request is for, perhaps with a port. If the target is a whole URL, its host counts,
+    and not the header `Host` (RFC 9112, 3.2.2)."""
+    url = request._message.url
+    return url.raw_authority if url.absolute else request.headers.get(hdrs.HOST)
 
 
 def _may_ask(request: web.Request, origins: list[str]) -> bool:
     origin = request.headers.get(hdrs.ORIGIN)
     if origin is not None:
-        return _is_listed(origin, origins) or _is_own(origin, request.headers.get(hdrs.HOST))
+        return _is_listed(origin, origins) or _is_own(origin, _asked_host(request))
     return request.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
 
 

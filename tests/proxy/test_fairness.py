@@ -34,6 +34,21 @@ async def test_a_caller_who_fills_the_queue_leaves_others_a_place(serve: Serve) 
     assert status == 200
 
 
+async def test_a_caller_who_fills_the_queue_is_refused_before_the_body_is_read(serve: Serve) -> None:
+    client = await serve(local(max_num_seqs=1, max_queue_len=2), api_key=KEYS)
+    many = {**CHAT, **LONG, "n": 3}
+    async with client.http.post(client.url + CHATS, json=many, headers=ONE) as running:
+        await running.content.readany()
+        address, port = client.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(address, int(port))
+        head = "Host: localhost\r\nAuthorization: Bearer one\r\nContent-Type: application/json"
+        writer.write(f"POST {CHATS} HTTP/1.1\r\n{head}\r\nContent-Length: 1000\r\n\r\n".encode())
+        assert b" 429 " in await reader.readline()
+        writer.close()
+        async with client.http.get(client.url + "/metrics", headers=ONE) as metrics:
+            assert 'outcome="failed"} 1.0' in await metrics.text()
+
+
 async def test_thousands_of_outputs_do_not_keep_another_caller_waiting(serve: Serve) -> None:  # contract 8.5
     engine = local(max_num_seqs=8)
     client = await serve(engine, api_key=KEYS)

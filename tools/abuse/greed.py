@@ -3,6 +3,8 @@
 import itertools
 from typing import Any
 
+import orjson
+
 from tools.abuse.attack import Target, again, attack
 from tools.abuse.bodies import CHAT, HELLO, TEXT
 
@@ -19,6 +21,17 @@ async def a_full_queue(target: Target) -> None:
     """32 prompts, 128 outputs of each."""
     body = {"prompt": ["Hello"] * 32, "n": 128, **LONG}
     await again(lambda: _stream(target, TEXT, body), 4)
+
+
+@attack("new")
+async def many_prompts(target: Target) -> None:
+    """1,024 prompts a request, on many connections. The caller is soon refused, and goes on asking."""
+    body = orjson.dumps({"prompt": [f"Tell me a {i}" for i in range(1024)], **LONG})
+
+    async def strike() -> None:
+        await target.post(TEXT, body)
+
+    await again(strike, 64)
 
 
 @attack(3)

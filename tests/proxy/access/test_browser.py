@@ -1,12 +1,16 @@
 """Requests that pages of other sites make through a visitor's browser."""
 
 import asyncio
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from proxy.access.browser import is_loopback
+from proxy.access.browser import _host_rule, is_loopback
 from tests.helpers import ScriptedEngine
 from tests.proxy.conftest import CHAT, Client, Serve, hello
 
@@ -27,7 +31,9 @@ async def test_a_server_on_a_loopback_address_answers_loopback_names(serve: Serv
     assert (await ask(client, Host=host))[0] == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "10.0.0.1:80", "127.0.0.1.x.io"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "10.0.0.1:80", "127.0.0.1.x.io", "[::1].evil"]
+)
 @pytest.mark.parametrize("path", [CHATS, "/health", "/v1/models", "/nothing"])
 async def test_a_server_on_a_loopback_address_refuses_other_names(serve: Serve, host: str, path: str) -> None:
     """The name may be an attacker's own, which now points to this machine (DNS rebinding)."""
@@ -43,6 +49,26 @@ async def test_a_request_without_a_host_is_not_a_browsers(serve: Serve) -> None:
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(b"GET /health HTTP/1.0\r\n\r\n")
     assert b" 200 OK" in await reader.readline()
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "status"),
+    [
+        ("http://evil.example/v1/models", "localhost", 421),
+        ("http://localhost@evil.example/v1/models", "localhost", 421),
+        ("http://localhost:1/v1/models", "evil.example", 200),
+        ("//evil.example/v1/models", "localhost", 404),
+    ],
+)
+async def test_the_host_of_a_target_that_is_a_whole_url_counts(
+    serve: Serve, target: str, host: str, status: int
+) -> None:
+    client = await serve(ScriptedEngine(hello))
+    address, port = client.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(address, int(port))
+    writer.write(f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    assert (await reader.readline()).split()[1] == str(status).encode()
     writer.close()
 
 
@@ -126,3 +152,43 @@ async def test_without_cors_an_answer_has_none_of_its_headers(serve: Serve) -> N
 )
 def test_loopback_hosts(host: str, expected: bool) -> None:
     assert is_loopback(host) == expected
+
+
+PIECES = st.sampled_from(
+    [
+        "localhost",
+        "127.0.0.1",
+        "[::1]",
+        "::1",
+        "evil",
+        ".",
+        ":",
+        "[",
+        "]",
+        "@",
+        "%",
+        "/",
+        "?",
+        " ",
+        "\t",
+        "80",
+        "ü",
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=6).map("".join))
+def test_a_host_that_is_answered_is_a_loopback_name_and_a_port(host: str) -> None:
+    if _host_rule([], "127.0.0.1")(host):
+        url = urlsplit(f"http://{host.strip()}")
+        name = (url.hostname or "").rstrip(".")
+        assert name == "localhost" or name.endswith(".localhost") or ip_address(name).is_loopback
+        assert url.port is None or url.port >= 0
+
+
+@given(
+    st.sampled_from(["localhost", "a.localhost", "127.0.0.1", "127.9.9.9", "[::1]", "[::ffff:127.0.0.1]"]),
+    st.sampled_from(["", ":"]) | st.integers(0, 65535).map(":{}".format),
+)
+def test_every_loopback_name_is_answered_with_every_port(name: str, port: str) -> None:
+    assert _host_rule([], "127.0.0.1")(name + port)
