@@ -1,6 +1,6 @@
 """Detectors and the matches that they find. A detector sees only text and knows nothing about streams."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -37,3 +37,15 @@ class Detector(Protocol):
 def order(match: Match) -> tuple[int, int, int]:
     """Return a key that sorts matches by their start, then the longest first, then by their rule."""
     return match.start, -match.end, match.rule
+
+
+def moved(matches: Iterable[Match], by: int) -> list[Match]:
+    """Return the matches with their places moved by `by` characters."""
+    return [Match(start + by, end + by, entity, rule) for start, end, entity, rule in matches]
+
+
+def going_on(taken: Iterable[Match], found: Iterable[Match], start: int) -> list[Match]:
+    """Return the matches that end at `start` or later. One of `found` that is one of `taken` again, longer,
+    replaces its shorter form."""
+    known = {(match.start, match.rule): match for match in (*taken, *found)}
+    return [match for match in known.values() if match.end >= start]

@@ -3,15 +3,12 @@
 Its length has a bound, however long the stream is.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hooks import PromptText
-from hooks.detect.detector import Match
+from hooks.detect.detector import Match, going_on, moved
 from hooks.detect.lead import Lead
 from hooks.json.editing import JsonText
-
-FROM_LEAD = -1
-"""The rule of matches that begin in the lead. The detector is not told of them."""
 
 
 class Excerpt:
@@ -24,7 +21,7 @@ class Excerpt:
 
     def __init__(self, *, is_json: bool, lead: Lead | None = None) -> None:
         self.lead = lead
-        """The text that the output continues, while a match that begins there may go on."""
+        """The search behind the text that the output continues; None when it can find nothing more."""
         self._json = JsonText() if is_json else None
         self.text = ""
         self.start = 0
@@ -59,28 +56,25 @@ class Excerpt:
     def settled(
         self,
         text: str,
-        matches: Iterable[Match],
+        matches: Sequence[Match],
         undecided: int,
         is_final: bool,
-        from_lead: Iterable[Match] = (),
+        behind_lead: Iterable[Match] = (),
     ) -> tuple[list[Match], int]:
-        """Take the detector's new `matches`, and have it go on from `undecided`. `from_lead`: matches that
-        begin in the lead.
+        """Take the detector's new `matches`, and have it go on from `undecided`. `behind_lead`: new matches
+        of the search behind the lead.
 
         Returns the matches to act on, and where the text begins that must wait. In JSON two more things wait:
         a number or word at the end of the text, because it may go on, with the part of a match that reaches
         into it; and a number or word in which a match may begin, because it is replaced as a whole.
         """
-        found = [*self._waiting, *matches, *from_lead]
-        if found or self.taken:
-            # A match that the detector returns again, longer, replaces its shorter form.
-            known = {(match.start, match.rule): match for match in (*self.taken, *found)}
-            # Matches from the lead stay out of `taken`: `Lead` keeps them itself.
-            self.taken = [match for match in known.values() if match.end >= undecided and match.rule >= 0]
+        if matches or self.taken:
+            self.taken = going_on(self.taken, matches, undecided)
+        found = [*self._waiting, *matches, *behind_lead]
         self.start = undecided
         begin = len(text)
-        if self.lead is not None and self.lead.is_open:
-            undecided = self.pending
+        if self.lead is not None:
+            undecided = max(self.pending, min(undecided, self.lead.start))
         if self._json is not None and not is_final:
             begin = self._json.open_scalar(text, self.pending)
             undecided = min(begin, self._json.scalar_at(text, undecided, self.pending)[0])
@@ -120,6 +114,8 @@ class Excerpt:
     def move(self, text: str, pending: int, reach: int) -> None:
         """Forget the text before `pending` that is more than `reach` before the detector's next place."""
         gone = max(0, min(self.start - reach, pending))
+        if self.lead is not None:
+            gone = self._move_lead(self.lead, gone, reach)
         self.text = text[gone:]
         self.start -= gone
         self.pending = pending - gone
@@ -127,13 +123,18 @@ class Excerpt:
         if self._json is not None:
             self._json.forget(text, gone)
         if gone and self.taken:
-            self.taken = _moved(self.taken, gone)
+            self.taken = moved(self.taken, -gone)
         if gone and self._waiting:
-            self._waiting = _moved(self._waiting, gone)
+            self._waiting = moved(self._waiting, -gone)
 
-
-def _moved(matches: list[Match], by: int) -> list[Match]:
-    return [Match(start - by, end - by, entity, rule) for start, end, entity, rule in matches]
+    def _move_lead(self, lead: Lead, gone: int, reach: int) -> int:
+        """Move the search behind the lead on. Returns how many of the first `gone` characters to forget."""
+        if lead.start >= reach and (lead.start, lead.taken) == (self.start, self.taken):
+            self.lead = None
+            return gone
+        gone = max(0, min(lead.start - reach, gone))
+        self.lead = lead.forget(gone) if gone else lead
+        return gone
 
 
 def excerpt_of(prompt: PromptText) -> "Excerpt":

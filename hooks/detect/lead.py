@@ -1,56 +1,48 @@
-"""Matches that begin in the text that an output continues, and go on in the output.
+"""The search of an output behind its lead: the text that the output continues.
 
-The output is also searched by itself: a match in it counts whatever stands before the output.
+The detector reads the end of the lead and the output as one text. So it finds a match that begins in the
+lead, and a match in the output if the words that show it stand in the lead. It also searches the output by
+itself, because no lead may hide a match. Once both searches stand at the same place, and the detector no
+longer reads the lead, they find the same.
 """
 
 from typing import NamedTuple, Self
 
-from hooks.detect.detector import Detector, Match
+from hooks.detect.detector import Detector, Match, going_on, moved
 
 MAX_LEAD = 2048
-"""Most characters of a lead that are searched. A match that begins before them is not found."""
+"""Most characters of a lead that are searched."""
 
 
 class Lead(NamedTuple):
-    """The end of a lead and the output behind it, as far as the detector still needs them."""
+    """How far the search has come. Places count from the start of the output's excerpt (see `Excerpt`), so
+    places in the lead are negative."""
 
     text: str
-    first: int
-    """The place in `text` where the output begins. Negative once the output's beginning is forgotten."""
+    """The end of the lead. Empty when the detector no longer reads it."""
     start: int
     """The place where the detector goes on."""
-    taken: tuple[Match, ...]
-    """Matches that begin in the lead and may go on."""
+    taken: list[Match]
+    """Matches that end at `start` or later."""
 
     @classmethod
-    def of(cls, detector: Detector, lead: str) -> Self | None:
-        """None: no match that begins in the lead can go on."""
+    def of(cls, detector: Detector, lead: str) -> Self:
         text = lead[-min(detector.longest + detector.reach, MAX_LEAD) :] if detector.longest else ""
-        return cls(text, len(text), 0, ()).read(detector, "", is_final=False)[0]
+        return cls(text, -len(text), []).read(detector, "", is_final=False)[0]
 
-    def read(self, detector: Detector, piece: str, *, is_final: bool) -> tuple[Self | None, list[Match]]:
-        """Take the output's next piece.
+    def read(self, detector: Detector, output: str, *, is_final: bool) -> tuple[Self, list[Match]]:
+        """Search on. `output` is the text of the output's excerpt. Returns how far the search has come, and
+        the new matches, each without its part in the lead."""
+        first = len(self.text)
+        taken = moved(self.taken, first)
+        found, undecided = detector.scan(self.text + output, self.start + first, is_final, taken)
+        found = moved(found, -first)
+        start = undecided - first
+        rest = self._replace(start=start, taken=going_on(self.taken, found, start))
+        if self.text:
+            found = [match._replace(start=max(0, match.start)) for match in found if match.end > 0]
+        return rest, found
 
-        Returns what is left to search for, if anything, and the matches that begin in the lead. A match
-        counts from the end of the text, so that its places are negative.
-        """
-        text = self.text + piece
-        found, start = detector.scan(text, self.start, is_final, self.taken)
-        known = {(match.start, match.rule): match for match in (*self.taken, *found)}
-        begun = [match for match in known.values() if match.start < self.first]
-        taken = [match for match in begun if match.end >= start]
-        gone = max(0, start - detector.reach)
-        rest = type(self)(text[gone:], self.first - gone, start - gone, tuple(_moved(taken, -gone)))
-        is_over = is_final or (start >= self.first and not taken)
-        reaching = [match._replace(start=max(match.start, self.first)) for match in begun]
-        matches = [match for match in reaching if match.end > match.start]
-        return None if is_over else rest, _moved(matches, -len(text))
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a match may still begin in the lead. Then all of the output is undecided."""
-        return self.start < self.first
-
-
-def _moved(matches: list[Match], by: int) -> list[Match]:
-    return [match._replace(start=match.start + by, end=match.end + by) for match in matches]
+    def forget(self, count: int) -> Self:
+        """Forget the lead, and the first `count` characters of the output's excerpt."""
+        return type(self)("", self.start - count, moved(self.taken, -count))

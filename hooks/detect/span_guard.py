@@ -11,7 +11,7 @@ from typing import Unpack
 from hooks import Chunk, GenerationRequest, PromptText, Verdict, emit, prompt_texts, with_prompt_texts
 from hooks.detect.acting_guard import ActingGuard, Options, PromptReply, spliced
 from hooks.detect.detector import Detector, Match
-from hooks.detect.excerpt import FROM_LEAD, Excerpt, excerpt_of
+from hooks.detect.excerpt import Excerpt, excerpt_of
 from hooks.detect.lead import MAX_LEAD, Lead
 
 _PIECE = 4096
@@ -80,14 +80,11 @@ class SpanGuard(ActingGuard):
     def _scan(self, excerpt: Excerpt, piece: str, is_final: bool) -> tuple[str, list[Match], int]:
         """The excerpt's text with the new piece, the matches to act on, and where the decided text ends."""
         text = excerpt.text + excerpt.read(piece, is_final)
-        from_lead: list[Match] = []
-        if excerpt.lead is not None:
-            new = text[len(excerpt.text) :]
-            excerpt.lead, found = excerpt.lead.read(self.detector, new, is_final=is_final)
-            end = len(text)
-            from_lead = [Match(end + m.start, end + m.end, m.entity, FROM_LEAD) for m in found]
         matches, undecided = self.detector.scan(text, excerpt.start, is_final, excerpt.taken)
-        return text, *excerpt.settled(text, matches, undecided, is_final, from_lead)
+        behind_lead: list[Match] = []
+        if excerpt.lead is not None:
+            excerpt.lead, behind_lead = excerpt.lead.read(self.detector, text, is_final=is_final)
+        return text, *excerpt.settled(text, matches, undecided, is_final, behind_lead)
 
 
 def _pieces(text: str) -> Iterator[tuple[str, bool]]:

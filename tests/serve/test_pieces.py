@@ -69,6 +69,23 @@ async def test_nor_by_a_stop_string(weir_serve: Callable[..., str], guarded: str
         assert "lue" not in said
 
 
+@pytest.mark.parametrize(
+    ("value", "lead", "name"),
+    [("111222333", "Her BSN is ", "NL_BSN"), ("xK9#mQ2$vT7pLw", "Login with password=", "PASSWORD")],
+)
+async def test_nor_behind_a_word_that_the_client_wrote(
+    weir_serve: Callable[..., str], value: str, lead: str, name: str
+) -> None:
+    """The echo engine's answer is a value without the word that shows it. The word is in the lead."""
+    url = weir_serve("--engine", "echo", "--hook", "pii", "--hook", "secrets")
+    asked = f"{value} then go."
+    assert (await complete(url, f"{asked} {lead}"))["text"] == f"[{name}] then go. {lead}"
+    messages = [{"role": "user", "content": asked}, {"role": "assistant", "content": lead}]
+    for said, answer in ((messages[:1], asked), (messages, f"[{name}] then go.")):
+        chat = await post(url, "/v1/chat/completions", {"messages": said})
+        assert chat["choices"][0]["message"]["content"] == answer
+
+
 async def test_ids_that_the_model_has_not_stay_the_callers_fault(guarded: str) -> None:
     for token in (2**31, 2**62):
         answer = await post(guarded, "/v1/completions", {"prompt": [1, token]})

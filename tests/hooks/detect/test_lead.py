@@ -122,7 +122,7 @@ def forbidden(lead: str, output: str) -> list[tuple[int, int]]:
     detector = Phrases(PHRASES).detector
     joined = [(m.start - len(lead), m.end - len(lead)) for m in detector.scan(lead + output)[0]]
     alone = [(m.start, m.end) for m in detector.scan(output)[0]]
-    return [(max(0, a), b) for a, b in joined if a < 0 < b] + alone
+    return [(max(0, a), b) for a, b in joined if b > 0] + alone
 
 
 @given(lead=TEXTS, output=TEXTS, places=PLACES, finish=st.sampled_from(["stop", "length"]))
