@@ -4,12 +4,13 @@ It honours `n`, `max_tokens`, `stop`, `echo`, `logprobs`, and `ignore_eos` (by r
 Parameters that only a model can honour change nothing.
 """
 
+import asyncio
 import re
 import zlib
-from collections.abc import Mapping
-from dataclasses import replace
-from itertools import cycle, islice
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle, islice, zip_longest
+from typing import Any, Self
 
 from engine.backends.request_tracker import TrackedEngine, refuse_logits_processors
 from engine.deltas import num_output_tokens
@@ -48,21 +49,22 @@ class EchoEngine(TrackedEngine):
     async def generate(self, request: GenerationRequest) -> Deltas:
         refuse_logits_processors(request)
         prompts = (_last_words(request.messages),) if request.is_chat else request.prompts
-        prompt_tokens = [_tokenize(prompt, request.sampling.logprobs) for prompt in prompts]
-        outputs = [
-            _output(index, tokens, request)
-            for index, tokens in enumerate(t for t in prompt_tokens for _ in range(request.sampling.n))
-        ]
         with self._requests.track() as tracked:
-            tracked.usage = Usage(prompt_tokens=sum(map(len, prompt_tokens)), completion_tokens=0)
-            for step in range(max(map(len, outputs))):
+            # A prompt may have a million words.
+            answers = await asyncio.to_thread(lambda: [_Answer.of(prompt, request) for prompt in prompts])
+            num_prompt_tokens = sum(len(answer.prompt_token_ids) for answer in answers)
+            tracked.usage = Usage(prompt_tokens=num_prompt_tokens, completion_tokens=0)
+            outputs = [
+                answer.deltas(p * request.sampling.n + i)
+                for p, answer in enumerate(answers)
+                for i in range(request.sampling.n)
+            ]
+            for deltas in zip_longest(*outputs):
                 await self._requests.pause(self.delay)
-                for deltas in outputs:
-                    if step < len(deltas):
-                        delta = deltas[step]
-                        completion_tokens = tracked.usage.completion_tokens + num_output_tokens(delta)
-                        tracked.usage = replace(tracked.usage, completion_tokens=completion_tokens)
-                        yield replace(delta, usage=tracked.usage)
+                for delta in filter(None, deltas):
+                    completion_tokens = tracked.usage.completion_tokens + num_output_tokens(delta)
+                    tracked.usage = replace(tracked.usage, completion_tokens=completion_tokens)
+                    yield replace(delta, usage=tracked.usage)
 
 
 def _last_words(messages: tuple[Mapping[str, Any], ...]) -> str:
@@ -75,7 +77,9 @@ def _last_words(messages: tuple[Mapping[str, Any], ...]) -> str:
 
 def _tokenize(prompt: Prompt, logprobs: int | None) -> list[Token]:
     if isinstance(prompt, str):
-        words = [(zlib.crc32(word.encode()) % VOCAB_SIZE, word) for word in _WORD.findall(prompt)]
+        # Others run between two words, and not while `findall` finds them all.
+        found = (match[0] for match in _WORD.finditer(prompt))
+        words = [(zlib.crc32(word.encode()) % VOCAB_SIZE, word) for word in found]
     else:
         words = [(token_id, f" {token_id}") for token_id in prompt]
     return [
@@ -90,28 +94,45 @@ def _tokenize(prompt: Prompt, logprobs: int | None) -> list[Token]:
     ]
 
 
-def _output(index: int, prompt: list[Token], request: GenerationRequest) -> list[Delta]:
-    """All deltas of one output: the prompt if `request.echo`, the tokens, the end."""
-    sampling = request.sampling
-    tokens = prompt[: sampling.max_tokens]
-    if sampling.ignore_eos and sampling.max_tokens:
-        tokens = list(islice(cycle(prompt), sampling.max_tokens))
-    finish_reason: FinishReason = "stop" if tokens == prompt else "length"
-    stop_reason = None
-    text = "".join(token.text for token in tokens)
-    found = [(text.find(stop), stop) for stop in sampling.stop if stop in text]
-    if found:
-        end, stop_reason = min(found)
-        finish_reason, tokens = "stop", cut_tokens(tokens, end)
-    deltas = [*_deltas(index, tokens, "content"), Delta(index=index)]
-    if request.echo and prompt:
-        first = prompt[0]._replace(logprob=None, top=())
-        deltas = _deltas(index, [first, *prompt[1:]], "echo") + deltas
-    ids = tuple(token.id for token in prompt if token.id is not None)
-    deltas[0] = replace(deltas[0], prompt_token_ids=ids)
-    deltas[-1] = replace(deltas[-1], finish_reason=finish_reason, stop_reason=stop_reason)
-    return deltas
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What every output of one prompt says."""
 
+    prompt_token_ids: tuple[int, ...]
+    echo: Sequence[Token]
+    tokens: Sequence[Token]
+    finish_reason: FinishReason
+    stop_reason: str | None
 
-def _deltas(index: int, tokens: list[Token], channel: Channel) -> list[Delta]:
-    return [Delta(index=index, text=token.text, tokens=(token,), channel=channel) for token in tokens]
+    @classmethod
+    def of(cls, prompt: Prompt, request: GenerationRequest) -> Self:
+        sampling = request.sampling
+        words = _tokenize(prompt, sampling.logprobs)
+        tokens = words[: sampling.max_tokens]
+        if sampling.ignore_eos and sampling.max_tokens:
+            tokens = list(islice(cycle(words), sampling.max_tokens))
+        finish_reason: FinishReason = "stop" if tokens == words else "length"
+        stop_reason = None
+        text = "".join(token.text for token in tokens)
+        found = [(text.find(stop), stop) for stop in sampling.stop if stop in text]
+        if found:
+            end, stop_reason = min(found)
+            finish_reason, tokens = "stop", cut_tokens(tokens, end)
+        ids = tuple(token.id for token in words if token.id is not None)
+        # The first token has nothing before it that could tell how likely it is.
+        echo = [words[0]._replace(logprob=None, top=()), *words[1:]] if request.echo and words else []
+        return cls(ids, echo, tokens, finish_reason, stop_reason)
+
+    def deltas(self, index: int) -> Iterator[Delta]:
+        """The prompt if it is echoed, the tokens, the end."""
+        ids: tuple[int, ...] | None = self.prompt_token_ids
+        channels: tuple[tuple[Channel, Sequence[Token]], ...] = ("echo", self.echo), ("content", self.tokens)
+        for channel, tokens in channels:
+            for token in tokens:
+                yield Delta(
+                    index=index, text=token.text, tokens=(token,), channel=channel, prompt_token_ids=ids
+                )
+                ids = None
+        yield Delta(
+            index=index, finish_reason=self.finish_reason, stop_reason=self.stop_reason, prompt_token_ids=ids
+        )
