@@ -14,8 +14,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
-from engine.histogram import Histogram
 from engine.processor_specs import LogitsProcessorSpec
+from engine.stats import EngineStats as EngineStats
 
 Channel = Literal["content", "reasoning", "tool_call", "echo"]
 """A text stream of an output. `echo` is the prompt, returned on request (completions only)."""
@@ -261,39 +261,6 @@ class ModelInfo:
     """Whether the engine accepts a `Rewind`, except for requests with `GenerationRequest.is_searched`."""
     max_prompt_bytes: int | None = None
     """A longer text has more than `max_model_len` tokens, whatever it is. None: not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStats:
-    """Gauges, counters and histograms of an engine. Counters end in `_total`."""
-
-    num_running: int = 0
-    num_waiting: int = 0
-    prompt_tokens_total: int = 0
-    generation_tokens_total: int = 0
-    aborted_total: int = 0
-    steps_total: int = 0
-    preemptions_total: int = 0
-    prefix_cache_queries_total: int = 0
-    """Prompt tokens that the engine looked for in the cache."""
-    prefix_cache_hits_total: int = 0
-    """Prompt tokens that the engine found in the cache."""
-    kv_blocks_used: int = 0
-    """Blocks in use. Blocks that are only cached do not count."""
-    kv_blocks: int = 0
-    spec_decode_drafts_total: int = 0
-    spec_decode_draft_tokens_total: int = 0
-    spec_decode_accepted_tokens_total: int = 0
-    """Draft tokens that were equal to the drawn tokens."""
-    step_seconds: Mapping[str, Histogram] = field(default_factory=dict)
-    """Seconds that each phase of a step took, by the phase's name. The engine goes on counting."""
-    histograms: Mapping[str, Histogram] = field(default_factory=dict)
-    """Other histograms, by name."""
-
-    @property
-    def kv_cache_usage(self) -> float:
-        """The share of the key-value cache in use, from 0 to 1."""
-        return self.kv_blocks_used / self.kv_blocks if self.kv_blocks else 0.0
 
 
 class Tokenizer(Protocol):

@@ -34,6 +34,7 @@ from pydantic_settings import (
 )
 
 from engine.backends.openai.limits import UpstreamOptions
+from engine.backends.pool.options import PoolOptions, UpstreamConfig
 from engine.config import EngineOptions
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.options import PipelineOptions
@@ -63,12 +64,20 @@ def _logits_processor(value: Any) -> Any:
     return value
 
 
+def _upstreams(value: Any) -> Any:
+    """An upstream may be given by its URL alone. A URL may contain commas."""
+    value = re.split(r",(?=\s*https?://)", value) if isinstance(value, str) else value
+    value = [value] if isinstance(value, dict) else value
+    return [{"url": one.strip()} if isinstance(one, str) else one for one in value or ()]
+
+
 def _keys(value: Any) -> Any:
     # Unlike other lists, this one keeps empty parts: an unset variable is refused, not read as no key.
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
 Hooks = Annotated[list[HookSpec], BeforeValidator(lambda value: parts(value, _hook))]
+Upstreams = Annotated[list[UpstreamConfig], BeforeValidator(_upstreams), Field(repr=False)]
 Keys = Annotated[list[Annotated[SecretStr, Field(min_length=1)]], BeforeValidator(_keys)]
 
 
@@ -96,12 +105,12 @@ class EngineChoice(BaseModel):
     back"""
     served_model_name: Names = []
     """Names that requests may use for the model (default: the model's)"""
-    upstream: Annotated[str | None, Field(repr=False)] = None
-    """Base URL of an OpenAI-compatible server (openai)"""
+    upstream: Upstreams = []
+    """Base URL of an OpenAI-compatible server; repeat for a pool of them (openai)"""
     upstream_model: str | None = None
-    """Model name to ask the upstream for (openai)"""
+    """Model name to ask upstreams for (openai)"""
     upstream_api_key: SecretStr | None = None
-    """Key for the upstream; better set as WEIR_UPSTREAM_API_KEY"""
+    """Key for upstreams; better set as WEIR_UPSTREAM_API_KEY"""
     recordings: Path | None = None
     """Folder of recorded streams (replay)"""
     replay_speed: Annotated[float, Field(ge=0)] = 0.0
@@ -119,7 +128,7 @@ class AccessOptions(
 
 
 class ServeSettings(
-    PipelineOptions, EngineOptions, AccessOptions, UpstreamOptions, EngineChoice, BaseSettings
+    PipelineOptions, EngineOptions, AccessOptions, UpstreamOptions, PoolOptions, EngineChoice, BaseSettings
 ):
     """Serve a model behind guardrail hooks, on an OpenAI-compatible API.
 

@@ -1,13 +1,19 @@
 """Makes the engine that the settings ask for. Torch is imported here, only for the in-process engine."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from engine.backends.openai.limits import UpstreamOptions
+from engine.backends.pool.options import PoolOptions, UpstreamConfig
 from engine.backends.recorder import RecordingEngine
 from engine.config import EngineConfig, EngineOptions
 from engine.demo import MODEL_DIR
 from engine.protocol import Engine
 from proxy.config import ServeSettings
+
+if TYPE_CHECKING:
+    from engine.backends.pool.replica import Replica
 
 
 def make_engine(settings: ServeSettings) -> tuple[Engine, list[str]]:
@@ -35,20 +41,45 @@ def _backend(settings: ServeSettings) -> tuple[Engine, list[str]]:
             assert settings.recordings is not None
             return ReplayEngine(settings.recordings, speed=settings.replay_speed), names
         case "openai":
-            from engine.backends.openai.engine import OpenAIEngine
-
-            assert settings.upstream is not None
-            secret = settings.upstream_api_key
-            key = secret.get_secret_value() if secret else None
-            engine = OpenAIEngine(
-                settings.upstream,
-                api_key=key,
-                model=settings.upstream_model,
-                options=settings.options(UpstreamOptions),
-            )
-            return engine, names
+            return _pool(settings), names
         case "local":
             return _local_engine(settings), names or [model_name(settings.model)]
+
+
+def _pool(settings: ServeSettings) -> Engine:
+    from engine.backends.pool.engine import PoolEngine
+    from engine.backends.pool.routing import LeastOutstanding, PrefixAffinity
+
+    options = settings.options(PoolOptions)
+    return PoolEngine(
+        [_replica(upstream, settings) for upstream in settings.upstream],
+        routing=PrefixAffinity() if options.routing == "affinity" else LeastOutstanding(),
+        first_token_timeout=options.upstream_first_token_timeout or None,
+        retries=options.upstream_retries,
+        health_interval=options.upstream_health_interval or None,
+    )
+
+
+def _replica(upstream: UpstreamConfig, settings: ServeSettings) -> "Replica":
+    from engine.backends.openai.engine import OpenAIEngine
+    from engine.backends.pool.replica import Replica
+
+    secret = upstream.api_key or settings.upstream_api_key
+    model = upstream.model or settings.upstream_model
+    engine = OpenAIEngine(
+        upstream.url,
+        api_key=secret.get_secret_value() if secret else None,
+        model=model,
+        options=settings.options(UpstreamOptions),
+    )
+    return Replica(
+        upstream.name or urlsplit(engine.url).netloc,  # without the password
+        engine,
+        weight=upstream.weight,
+        max_connections=upstream.max_connections or settings.upstream_max_connections,
+        serves_all=model is not None,
+        probe=engine.probe,
+    )
 
 
 def _local_engine(settings: ServeSettings) -> Engine:

@@ -5,12 +5,12 @@ asks. No label contains text of a caller or a model.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from itertools import accumulate
 from time import perf_counter
 from types import TracebackType
-from typing import Self
+from typing import Self, get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from engine.histogram import Histogram
 from engine.protocol import Delta, Engine, EngineStats, RequestError, Usage
+from engine.stats import ReplicaState, ReplicaStats
 from hooks.pipeline.pipeline import GuardFactory
 
 TTFT_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 10, 20, 80)
@@ -138,6 +139,7 @@ class Metrics(Collector):
         stats = self._engine.stats()
         yield from _engine(stats)
         yield from _steps(stats)
+        yield from _upstreams(stats.replicas)
         yield from self._requests()
         yield from self._hooks()
 
@@ -210,6 +212,34 @@ def _steps(stats: EngineStats) -> Iterator[Metric]:
     }
     for name, histogram in stats.histograms.items():
         yield _histogram(name, texts[name], (), [((), histogram)])
+
+
+def _upstreams(replicas: Mapping[str, ReplicaStats]) -> Iterator[Metric]:
+    """Metrics of a pool. An upstream's label is its name, or its host and port."""
+    label = ("upstream",)
+    each = replicas.items()
+    outstanding = [((name,), stats.outstanding) for name, stats in each]
+    yield _gauge("upstream_outstanding", "Requests that run at an upstream.", label, outstanding)
+    states = [
+        ((name, state), state == stats.state) for name, stats in each for state in get_args(ReplicaState)
+    ]
+    text = "1 for the state of an upstream's circuit breaker, or draining; 0 for other states."
+    yield _gauge("upstream_state", text, (*label, "state"), states)
+    text = "Requests to an upstream, by end: as weir_requests, and full (it has too many)."
+    ends = [((name, outcome), n) for name, stats in each for outcome, n in stats.outcomes.items()]
+    yield _counter("upstream_requests", text, (*label, "outcome"), ends)
+    text = "Requests that went to another upstream, because this one failed before the first token."
+    yield _counter("upstream_retries", text, label, [((name,), stats.retries_total) for name, stats in each])
+    seconds = [((name,), stats.first_token_seconds) for name, stats in each]
+    text = "From a request's way to an upstream to its first token."
+    yield _histogram("upstream_first_token_seconds", text, label, seconds)
+
+
+def _gauge(name: str, text: str, labels: Labels, values: Iterable[tuple[Labels, float]]) -> Metric:
+    family = GaugeMetricFamily(f"weir_{name}", text, labels=labels)
+    for of, value in values:
+        family.add_metric(of, value)
+    return family
 
 
 def _counter(name: str, text: str, labels: Labels, values: Iterable[tuple[Labels, float]]) -> Metric:

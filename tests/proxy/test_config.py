@@ -136,3 +136,32 @@ def test_each_group_of_options_reaches_the_part_that_defines_it() -> None:
 
 def test_every_option_has_a_help_text() -> None:
     assert [name for name, field in ServeSettings.model_fields.items() if not field.description] == []
+
+
+def test_upstreams_are_given_by_repeating_with_commas_or_with_more_about_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = ["http://a:1", "https://me:x,y@b:2/v1"]
+    repeated = load_settings(["--upstream", both[0], "--upstream", both[1]])
+    monkeypatch.setenv("WEIR_UPSTREAM", ", ".join(both))
+    for settings in (repeated, load_settings([])):
+        assert [upstream.url for upstream in settings.upstream] == both
+    monkeypatch.delenv("WEIR_UPSTREAM")
+    file = tmp_path / "weir.yaml"
+    for text in (f"upstream: {both[0]}", f"upstream: [{both[0]}]", f"upstream: {{url: '{both[0]}'}}"):
+        file.write_text(text)
+        assert [upstream.url for upstream in load_settings(["--config", str(file)]).upstream] == both[:1]
+    file.write_text(f"upstream: [{both[0]}, {{url: '{both[1]}', weight: 2, api_key: k, max_connections: 3}}]")
+    first, second = load_settings(["--config", str(file)]).upstream
+    assert (first.weight, second.weight, second.max_connections) == (1.0, 2.0, 3)
+
+
+def test_no_upstreams_url_or_key_is_shown(tmp_path: Path) -> None:
+    file = tmp_path / "weir.yaml"
+    file.write_text("upstream: [{url: 'http://me:hunter2@a', api_key: hunter3}]\n")
+    assert "hunter" not in repr(load_settings(["--config", str(file)]))
+    file.write_text("upstream: [{url: 'http://me:hunter2@a', api_key: hunter3, weight: 0, prot: 1}]\n")
+    with pytest.raises(SystemExit, match=r"upstream\.0") as caught:
+        load_settings(["--config", str(file)])
+    assert "weight" in str(caught.value)
+    assert "hunter" not in str(caught.value)

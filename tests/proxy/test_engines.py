@@ -1,8 +1,13 @@
 """The settings choose the engine."""
 
+from typing import Any
+
 import pytest
 
 from engine.backends.local import LocalEngine
+from engine.backends.openai.engine import OpenAIEngine
+from engine.backends.pool.engine import PoolEngine
+from engine.backends.pool.routing import LeastOutstanding, PrefixAffinity
 from hooks.loading.loader import HookSpec
 from proxy.config import ServeSettings
 from proxy.engines import make_engine
@@ -25,3 +30,50 @@ def test_the_cache_shares_answers_only_if_no_hook_can_run(settings: ServeSetting
     engine, _ = make_engine(settings)
     assert isinstance(engine, LocalEngine)
     assert engine.config.share_outputs is shares
+
+
+def pool_of(upstream: Any, **settings: Any) -> PoolEngine:
+    engine, _ = make_engine(ServeSettings(engine="openai", upstream=upstream, **settings))
+    assert isinstance(engine, PoolEngine)
+    return engine
+
+
+def test_one_upstream_is_a_pool_of_one() -> None:
+    assert list(pool_of("http://me:hunter2@host:8001/v1").replicas) == ["host:8001"]
+
+
+def test_upstreams_have_names_weights_keys_and_models_of_their_own() -> None:
+    pool = pool_of(
+        [
+            {"url": "http://a", "name": "big", "weight": 3, "api_key": "own", "model": "theirs"},
+            {"url": "http://b", "max_connections": 4},
+        ],
+        upstream_api_key="common",
+        upstream_max_connections=9,
+    )
+    big, other = pool.replicas.values()
+    assert (big.name, other.name) == ("big", "b")
+    assert (big.weight, other.weight) == (3.0, 1.0)
+    assert (big.max_connections, other.max_connections) == (9, 4)
+    engines = [replica.engine for replica in (big, other)]
+    assert [e._headers["Authorization"] for e in engines if isinstance(e, OpenAIEngine)] == [
+        "Bearer own",
+        "Bearer common",
+    ]
+    assert [e.model for e in engines if isinstance(e, OpenAIEngine)] == ["theirs", None]
+
+
+def test_two_upstreams_of_one_name_are_refused_without_their_password() -> None:
+    with pytest.raises(ValueError, match="two upstreams are called host: give each a name") as caught:
+        pool_of(["http://me:hunter2@host/one", "http://host/two"])
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "routing"), [("affinity", PrefixAffinity), ("least", LeastOutstanding)])
+def test_the_settings_choose_the_routing(name: str, routing: type) -> None:
+    assert type(pool_of("http://a", routing=name)._routing) is routing
+
+
+def test_zero_turns_timeouts_and_checks_off() -> None:
+    pool = pool_of(["http://a", "http://b"], upstream_first_token_timeout=0, upstream_health_interval=0)
+    assert (pool._first_token_timeout, pool._health._interval) == (None, None)

@@ -28,6 +28,7 @@ _TITLES = {
     "EngineChoice": "Which engine runs",
     "EngineOptions": "The in-process engine",
     "PipelineOptions": "Limits and effects of hooks",
+    "PoolOptions": "Several upstreams",
     "ServeSettings": "Hooks and the service",
     "StoreOptions": "Stored responses",
     "UpstreamOptions": "An upstream's answers",

@@ -40,6 +40,7 @@ _ERROR_TIMEOUT = 10.0
 """Seconds that an upstream's error may take to come."""
 _MAX_MODELS = 4 * 1024 * 1024
 """Bytes of an upstream's list of models that are read."""
+_PROBE_TIMEOUT = aiohttp.ClientTimeout(total=5.0)
 _MAX_LENGTH = 2**31
 """No model has a longer context."""
 
@@ -142,6 +143,21 @@ class OpenAIEngine(TrackedEngine):
         if self._failed_at is not None and time.monotonic() < self._failed_at + _UNHEALTHY:
             raise EngineError("The upstream engine cannot be reached.", status=503)
 
+    async def probe(self) -> bool:
+        """Ask the upstream how it is, and for its models. Returns False if it takes no new requests: its
+        `/health` answers 503. Raises `EngineError` if it cannot serve. Any server may lack `/health`."""
+        session = self._started()
+        url = self.url.removesuffix("/v1") + "/health"
+        with self._engine_errors():
+            async with session.get(url, timeout=_PROBE_TIMEOUT, allow_redirects=False) as response:
+                status = response.status
+            if status != 503 and status >= 500:
+                raise upstream_error(status, b"")
+            served = await self._served(session)
+        self._failed_at = None
+        self.info = served if served.names else self.info
+        return status != 503
+
     async def aclose(self) -> None:
         await super().aclose()
         if self._session is not None:
@@ -183,13 +199,16 @@ class OpenAIEngine(TrackedEngine):
             return b""
 
     def _post(self, path: str, body: bytes) -> aiohttp.client._RequestContextManager:
+        headers = {"Content-Type": "application/json"}
+        return self._started().post(self.url + path, data=body, headers=headers, allow_redirects=False)
+
+    def _started(self) -> aiohttp.ClientSession:
         if self._session is None:
             raise EngineError("The engine has not been started.", status=503)
-        headers = {"Content-Type": "application/json"}
-        return self._session.post(self.url + path, data=body, headers=headers, allow_redirects=False)
+        return self._session
 
     async def _served(self, session: aiohttp.ClientSession) -> ModelInfo:
-        async with session.get(f"{self.url}/models", timeout=aiohttp.ClientTimeout(total=5.0)) as response:
+        async with session.get(f"{self.url}/models", timeout=_PROBE_TIMEOUT) as response:
             if response.status != 200:
                 return ModelInfo()
             body = await beginning_of(response, self._requests.wait, _MAX_MODELS)

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
@@ -75,11 +76,15 @@ class FakeUpstream:
     def __init__(self) -> None:
         self.script: Script = vllm
         self.models: list[dict[str, Any]] = [{"id": "m", "max_model_len": 4096}]
+        self.health = 200
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.connections: set[Any] = set()
         self.has_lost_client = asyncio.Event()
         self.url = ""
+
+    async def tell_health(self, request: web.Request) -> web.Response:
+        return web.Response(status=self.health)
 
     async def list_models(self, request: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": self.models})
@@ -111,17 +116,25 @@ class FakeUpstream:
         return response
 
 
-@pytest.fixture
-async def upstream() -> AsyncIterator[FakeUpstream]:
+@asynccontextmanager
+async def fake_upstream(port: int = 0) -> AsyncIterator[FakeUpstream]:
+    """A fake that listens on the port. 0: a free one."""
     fake = FakeUpstream()
     app = web.Application()
+    app.router.add_get("/health", fake.tell_health)
     app.router.add_get("/v1/models", fake.list_models)
     app.router.add_post("/v1/chat/completions", fake.answer)
     app.router.add_post("/v1/completions", fake.answer)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", port)
     await site.start()
     fake.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     yield fake
     await runner.cleanup()
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[FakeUpstream]:
+    async with fake_upstream() as fake:
+        yield fake

@@ -14,6 +14,8 @@ from aiohttp import web
 
 from engine.backends.echo import EchoEngine
 from engine.backends.openai.engine import OpenAIEngine
+from engine.backends.pool.engine import PoolEngine
+from engine.backends.pool.replica import Replica
 from engine.backends.recorder import RecordingEngine
 from engine.backends.replay import ReplayEngine
 from engine.protocol import Delta, Engine, EngineError, GenerationRequest, RequestError, SamplingParams
@@ -74,7 +76,7 @@ async def replay() -> Backend:
     return Backend(ReplayEngine(recordings, speed=1), request(prompts=("not recorded",)))
 
 
-BACKENDS = ["echo", "replay", "openai", "local"]
+BACKENDS = ["echo", "replay", "openai", "pool", "local"]
 BACKENDS += [f"recorded {name}" for name in BACKENDS]
 
 
@@ -92,6 +94,9 @@ async def backend(
         case "openai":
             upstream.script = _scripted(upstream.script)
             made = Backend(OpenAIEngine(upstream.url), bad)
+        case "pool":
+            upstream.script = _scripted(upstream.script)
+            made = Backend(PoolEngine([Replica(name, OpenAIEngine(upstream.url)) for name in "ab"]), bad)
         case "local":
             made = Backend(await start_engine(), bad)
     if name != request.param:

@@ -1,0 +1,136 @@
+"""Several engines as one. A request gets an answer while any of them can give it."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import aclosing
+
+from engine.backends.pool.health import HealthChecks
+from engine.backends.pool.replica import Replica
+from engine.backends.pool.route import Route, may_retry
+from engine.backends.pool.routing import PrefixAffinity, Routing
+from engine.backends.pool.totals import info_of, stats_of
+from engine.backends.request_tracker import RequestTracker
+from engine.protocol import Delta, Deltas, EngineError, EngineStats, GenerationRequest, ModelInfo, Tokenizer
+from engine.rewindable import answered
+
+
+class PoolEngine:
+    """Sends each request to one of its replicas, and to another one if that one fails before its first delta.
+
+    After the first delta, hooks may have seen text of this answer. Then a failure ends the request: the pool
+    never continues an answer with another engine's words.
+
+    `first_token_timeout`: seconds that a replica has for its first delta (None: any time). `retries`: most
+    other replicas that a request is sent to. `health_interval`: seconds between two health checks of a
+    replica (None: no checks). A pool of one, which has no other replica, needs no timeout and no checks.
+
+    Raises `ValueError` for replicas of one name.
+    """
+
+    def __init__(
+        self,
+        replicas: Sequence[Replica],
+        *,
+        routing: Routing | None = None,
+        first_token_timeout: float | None = None,
+        retries: int = 2,
+        health_interval: float | None = None,
+    ) -> None:
+        self.replicas = {replica.name: replica for replica in replicas}
+        if not replicas:
+            raise ValueError("a pool needs at least one upstream")
+        for name, number in Counter(replica.name for replica in replicas).items():
+            if number > 1:
+                raise ValueError(f"two upstreams are called {name}: give each a name of its own")
+        self._routing = routing or PrefixAffinity()
+        self._first_token_timeout = first_token_timeout if len(replicas) > 1 else None
+        self._retries = retries
+        self._health = HealthChecks(replicas, health_interval if len(replicas) > 1 else None)
+        self._requests = RequestTracker()
+        self._infos: list[ModelInfo] = []
+        self._info = ModelInfo()
+
+    @property
+    def info(self) -> ModelInfo:
+        infos = [replica.engine.info for replica in self.replicas.values()]
+        if infos != self._infos:
+            self._infos, self._info = infos, info_of(infos)
+        return self._info
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        return next(iter(self.replicas.values())).engine.tokenizer
+
+    async def start(self) -> None:
+        """Start all engines. Raises the error of any of them."""
+        await asyncio.gather(*(replica.engine.start() for replica in self.replicas.values()))
+        self._health.start()
+
+    async def generate(self, request: GenerationRequest) -> Deltas:
+        self._requests.check()
+        route = Route(self.replicas.values(), self._routing, request, self._retries)
+        attempt = route.first()
+        while True:
+            try:
+                with attempt:
+                    async with aclosing(attempt.engine.generate(request)) as deltas:
+                        delta = await self._first_of(deltas)
+                        route.has_begun(attempt)
+                        while delta is not None:
+                            rewind = yield delta
+                            if rewind is None:  # the usual way, which costs less than `answered`
+                                async for delta in deltas:
+                                    rewind = yield delta
+                                    if rewind is not None:
+                                        break
+                                else:
+                                    return
+                            delta = await answered(deltas, rewind)
+                        return
+            except EngineError as error:
+                self._requests.check()
+                following = None if attempt.has_begun or not may_retry(error) else route.next()
+                if following is None:
+                    raise
+                attempt.retry()
+                attempt = following
+
+    def drain(self, name: str) -> None:
+        """Give the replica no new request; those that run go on. Raises `KeyError` for an unknown name."""
+        self.replicas[name].is_drained = True
+
+    def resume(self, name: str) -> None:
+        """Give the replica requests again. Raises `KeyError` for an unknown name."""
+        self.replicas[name].is_drained = False
+
+    def stats(self) -> EngineStats:
+        """The sums over all replicas, and each one's own counts in `replicas`."""
+        replicas = self.replicas.values()
+        own = {replica.name: replica.stats() for replica in replicas}
+        return stats_of([replica.engine.stats() for replica in replicas], own)
+
+    def check_room(self, caller: str) -> None:
+        """Raise `QueueFullError` if this caller may not add a request now, at any replica."""
+        refusals = [replica.refusal(caller) for replica in self.replicas.values()]
+        if all(refusals):
+            raise next(refusal for refusal in refusals if refusal)
+
+    def check_health(self) -> None:
+        """Raise `EngineError` if no replica can serve."""
+        self._requests.check()
+        if not any(replica.can_serve for replica in self.replicas.values()):
+            raise EngineError("No upstream engine can serve now.", status=503)
+
+    async def aclose(self) -> None:
+        self._requests.close()
+        await self._health.aclose()
+        await asyncio.gather(*(replica.engine.aclose() for replica in self.replicas.values()))
+
+    async def _first_of(self, deltas: Deltas) -> Delta | None:
+        """The first delta. None if there is none."""
+        try:
+            async with asyncio.timeout(self._first_token_timeout):
+                return await anext(deltas, None)
+        except TimeoutError as error:
+            raise EngineError("The upstream engine did not answer in time.", status=504) from error

@@ -1,0 +1,46 @@
+"""Asks the replicas of a pool how they are, again and again."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from engine.backends.pool.replica import Replica
+from engine.protocol import EngineError
+
+TIMEOUT = 5.0
+"""Seconds that a replica has to answer."""
+
+
+class HealthChecks:
+    """Checks all replicas every `interval` seconds (None: never)."""
+
+    def __init__(self, replicas: Sequence[Replica], interval: float | None) -> None:
+        self._replicas = replicas
+        self._interval = interval
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._interval is not None:
+            self._task = asyncio.get_running_loop().create_task(self._run(self._interval))
+
+    async def aclose(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self, interval: float) -> None:
+        while True:
+            await asyncio.gather(*map(check, self._replicas))
+            await asyncio.sleep(interval)
+
+
+async def check(replica: Replica) -> None:
+    """Ask one replica, and keep what it says."""
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            takes_new = await replica.probe()
+    except (EngineError, TimeoutError):
+        replica.is_unwell()
+    else:
+        replica.is_well(takes_new=takes_new)

@@ -1,0 +1,62 @@
+"""What an engine counts, for metrics."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engine.histogram import Histogram
+
+ReplicaState = Literal["closed", "half_open", "open", "draining"]
+"""The state of a replica's circuit breaker. A draining replica gets no new request either."""
+
+ReplicaOutcome = Literal["finished", "refused", "full", "failed", "closed"]
+"""How a request at a replica ended: `refused` by the caller's fault, `full` for a full queue, `closed` by the
+caller."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStats:
+    """Gauges, counters and a histogram of one engine in a pool. The engine goes on counting."""
+
+    outstanding: int
+    """Requests that run there."""
+    outcomes: Mapping[ReplicaOutcome, int]
+    retries_total: int
+    """Requests that another replica got because they failed here."""
+    state: ReplicaState
+    first_token_seconds: Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Gauges, counters and histograms of an engine. Counters end in `_total`."""
+
+    num_running: int = 0
+    num_waiting: int = 0
+    prompt_tokens_total: int = 0
+    generation_tokens_total: int = 0
+    aborted_total: int = 0
+    steps_total: int = 0
+    preemptions_total: int = 0
+    prefix_cache_queries_total: int = 0
+    """Prompt tokens that the engine looked for in the cache."""
+    prefix_cache_hits_total: int = 0
+    """Prompt tokens that the engine found in the cache."""
+    kv_blocks_used: int = 0
+    """Blocks in use. Blocks that are only cached do not count."""
+    kv_blocks: int = 0
+    spec_decode_drafts_total: int = 0
+    spec_decode_draft_tokens_total: int = 0
+    spec_decode_accepted_tokens_total: int = 0
+    """Draft tokens that were equal to the drawn tokens."""
+    step_seconds: Mapping[str, Histogram] = field(default_factory=dict)
+    """Seconds that each phase of a step took, by the phase's name. The engine goes on counting."""
+    histograms: Mapping[str, Histogram] = field(default_factory=dict)
+    """Other histograms, by name."""
+    replicas: Mapping[str, ReplicaStats] = field(default_factory=dict)
+    """The engines of a pool, by name."""
+
+    @property
+    def kv_cache_usage(self) -> float:
+        """The share of the key-value cache in use, from 0 to 1."""
+        return self.kv_blocks_used / self.kv_blocks if self.kv_blocks else 0.0
