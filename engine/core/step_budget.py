@@ -26,7 +26,7 @@ SLOWDOWN = 1.65
 FIRST_SHARE = 16
 """Prompt tokens in the first step that has any. Later steps have at most twice as many as were tried."""
 MIN_SHARE = 2
-PROMPT_SECONDS = 0.1
+PROMPT_SECONDS = 0.125
 """Seconds of a step in which no sequence decodes."""
 FEWEST_PROMPT_TOKENS = 128
 """Prompt tokens that such a step may always have, since small matrix products are slow. It is the share of
