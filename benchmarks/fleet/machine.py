@@ -1,0 +1,45 @@
+"""How long a replica takes. Measured here, not guessed."""
+
+import random
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Seconds. Weir's own engine, with a model of 19M parameters on one core of an AMD EPYC: the figures of
+    docs/engines.md, from `make bench-engine`. `make bench-fleet ARGS=--measure` measures this machine."""
+
+    prefill: float = 0.000193
+    """A prompt token."""
+    step: float = 0.00146
+    """A decode step, however many streams it serves."""
+    step_per_stream: float = 0.00024
+    """A decode step takes so much longer for each stream."""
+
+
+BATCHES = (1, 16)
+PROMPT, LONG_PROMPT, TOKENS = 64, 512, 32
+
+
+def measure(repeats: int = 7) -> Machine:
+    """CPU seconds on one thread. The smallest of several, since a busy machine only makes them longer."""
+    import torch
+
+    from benchmarks.engine import make_model, seconds, weir
+
+    def prompts(number: int, length: int) -> list[list[int]]:
+        return [[random.randrange(300, 2000) for _ in range(length)] for _ in range(number)]
+
+    def least(number: int, length: int, tokens: int) -> float:
+        return min(seconds(generate, prompts(number, length), tokens) for _ in range(repeats))
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        make_model("tiny", "bfloat16", Path(folder))
+        generate = weir(Path(folder))
+        prefill = least(1, LONG_PROMPT, 1) / LONG_PROMPT
+        steps = [(least(n, PROMPT, TOKENS) - least(n, PROMPT, 1)) / (TOKENS - 1) for n in BATCHES]
+    per_stream = (steps[1] - steps[0]) / (BATCHES[1] - BATCHES[0])
+    return Machine(prefill, steps[0] - per_stream, per_stream)
