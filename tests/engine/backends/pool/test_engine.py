@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.backends.pool.engine import PoolEngine
 from engine.backends.pool.replica import Replica
@@ -371,3 +373,52 @@ def test_replicas_of_one_name_are_refused() -> None:
         PoolEngine([Replica("a", ScriptedEngine(well)), Replica("a", ScriptedEngine(well))])
     with pytest.raises(ValueError, match="at least one"):
         PoolEngine([])
+
+
+ENDS: dict[str, Any] = {
+    "finish": lambda: Delta(finish_reason="stop"),
+    "cut": lambda: EngineError("It broke.", status=502),
+    "gone": lambda: UNREACHABLE,
+    "full": lambda: QueueFullError(),
+    "refused": lambda: RequestError("no"),
+    "silent": asyncio.Event,
+}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.sampled_from(sorted(ENDS))), min_size=1, max_size=4),
+    st.integers(0, 3),
+    st.one_of(st.none(), st.integers(0, 3)),
+)
+async def test_an_answer_is_one_replicas_and_nothing_is_left_over(
+    plan: list[tuple[int, str]], retries: int, leaves_after: int | None
+) -> None:
+    """However replicas fail, and whenever the reader leaves."""
+
+    def script(number: int) -> Any:
+        pieces, end = plan[number]
+        return lambda request: [
+            *make_deltas([f"{number}." for _ in range(pieces)], finish=False),
+            ENDS[end](),
+        ]
+
+    scripts = {str(number): script(number) for number in range(len(plan))}
+    pool = Pool(scripts, {}, retries=retries, first_token_timeout=0.001)
+    pool._first_token_timeout = 0.001  # also for a pool of one
+    released: list[Delta] = []
+    try:
+        async with asyncio.timeout(0.01), aclosing(pool.generate(REQUEST)) as deltas:
+            async for delta in deltas:
+                released.append(delta)
+                if leaves_after is not None and len(released) > leaves_after:
+                    break
+    except (EngineError, RequestError, TimeoutError):
+        pass
+    text = text_of(released)
+    assert text in {"", *(f"{n}." * length for n, (most, _) in enumerate(plan) for length in range(most + 1))}
+    assert all(number <= 1 for number in pool.asked.values())
+    assert sum(pool.asked.values()) <= 1 + retries
+    assert set(pool.outstanding.values()) == {0}
+    assert not any(engine.running for engine in pool.engines.values())
+    assert sum(sum(pool.outcomes(name).values()) for name in scripts) == sum(pool.asked.values())
+    await pool.aclose()
