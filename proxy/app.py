@@ -1,6 +1,7 @@
 """The HTTP application: its routes, and its life from the start to the end of the last stream."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from proxy.access.auth import auth_middleware
 from proxy.access.browser import browser_middleware, cors_signal
 from proxy.access.callers import caller_middleware
 from proxy.access.connections import Connection, Connections, connection_middleware
-from proxy.access.listener import Listener
+from proxy.access.listener import Listener, base_url
 from proxy.config import ServeSettings
 from proxy.errors import Handler, error_middleware
 from proxy.openai.chat import ChatRequest
@@ -27,6 +28,7 @@ from proxy.openai.responses import ResponsesRequest
 from proxy.openai.tokens import DetokenizeRequest, TokenizeRequest
 from proxy.openapi import openapi
 from proxy.service import SERVICE, Service
+from proxy.state.protocol import StateError
 
 logger = logging.getLogger("weir.proxy")
 
@@ -59,7 +61,7 @@ def make_app(service: Service) -> web.Application:
     settings = service.settings
     keys = [key.get_secret_value() for key in settings.api_key]
     browser = browser_middleware(settings, settings.host)
-    callers = caller_middleware(settings, has_keys=bool(keys))
+    callers = caller_middleware(settings, service.limits, service.state, has_keys=bool(keys))
     app = web.Application(
         # A preflight request has no key.
         middlewares=[error_middleware, connection_middleware, browser, auth_middleware(keys), callers],
@@ -105,38 +107,52 @@ class Server:
     """A service on a socket, as `weir serve` runs it."""
 
     def __init__(
-        self, engine: Engine, pipeline: GuardFactory, settings: ServeSettings, names: list[str]
+        self,
+        engine: Engine,
+        pipeline: GuardFactory,
+        settings: ServeSettings,
+        names: list[str],
+        *,
+        shares_port: bool = False,
     ) -> None:
         self.service = Service(engine, pipeline, settings, names)
+        self._shares_port = shares_port
         self.ending = Ending.within(settings.shutdown_timeout)
         self._runner = web.AppRunner(make_app(self.service), handler_cancellation=True)
         self.connections = Connections(settings)
         self._listener = Listener(self.connections, settings.trusted_forwarders, self._connection)
-        self._watching: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._state_is_open = False
 
     async def start(self) -> str:
         """Run every hook's self-test, start the engine, then listen. Returns the base URL.
 
-        Raises `EngineError`, `HookLoadError`, `HookError` or `OSError` if the service cannot start.
+        Raises `EngineError`, `HookLoadError`, `HookError`, `StateError` or `OSError` if the service cannot
+        start.
         """
         service = self.service
         try:
             # Hooks come first: they fail fast, before a model is loaded.
             await service.pipeline.start()
+            await service.state.start()
+            self._state_is_open = True
             await service.engine.start()
             if service.pipeline.rewinders and not service.engine.info.can_rewind:
                 names = ", ".join(sorted(service.pipeline.rewinders))
                 logger.warning("this engine cannot go back: these hooks' rewinds will terminate: %s", names)
             await self._runner.setup()
-            self._watching = asyncio.get_running_loop().create_task(self.connections.watch())
-            host, port = await self._listener.start(service.settings.host, service.settings.port)
+            for work in (self.connections.watch(), service.limits.run()):
+                self._tasks.append(asyncio.get_running_loop().create_task(work))
+            settings = service.settings
+            address = await self._listener.start(settings.host, settings.port, shares_port=self._shares_port)
         except BaseException:
             self._listener.close()
             await self._runner.cleanup()
             await service.engine.aclose()
             await service.pipeline.aclose()
+            await self._close_state()
             raise
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        return base_url(*address)
 
     def _connection(self, address: str | None) -> Connection:
         manager = self._runner.server
@@ -165,11 +181,19 @@ class Server:
         await _ended("", self.connections.closed(), tell)
         self.connections.abort()
         await _ended("", service.wait_until_idle(), (tell + close) / 2)
+        await _ended("the shared state", self._close_state(), (tell + 3 * close) / 4)
         await _ended("the hooks", service.pipeline.aclose(), close)
         await _ended("", self._runner.cleanup(), close)
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+
+    async def _close_state(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._state_is_open:
+            self._state_is_open = False
+            with contextlib.suppress(StateError):
+                await self.service.limits.aclose()
+        await self.service.state.aclose()
 
 
 async def _ended(name: str, ending: Awaitable[None], deadline: float) -> None:

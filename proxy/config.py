@@ -44,7 +44,8 @@ from proxy.access.browser import BrowserOptions
 from proxy.access.callers import CallerOptions
 from proxy.access.connections import ConnectionOptions
 from proxy.option_values import Names, parts
-from proxy.response_store import StoreOptions
+from proxy.state.options import StateOptions
+from proxy.workers.options import WorkerOptions
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -122,13 +123,20 @@ class EngineChoice(BaseModel):
 
 
 class AccessOptions(
-    AddressOptions, ConnectionOptions, BrowserOptions, BodyOptions, CallerOptions, StoreOptions
+    AddressOptions, ConnectionOptions, BrowserOptions, BodyOptions, CallerOptions, StateOptions
 ):
     """Who may ask, how much, and how long."""
 
 
 class ServeSettings(
-    PipelineOptions, EngineOptions, AccessOptions, UpstreamOptions, PoolOptions, EngineChoice, BaseSettings
+    PipelineOptions,
+    EngineOptions,
+    AccessOptions,
+    WorkerOptions,
+    UpstreamOptions,
+    PoolOptions,
+    EngineChoice,
+    BaseSettings,
 ):
     """Serve a model behind guardrail hooks, on an OpenAI-compatible API.
 
@@ -210,6 +218,10 @@ class ServeSettings(
             raise ValueError("engine 'openai' needs an upstream: --upstream URL")
         if self.engine == "replay" and self.recordings is None:
             raise ValueError("engine 'replay' needs recordings: --recordings DIR")
+        if self.workers > 1 and self.engine not in ("openai", "replay", "echo"):
+            raise ValueError(
+                f"workers: engine '{self.engine}' has its model in one process, which serves alone"
+            )
         if self.engine != "local" and (self.logits_processors or self.enable_test_logits_processor):
             reason = "has no logits of its own: it cannot run logits processors"
             raise ValueError(f"engine '{self.engine}' {reason}")

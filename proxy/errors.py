@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from engine.protocol import EngineError, LogitsProcessorError, QueueFullError, RequestError
 from hooks.pipeline.failure import HookError
+from proxy.state.protocol import StateError
 
 logger = logging.getLogger("weir.proxy")
 
@@ -69,6 +70,9 @@ def to_api_error(error: Exception) -> APIError:
     """The error that a client gets for `error`. Logs an error of the server."""
     if isinstance(error, APIError):
         return error
+    if isinstance(error, StateError):
+        logger.error("%s", error)
+        return APIError(503, "What this request needs cannot be reached now.", "server_error", retry_after=1)
     if isinstance(error, HookError | LogitsProcessorError):
         return APIError(500, str(error), "guardrail_error")
     if isinstance(error, RequestError):

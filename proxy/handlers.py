@@ -1,5 +1,6 @@
 """The endpoints. Each reads JSON, passes values on, and formats the answer."""
 
+import logging
 import time
 from functools import partial
 from typing import Any, TypeVar
@@ -11,9 +12,8 @@ from pydantic import BaseModel
 from engine.prompt_size import text_size
 from engine.protocol import Tokenizer
 from proxy import __version__
-from proxy.access.auth import key_digest
 from proxy.access.bodies import let_others_in, max_body_size, read_json
-from proxy.access.callers import CALLER
+from proxy.access.callers import CALLER, KEY
 from proxy.access.counts import check_counts
 from proxy.errors import APIError
 from proxy.openai.answer import new_id
@@ -23,8 +23,11 @@ from proxy.openai.response_answer import ResponsesAnswer
 from proxy.openai.responses import ResponsesRequest
 from proxy.openai.tokens import DetokenizeRequest, TokenizeRequest
 from proxy.respond import respond
-from proxy.response_store import Owner, StoredResponse
 from proxy.service import SERVICE, Service
+from proxy.state.protocol import Owner, StateError
+from proxy.state.responses import Conversation, ResponseStore
+
+logger = logging.getLogger("weir.proxy")
 
 STARTED = int(time.time())
 
@@ -56,7 +59,7 @@ async def responses(http: web.Request) -> web.StreamResponse:
         service.check_room("responses", http[CALLER])
         fields = await _read(http, ResponsesRequest)
         model = service.model_name(fields.model)
-        conversation = stored.conversation(
+        conversation = await stored.conversation(
             fields.previous_response_id,
             fields.input,
             owner,
@@ -66,31 +69,41 @@ async def responses(http: web.Request) -> web.StreamResponse:
         request = fields.to_request(
             new_id("resp", "_"), model, [one.item for one in conversation], caller=http[CALLER]
         )
-        keep = partial(stored.put, owner, conversation) if fields.store and stored.keeps else None
+        keep = partial(_keep, stored, owner, conversation) if fields.store and stored.keeps else None
         return await respond(http, request, ResponsesAnswer(fields, request, keep))
 
 
+async def _keep(store: ResponseStore, owner: Owner, conversation: Conversation, body: dict[str, Any]) -> bool:
+    """Whether the response is stored. The client gets it in any case."""
+    try:
+        await store.put(owner, conversation, body)
+    except StateError as error:
+        logger.error("a response is not stored: %s", error)
+        return False
+    return True
+
+
 async def response(http: web.Request) -> web.Response:
-    return web.Response(body=_stored(http).body, content_type="application/json")
+    response_id = http.match_info["id"]
+    found = await http.app[SERVICE].responses.get(response_id, _owner(http))
+    if found is None:
+        raise _no_response(response_id)
+    return web.Response(body=found, content_type="application/json")
 
 
 async def delete_response(http: web.Request) -> web.Response:
-    _stored(http)
     response_id = http.match_info["id"]
-    http.app[SERVICE].responses.remove(response_id, _owner(http))
+    if not await http.app[SERVICE].responses.remove(response_id, _owner(http)):
+        raise _no_response(response_id)
     return _json({"id": response_id, "object": "response", "deleted": True})
 
 
-def _stored(http: web.Request) -> StoredResponse:
-    response_id = http.match_info["id"]
-    found = http.app[SERVICE].responses.get(response_id, _owner(http))
-    if found is None:
-        raise APIError(404, f"Response with id '{response_id}' not found.", "not_found_error", param="id")
-    return found
+def _no_response(response_id: str) -> APIError:
+    return APIError(404, f"Response with id '{response_id}' not found.", "not_found_error", param="id")
 
 
 def _owner(http: web.Request) -> Owner:
-    return Owner(http[CALLER], key_digest(http))
+    return Owner(http[CALLER], http[KEY])
 
 
 async def models(http: web.Request) -> web.Response:
@@ -172,7 +185,7 @@ async def version(_: web.Request) -> web.Response:
 
 async def metrics(http: web.Request) -> web.Response:
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-    return web.Response(body=http.app[SERVICE].metrics.render(), headers=headers)
+    return web.Response(body=await http.app[SERVICE].render_metrics(), headers=headers)
 
 
 async def _read(http: web.Request, fields: type[Fields]) -> Fields:

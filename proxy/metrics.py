@@ -132,7 +132,7 @@ class Metrics(Collector):
         """The metrics of a request that arrives now."""
         return RequestMetrics(self._endpoints[endpoint])
 
-    def render(self) -> bytes:
+    async def render(self) -> bytes:
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:

@@ -53,6 +53,7 @@ async def send(http: web.Request, answer: Answer, deltas: AsyncGenerator[Delta, 
                 return await _send_events(stream, deltas, answer)
         async for delta in deltas:
             answer.fold(delta)
+        await answer.settle()
         return web.Response(body=answer.whole(), content_type="application/json", headers=headers)
 
 
@@ -69,6 +70,7 @@ async def _send_events(
         async for delta in deltas:
             if frames := answer.chunk(delta):
                 await stream.write(frames)
+        await answer.settle()
         last = answer.end()
     except ConnectionError:
         raise  # the client is gone

@@ -1,7 +1,8 @@
 """The objects that all handlers share: engine, hooks, settings, and the count of running requests."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from aiohttp import web
@@ -14,7 +15,10 @@ from hooks.pipeline.pipeline import GuardFactory
 from proxy.config import ServeSettings
 from proxy.errors import APIError
 from proxy.metrics import Metrics
-from proxy.response_store import ResponseStore
+from proxy.state.connect import make_state
+from proxy.state.options import StateOptions
+from proxy.state.responses import ResponseStore
+from proxy.state.under_way import RequestLimits
 
 
 class Service:
@@ -30,7 +34,15 @@ class Service:
         self._names = names
         self._parsers = Parsers(settings.reasoning_parser, settings.tool_call_parser)
         self.metrics = Metrics(engine, pipeline)
-        self.responses = ResponseStore(settings)
+        self.render_metrics: Callable[[], Awaitable[bytes]] = self.metrics.render
+        """Several workers replace it, to show the metrics of all."""
+        self.state = make_state(settings.options(StateOptions))
+        self.responses = ResponseStore(settings, self.state)
+        self.process = secrets.token_hex(8)
+        """A name that no other process has."""
+        is_shared = settings.state is not None
+        limit = settings.max_requests_per_caller
+        self.limits = RequestLimits(limit, self.state if is_shared else None, self.process)
         self.prompt_threads = PromptThreads(settings.tokenizer_pool_size)
         self.draining = False
         """No new generation is taken: the server is about to stop."""

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def from_extra(extra: str, library: str) -> Iterator[None]:
+def from_extra(extra: str, library: str, needed_by: str = "the guard") -> Iterator[None]:
     """Around an import of `library`. If it is missing, the `ImportError` names the extra to install."""
     try:
         yield
     except ImportError as error:
-        reason = f"the guard needs {library}: install the extra '{extra}' of weir-proxy"
+        reason = f"{needed_by} needs {library}: install the extra '{extra}' of weir-proxy"
         raise ImportError(reason) from error

@@ -25,9 +25,9 @@ _START = (
 """Runs a module with the service's own `sys.path`. `python -m` would search the working folder first, which
 may have a package called `hooks` or `engine`."""
 
-_SECRETS = frozenset({"WEIR_API_KEY", "WEIR_UPSTREAM_API_KEY", "WEIR_UPSTREAM"})
-"""Variables that a process beside the service does not get. The upstream's URL may have a password. The
-service reads these names in lower case, too."""
+_SECRETS = frozenset({"WEIR_API_KEY", "WEIR_UPSTREAM_API_KEY", "WEIR_UPSTREAM", "WEIR_STATE"})
+"""Variables that a process beside the service does not get. The URLs may have a password. The service reads
+these names in lower case, too."""
 
 
 class Child:
@@ -57,9 +57,13 @@ class Child:
 
     async def stop(self) -> None:
         """Close the connection. Kill the process `GRACE` seconds later, or if this is cancelled."""
+        await self.stop_within(GRACE)
+
+    async def stop_within(self, seconds: float) -> None:
+        """`stop` with another time."""
         try:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GRACE):
+                async with asyncio.timeout(seconds):
                     await self.connection.close()
                     if self.process is not None:
                         await self.process.wait()

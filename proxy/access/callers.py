@@ -5,7 +5,6 @@ checks could be another one in each request.
 """
 
 import hashlib
-import secrets
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -16,12 +15,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from proxy.access.addresses import client_address
 from proxy.access.auth import key_digest
 from proxy.errors import APIError, Handler
+from proxy.state.protocol import State
+from proxy.state.under_way import RequestLimits
 
 CALLER = web.RequestKey("caller", str)
 """The caller of a request, as `GenerationRequest.caller` needs it."""
 
-_SALT = secrets.token_bytes(16)
-"""Without it, an address could be guessed from its digest."""
+KEY = web.RequestKey("key", str)
+"""A digest of the key in the request, whether or not the server needs keys."""
 
 
 class CallerOptions(BaseModel):
@@ -38,7 +39,7 @@ class CallerOptions(BaseModel):
 
 @dataclass(slots=True)
 class _Load:
-    """The requests that a caller has under way."""
+    """The requests that a caller has under way in this process."""
 
     options: CallerOptions
     num_requests: int = 0
@@ -49,24 +50,33 @@ _LOAD = web.RequestKey("load", _Load)
 _NUM_BYTES = web.RequestKey("num_bytes", int)
 
 
-def caller_middleware(options: CallerOptions, *, has_keys: bool) -> Middleware:
-    """Sets `CALLER`, and refuses a POST of a caller that has too many under way. Comes after the check of
-    keys. `has_keys`: whether the server accepts only certain keys."""
+def caller_middleware(
+    options: CallerOptions, limits: RequestLimits, state: State, *, has_keys: bool
+) -> Middleware:
+    """Sets `CALLER` and `KEY`, and refuses a POST of a caller that has too many under way. Comes after the
+    check of keys. `has_keys`: whether the server accepts only certain keys."""
+
+    def digest(text: str) -> str:
+        """Nobody guesses the text without the salt."""
+        return hashlib.blake2b(text.encode(), key=state.salt, digest_size=16).hexdigest()
+
     loads: dict[str, _Load] = {}
 
     @web.middleware
     async def bound(request: web.Request, handler: Handler) -> web.StreamResponse:
-        identity = key_digest(request) if has_keys else client_address(request)
-        caller = request[CALLER] = hashlib.blake2b(identity.encode(), key=_SALT, digest_size=16).hexdigest()
+        key = key_digest(request)
+        request[KEY] = digest(key)
+        caller = request[CALLER] = request[KEY] if has_keys else digest(client_address(request))
         if request.method != "POST":
             return await handler(request)
-        load = request[_LOAD] = loads.setdefault(caller, _Load(options))
-        if load.num_requests >= options.max_requests_per_caller:
+        if not await limits.enter(caller):
             raise _too_many("requests", options.max_requests_per_caller, "max_requests_per_caller")
+        load = request[_LOAD] = loads.setdefault(caller, _Load(options))
         load.num_requests += 1
         try:
             return await handler(request)
         finally:
+            limits.leave(caller)
             load.num_requests -= 1
             load.num_bytes -= request.get(_NUM_BYTES, 0)
             if not load.num_requests:

@@ -13,6 +13,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from proxy.access.addresses import Networks, address_group, is_forwarder, read_address
@@ -51,10 +52,11 @@ class Listener:
         self._spare = -1
         self._logged_at: dict[str, float] = {}
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listen. Returns the first address. Raises `OSError` if an address cannot be used."""
+    async def start(self, host: str, port: int, *, shares_port: bool = False) -> tuple[str, int]:
+        """Listen. Returns the first address. Raises `OSError` if an address cannot be used. `shares_port`:
+        other processes listen there as well, and each connection goes to one of them."""
         self._loop = asyncio.get_running_loop()
-        self._sockets = await bound_sockets(host, port)
+        self._sockets = await bound_sockets(host, port, partial(_listening, reuse_port=shares_port))
         self._spare = _spare_descriptor()
         for sock in self._sockets:
             self._listen(sock)
@@ -145,15 +147,47 @@ class Listener:
             logger.warning(message, detail)
 
 
-async def bound_sockets(host: str, port: int) -> list[socket.socket]:
-    """Listening sockets for all addresses of `host`. A family that the machine does not have is left out."""
+def base_url(host: str, port: int) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+async def reserved_sockets(host: str, port: int) -> list[socket.socket]:
+    """Sockets that keep all addresses of `host` for the listeners that share them. They do not listen.
+
+    Raises `OSError` if anybody listens there already.
+    """
+    return await bound_sockets(host, port, _reserved)
+
+
+_listening = partial(socket.create_server, backlog=BACKLOG)
+
+
+def _reserved(address: Any, *, family: socket.AddressFamily) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+        # Only now: with this option before, the socket could be bound beside another service's listeners.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+async def bound_sockets(
+    host: str, port: int, make: Callable[..., socket.socket] = _listening
+) -> list[socket.socket]:
+    """Sockets for all addresses of `host`. A family that the machine does not have is left out."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
     failure: OSError | None = None
     for family, address in dict.fromkeys((info[0], info[4]) for info in found):
         try:
-            sock = socket.create_server(address, family=family, backlog=BACKLOG)
+            sock = make(address, family=family)
         except OSError as error:
             failure = error
             if error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):

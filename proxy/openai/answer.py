@@ -30,6 +30,9 @@ class Answer(ABC):
     def chunk(self, delta: Delta) -> bytes:
         """The events for `delta`; may be empty."""
 
+    async def settle(self) -> None:  # noqa: B027 - most answers have nothing to settle
+        """Comes after the last delta, and before `end` or `whole`."""
+
     @abstractmethod
     def end(self) -> bytes:
         """The events that end a stream; may be empty."""

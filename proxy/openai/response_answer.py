@@ -1,7 +1,7 @@
 """A response, made from released deltas. Its stream is a series of events; the last one has the whole."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Literal
 
@@ -13,7 +13,8 @@ from proxy.openai.response_items import Event, Message, OutputItem, item_for
 from proxy.openai.responses import ResponsesRequest
 from proxy.sse import event
 
-Keep = Callable[[JSONObject], None]
+Keep = Callable[[JSONObject], Awaitable[bool]]
+"""Stores a response object. Returns whether it is stored."""
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """The reason why a response is incomplete, by finish reason. With other finish reasons it is complete."""
@@ -45,15 +46,22 @@ class ResponsesAnswer(Answer):
         """The last item, if it is not done yet."""
         self._source: tuple[str, int] | None = None
         """The source of the open item's text: a channel, and the index of a tool call."""
+        self._last_events: list[Event] = []
+        """Those that end the open item."""
         self._has_begun = False
         self._numbers = count()
 
     def chunk(self, delta: Delta) -> bytes:
         return self._written(self._take(delta))
 
+    async def settle(self) -> None:
+        self._last_events = self._complete()
+        if self._keep is not None and not await self._keep(self.response()):
+            self._keep = None
+
     def end(self) -> bytes:
-        events = self._complete()
-        return self._written([*events, (f"response.{self._status}", {"response": self._kept()})])
+        last: Event = (f"response.{self._status}", {"response": self.response()})
+        return self._written([*self._last_events, last])
 
     def failure(self, error: JSONObject) -> bytes:
         """`response.failed`, then the `error` event of contract 4.2.
@@ -75,15 +83,7 @@ class ResponsesAnswer(Answer):
         self._take(delta)
 
     def whole(self) -> bytes:
-        self._complete()
-        return orjson.dumps(self._kept())
-
-    def _kept(self) -> JSONObject:
-        """The response object, after `keep` has it."""
-        response = self.response()
-        if self._keep is not None:
-            self._keep(response)
-        return response
+        return orjson.dumps(self.response())
 
     def response(self) -> JSONObject:
         """The response object as it is so far."""

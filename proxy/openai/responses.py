@@ -44,7 +44,7 @@ class ResponsesRequest(GenerationFields):
         None, description="A system message in front of the input, for this response only"
     )
     previous_response_id: str | None = None
-    store: bool = Field(True, description="Keep the response, in memory, for previous_response_id")
+    store: bool = Field(True, description="Keep the response for previous_response_id")
     max_output_tokens: int | None = Field(None, ge=1)
     include: list[str] = Field([], description=f"{LOGPROBS}; anything else is ignored")
     top_logprobs: int = Field(0, ge=0, le=20)

@@ -111,6 +111,20 @@ def test_a_file_without_keys_is_refused(tmp_path: Path, content: bytes | None) -
     assert "hunter" not in str(left.value)
 
 
+def test_an_engine_in_the_process_serves_alone() -> None:
+    with pytest.raises(SystemExit, match="workers: engine 'local' has its model in one process"):
+        load_settings(["--workers", "2"])
+    assert load_settings(["--workers", "2", "--engine", "echo"]).workers == 2
+
+
+def test_the_place_of_shared_state_is_checked_and_not_shown() -> None:
+    with pytest.raises(SystemExit, match="state: .* must begin with sqlite:///") as left:
+        load_settings(["--state", "mysql://me:hunter2@there/db"])
+    assert "hunter2" not in str(left.value)
+    settings = load_settings(["--state", "redis://:hunter2@there"])
+    assert "hunter2" not in repr(settings)
+
+
 def test_an_upstreams_password_is_not_shown() -> None:
     settings = load_settings(["--engine", "openai", "--upstream", "http://me:hunter2@host"])
     assert "hunter" not in repr(settings)

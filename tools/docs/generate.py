@@ -30,7 +30,8 @@ _TITLES = {
     "PipelineOptions": "Limits and effects of hooks",
     "PoolOptions": "Several upstreams",
     "ServeSettings": "Hooks and the service",
-    "StoreOptions": "Stored responses",
+    "WorkerOptions": "Processes",
+    "StateOptions": "Stored responses and shared state",
     "UpstreamOptions": "An upstream's answers",
 }
 """Headings for the classes that define options."""

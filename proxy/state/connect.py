@@ -1,0 +1,28 @@
+"""The shared state that the options name."""
+
+from proxy.state.options import StateOptions
+from proxy.state.protocol import State
+from proxy.state.sqlite import MEMORY, SQLiteState
+
+
+def make_state(options: StateOptions) -> State:
+    """Not yet started. Raises `ValueError` for a URL that cannot be used, and `ImportError` if it needs a
+    library that is not installed."""
+    url = MEMORY if options.state is None else options.state.get_secret_value()
+    try:
+        return _make(url, options)
+    except ValueError:  # its message may have a part of the URL, and the URL a password
+        raise ValueError("state: this URL cannot be used") from None
+
+
+def _make(url: str, options: StateOptions) -> State:
+    match url.partition("://")[0]:
+        case "redis" | "rediss":
+            from proxy.state.redis import RedisState
+
+            return RedisState(url, options)
+        case "postgresql":
+            from proxy.state.postgres import PostgresState
+
+            return PostgresState(url, options)
+    return SQLiteState(url.removeprefix("sqlite:///"), options)

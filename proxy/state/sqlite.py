@@ -1,0 +1,76 @@
+"""Shared state in an SQLite database: a file, which several processes on one machine open, or memory."""
+
+import asyncio
+import os
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from proxy.state.options import StateOptions
+from proxy.state.protocol import StateError
+from proxy.state.sql import Query, Row, SQLState, Steps, T, Tables
+
+MEMORY = ":memory:"
+
+
+class SQLiteState(SQLState):
+    """The database is used on one thread of its own, never on the event loop's."""
+
+    def __init__(self, file: str, options: StateOptions) -> None:
+        super().__init__(Tables(options, blob="BLOB", now="CAST(strftime('%s', 'now') AS INTEGER)"))
+        self._file = file
+        self._timeout = options.state_timeout
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="state")
+        self._database: sqlite3.Connection | None = None
+
+    async def aclose(self) -> None:
+        if self._database is not None:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._database.close)
+            self._database = None
+        self._thread.shutdown(wait=False)
+
+    async def run(self, steps: Steps[T], *, alone: bool = True) -> T:
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, steps)
+        except (sqlite3.Error, TimeoutError) as error:
+            raise StateError(f"SQLite does not answer ({type(error).__name__})") from error
+
+    def _transact(self, steps: Steps[T]) -> T:
+        database = self._database = self._database or self._open()
+        database.execute("BEGIN IMMEDIATE")  # a transaction that has read could not always write later
+        try:
+            result = _drive(database, steps)
+            database.execute("COMMIT")
+        except BaseException:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+        return result
+
+    def _open(self) -> sqlite3.Connection:
+        if self._file != MEMORY:
+            os.close(os.open(self._file, os.O_RDWR | os.O_CREAT, mode=0o600))  # it has what callers said
+        database = sqlite3.connect(self._file, timeout=self._timeout, isolation_level=None)
+        for setting in ("journal_mode = WAL", "synchronous = NORMAL", "secure_delete = FAST"):
+            database.execute(f"PRAGMA {setting}")
+        return database
+
+
+def _drive(database: sqlite3.Connection, steps: Steps[T]) -> T:
+    rows: Any = None
+    while True:
+        try:
+            query = steps.send(rows)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        rows = _rows(database, query)
+
+
+def _rows(database: sqlite3.Connection, query: Query) -> list[Row]:
+    sql = query.sql.replace("$", "?")
+    if query.many is not None:
+        database.executemany(sql, query.many)
+        return []
+    return database.execute(sql, query.values).fetchall()

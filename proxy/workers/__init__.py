@@ -1,0 +1,1 @@
+"""All cores of a machine: one process that supervises, and processes that serve."""
