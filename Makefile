@@ -16,7 +16,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test test-all test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind bench-pool bench-fleet
+.PHONY: serve test test-all test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind bench-pool bench-fleet bench-workers
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -63,5 +63,5 @@ abuse: $(VENV)/.dev
 soak: $(VENV)/.dev
 	$(BIN)/python -m tools.abuse.soak $(ARGS)
 
-bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind bench-pool bench-fleet: bench-%: $(VENV)/.dev
+bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind bench-pool bench-fleet bench-workers: bench-%: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)

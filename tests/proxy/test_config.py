@@ -118,7 +118,7 @@ def test_an_engine_in_the_process_serves_alone() -> None:
 
 
 def test_the_place_of_shared_state_is_checked_and_not_shown() -> None:
-    with pytest.raises(SystemExit, match="state: .* must begin with sqlite:///") as left:
+    with pytest.raises(SystemExit, match=r"state: .* must begin with sqlite:///") as left:
         load_settings(["--state", "mysql://me:hunter2@there/db"])
     assert "hunter2" not in str(left.value)
     settings = load_settings(["--state", "redis://:hunter2@there"])

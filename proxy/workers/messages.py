@@ -1,0 +1,71 @@
+"""The messages between the supervisor and the processes that serve. They go over the private connection of
+`hooks.workers.process`, so that no key is on a command line or in the environment."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The first message to a worker."""
+
+    number: int
+    """Tells the workers apart, from 1. A worker that replaces another one has its number."""
+    settings: dict[str, Any]
+    """The fields of `ServeSettings`, as they were read."""
+    predecessor: str | None
+    """The name of the process that had the number before. Its requests no longer count."""
+    folder: Path
+    """What the workers share is there. It goes with the supervisor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The worker accepts connections."""
+
+    model: str
+    """The name that requests may use."""
+    process: str
+    """A name that no other process has (`Service.process`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The worker cannot start."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAll:
+    """A worker asks all others to copy their metrics to their files."""
+
+    key: int
+    """Tells the worker's questions apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which workers will answer. It comes before their answers."""
+
+    key: int
+    numbers: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """The question, as the other workers get it."""
+
+    asker: int
+    """The number of the worker that asks."""
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The answer to `Write`."""
+
+    number: int
+    """On its way to the supervisor: the worker that asked. From there on: the worker that answers."""
+    key: int

@@ -1,0 +1,80 @@
+"""One service in this process, from its start to the end of its last stream."""
+
+import gc
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from engine.prompt_threads import PromptThreads
+from engine.protocol import EngineError
+from hooks.loading.async_call import open_calls
+from hooks.loading.loader import HookLoadError
+from hooks.pipeline.failure import HookError
+from hooks.pipeline.options import PipelineOptions
+from hooks.pipeline.pipeline import GuardFactory, Pipeline
+from hooks.workers.pool import WorkerPool
+from proxy.app import Server
+from proxy.config import ServeSettings
+from proxy.engines import make_engine
+from proxy.state.protocol import StateError
+
+logger = logging.getLogger("weir.proxy")
+
+START_ERRORS = (HookError, ImportError, EngineError, HookLoadError, StateError, ValueError, OSError)
+"""Why a service cannot start."""
+
+PROMPT_THREADS = 1
+"""Threads on which hooks read long prompts, and as many for short ones. They hold the interpreter's lock most
+of the time, so that more threads would make no prompt faster."""
+
+
+def start_error(error: BaseException) -> str:
+    """The reason, for whoever started the service."""
+    if isinstance(error, HookError):
+        return f"hook {error.hook!r} failed its self-test"
+    if isinstance(error, ImportError) and error.name:
+        return f"{error}. The in-process engine needs the extra 'engine' of weir-proxy"
+    if isinstance(error, StateError):
+        return f"the shared state cannot be used: {error}"
+    return str(error)
+
+
+def log_to_stderr(level: str, process: str = "") -> None:
+    """`process`: stands in each line, after its level."""
+    form = f"%(asctime)s %(levelname)s {process}%(name)s: %(message)s"
+    logging.basicConfig(level=level.upper(), format=form)
+    # They are verbose, and some of them log URLs, headers and what another server said.
+    for library in ("aiohttp", "filelock", "httpcore", "httpx", "openai", "urllib3"):
+        logging.getLogger(library).setLevel(logging.WARNING)
+
+
+@asynccontextmanager
+async def running(settings: ServeSettings, *, shares_port: bool = False) -> AsyncIterator[tuple[Server, str]]:
+    """The started server and its base URL. At the end it stops, and the process ends if a hook does not.
+
+    Raises `START_ERRORS` if the service cannot start.
+    """
+    pipeline = _make_pipeline(settings)
+    engine, names = make_engine(settings)
+    server = Server(engine, pipeline, settings, names, shares_port=shares_port)
+    url = await server.start()
+    # The objects that exist now live to the end. A full collection would look through all of them, torch and
+    # the model included, and every stream would wait for a quarter of a second.
+    gc.collect()
+    gc.freeze()
+    try:
+        yield server, url
+    finally:
+        await server.stop()
+        if open_calls:
+            # A hook that ignores its cancellation would keep the process alive for ever.
+            logger.warning("a hook does not end; leaving without it")
+            os._exit(0)
+
+
+def _make_pipeline(settings: ServeSettings) -> GuardFactory:
+    hooks = settings.hook_specs, settings.allowed_hooks, settings.options(PipelineOptions)
+    if settings.hook_workers:
+        return WorkerPool(settings.hook_workers, *hooks)
+    return Pipeline.load(*hooks, prompt_threads=PromptThreads(PROMPT_THREADS))

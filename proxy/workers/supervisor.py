@@ -1,0 +1,192 @@
+"""The process that supervises: it starts the workers, replaces those that die, and ends them all.
+
+It runs no engine and no hook, and takes no connection. A worker that dies costs its own requests only.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from hooks.workers.process import Child
+from proxy.access.listener import base_url, reserved_sockets
+from proxy.app import Ending
+from proxy.config import ServeSettings
+from proxy.workers.folder import own_folder
+from proxy.workers.messages import Asked, Failed, Ready, Start, Write, WriteAll, Written
+from proxy.workers.metrics import forget_gauges
+
+logger = logging.getLogger("weir.proxy")
+
+BACKOFF = 0.1
+"""Seconds before the first attempt to replace a worker. They double with each that follows."""
+MAX_BACKOFF = 5.0
+MAX_FAILURES = 5
+"""Attempts in a row to start a worker, while no other one serves, after which the service ends."""
+
+
+class WorkerError(OSError):
+    """A worker cannot start, for the reason that the message tells."""
+
+
+class WorkerProcess(Child):
+    """One worker, seen from the supervisor."""
+
+    def __init__(self, start: Start, take: Callable[[int, object], None]) -> None:
+        """`take` gets the worker's number and each message that it sends once it serves."""
+        super().__init__()
+        self._start = start
+        self._take = take
+
+    async def start(self) -> Ready:
+        """Start the process, and wait until it accepts connections. Raises `WorkerError`."""
+        await self.spawn("proxy.workers.worker")
+        self.connection.send(self._start)
+        try:
+            (answer,) = await self.connection.receive()
+        except EOFError:
+            answer = Failed(f"worker {self._start.number} {await self.ended()}")
+        except BaseException:
+            await self.stop_within(0)
+            raise
+        if isinstance(answer, Failed):
+            await self.stop()
+            raise WorkerError(answer.reason)
+        assert isinstance(answer, Ready)
+        return answer
+
+    async def run(self) -> str:
+        """Returns how the process ended, once it is gone."""
+        with suppress(EOFError):
+            while True:
+                for message in await self.connection.receive():
+                    self._take(self._start.number, message)
+        return await self.ended()
+
+    async def ended(self) -> str:
+        assert self.process is not None
+        code = await self.process.wait()
+        return f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
+
+
+class Supervisor:
+    """Keeps one worker for each number from 1 to `settings.workers`."""
+
+    def __init__(self, settings: ServeSettings, folder: Path) -> None:
+        """`folder`: for what the workers share."""
+        self.ending = Ending.within(settings.shutdown_timeout)
+        self._settings = settings
+        self._folder = folder
+        self._serving: dict[int, WorkerProcess] = {}
+        self._keeping: list[asyncio.Task[None]] = []
+        self._processes: dict[int, str] = {}
+        """The name of the latest process of each number."""
+        self.model = ""
+        """The name that requests may use. Known once a worker serves."""
+
+    async def start(self) -> None:
+        """Start every worker. Raises `WorkerError` if one of them cannot start."""
+        numbers = range(1, self._settings.workers + 1)
+        starting = [asyncio.get_running_loop().create_task(self._start(number)) for number in numbers]
+        try:
+            await asyncio.gather(*starting)
+        except BaseException:
+            for task in starting:
+                task.cancel()
+            await asyncio.gather(*starting, return_exceptions=True)
+            raise
+        self._keeping = [asyncio.get_running_loop().create_task(self._keep(number)) for number in numbers]
+
+    async def wait(self, signalled: asyncio.Event) -> None:
+        """Returns once `signalled` is set. Raises `WorkerError` if no worker serves and none can start."""
+        waiting = asyncio.get_running_loop().create_task(signalled.wait())
+        await asyncio.wait([waiting, *self._keeping], return_when=asyncio.FIRST_COMPLETED)
+        for keeping in self._keeping:
+            if keeping.done():
+                waiting.cancel()
+                keeping.result()
+
+    async def stop(self) -> None:
+        """End all workers, within `ending`. Those that do not end are killed."""
+        for keeping in self._keeping:
+            keeping.cancel()
+        await asyncio.gather(*self._keeping, return_exceptions=True)
+        seconds = (self.ending.close + self.ending.leave) / 2
+        await asyncio.gather(*(worker.stop_within(seconds) for worker in self._serving.values()))
+
+    async def _start(self, number: int) -> None:
+        start = Start(number, dict(self._settings), self._processes.get(number), self._folder)
+        worker = WorkerProcess(start, self._take)
+        ready = await worker.start()
+        self.model, self._processes[number] = ready.model, ready.process
+        self._serving[number] = worker
+        assert worker.process is not None
+        logger.info("worker %d serves (process %d)", number, worker.process.pid)
+
+    async def _keep(self, number: int) -> None:
+        """Replace the worker whenever it dies. Only closing stops this, or `WorkerError`."""
+        backoff = BACKOFF
+        while True:
+            began = time.monotonic()
+            end = await self._serving[number].run()
+            await self._serving.pop(number).stop()
+            forget_gauges(self._folder, number)
+            logger.error("worker %d %s; it is replaced", number, end)
+            if time.monotonic() - began > MAX_BACKOFF:
+                backoff = BACKOFF
+            backoff = await self._replace(number, backoff)
+
+    async def _replace(self, number: int, backoff: float) -> float:
+        """Start the worker anew. Returns the seconds to wait before the next time."""
+        failures = 0
+        while True:
+            await asyncio.sleep(backoff)
+            backoff = min(2 * backoff, MAX_BACKOFF)
+            try:
+                await self._start(number)
+            except OSError as error:
+                failures += 1
+                logger.error("worker %d cannot be replaced: %s", number, error)
+                if failures >= MAX_FAILURES and not self._serving:
+                    raise
+            else:
+                return backoff
+
+    def _take(self, number: int, message: object) -> None:
+        """Pass on what a worker asks the others, and what they answer."""
+        match message:
+            case WriteAll(key):
+                others = [other for other in self._serving if other != number]
+                self._send(number, Asked(key, frozenset(others)))
+                for other in others:
+                    self._send(other, Write(number, key))
+            case Written(asker, key):
+                self._send(asker, Written(number, key))
+
+    def _send(self, number: int, message: object) -> None:
+        if number in self._serving:
+            self._serving[number].connection.send(message)
+
+
+@asynccontextmanager
+async def supervised(settings: ServeSettings) -> AsyncIterator[tuple[Supervisor, str]]:
+    """The supervisor of workers that serve, and their base URL. At the end all of them stop.
+
+    Raises `OSError` if the port cannot be used or a worker cannot start.
+    """
+    sockets = await reserved_sockets(settings.host, settings.port)
+    host, port = sockets[0].getsockname()[:2]
+    with own_folder() as folder:
+        state = settings.state or SecretStr(f"sqlite:///{folder}/state.sqlite")
+        supervisor = Supervisor(settings.model_copy(update={"port": port, "state": state}), folder)
+        try:
+            await supervisor.start()
+            yield supervisor, base_url(host, port)
+        finally:
+            await supervisor.stop()
+            for sock in sockets:
+                sock.close()

@@ -1,0 +1,49 @@
+"""A process that serves, beside others that serve the same port. The supervisor starts and ends it."""
+
+import asyncio
+import contextlib
+
+from hooks.workers.messages import Connection
+from hooks.workers.process import inherited
+from proxy.commands.signals import leave_within
+from proxy.config import ServeSettings
+from proxy.state.protocol import StateError
+from proxy.workers.messages import Failed, Ready, Start
+from proxy.workers.metrics import CommonMetrics
+from proxy.workers.run import START_ERRORS, log_to_stderr, running, start_error
+from proxy.workers.siblings import Siblings
+
+
+def main() -> None:
+    asyncio.run(_connect_and_serve())
+
+
+async def _connect_and_serve() -> None:
+    """Serve until the supervisor closes the connection."""
+    connection = await inherited()
+    with contextlib.suppress(EOFError):
+        (start,) = await connection.receive()
+        await _serve(start, connection)
+    await connection.close()
+
+
+async def _serve(start: Start, connection: Connection) -> None:
+    settings = ServeSettings.model_construct(**start.settings)
+    log_to_stderr(settings.log_level, f"worker {start.number} ")
+    try:
+        async with running(settings, shares_port=True) as (server, _):
+            service = server.service
+            metrics = CommonMetrics(service.metrics, start.folder, start.number)
+            siblings = Siblings(connection, metrics)
+            service.render_metrics = siblings.render_metrics
+            if start.predecessor is not None:
+                with contextlib.suppress(StateError):  # its lease will end
+                    await service.state.forget(start.predecessor)
+            connection.send(Ready((service.names or ["MODEL"])[0], service.process))
+            try:
+                await siblings.listen()
+            finally:
+                leave_within(server.ending.leave)
+        metrics.close()
+    except START_ERRORS as error:
+        connection.send(Failed(start_error(error)))

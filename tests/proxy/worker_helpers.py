@@ -1,0 +1,150 @@
+"""Runs `weir serve --workers N`, and tells which of its processes has a connection."""
+
+import asyncio
+import http.client
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import orjson
+
+from engine.protocol import Delta, Usage
+from engine.recording import Recording, TimedDelta
+from tests.helpers import make_request
+from tests.serving import ROOT
+
+CHATS = "/v1/chat/completions"
+
+
+@dataclass
+class Workers:
+    """A running `weir serve --workers N`."""
+
+    process: "subprocess.Popen[str]"
+    log: Path
+    url: str = ""
+
+    def pids(self) -> dict[int, int]:
+        """The process of each worker's number, the latest one."""
+        serving = re.findall(r"worker (\d+) serves \(process (\d+)\)", self.log.read_text())
+        return {int(number): int(pid) for number, pid in serving}
+
+    def with_connection(self, port: int) -> int:
+        """The process that has the connection from the client's `port`."""
+        (line,) = [
+            line
+            for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
+            if int(line.split()[2].split(":")[1], 16) == port and line.split()[3] == "01"
+        ]
+        socket = f"socket:[{line.split()[9]}]"
+        (pid,) = [pid for pid in self.pids().values() if socket in _open_files(pid)]
+        return pid
+
+    async def replaced(self, number: int, pid: int) -> None:
+        """Wait until another process has the number of one that is gone."""
+        while self.pids()[number] == pid:
+            assert self.process.poll() is None, self.log.read_text()
+            await asyncio.sleep(0.02)
+
+
+def _open_files(pid: int) -> set[str]:
+    found = set()
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            found.add(os.readlink(file))
+        except OSError:
+            continue
+    return found
+
+
+@contextmanager
+def workers(folder: Path, *options: str, number: int = 2) -> Iterator[Workers]:
+    """`folder` gets the log. The service is told to end, unless it has ended."""
+    log = folder / "log"
+    command = [sys.executable, "-m", "proxy", "serve", "--port", "0", "--workers", str(number), *options]
+    with log.open("w") as stderr:
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
+        )
+    assert process.stdout
+    try:
+        greeting = process.stdout.readline()
+        assert " at " in greeting, log.read_text()
+        yield Workers(process, log, greeting.split(" at ")[1].split("/v1")[0])
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def recorded(folder: Path, *, num_words: int = 20, seconds: float = 1.0) -> tuple[str, ...]:
+    """The options of a replay that says so many words in so many seconds."""
+    gap = seconds / num_words
+    words = [TimedDelta(gap * i, Delta(text=f"w{i} ")) for i in range(num_words)]
+    end = TimedDelta(seconds, Delta(finish_reason="stop", usage=Usage(1, num_words)))
+    Recording(make_request(), (*words, end)).dump(folder / "words.jsonl")
+    return "--engine", "replay", "--recordings", str(folder), "--replay-speed", "1"
+
+
+@dataclass
+class Stream:
+    """A streaming request that has begun, on a connection of its own."""
+
+    response: aiohttp.ClientResponse
+    pid: int
+    """The process that serves it."""
+    begun: bytes
+
+    async def ended_well(self) -> bool:
+        try:
+            body = self.begun + await self.response.read()
+        except aiohttp.ClientError:
+            return False
+        return body.endswith(b"data: [DONE]\n\n") and b"event: error" not in body
+
+
+async def begin(session: aiohttp.ClientSession, service: Workers, **fields: object) -> Stream:
+    """`session` must not reuse connections."""
+    body = {"messages": [{"role": "user", "content": "Hi"}], "stream": True, **fields}
+    response = await session.post(service.url + CHATS, json=body)
+    assert response.status == 200, await response.read()
+    begun = await response.content.readline()
+    assert response.connection is not None
+    assert response.connection.transport is not None
+    port = response.connection.transport.get_extra_info("sockname")[1]
+    return Stream(response, service.with_connection(port), begun)
+
+
+Ask = Callable[..., tuple[int, bytes]]
+
+
+@contextmanager
+def asker(service: Workers, pid: int) -> Iterator[Ask]:
+    """Asks one process, over one connection: `ask(method, path, json)` gives status and body."""
+    while True:
+        connection = http.client.HTTPConnection(service.url.removeprefix("http://"))
+
+        def ask(method: str, path: str, body: object = None) -> tuple[int, bytes]:
+            headers = {"Content-Type": "application/json"}
+            connection.request(method, path, None if body is None else orjson.dumps(body), headers)  # noqa: B023
+            response = connection.getresponse()  # noqa: B023
+            return response.status, response.read()
+
+        with closing(connection):
+            ask("GET", "/health")
+            if service.with_connection(connection.sock.getsockname()[1]) == pid:
+                yield ask
+                return
