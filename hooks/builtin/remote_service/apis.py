@@ -7,9 +7,9 @@ https://foundation-model-stack.github.io/fms-guardrails-orchestrator (Detector A
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from hooks.builtin.remote_service.service import DetectorError, DetectorService
 from hooks.detect.detector import Match
@@ -20,14 +20,18 @@ CONFIG = ConfigDict(strict=True, allow_inf_nan=False, hide_input_in_errors=True)
 """Settings of the answer models. Errors do not show the answer, because it may repeat the judged text."""
 
 
+Label = Annotated[str, Field(max_length=100)]
+"""A name of what was found. It may stand in the client's answer, in place of the text."""
+
+
 class _Answer(BaseModel):
     model_config = CONFIG
 
 
 class Moderation(_Answer):
     flagged: bool
-    categories: dict[str, bool | None]
-    category_scores: dict[str, float | None] = {}
+    categories: dict[Label, bool | None]
+    category_scores: dict[Label, float | None] = {}
 
 
 class ModerationList(_Answer):
@@ -40,7 +44,7 @@ class Detection(_Answer):
     end: int
     text: str | None = None
     detection: str
-    detection_type: str
+    detection_type: Label
     score: float = 1.0
 
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 MAX_ANSWER = 8 * 1024 * 1024
-"""Most bytes of an answer after decompression."""
+"""Most bytes of an answer."""
 
 
 class DetectorError(RuntimeError):
@@ -28,7 +28,7 @@ class DetectorService:
         self._url = url
         self._timeout = timeout
         self._max_connections = max_connections
-        self._headers = {"Content-Type": "application/json"}
+        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if api_key_env is not None:
             if not (key := os.environ.get(api_key_env)):
                 raise ValueError(f"the environment variable {api_key_env} is not set")
@@ -60,6 +60,8 @@ class DetectorService:
         async with request as response:
             if response.status != 200:
                 raise DetectorError(f"the service answered with status {response.status}")
+            if response.headers.get("Content-Encoding", "identity") != "identity":
+                raise DetectorError("the service's answer is compressed, which was not asked for")
             return await _whole(response.content)
 
     def _here(self) -> aiohttp.ClientSession:
@@ -70,6 +72,7 @@ class DetectorService:
                 connector=aiohttp.TCPConnector(limit=self._max_connections),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
                 cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
             )
         return self._session
 

@@ -1,6 +1,7 @@
 """A detector asked over HTTP: what it says is done, and what it does not say as it should fails closed."""
 
 import asyncio
+import gzip
 import logging
 import re
 import socket
@@ -173,6 +174,7 @@ PLACE = {"start": 0, "end": 3, "detection": "x", "detection_type": "y", "score":
             '{"results": [{"flagged": false, "categories": {}, "category_scores": {"a": NaN}}]}',
             200,
         ),
+        ("moderations", {"results": [{"flagged": True, "categories": {"y" * 101: True}}]}, 200),
         ("contents", [], 200),
         ("contents", [[], []], 200),
         ("contents", [PLACE], 200),
@@ -187,6 +189,7 @@ PLACE = {"start": 0, "end": 3, "detection": "x", "detection_type": "y", "score":
                 {"text": "ell"},
                 {"score": "high"},
                 {"detection": None},
+                {"detection_type": "y" * 101},
             )
         ),
     ],
@@ -205,6 +208,16 @@ async def test_an_answer_that_makes_no_sense_fails_the_request(
     assert "Hello" not in str(caught.value.__cause__)
     server.answer = None  # and others go on
     assert text_of(await guard_all(pipeline, make_deltas(["Hello!"]))) == "Hello!"
+    await pipeline.aclose()
+
+
+async def test_a_compressed_answer_is_not_unpacked(url: str, server: DetectorServer) -> None:
+    headers = {"Content-Encoding": "gzip"}
+    server.answer = lambda: web.Response(body=gzip.compress(b" " * 10_000_000), headers=headers)
+    pipeline = pipeline_with(moderations(url, timeout=60))
+    with pytest.raises(HookError) as caught:
+        await guard_all(pipeline, make_deltas(["Hello!"]))
+    assert "compressed" in str(caught.value.__cause__)
     await pipeline.aclose()
 
 

@@ -267,9 +267,13 @@ async def test_streams_that_continue_nothing_have_no_lead() -> None:  # contract
         ([{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"text": "b"}, {}]}], "ab"),
         ([{"role": "assistant", "content": None}], ""),
         ([{"role": "assistant", "content": "Well"}, {"role": "user", "content": "Hi"}], ""),
+        ([{"role": "assistant", "content": "a"}, {"role": "assistant", "content": None}], "a"),
+        ([{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}], "ab"),
+        ([{"role": "assistant", "reasoning_content": "a", "content": "b", "refusal": "c"}], "abc"),
+        ([{"role": "assistant", "content": [{"type": "refusal", "refusal": "a"}]}], "a"),
     ],
 )
-def test_an_assistants_last_message_is_the_lead(messages: list[dict[str, Any]], lead: str) -> None:
+def test_the_assistants_messages_at_the_end_are_the_lead(messages: list[dict[str, Any]], lead: str) -> None:
     seen: list[str] = []
 
     def look(chunk: Chunk) -> Verdict:
