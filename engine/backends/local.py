@@ -18,16 +18,13 @@ from functools import partial
 
 from engine.backends.admission import Admission
 from engine.backends.delta_queue import DeltaQueue
+from engine.backends.preparation import Preparation
 from engine.config import EngineConfig
 from engine.core.engine_core import EngineCore, Output
 from engine.core.input_processor import InputProcessor
 from engine.core.sequence import SequenceGroup
 from engine.execution.model_runner import ModelRunner
-from engine.fair_threads import FairThreads
-from engine.guided.compiler import NUM_COMPILERS
 from engine.logits_processors.load import find_processors
-from engine.prompt_size import prompt_size
-from engine.prompt_threads import PromptThreads
 from engine.protocol import Deltas, EngineError, EngineStats, GenerationRequest, ModelInfo, Rewind, Tokenizer
 from engine.sampling.beam_search import beam_search, is_beam_search
 from engine.text.tokenizer import LocalTokenizer
@@ -45,9 +42,7 @@ class LocalEngine:
         self.tokenizer: Tokenizer | None = None
         self._inbox: queue.SimpleQueue[Callable[[EngineCore], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="weir-engine", daemon=True)
-        # One compiler is always left for another caller.
-        self._compilers = FairThreads(NUM_COMPILERS, max_per_caller=NUM_COMPILERS - 1)
-        self._prompt_threads = PromptThreads(config.tokenizer_pool_size)
+        self._preparation = Preparation(config.tokenizer_pool_size)
         self._streams: dict[SequenceGroup, DeltaQueue] = {}
         self._admission = Admission(config)
         self._stats = EngineStats()
@@ -75,8 +70,9 @@ class LocalEngine:
 
     async def _search(self, request: GenerationRequest) -> Deltas:
         self._admission.check(request.caller)  # once, as a whole: its steps are requests, too
+        process = partial(self._preparation.process, processor=self._processor)
         step = partial(self._generate, is_admitted=True)
-        async with aclosing(beam_search(request, self._processor, self._process, step)) as deltas:
+        async with aclosing(beam_search(request, self._processor, process, step)) as deltas:
             async for delta in deltas:
                 yield delta
 
@@ -90,7 +86,7 @@ class LocalEngine:
         self._admission.add(request)
         group: SequenceGroup | None = None
         try:
-            group = await self._process(request)
+            group = await self._preparation.process(request, self._processor)
             self.check_health()
             if is_counted:
                 group.num_prompt_tokens = 0
@@ -115,13 +111,6 @@ class LocalEngine:
             if group is not None and self._streams.pop(group, None) is not None:
                 self._inbox.put(partial(EngineCore.abort, group=group))
 
-    async def _process(self, request: GenerationRequest) -> SequenceGroup:
-        """Compile grammars on threads of their own, so that other requests need not wait for them."""
-        process = partial(self._processor.process, request)
-        if self._processor.guidance.must_compile(request):
-            return await self._compilers.run(process, request.caller)
-        return await self._prompt_threads.run(process, size=prompt_size(request), caller=request.caller)
-
     def check_room(self, caller: str) -> None:
         self._admission.check(caller)
 
@@ -136,8 +125,7 @@ class LocalEngine:
     async def aclose(self) -> None:
         # Clients need not wait for the end of a step that runs.
         self._close("The engine is shutting down.")
-        self._compilers.close()
-        self._prompt_threads.close()
+        self._preparation.close()
         if self._thread.is_alive():
             self._inbox.put(None)
             await asyncio.to_thread(self._thread.join)

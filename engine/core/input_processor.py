@@ -3,12 +3,11 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.config import EngineConfig
 from engine.core.block_hash import root_hash, unique_root
 from engine.core.sequence import SequenceGroup
-from engine.execution.model_runner import ModelRunner
 from engine.guided.grammar import GUIDED_FIELDS
 from engine.guided.guidance import Guidance
 from engine.logits_processors import Context
@@ -20,11 +19,29 @@ from engine.text.alignment import align_tokens
 from engine.text.detokenizer import Detokenizer, TextStream
 from engine.text.tokenizer import LocalTokenizer
 
+if TYPE_CHECKING:
+    import torch
+
 MAX_N = 128
 MAX_LOGPROBS = 20
 """Both limits are the OpenAI API's."""
 MAX_BIAS = 1e30
 """A larger bias would take a logit out of the range of floats."""
+
+
+class ServedModel(Protocol):
+    """The facts about a loaded model that requests are checked against."""
+
+    @property
+    def max_model_len(self) -> int: ...
+    @property
+    def vocab_size(self) -> int:
+        """The width of the logits."""
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]: ...
+    @property
+    def device(self) -> "torch.device": ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +55,22 @@ class InputProcessor:
     config: EngineConfig
 
     @classmethod
-    def make(cls, tokenizer: LocalTokenizer, runner: ModelRunner, config: EngineConfig) -> "InputProcessor":
+    def make(cls, tokenizer: LocalTokenizer, model: ServedModel, config: EngineConfig) -> "InputProcessor":
         """For a loaded model and its configuration. Raises `ProcessorLoadError`."""
-        tokenizer.max_tokens = runner.max_model_len
+        tokenizer.max_tokens = model.max_model_len
         own = tokenizer.eos_token_id
-        eos_token_ids = runner.eos_token_ids.union(() if own is None else (own,))
+        eos_token_ids = model.eos_token_ids.union(() if own is None else (own,))
         context = Context(
             tokenizer,
-            runner.vocab_size,
+            model.vocab_size,
             tuple(sorted(eos_token_ids, key=lambda i: (i != own, i))),  # the tokenizer's own one first
-            runner.device,
+            model.device,
         )
         always = [hello_world(context)] if config.enable_test_logits_processor else []
         return cls(
             tokenizer,
-            runner.max_model_len,
-            runner.vocab_size,
+            model.max_model_len,
+            model.vocab_size,
             eos_token_ids,
             ProcessorRegistry(context, config.logits_processors, always),
             Guidance(tokenizer, context, config),

@@ -28,7 +28,7 @@ class ModelRunner:
         self.device = model.device
         text_config = hf_config.get_text_config()
         self.vocab_size = int(text_config.vocab_size)
-        self.eos_token_ids = _eos_token_ids(config.model, hf_config)
+        self.eos_token_ids = eos_token_ids_of(config.model, hf_config)
         max_model_len = max_model_len_of(text_config, config)
         block_bytes = sum(shape.num_bytes(model.dtype) for shape in model.layers.values()) * config.block_size
         wanted = config.max_num_seqs * -(-max_model_len // config.block_size) * block_bytes
@@ -92,7 +92,7 @@ class ModelRunner:
         )
 
 
-def _eos_token_ids(model: str, hf_config: PreTrainedConfig) -> frozenset[int]:
+def eos_token_ids_of(model: str, hf_config: PreTrainedConfig) -> frozenset[int]:
     """The ids in the model's generation configuration. Requests use nothing else from it."""
     try:
         ids = GenerationConfig.from_pretrained(model).eos_token_id

@@ -37,6 +37,7 @@ class GrammarError(ValueError):
 class CompiledGrammar:
     """A grammar that is ready, and the time spent following it so far. The whole batch waits meanwhile."""
 
+    source: Grammar
     matcher: LLMatcher
     """At the beginning of the grammar. Copy it; do not move it."""
     seconds: float = 0.0
@@ -126,7 +127,7 @@ class GrammarCompiler:
         finally:
             self._idle_checkers.put(checker)
         matcher = LLMatcher(self.tokenizer, converted, log_level=0, limits=check.limits())
-        compiled = CompiledGrammar(matcher)
+        compiled = CompiledGrammar(grammar, matcher)
         with compiled.timed():
             first = matcher.deep_copy()
             first.compute_bitmask()

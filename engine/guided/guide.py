@@ -27,13 +27,13 @@ class Guide:
         prompt_end: str = "",
     ) -> None:
         """`reasoning`: the form of the reasoning that may come before the grammar."""
-        self._grammar, self._tokenizer, self._token_ids = grammar, tokenizer, token_ids
+        self.grammar, self._tokenizer, self._token_ids = grammar, tokenizer, token_ids
         self._form, self._prompt_end = reasoning, prompt_end
         self._begin()
 
     def _begin(self) -> None:
         self._num_read = self._token_ids.num_prompt_tokens
-        self.matcher = self._grammar.matcher.deep_copy()
+        self.matcher = self.grammar.matcher.deep_copy()
         """Has read the part of the output that the grammar is for."""
         self.reasoning: Reasoning | None = self._form.begin(self._prompt_end) if self._form else None
         """None: reasoning is over, and the grammar holds."""
@@ -43,7 +43,7 @@ class Guide:
         if len(self._token_ids) < self._num_read:
             self._begin()
         if self._num_read < len(self._token_ids):
-            with self._grammar.timed():
+            with self.grammar.timed():
                 for token_id in self._token_ids[self._num_read :]:
                     self._read(token_id)
         self._num_read = len(self._token_ids)
@@ -70,16 +70,16 @@ class Guide:
         """
         self.catch_up()
         self._check()
-        with self._grammar.timed():
+        with self.grammar.timed():
             if self.reasoning is None:
                 self.matcher.unsafe_compute_mask_ptr(bits.data_ptr(), bits.nbytes)
             else:
                 self._fill_before(self.reasoning, bits)
-        self._grammar.num_tokens += 1
+        self.grammar.num_tokens += 1
         self._check()
 
     def _check(self) -> None:
-        self._grammar.check()
+        self.grammar.check()
         if self.matcher.is_error():
             raise ValueError(self.matcher.get_error())
 

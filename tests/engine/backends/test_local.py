@@ -439,20 +439,21 @@ async def test_a_step_is_one_post_to_the_loop(
     engine: Any, completion_request: Complete, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     posted: list[str] = []
-    post, process, all_are_ready = engine._post, engine._process, asyncio.Barrier(8)
+    post, process = engine._post, engine._preparation.process
+    all_are_ready = asyncio.Barrier(8)
 
     def count(callback: Any, *args: Any) -> None:
         if args[0]:  # a request that is gone is told of without a step, and has nothing to deliver
             posted.append(callback.__name__)
         post(callback, *args)
 
-    async def process_together(request: GenerationRequest) -> Any:
-        group = await process(request)
+    async def process_together(*args: Any) -> Any:
+        group = await process(*args)
         await all_are_ready.wait()
         return group
 
     monkeypatch.setattr(engine, "_post", count)
-    monkeypatch.setattr(engine, "_process", process_together)
+    monkeypatch.setattr(engine._preparation, "process", process_together)
     answers = await asyncio.gather(
         *(engine.complete("hello", max_tokens=60, ignore_eos=True) for _ in range(8))
     )
