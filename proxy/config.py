@@ -6,6 +6,7 @@ body in `proxy.access.bodies`. The docstring of a field is its help.
 """
 
 import argparse
+import json
 import os
 import re
 from pathlib import Path
@@ -35,6 +36,7 @@ from pydantic_settings import (
 
 from engine.backends.openai.limits import UpstreamOptions
 from engine.backends.pool.options import PoolOptions, UpstreamConfig
+from engine.backends.vllm.options import VLLMOptions, from_command_line
 from engine.config import EngineOptions
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.options import PipelineOptions
@@ -101,9 +103,9 @@ class EngineChoice(BaseModel):
 
     config: Path | None = None
     """YAML file with any of these options"""
-    engine: Literal["local", "openai", "replay", "echo"] = "local"
-    """local: a model in this process. openai: an upstream server. replay: recorded streams. echo: the prompt
-    back"""
+    engine: Literal["local", "vllm", "openai", "replay", "echo"] = "local"
+    """local: a model in this process. vllm: vLLM's engine. openai: an upstream server. replay: recorded
+    streams. echo: the prompt back"""
     served_model_name: Names = []
     """Names that requests may use for the model (default: the model's)"""
     upstream: Upstreams = []
@@ -130,6 +132,7 @@ class AccessOptions(
 
 class ServeSettings(
     PipelineOptions,
+    VLLMOptions,
     EngineOptions,
     AccessOptions,
     WorkerOptions,
@@ -222,9 +225,13 @@ class ServeSettings(
             raise ValueError(
                 f"workers: engine '{self.engine}' has its model in one process, which serves alone"
             )
-        if self.engine != "local" and (self.logits_processors or self.enable_test_logits_processor):
+        if self.engine not in ("local", "vllm") and (
+            self.logits_processors or self.enable_test_logits_processor
+        ):
             reason = "has no logits of its own: it cannot run logits processors"
             raise ValueError(f"engine '{self.engine}' {reason}")
+        if self.engine != "vllm" and (self.vllm or self.vllm_prefill or self.vllm_lora_modules):
+            raise ValueError("options of vLLM need the engine 'vllm': --engine vllm")
         return self
 
     @classmethod
@@ -246,6 +253,10 @@ def load_settings(arguments: list[str]) -> ServeSettings:
     """
     # As with vLLM, `--max_model_len` is `--max-model-len`.
     arguments = [re.sub("^--[a-z_]+", lambda m: m[0].replace("_", "-"), argument) for argument in arguments]
+    arguments, for_vllm = from_command_line(arguments)
+    # They are merged with those of the file, one by one.
+    for_vllm = {**_vllm_in_environment(), **for_vllm}
+    given: dict[str, Any] = {"vllm": for_vllm} if for_vllm else {}
 
     class Settings(ServeSettings):
         __doc__ = ServeSettings.__doc__
@@ -256,12 +267,22 @@ def load_settings(arguments: list[str]) -> ServeSettings:
             Settings,
             cli_args=arguments,
             cli_settings_source=CliSettingsSource(Settings, add_argument_method=_add_argument),
+            **given,
         )
     except ValidationError as error:
         problems = "\n".join(f"  {_option(e['loc'])}{e['msg']}" for e in error.errors())
         raise SystemExit(f"weir serve: the settings are wrong\n{problems}") from None
     except SettingsError as error:
         raise SystemExit(f"weir serve: the settings are wrong\n  {error}") from None
+
+
+def _vllm_in_environment() -> dict[str, Any]:
+    """vLLM's arguments in WEIR_VLLM. If it cannot be read, the settings say so."""
+    try:
+        value = json.loads(os.environ.get("WEIR_VLLM", "{}"))
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _file_of(arguments: list[str]) -> str | None:

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from engine.backends.openai.limits import UpstreamOptions
 from engine.backends.pool.options import PoolOptions, UpstreamConfig
 from engine.backends.recorder import RecordingEngine
+from engine.backends.vllm.options import VLLMOptions, require_vllm
 from engine.config import EngineConfig, EngineOptions
 from engine.demo import MODEL_DIR
 from engine.protocol import Engine
@@ -42,6 +43,9 @@ def _backend(settings: ServeSettings) -> tuple[Engine, list[str]]:
             return ReplayEngine(settings.recordings, speed=settings.replay_speed), names
         case "openai":
             return _pool(settings), names
+        case "vllm":
+            models = names or [model_name(settings.model)]
+            return _vllm_engine(settings), [*models, *settings.vllm_lora_modules]
         case "local":
             return _local_engine(settings), names or [model_name(settings.model)]
 
@@ -85,10 +89,24 @@ def _replica(upstream: UpstreamConfig, settings: ServeSettings) -> "Replica":
 def _local_engine(settings: ServeSettings) -> Engine:
     from engine.backends.local import LocalEngine
 
+    return LocalEngine(_engine_config(settings))
+
+
+def _vllm_engine(settings: ServeSettings) -> Engine:
+    require_vllm()
+    from engine.backends.vllm.engine import VLLMEngine
+
+    return VLLMEngine(_engine_config(settings), settings.options(VLLMOptions))
+
+
+def _engine_config(settings: ServeSettings) -> EngineConfig:
+    """The options that the settings give. Raises `ValueError` for a model folder that is not there."""
     if settings.model.startswith(("/", ".", "~")) and not Path(settings.model).expanduser().is_dir():
         raise ValueError(f"there is no model folder {settings.model}")
     can_withhold = settings.hook_specs or settings.allowed_hooks
-    return LocalEngine(EngineConfig(**dict(settings.options(EngineOptions)), share_outputs=not can_withhold))
+    names = EngineOptions.model_fields.keys() & settings.model_fields_set
+    given = {name: getattr(settings, name) for name in names}
+    return EngineConfig(**given, share_outputs=not can_withhold)
 
 
 def model_name(model: str) -> str:

@@ -77,7 +77,7 @@ class Service:
     @asynccontextmanager
     async def opened(self, request: GenerationRequest) -> AsyncIterator[OpenGuard]:
         """The request's guard, closed at the end. Raises `RequestError` for a hook that it may not name."""
-        guard = self.pipeline.open(request, can_rewind=self.engine.info.can_rewind)
+        guard = self.pipeline.open(request, can_rewind=self.engine.info.can_rewind_for(request))
         try:
             yield guard
         finally:

@@ -1,6 +1,8 @@
 """Who may add outputs to the in-process engine. Its queue is shared: no caller fills it for the others."""
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from engine.config import EngineConfig
 from engine.protocol import CallerLimitError, GenerationRequest, QueueFullError
@@ -31,6 +33,15 @@ class Admission:
         share = self._num_places // len({*self._outputs, caller})
         if own >= max(1, share) and self._outputs.total() >= self._num_places:
             raise QueueFullError
+
+    @contextmanager
+    def counted(self, request: GenerationRequest) -> Iterator[None]:
+        """Count the request's outputs inside the context."""
+        self.add(request)
+        try:
+            yield
+        finally:
+            self.remove(request)
 
     def add(self, request: GenerationRequest) -> None:
         """Count the request's outputs, until `remove`."""

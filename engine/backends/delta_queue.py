@@ -12,7 +12,7 @@ the reader likes, while an output that runs to its end frees them.
 import asyncio
 
 from engine.deltas import join
-from engine.protocol import Delta, EngineError
+from engine.protocol import Delta, EngineError, RequestError
 
 
 class DeltaQueue:
@@ -20,7 +20,7 @@ class DeltaQueue:
 
     def __init__(self) -> None:
         self._waiting: list[Delta] = []
-        self._error: EngineError | None = None
+        self._error: EngineError | RequestError | None = None
         self._void: set[int] = set()
         self._is_ready = asyncio.Event()
 
@@ -38,7 +38,7 @@ class DeltaQueue:
         """The engine has rewound the output: its next deltas are valid again."""
         self._void.discard(index)
 
-    def fail(self, error: EngineError) -> None:
+    def fail(self, error: EngineError | RequestError) -> None:
         """Raise `error` in the reader, once it has taken what waits."""
         self._error = error
         self._is_ready.set()

@@ -58,21 +58,13 @@ class InputProcessor:
     def make(cls, tokenizer: LocalTokenizer, model: ServedModel, config: EngineConfig) -> "InputProcessor":
         """For a loaded model and its configuration. Raises `ProcessorLoadError`."""
         tokenizer.max_tokens = model.max_model_len
-        own = tokenizer.eos_token_id
-        eos_token_ids = model.eos_token_ids.union(() if own is None else (own,))
-        context = Context(
-            tokenizer,
-            model.vocab_size,
-            tuple(sorted(eos_token_ids, key=lambda i: (i != own, i))),  # the tokenizer's own one first
-            model.device,
-        )
-        always = [hello_world(context)] if config.enable_test_logits_processor else []
+        context = make_context(tokenizer, model.vocab_size, model.eos_token_ids, model.device)
         return cls(
             tokenizer,
             model.max_model_len,
             model.vocab_size,
-            eos_token_ids,
-            ProcessorRegistry(context, config.logits_processors, always),
+            frozenset(context.eos_token_ids),
+            make_registry(context, config),
             Guidance(tokenizer, context, config),
             config,
         )
@@ -164,6 +156,21 @@ class InputProcessor:
                 raise RequestError(
                     f"{name}: token ids must be between 0 and {self.vocab_size - 1}.", param=name
                 )
+
+
+def make_context(
+    tokenizer: LocalTokenizer, vocab_size: int, eos_token_ids: frozenset[int], device: "torch.device"
+) -> Context:
+    """The facts for logits processors. The tokenizer's own end of sequence comes first."""
+    own = tokenizer.eos_token_id
+    ends = eos_token_ids.union(() if own is None else (own,))
+    return Context(tokenizer, vocab_size, tuple(sorted(ends, key=lambda i: (i != own, i))), device)
+
+
+def make_registry(context: Context, config: EngineConfig) -> ProcessorRegistry:
+    """The server's logits processors. Raises `ProcessorLoadError`."""
+    always = [hello_world(context)] if config.enable_test_logits_processor else []
+    return ProcessorRegistry(context, config.logits_processors, always)
 
 
 def check_sampling(s: SamplingParams) -> None:

@@ -91,7 +91,7 @@ class TokenIds(Sequence[int]):
 
     __slots__ = ("_ids", "num_prompt_tokens")
 
-    def __init__(self, ids: list[int], num_prompt_tokens: int) -> None:
+    def __init__(self, ids: Sequence[int], num_prompt_tokens: int) -> None:
         self._ids = ids
         self.num_prompt_tokens = num_prompt_tokens
 
@@ -100,7 +100,7 @@ class TokenIds(Sequence[int]):
     @overload
     def __getitem__(self, at: slice) -> list[int]: ...
     def __getitem__(self, at: int | slice) -> int | list[int]:
-        return self._ids[at]
+        return list(self._ids[at]) if isinstance(at, slice) else self._ids[at]
 
     def __len__(self) -> int:
         return len(self._ids)

@@ -1,7 +1,9 @@
 """`weir serve`: start the service, greet whoever started it, and serve until a signal."""
 
 import asyncio
+import contextlib
 
+from engine.protocol import DeadEngineError, Engine, EngineError
 from proxy.commands.signals import Signals, leave_within
 from proxy.config import ServeSettings
 from proxy.workers.run import START_ERRORS, log_to_stderr, running, start_error
@@ -23,10 +25,28 @@ async def _serve(settings: ServeSettings) -> None:
         signalled = signals.obey(server.ending.leave)
         try:
             _greet(url, (server.service.names or ["MODEL"])[0], len(settings.hook_specs))
-            await signalled.wait()
+            has_failed = await until_over(signalled, server.service.engine)
         finally:
             if not signalled.is_set():
-                leave_within(server.ending.leave)
+                leave_within(server.ending.leave, status=1)
+    if has_failed:
+        raise SystemExit("weir serve: the engine has failed; a new process is needed")
+
+
+async def until_over(signalled: asyncio.Event, engine: Engine, interval: float = 1.0) -> bool:
+    """Wait for a signal, or for the engine to fail for good. Returns whether it has failed.
+
+    The engine is asked every `interval` seconds."""
+    while not signalled.is_set():
+        try:
+            engine.check_health()
+        except DeadEngineError:
+            return True
+        except EngineError:
+            pass  # it may serve again
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(signalled.wait(), interval)
+    return False
 
 
 async def _supervise(settings: ServeSettings) -> None:

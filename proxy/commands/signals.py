@@ -64,20 +64,20 @@ class Signals:
             self._loop.call_soon_threadsafe(self._ending.set)
 
 
-def leave_within(seconds: float) -> None:
+def leave_within(seconds: float, status: int = 0) -> None:
     """End the process after some seconds, whichever thread, task or library keeps it alive."""
     # This ends the process also while other code keeps the interpreter's lock, or while a full pipe blocks
     # the log. For the same reason the traceback goes nowhere.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     faulthandler.dump_traceback_later(seconds + _LAST, exit=True, file=nowhere)
-    timer = threading.Timer(seconds, _leave)
+    timer = threading.Timer(seconds, _leave, (status,))
     timer.daemon = True
     timer.start()
 
 
-def _leave() -> None:
+def _leave(status: int) -> None:
     logger.warning("not everything ended in time; leaving without it")
-    os._exit(0)
+    os._exit(status)
 
 
 def _give_way(number: int, frame: FrameType | None) -> None:

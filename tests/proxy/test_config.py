@@ -148,6 +148,17 @@ def test_each_group_of_options_reaches_the_part_that_defines_it() -> None:
     assert settings.options(PipelineOptions) == PipelineOptions(max_rewinds=2, terminate_finish_reason="stop")
 
 
+def test_arguments_of_vllm_win_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "weir.yaml"
+    file.write_text("engine: vllm\nvllm:\n  tensor_parallel_size: 4\n  seed: 1\n")
+    arguments = ["--config", str(file), "--vllm-tensor-parallel-size", "2", "--max-model-len", "9"]
+    settings = load_settings(arguments)
+    assert settings.vllm == {"tensor_parallel_size": 2, "seed": 1}
+    assert settings.max_model_len == 9
+    monkeypatch.setenv("WEIR_VLLM", '{"seed": 2, "dtype": "float32"}')
+    assert load_settings(arguments).vllm == {"tensor_parallel_size": 2, "seed": 2, "dtype": "float32"}
+
+
 def test_every_option_has_a_help_text() -> None:
     assert [name for name, field in ServeSettings.model_fields.items() if not field.description] == []
 

@@ -33,6 +33,7 @@ _TITLES = {
     "WorkerOptions": "Processes",
     "StateOptions": "Stored responses and shared state",
     "UpstreamOptions": "An upstream's answers",
+    "VLLMOptions": "vLLM",
 }
 """Headings for the classes that define options."""
 _HEAD = ("option", "value", "default", "meaning")
@@ -123,6 +124,8 @@ def _type(annotation: Any, notes: Iterable[Any] = ()) -> str:
             return _type(inner[0], inner[1:])
         case origin if origin is Literal:
             return ", ".join(map(_code, inner))
+        case origin if origin is dict:
+            return "mapping"
         case origin if origin in (Union, UnionType):
             return " or ".join(_type(one, notes) for one in inner if one is not type(None))
         case _:

@@ -3,10 +3,13 @@
 import asyncio
 import signal
 import subprocess
+from typing import Any
 
 import aiohttp
 import pytest
 
+from engine.protocol import DeadEngineError, EngineError
+from proxy.commands.serve import until_over
 from tests.proxy.commands.conftest import weir
 
 
@@ -44,6 +47,8 @@ async def test_sigterm_ends_an_idle_server_with_0(echo: tuple["subprocess.Popen[
         (["--engine", "openai"], "--upstream URL"),
         (["--engine", "replay"], "--recordings DIR"),
         (["--engine", "local", "--model", "./nowhere"], "there is no model folder ./nowhere"),
+        (["--vllm-seed", "1"], "options of vLLM need the engine 'vllm'"),
+        (["--vllm", "[1"], "vllm: Value error, this is not JSON"),
         (["--port", "high"], "port: Input should be a valid integer"),
         (["--config", "/no/such.yaml"], "there is no configuration file /no/such.yaml"),
         (["--skip-tokenizer-init"], "skip_tokenizer_init would leave hooks without text"),
@@ -59,3 +64,28 @@ def test_a_server_that_cannot_start_says_why_and_exits(arguments: list[str], rea
     assert out == ""
     assert reason in err
     assert "Traceback" not in err
+
+
+class Engine:
+    """Its health is a list of errors; None: it is well."""
+
+    def __init__(self, *health: Exception | None) -> None:
+        self.health = list(health)
+
+    def check_health(self) -> None:
+        if (error := self.health.pop(0)) is not None:
+            raise error
+
+
+async def test_the_service_ends_when_its_engine_fails_for_good() -> None:
+    signalled, ill = asyncio.Event(), EngineError("no replica", status=503)
+    engine: Any = Engine(None, ill, None, DeadEngineError("gone"))
+    assert await until_over(signalled, engine, interval=0.001)
+    assert engine.health == []
+
+
+async def test_a_signal_ends_the_service_whose_engine_is_well() -> None:
+    signalled = asyncio.Event()
+    engine: Any = Engine(None)
+    asyncio.get_running_loop().call_soon(signalled.set)
+    assert not await until_over(signalled, engine, interval=60)

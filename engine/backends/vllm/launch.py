@@ -1,0 +1,128 @@
+"""Starts vLLM's processes with the deployment's arguments, and with Weir's own parts in them."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import torch
+from vllm.config import VllmConfig
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from engine.backends.vllm.options import check_names
+from engine.backends.vllm.processors import PATH, worker_settings
+from engine.backends.vllm.scheduler import path_of
+from engine.backends.vllm.stats import SchedulerCounts
+from engine.config import EngineConfig
+from engine.execution.model_runner import eos_token_ids_of
+from engine.logits_processors.load import find_processors
+from engine.protocol import EngineError
+
+SHUTDOWN_SECONDS = 3.0
+"""vLLM's processes end by themselves within this time, or are killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class VLLMModel:
+    """The facts about vLLM's model (`engine.core.input_processor.ServedModel`)."""
+
+    max_model_len: int
+    vocab_size: int
+    eos_token_ids: frozenset[int]
+    device: torch.device
+    """Weir's own part in this process needs no accelerator."""
+
+
+@dataclass(eq=False, slots=True)
+class Launch:
+    """One engine of vLLM: its configuration, then its processes."""
+
+    config: EngineConfig
+    vllm_config: VllmConfig
+    schedulers: list[SchedulerCounts] = field(default_factory=list)
+    """One for each data parallel rank, once started."""
+
+    @classmethod
+    def prepare(cls, config: EngineConfig, arguments: Mapping[str, Any]) -> "Launch":
+        """Raises `ValueError` or `OSError` for arguments that vLLM refuses."""
+        check_names(arguments, {one.name for one in fields(AsyncEngineArgs)})
+        if has_processors(config):
+            # Weir's processors are written for this one.
+            os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
+        try:
+            vllm_config = AsyncEngineArgs(**arguments).create_engine_config()
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"vLLM refuses its arguments: {error}") from error
+        launch = cls(config, vllm_config)
+        if not config.share_outputs:
+            launch._keep_outputs_private()
+        return launch
+
+    @property
+    def model(self) -> VLLMModel:
+        model = self.vllm_config.model_config
+        eos_token_ids = eos_token_ids_of(model.model, model.hf_config)
+        return VLLMModel(model.max_model_len, model.get_vocab_size(), eos_token_ids, torch.device("cpu"))
+
+    @property
+    def tokenizer(self) -> str:
+        """The tokenizer's folder, or its name on the hub."""
+        name: str = self.vllm_config.model_config.tokenizer
+        return name
+
+    @property
+    def num_places(self) -> int:
+        """Outputs that vLLM runs at the same time."""
+        parallel = self.vllm_config.parallel_config
+        num: int = self.vllm_config.scheduler_config.max_num_seqs * parallel.data_parallel_size
+        return num
+
+    @property
+    def is_speculative(self) -> bool:
+        return self.vllm_config.speculative_config is not None
+
+    def add_processors(self, notes_folder: str) -> None:
+        """Have vLLM's workers build Weir's logits processors. Raises `ValueError` if they cannot run."""
+        if reason := self._no_processors_reason():
+            raise ValueError(f"logits processors cannot run in this vLLM: {reason}")
+        given, settings = self.vllm_config, worker_settings(self.config, self.model, notes_folder)
+        given.additional_config = {**given.additional_config, **settings}
+        given.model_config.logits_processors = [*(given.model_config.logits_processors or []), PATH]
+
+    def start(self, *, logs_stats: bool) -> AsyncLLM:
+        """Start the processes. It takes as long as loading the model. Raises `EngineError`."""
+        try:
+            return AsyncLLM.from_vllm_config(
+                self.vllm_config, stat_loggers=[self._count], disable_log_stats=not logs_stats
+            )
+        except RuntimeError as error:
+            raise EngineError(f"vLLM cannot start: {error}") from error
+
+    def _count(self, vllm_config: VllmConfig, engine_index: int = 0) -> SchedulerCounts:
+        self.schedulers.append(counts := SchedulerCounts(vllm_config, engine_index))
+        return counts
+
+    def _keep_outputs_private(self) -> None:
+        """Have the prefix cache share no outputs (contract 6.4). Raises `ValueError` if that cannot be."""
+        scheduler = self.vllm_config.scheduler_config
+        if not self.vllm_config.cache_config.enable_prefix_caching:
+            return
+        if scheduler.scheduler_cls is not None:
+            raise ValueError("vllm: scheduler_cls cannot be set while hooks may withhold text")
+        scheduler.scheduler_cls = path_of(is_async=bool(scheduler.async_scheduling))
+
+    def _no_processors_reason(self) -> str | None:
+        parallel = self.vllm_config.parallel_config
+        if self.is_speculative:
+            return "it has speculative decoding, which goes round them"
+        if self.vllm_config.use_v2_model_runner:
+            return "it has its second model runner; unset VLLM_USE_V2_MODEL_RUNNER"
+        if parallel.distributed_executor_backend == "ray" or parallel.nnodes > 1:
+            return "its workers are on other machines"
+        return None
+
+
+def has_processors(config: EngineConfig) -> bool:
+    """Whether the server has any logits processor. Raises `ProcessorLoadError`."""
+    return config.enable_test_logits_processor or bool(find_processors(config.logits_processors))

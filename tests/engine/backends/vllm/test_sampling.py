@@ -1,0 +1,196 @@
+"""From sequences to vLLM's requests, and from vLLM's numbers to logprobs. vLLM itself is not needed."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.backends.vllm.sampling import (
+    KV_TRANSFER,
+    WorkerRequest,
+    prefill_fields,
+    read_logprobs,
+    request_fields,
+    structured_outputs,
+)
+from engine.core.sequence import Sequence, SequenceGroup
+from engine.guided.grammar import Grammar
+from engine.processor_specs import NamedProcessorSpec, PythonProcessorSpec
+from engine.protocol import GenerationRequest, RequestError, SamplingParams
+from engine.text.alignment import LOGPROB_FLOOR
+
+PROMPT = (5, 6, 7)
+
+
+class Detokenizer:
+    def rewound(self, *_: Any) -> "Detokenizer":
+        return self
+
+
+def sequence(echo: bool = False, seed: int | None = None, extra: Any = None, **sampling: Any) -> Sequence:
+    params = SamplingParams(**{"max_tokens": 10, **sampling})
+    request = GenerationRequest(
+        request_id="r", model="m", endpoint="completions", sampling=params, extra=extra or {}
+    )
+    detokenizer: Any = Detokenizer()
+    return SequenceGroup(request).add(
+        PROMPT,
+        max_tokens=params.max_tokens or 0,
+        detokenizer=detokenizer,
+        seed=seed,
+        eos_token_ids=frozenset({2}),
+        echo_texts=("a", "b", "c") if echo else None,
+    )
+
+
+def generated(seq: Sequence, *token_ids: int) -> Sequence:
+    seq.token_ids += token_ids
+    return seq
+
+
+def test_vllm_ends_at_the_ids_that_weir_ends_at_and_knows_no_stop_strings() -> None:
+    fields = request_fields(sequence(stop=("x",), stop_token_ids=(9, 2)))
+    assert (fields["stop_token_ids"], fields["ignore_eos"], fields["detokenize"]) == ([2, 9], True, False)
+    assert "stop" not in fields
+
+
+def test_fields_that_vllm_names_in_the_same_way_pass_through() -> None:
+    given = {"temperature": 0.5, "top_k": 3, "min_p": 0.1, "presence_penalty": 1.0, "repetition_penalty": 1.5}
+    fields = request_fields(sequence(**given))
+    assert {name: fields[name] for name in given} == given
+
+
+def test_no_top_p_leaves_the_likeliest_token() -> None:
+    assert 0 < request_fields(sequence(top_p=0.0))["top_p"] < 1e-5
+    assert request_fields(sequence(top_k=-1))["top_k"] == 0
+
+
+def test_logprobs_are_asked_for_only_where_they_are_needed() -> None:
+    assert not {"logprobs", "prompt_logprobs"} & request_fields(sequence()).keys()
+    assert request_fields(sequence(logprobs=0))["logprobs"] == 0
+    assert request_fields(sequence(best_of=2))["logprobs"] == 0, "candidates are compared by them"
+    assert "prompt_logprobs" not in request_fields(sequence(echo=True))
+    assert request_fields(sequence(echo=True, logprobs=2))["prompt_logprobs"] == 2
+
+
+def test_an_output_without_tokens_asks_for_one_that_nobody_uses() -> None:
+    fields = request_fields(sequence(echo=True, logprobs=1, max_tokens=0))
+    assert fields["max_tokens"] == 1
+
+
+def test_behind_kept_tokens_the_rest_is_asked_for() -> None:
+    seq = generated(sequence(min_tokens=5, seed=3), 10, 11, 12)
+    seq.rewind(2, (9,))
+    fields = request_fields(seq)
+    assert (fields["max_tokens"], fields["min_tokens"]) == (1, 1), "a ban holds for one token"
+    generated(seq, 20)
+    fields = request_fields(seq)
+    assert (fields["max_tokens"], fields["min_tokens"]) == (7, 2)
+    assert "logit_bias" not in fields
+
+
+def test_banned_tokens_are_forbidden_at_their_place_only() -> None:
+    seq = generated(sequence(logit_bias={4: 2.0, 12: 1.0}), 10, 11, 12)
+    seq.rewind(2, None)
+    assert request_fields(seq)["logit_bias"] == {4: 2.0, 12: float("-inf")}
+    generated(seq, 13)
+    assert request_fields(seq)["logit_bias"] == {4: 2.0, 12: 1.0}
+    seq.rewind(2, None)
+    assert request_fields(seq)["logit_bias"] == {4: 2.0, 12: float("-inf"), 13: float("-inf")}
+
+
+def test_penalties_go_on_counting_the_kept_tokens() -> None:
+    seq = generated(sequence(frequency_penalty=0.5, presence_penalty=1.0), 10, 10, 12)
+    assert "logit_bias" not in request_fields(seq)
+    seq.rewind(2, ())
+    generated(seq, 13)
+    assert request_fields(seq)["logit_bias"] == {10: -2.0, 13: -1.5}
+
+
+def test_a_seed_stays_until_a_rewind_and_is_another_after_each() -> None:
+    seq = generated(sequence(seed=2**64 + 3), 10, 11)
+    assert request_fields(seq)["seed"] == 3
+    seeds = set()
+    for _ in range(3):
+        seq.rewind(1, None)
+        seeds.add(request_fields(seq)["seed"])
+        generated(seq, 11)
+    assert len(seeds) == 3
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert request_fields(sequence())["seed"] is None
+
+
+@pytest.mark.parametrize(
+    ("grammar", "expected"),
+    [
+        (Grammar("regex", "a+"), {"regex": "a+"}),
+        (Grammar("choice", '["a","b"]'), {"choice": ["a", "b"]}),
+        (Grammar("grammar", 'root ::= "a"'), {"grammar": 'root ::= "a"'}),
+        (Grammar("lark", 'start: "a"'), {"grammar": 'start: "a"'}),
+        (
+            Grammar("json", '{"type":"object"}', " "),
+            {"json": '{"type":"object","x-guidance":{"whitespace_pattern":" "}}'},
+        ),
+        (Grammar("json", "{}", ""), {"json": '{"x-guidance":{"whitespace_flexible":false}}'}),
+        (Grammar("json", "true", " "), {"json": "true"}),
+    ],
+)
+def test_a_grammar_becomes_a_structured_output(grammar: Grammar, expected: dict[str, Any]) -> None:
+    assert structured_outputs(grammar) == expected
+
+
+LOGPROB = st.floats(-20, 0, width=32) | st.just(float("-inf"))
+
+
+@given(
+    rows=st.lists(st.lists(LOGPROB, min_size=6, max_size=6, unique=True), min_size=1, max_size=4),
+    num_top=st.integers(0, 4),
+    chosen=st.integers(0, 5),
+    is_joined=st.booleans(),
+    banned=st.frozensets(st.integers(0, 5), max_size=2),
+)
+def test_logprobs_are_read_however_vllm_joined_them(
+    rows: list[list[float]], num_top: int, chosen: int, is_joined: bool, banned: frozenset[int]
+) -> None:
+    flat: Any = SimpleNamespace(start_indices=[], end_indices=[], token_ids=[], logprobs=[], ranks=[])
+    for row in rows:
+        order = sorted(range(6), key=lambda i: -row[i])
+        told = [(chosen, order.index(chosen) + 1)] + [(i, r) for r, i in enumerate(order[:num_top], 1)]
+        if is_joined:  # as vLLM does: each token once
+            told = list(dict(told).items())
+        flat.start_indices.append(len(flat.token_ids))
+        flat.token_ids += [i for i, _ in told]
+        flat.ranks += [r for _, r in told]
+        flat.logprobs += [row[i] for i, _ in told]
+        flat.end_indices.append(len(flat.token_ids))
+    for at, row in enumerate(rows):
+        read = read_logprobs(flat, at, num_top, banned)
+        best = sorted(range(6), key=lambda i: -row[i])[:num_top]
+        assert read.logprob == max(row[chosen], LOGPROB_FLOOR)
+        assert read.top == [(i, max(row[i], LOGPROB_FLOOR)) for i in best if i not in banned]
+
+
+def test_a_worker_gets_what_the_request_says_of_processors() -> None:
+    spec = NamedProcessorSpec("p", {"x": 1})
+    seq = sequence(logits_processors=(spec,), extra={"vllm_xargs": {"q": {}}, "other": 1})
+    args = WorkerRequest.of(seq, "k", ("vllm_xargs", "custom_params")).to_args()
+    read = WorkerRequest.from_args(args)
+    assert read == WorkerRequest("k", "r", 3, [spec.to_json()], {"vllm_xargs": {"q": {}}})
+    assert WorkerRequest.from_args(None) is WorkerRequest.from_args({"kv": 1}) is None
+
+
+def test_a_processor_that_cannot_leave_its_process_is_refused() -> None:
+    with pytest.raises(RequestError, match="cannot leave its process"):
+        WorkerRequest.of(sequence(logits_processors=(PythonProcessorSpec(object),)), "k", ())
+
+
+def test_a_prompt_for_another_engine_is_computed_with_one_token_that_nobody_uses() -> None:
+    seq = sequence(echo=True, logprobs=2, seed=3, logit_bias={4: 1.0}, temperature=0.7)
+    fields = prefill_fields(seq)
+    assert (fields["max_tokens"], fields["prompt_logprobs"], fields["temperature"]) == (1, 2, 0.0)
+    assert fields["extra_args"][KV_TRANSFER]["do_remote_decode"]
+    assert not {"seed", "logit_bias", "structured_outputs"} & fields.keys()
+    seq.prompt_logprobs += [None, None]  # type: ignore[list-item]
+    assert "prompt_logprobs" not in request_fields(seq), "the other engine has given them"
