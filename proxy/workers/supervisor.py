@@ -47,7 +47,7 @@ class WorkerProcess(Child):
         await self.spawn("proxy.workers.worker")
         self.connection.send(self._start)
         try:
-            (answer,) = await self.connection.receive()
+            answer, *_ = await self.connection.receive()
         except EOFError:
             answer = Failed(f"worker {self._start.number} {await self.ended()}")
         except BaseException:
@@ -157,13 +157,15 @@ class Supervisor:
                 return backoff
 
     def _take(self, number: int, message: object) -> None:
-        """Pass on what a worker asks the others, and what they answer."""
+        """Pass on what a worker asks the others, and what they answer. Log why it fails."""
         match message:
             case WriteAll(key):
                 others = [other for other in self._serving if other != number]
                 self._send(number, Asked(key, frozenset(others)))
                 for other in others:
                     self._send(other, Write(number, key))
+            case Failed(reason):
+                logger.error("worker %d failed: %s", number, reason)
             case Written(asker, key):
                 self._send(asker, Written(number, key))
 

@@ -18,8 +18,8 @@ from tests.proxy.state.conftest import Place
 BOUNDS = {
     "max_stored_responses": 6,
     "max_stored_responses_per_caller": 4,
-    "max_stored_bytes": 4000,
-    "max_stored_bytes_per_caller": 2500,
+    "max_stored_bytes": 5000,
+    "max_stored_bytes_per_caller": 3500,
 }
 
 
@@ -78,13 +78,14 @@ OWNERS = st.builds(Owner, NAMES, st.sampled_from(["k", "l"]))
 RESPONSES = st.sampled_from(["r", "s", "t", "u", "v"])
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["put", "put", "put", "get", "remove", "item"]),
+        st.sampled_from(["put", "put", "put", "put", "put", "get", "item", "remove"]),
         OWNERS,
         RESPONSES,
-        st.lists(st.sampled_from(["x", "y", "z"]), unique=True),
-        st.integers(0, 1500),
+        st.lists(st.sampled_from(["x", "y", "z"]), min_size=1, max_size=2, unique=True),
+        st.sampled_from([0, 0, 300, 1500]),
     ),
-    max_size=25,
+    min_size=12,
+    max_size=40,
 )
 
 
@@ -118,6 +119,9 @@ async def test_what_is_stored_is_what_the_rules_say(
                 case "item":
                     for item in "xyz":
                         assert await state.item(owner, item) == rules.item(owner, item)
+        for owner in {owner for owner, _ in ALL}:
+            for item in "xyz":
+                assert await one.item(owner, item) == rules.item(owner, item)
         for owner, name in list(rules.kept):
             assert await other.get(owner, name) == rules.get(owner, name)
         found = [(owner, name) for owner, name in ALL if await one.get(owner, name) is not None]

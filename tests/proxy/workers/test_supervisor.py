@@ -123,6 +123,18 @@ async def test_a_stream_that_does_not_finish_is_told_so_in_time(tmp_path: Path) 
         assert await asyncio.to_thread(service.process.wait) == 0
 
 
+def test_no_key_is_on_a_worker_s_command_line_or_in_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIR_API_KEY", "a-secret-key")
+    with workers(tmp_path, "--engine", "echo") as service:
+        for pid in service.pids().values():
+            with asker(service, pid) as ask:
+                assert ask("GET", "/v1/models")[0] == 401
+            for file in ("cmdline", "environ"):
+                assert b"a-secret-key" not in Path(f"/proc/{pid}/{file}").read_bytes()
+
+
 async def test_a_supervisor_that_is_killed_leaves_no_worker(tmp_path: Path) -> None:
     with workers(tmp_path, "--engine", "echo") as service:
         service.process.kill()
