@@ -8,6 +8,9 @@ All keys begin with `{weir}:`. The braces keep them in one slot of a cluster.
 - `item:CALLER:KEY:ITEM`: responses with the item, by age, as `PLACE:ID`
 - `num` and `size`: callers by the number and the bytes of their responses; `all`: both, of all callers
 - `process:PROCESS`: there until the process's lease ends; `under_way:CALLER`: requests by process
+
+A Redis with little memory may evict any of these keys. No script relies on one key because another is there:
+a loop that frees room must end.
 """
 
 import asyncio
@@ -32,7 +35,7 @@ DAY = 24 * 60 * 60
 _COMMON = """
 local P = '{weir}:'
 local function resize(caller, num, size)
-  if redis.call('ZINCRBY', P..'num', num, caller) == '0' then
+  if tonumber(redis.call('ZINCRBY', P..'num', num, caller)) <= 0 then
     redis.call('ZREM', P..'num', caller)
     redis.call('ZREM', P..'size', caller)
   else
@@ -65,20 +68,28 @@ for item, place in pairs(cjson.decode(ids)) do
   redis.call('ZADD', P..'item:'..caller..':'..key..':'..item, now, place..':'..id)
 end
 resize(caller, 1, tonumber(size))
+local function score(order, of)
+  return tonumber(redis.call('ZSCORE', P..order, of) or 0)
+end
 local function drop(from)
   local oldest = redis.call('ZRANGE', P..'shelf:'..from, 0, 0)[1]
+  if not oldest then return resize(from, 0 - score('num', from), 0 - score('size', from)) end
   local colon = string.find(oldest, ':', 1, true)
-  remove(from, string.sub(oldest, 1, colon - 1), string.sub(oldest, colon + 1))
+  if remove(from, string.sub(oldest, 1, colon - 1), string.sub(oldest, colon + 1)) == 0 then
+    redis.call('ZREM', P..'shelf:'..from, oldest)
+  end
 end
 local function exceeds(order, most)
-  return tonumber(redis.call('ZSCORE', P..order, caller) or 0) > tonumber(most)
+  return score(order, caller) > tonumber(most)
 end
 while exceeds('num', ARGV[8]) or exceeds('size', ARGV[9]) do drop(caller) end
 for i, order in ipairs({'num', 'size'}) do
-  while tonumber(redis.call('HGET', P..'all', order)) > tonumber(ARGV[9 + i]) do
-    drop(redis.call('ZREVRANGE', P..order, 0, 0)[1])
+  while tonumber(redis.call('HGET', P..'all', order) or 0) > tonumber(ARGV[9 + i]) do
+    local largest = redis.call('ZREVRANGE', P..order, 0, 0)[1]
+    if largest then drop(largest) else redis.call('DEL', P..'all') end
   end
 end
+if redis.call('ZCARD', P..'num') == 0 then redis.call('DEL', P..'all') end
 """
 
 _GET = """
@@ -96,6 +107,7 @@ if not latest then return false end
 local colon = string.find(latest, ':', 1, true)
 local name = key..':'..string.sub(latest, colon + 1)
 local items = redis.call('HGET', P..'response:'..caller..':'..name, 'items')
+if not items then return false end
 return {items, tonumber(string.sub(latest, 1, colon - 1))}
 """
 
