@@ -46,7 +46,7 @@ class RequestLimits:
             return False
         self._under_way[caller] += 1
         try:
-            admitted = not self._answers or await self._ask(caller)
+            admitted = await self._ask(caller) if self._answers else self._admit_alone(caller)
         except BaseException:
             self.leave(caller)
             raise
@@ -62,6 +62,11 @@ class RequestLimits:
         if self._state is not None:
             self._unsaid.add(caller)
             self._changed.set()
+
+    def _admit_alone(self, caller: str) -> bool:
+        if self._state is not None:  # the next call that it answers tells it of the request
+            self._unsaid.add(caller)
+        return True
 
     async def run(self) -> None:
         """Say the counts whenever they change. Runs until it is cancelled."""

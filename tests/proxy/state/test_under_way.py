@@ -119,6 +119,19 @@ async def test_without_the_state_a_process_counts_alone(
         assert await limits.enter("a")
 
 
+async def test_a_state_that_answers_again_learns_of_callers_that_came_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(under_way, "RETRY", 0.001)
+    state = Unreachable()
+    async with process(2, state, "p") as limits:  # type: ignore[arg-type]
+        assert await limits.enter("a")
+        assert await limits.enter("b")
+        state.answers = True
+        await until(lambda: limits._answers)
+        assert state.calls[-1] == {"a": 1, "b": 1}
+
+
 async def test_counts_are_said_again_now_and_then(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a state that lost them has them again."""
     monkeypatch.setattr(under_way, "RENEWAL", 0.01)
