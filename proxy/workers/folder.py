@@ -36,7 +36,7 @@ def _remove_abandoned() -> None:
 
 
 def _remove_unlocked(folder: Path) -> None:
-    lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)  # a pipe would block
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(lock).st_uid == os.geteuid():
