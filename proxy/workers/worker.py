@@ -35,11 +35,12 @@ async def _serve(start: Start, connection: Connection) -> None:
             service = server.service
             metrics = CommonMetrics(service.metrics, start.folder, start.number)
             siblings = Siblings(connection, metrics)
+            connection.send(Ready((service.names or ["MODEL"])[0], service.process))
+            connection.flush()  # the supervisor expects this message alone, before any question
             service.render_metrics = siblings.render_metrics
             if start.predecessor is not None:
                 with contextlib.suppress(StateError):  # its lease will end
                     await service.state.forget(start.predecessor)
-            connection.send(Ready((service.names or ["MODEL"])[0], service.process))
             try:
                 await siblings.listen()
             finally:
