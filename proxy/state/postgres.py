@@ -38,6 +38,7 @@ class PostgresState(SQLState):
     async def aclose(self) -> None:
         if self._pool is not None:
             self._pool.terminate()
+        await asyncio.gather(*self._running, return_exceptions=True)
 
     async def run(self, steps: Steps[T], *, alone: bool = True) -> T:
         # A transaction is never cancelled: asyncpg would wait for the server to confirm it.
@@ -48,7 +49,8 @@ class PostgresState(SQLState):
 
     def _ended(self, running: asyncio.Task[Any]) -> None:
         self._running.discard(running)
-        running.exception()  # whoever asked may have left
+        if not running.cancelled():
+            running.exception()  # whoever asked may have left
 
     async def _transact(self, steps: Steps[T], alone: bool) -> T:
         with _errors():

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 
 from engine.backends.pool.replica import Replica
 from engine.protocol import EngineError
@@ -26,8 +25,7 @@ class HealthChecks:
     async def aclose(self) -> None:
         if self._task is not None:
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self, interval: float) -> None:
         while True:
