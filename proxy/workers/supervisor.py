@@ -19,6 +19,7 @@ from proxy.config import ServeSettings
 from proxy.workers.folder import own_folder
 from proxy.workers.messages import Asked, Failed, Ready, Start, Write, WriteAll, Written
 from proxy.workers.metrics import forget_gauges
+from proxy.workers.run import keep_what_is_there
 
 logger = logging.getLogger("weir.proxy")
 
@@ -187,6 +188,7 @@ async def supervised(settings: ServeSettings) -> AsyncIterator[tuple[Supervisor,
         supervisor = Supervisor(settings.model_copy(update={"port": port, "state": state}), folder)
         try:
             await supervisor.start()
+            keep_what_is_there()
             yield supervisor, base_url(host, port)
         finally:
             await supervisor.stop()

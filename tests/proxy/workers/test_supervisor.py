@@ -120,7 +120,7 @@ async def test_a_stream_that_does_not_finish_is_told_so_in_time(tmp_path: Path) 
             stream = await begin(session, service)
             service.process.send_signal(signal.SIGTERM)
             assert b"event: error" in await stream.response.read()
-        assert await asyncio.to_thread(service.process.wait) == 0
+        assert await asyncio.to_thread(service.process.wait) == 0, service.log.read_text()
 
 
 def test_no_key_is_on_a_worker_s_command_line_or_in_its_environment(
