@@ -124,8 +124,11 @@ class Server:
         self._tasks: list[asyncio.Task[None]] = []
         self._state_is_open = False
 
-    async def start(self) -> str:
+    async def start(self, salt: bytes | None = None) -> str:
         """Run every hook's self-test, start the engine, then listen. Returns the base URL.
+
+        `salt`: the shared state's, as another process of this service knows it. With it, a state that does
+        not answer keeps nobody from starting: only requests that need the state fail until it does.
 
         Raises `EngineError`, `HookLoadError`, `HookError`, `StateError` or `OSError` if the service cannot
         start.
@@ -134,8 +137,7 @@ class Server:
         try:
             # Hooks come first: they fail fast, before a model is loaded.
             await service.pipeline.start()
-            await service.state.start()
-            self._state_is_open = True
+            await self._open_state(salt)
             await service.engine.start()
             if service.pipeline.rewinders and not service.engine.info.can_rewind:
                 names = ", ".join(sorted(service.pipeline.rewinders))
@@ -184,6 +186,17 @@ class Server:
         await _ended("the shared state", self._close_state(), (tell + 3 * close) / 4)
         await _ended("the hooks", service.pipeline.aclose(), close)
         await _ended("", self._runner.cleanup(), close)
+
+    async def _open_state(self, salt: bytes | None) -> None:
+        state = self.service.state
+        try:
+            await state.start()
+        except StateError as error:
+            if salt is None:
+                raise
+            state.salt = salt
+            logger.warning("the shared state cannot be used now: %s", error)
+        self._state_is_open = True
 
     async def _close_state(self) -> None:
         for task in self._tasks:

@@ -297,7 +297,10 @@ def _file_of(arguments: list[str]) -> str | None:
     try:
         content = yaml.safe_load(Path(file).read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SystemExit(f"weir serve: {file} is not YAML\n  {error}") from None
+        # The error itself quotes the line, which may hold a key.
+        mark = getattr(error, "problem_mark", None)
+        place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        raise SystemExit(f"weir serve: {file} is not YAML{place}") from None
     if not isinstance(content, dict | None):
         raise SystemExit(f"weir serve: {file} must hold options by name")
     return file

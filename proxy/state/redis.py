@@ -114,8 +114,9 @@ return {items, tonumber(string.sub(latest, 1, colon - 1))}
 _COUNT = """
 local process, lease = ARGV[1], ARGV[2]
 redis.call('SET', P..'process:'..process, 1, 'EX', lease)
+redis.call('SET', P..'salt', ARGV[4], 'NX') -- it may have forgotten all
 local totals = {}
-for i = 4, #ARGV, 2 do
+for i = 5, #ARGV, 2 do
   local under_way, total = P..'under_way:'..ARGV[i], 0
   redis.call('HSET', under_way, process, ARGV[i + 1])
   redis.call('EXPIRE', under_way, ARGV[3])
@@ -192,7 +193,7 @@ class RedisState:
     async def count(self, process: str, requests: Mapping[str, int]) -> dict[str, int]:
         counts = [word for count in requests.items() for word in count]
         async with self._in_time():
-            totals = await self._count(args=(process, round(LEASE), DAY, *counts))
+            totals = await self._count(args=(process, round(LEASE), DAY, self.salt, *counts))
         return dict(zip(requests, totals, strict=True))
 
     async def forget(self, process: str) -> None:

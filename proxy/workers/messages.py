@@ -16,6 +16,8 @@ class Start:
     """The fields of `ServeSettings`, as they were read."""
     predecessor: str | None
     """The name of the process that had the number before. Its requests no longer count."""
+    salt: bytes | None
+    """The shared state's, if a worker has told it (`State.salt`). Then this one needs no state to start."""
     folder: Path
     """What the workers share is there. It goes with the supervisor."""
 
@@ -28,6 +30,8 @@ class Ready:
     """The name that requests may use."""
     process: str
     """A name that no other process has (`Service.process`)."""
+    salt: bytes
+    """The shared state's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ another one goes on from the values that it finds there, so that no count goes d
 worker counts in its own memory. A worker that is killed loses what it counted since the last copy.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,18 @@ from prometheus_client.registry import Collector
 
 _FILES = {"counter": "counter", "histogram": "histogram", "gauge": "gauge_livesum"}
 """The names of the files, by type. Gauges are sums, too: the requests that run, for instance."""
+
+
+FILE_SIZE = 2**20
+"""Bytes of a file at first, more than a worker's metrics need."""
+
+
+def _with_space(path: Path) -> str:
+    """The file's name. It takes its whole space at once, which raises `OSError` on a full disk. To write into
+    space that a file in memory does not have yet would kill the process."""
+    with path.open("ab") as file:
+        os.posix_fallocate(file.fileno(), 0, FILE_SIZE)
+    return str(path)
 
 
 def forget_gauges(folder: Path, number: int) -> None:
@@ -32,7 +45,7 @@ class CommonMetrics:
         self._own = own
         self._folder = folder
         self._files: dict[str, Any] = {
-            kind: MmapedDict(str(folder / f"{name}_{number}.db"))  # type: ignore[no-untyped-call]
+            kind: MmapedDict(_with_space(folder / f"{name}_{number}.db"))  # type: ignore[no-untyped-call]
             for kind, name in _FILES.items()
         }
         self._before = {key: value for kind in ("counter", "histogram") for key, value in self._values(kind)}

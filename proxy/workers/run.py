@@ -49,24 +49,23 @@ def log_to_stderr(level: str, process: str = "") -> None:
         logging.getLogger(library).setLevel(logging.WARNING)
 
 
-def keep_what_is_there() -> None:
-    """The objects that exist now live to the end. A full collection would look through all of them, torch and
-    the model included, and every stream would wait for a quarter of a second. So would the process's end."""
-    gc.collect()
-    gc.freeze()
-
-
 @asynccontextmanager
-async def running(settings: ServeSettings, *, shares_port: bool = False) -> AsyncIterator[tuple[Server, str]]:
+async def running(
+    settings: ServeSettings, *, shares_port: bool = False, salt: bytes | None = None
+) -> AsyncIterator[tuple[Server, str]]:
     """The started server and its base URL. At the end it stops, and the process ends if a hook does not.
+    `salt`: as in `Server.start`.
 
     Raises `START_ERRORS` if the service cannot start.
     """
     pipeline = _make_pipeline(settings)
     engine, names = make_engine(settings)
     server = Server(engine, pipeline, settings, names, shares_port=shares_port)
-    url = await server.start()
-    keep_what_is_there()
+    url = await server.start(salt)
+    # The objects that exist now live to the end. A full collection would look through all of them, torch and
+    # the model included, and every stream would wait for a quarter of a second.
+    gc.collect()
+    gc.freeze()
     try:
         yield server, url
     finally:

@@ -19,7 +19,6 @@ from proxy.config import ServeSettings
 from proxy.workers.folder import own_folder
 from proxy.workers.messages import Asked, Failed, Ready, Start, Write, WriteAll, Written
 from proxy.workers.metrics import forget_gauges
-from proxy.workers.run import keep_what_is_there
 
 logger = logging.getLogger("weir.proxy")
 
@@ -86,6 +85,7 @@ class Supervisor:
         self._keeping: list[asyncio.Task[None]] = []
         self._processes: dict[int, str] = {}
         """The name of the latest process of each number."""
+        self._salt: bytes | None = None
         self.model = ""
         """The name that requests may use. Known once a worker serves."""
 
@@ -120,10 +120,10 @@ class Supervisor:
         await asyncio.gather(*(worker.stop_within(seconds) for worker in self._serving.values()))
 
     async def _start(self, number: int) -> None:
-        start = Start(number, dict(self._settings), self._processes.get(number), self._folder)
+        start = Start(number, dict(self._settings), self._processes.get(number), self._salt, self._folder)
         worker = WorkerProcess(start, self._take)
         ready = await worker.start()
-        self.model, self._processes[number] = ready.model, ready.process
+        self.model, self._processes[number], self._salt = ready.model, ready.process, ready.salt
         self._serving[number] = worker
         assert worker.process is not None
         logger.info("worker %d serves (process %d)", number, worker.process.pid)
@@ -188,7 +188,6 @@ async def supervised(settings: ServeSettings) -> AsyncIterator[tuple[Supervisor,
         supervisor = Supervisor(settings.model_copy(update={"port": port, "state": state}), folder)
         try:
             await supervisor.start()
-            keep_what_is_there()
             yield supervisor, base_url(host, port)
         finally:
             await supervisor.stop()

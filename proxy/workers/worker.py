@@ -31,11 +31,11 @@ async def _serve(start: Start, connection: Connection) -> None:
     settings = ServeSettings.model_construct(**start.settings)
     log_to_stderr(settings.log_level, f"worker {start.number} ")
     try:
-        async with running(settings, shares_port=True) as (server, _):
+        async with running(settings, shares_port=True, salt=start.salt) as (server, _):
             service = server.service
             metrics = CommonMetrics(service.metrics, start.folder, start.number)
             siblings = Siblings(connection, metrics)
-            connection.send(Ready((service.names or ["MODEL"])[0], service.process))
+            connection.send(Ready((service.names or ["MODEL"])[0], service.process, service.state.salt))
             connection.flush()  # the supervisor expects this message alone, before any question
             service.render_metrics = siblings.render_metrics
             if start.predecessor is not None:

@@ -71,6 +71,14 @@ def test_a_wrong_file_is_refused_with_the_option_named(tmp_path: Path, text: str
         load_settings(["--config", str(file)])
 
 
+def test_a_file_that_is_not_yaml_is_not_quoted(tmp_path: Path) -> None:
+    file = tmp_path / "weir.yaml"
+    file.write_text("api_key: [hunter2\nport: 1")
+    with pytest.raises(SystemExit, match=r"not YAML \(line 2, column 5\)") as left:
+        load_settings(["--config", str(file)])
+    assert "hunter" not in str(left.value)
+
+
 def test_the_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         load_settings(["--help"])

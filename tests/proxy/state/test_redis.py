@@ -10,6 +10,15 @@ from tests.proxy.state.conftest import RedisPlace
 STORED = StoredResponse(b"body", b"item")
 
 
+async def test_a_redis_that_forgot_everything_is_told_the_salt_again(redis_place: RedisPlace) -> None:
+    """A process that starts later has the same names for callers as those that run."""
+    async with redis_place.connect() as first:
+        await redis_place.wipe()
+        await first.count("p1", {})
+        async with redis_place.connect() as second:
+            assert second.salt == first.salt != b""
+
+
 @pytest.mark.parametrize(
     "evicted", ["response:*", "shelf:*", "item:*", "num", "size", "all", "[ns]*", "[!s]*"]
 )

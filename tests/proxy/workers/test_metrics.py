@@ -67,3 +67,10 @@ def test_gauges_of_a_worker_that_died_are_gone(tmp_path: Path, join: Join) -> No
     assert len(list(tmp_path.glob("gauge_*"))) == 2
     forget_gauges(tmp_path, 1)
     assert [file.name for file in tmp_path.glob("gauge_*")] == ["gauge_livesum_2.db"]
+
+
+def test_a_file_has_all_its_space_before_anything_is_written(join: Join, tmp_path: Path) -> None:
+    """A write into a hole of a mapped file kills the process where the disk is full."""
+    join(1, counted(3))
+    for file in tmp_path.glob("*.db"):
+        assert file.stat().st_blocks * 512 >= file.stat().st_size

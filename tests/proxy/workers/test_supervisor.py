@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,21 @@ async def test_a_worker_that_is_killed_costs_its_own_requests_and_is_replaced(tm
                 streams.append(await begin(session, service))
             assert await streams[-1].ended_well()
         assert f"worker {number} was killed by signal 9; it is replaced" in service.log.read_text()
+
+
+async def test_a_worker_is_replaced_though_the_state_does_not_answer(tmp_path: Path) -> None:
+    file = tmp_path / "state.sqlite"
+    options = ("--state", f"sqlite:///{file}", "--state-timeout", "0.5")
+    with workers(tmp_path, *recorded(tmp_path), *options) as service, sqlite3.connect(file) as database:
+        database.execute("BEGIN EXCLUSIVE")
+        number, pid = next(iter(service.pids().items()))
+        os.kill(pid, signal.SIGKILL)
+        await service.replaced(number, pid)
+        with asker(service, service.pids()[number]) as ask:
+            assert ask("GET", "/ready")[0] == 200
+            assert ask("GET", "/v1/responses/resp_1")[0] == 503
+            database.rollback()
+            assert ask("GET", "/v1/responses/resp_1")[0] == 404
 
 
 def scrape(service: Workers, pid: int) -> Samples:
@@ -120,7 +136,7 @@ async def test_a_stream_that_does_not_finish_is_told_so_in_time(tmp_path: Path) 
             stream = await begin(session, service)
             service.process.send_signal(signal.SIGTERM)
             assert b"event: error" in await stream.response.read()
-        assert await asyncio.to_thread(service.process.wait) == 0, service.log.read_text()
+        assert await asyncio.to_thread(service.process.wait) == 0
 
 
 def test_no_key_is_on_a_worker_s_command_line_or_in_its_environment(
