@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from engine.backends.vllm.outputs import Outputs, Runtime
     from engine.backends.vllm.stats import SchedulerCounts
 
+SHUTDOWN_SECONDS = 3.0
+"""vLLM's processes end by themselves within this time, or are killed."""
 SPARE_PLACES = 4
 """One of so many outputs that vLLM runs has a successor that waits in vLLM, so that no place stays empty."""
 
@@ -146,13 +148,14 @@ class VLLMEngine(TrackedEngine):
         for outputs in self._running:
             outputs.queue.fail(EngineError("The engine is shutting down.", status=503))
         self._preparation.close()
-        await asyncio.to_thread(self._end)
+        await self._end()
 
-    def _end(self) -> None:
+    async def _end(self) -> None:
         for llm in self._llms:
-            from engine.backends.vllm.launch import SHUTDOWN_SECONDS
-
-            llm.shutdown(timeout=SHUTDOWN_SECONDS)
+            if llm.output_handler is not None:
+                llm.output_handler.cancel()  # or it would log the end of vLLM's processes as an error
+        for llm in self._llms:
+            await asyncio.to_thread(llm.shutdown, timeout=SHUTDOWN_SECONDS)
         self._llms.clear()
         shutil.rmtree(self._notes_folder, ignore_errors=True)
 

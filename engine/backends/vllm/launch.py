@@ -19,9 +19,6 @@ from engine.execution.model_runner import eos_token_ids_of
 from engine.logits_processors.load import find_processors
 from engine.protocol import EngineError
 
-SHUTDOWN_SECONDS = 3.0
-"""vLLM's processes end by themselves within this time, or are killed."""
-
 
 @dataclass(frozen=True, slots=True)
 class VLLMModel:

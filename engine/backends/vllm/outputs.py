@@ -153,8 +153,15 @@ class Outputs:
     ) -> AsyncGenerator[RequestOutput, None]:
         request = self._group.request
         prompt = tokens_input(list(seq.token_ids), cache_salt=request.cache_salt)
+        guide = seq.sampling.guide
         outputs: AsyncGenerator[RequestOutput, None] = llm.generate(
-            prompt, params, key, lora_request=self._lora, priority=request.priority
+            prompt,
+            params,
+            key,
+            lora_request=self._lora,
+            priority=request.priority,
+            # Completions do not reason: the grammar begins with the output.
+            reasoning_ended=True if guide is not None and guide.reasoning is None else None,
         )
         return outputs
 

@@ -7,16 +7,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import MethodType
 from typing import TYPE_CHECKING, Any
+from unittest.mock import AsyncMock
 
 import pytest
 import pytest_asyncio
 import torch
+from tokenizers import AddedToken
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from engine.backends.admission import Admission
 from engine.backends.vllm.places import FairPlaces
 from engine.config import EngineConfig, LogitsProcessorConfig
-from tests.engine.conftest import TinyEngine
+from tests.engine.conftest import TEMPLATE, TinyEngine
 
 if TYPE_CHECKING:
     from engine.backends.vllm.engine import VLLMEngine
@@ -54,6 +56,10 @@ def vllm_model(
     torch.manual_seed(1)
     LlamaForCausalLM(LlamaConfig(**SIZES)).save_pretrained(path)
     tokenizer.save_pretrained(path)
+    with_tools = PreTrainedTokenizerFast.from_pretrained(path)
+    with_tools.chat_template = "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}" + TEMPLATE
+    with_tools.add_tokens([AddedToken(text, special=True) for text in ("<tool_call>", "</tool_call>")])
+    with_tools.save_pretrained(path)
     return path
 
 
@@ -73,7 +79,11 @@ async def started(vllm_model: Path) -> AsyncIterator["VLLMEngine"]:
     from engine.backends.vllm.options import VLLMOptions
 
     config = EngineConfig(
-        model=str(vllm_model), max_num_seqs=8, logits_processors=PROCESSORS, share_outputs=False
+        model=str(vllm_model),
+        max_num_seqs=8,
+        logits_processors=PROCESSORS,
+        tool_call_parser="hermes",
+        share_outputs=False,
     )
     engine = VLLMEngine(config, VLLMOptions(vllm=ARGUMENTS))
     await engine.start()
@@ -92,7 +102,7 @@ def vllm_engine(started: "VLLMEngine") -> Any:
     engine._preparation = Preparation(2)
     engine._admission = Admission(started.config)
     engine._runtime = replace(started._runtime, places=FairPlaces(10))
-    engine._end = lambda: None
+    engine._end = AsyncMock()
     for name in ("collect", "complete", "chat"):
         setattr(engine, name, MethodType(getattr(TinyEngine, name), engine))
     return engine
@@ -101,7 +111,13 @@ def vllm_engine(started: "VLLMEngine") -> Any:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def local_engine(vllm_model: Path) -> AsyncIterator[TinyEngine]:
     """Weir's own engine, with the same model."""
-    config = EngineConfig(model=str(vllm_model), max_num_seqs=8, num_threads=1, logits_processors=PROCESSORS)
+    config = EngineConfig(
+        model=str(vllm_model),
+        max_num_seqs=8,
+        num_threads=1,
+        logits_processors=PROCESSORS,
+        tool_call_parser="hermes",
+    )
     engine = TinyEngine(config)
     await engine.start()
     yield engine

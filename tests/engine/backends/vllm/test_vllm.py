@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -96,6 +97,19 @@ async def test_answers_as_the_in_process_engine_does(
     assert answers[-1].deltas[0].prompt_token_ids == others[-1].deltas[0].prompt_token_ids
     totals = [max(a.usage.completion_tokens for a in some) for some in (answers, others)]
     assert totals[0] == totals[1]
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "look"}}])
+async def test_forced_calls_are_those_of_the_in_process_engine(
+    vllm_engine: Any, local_engine: Any, completion_request: Complete, choice: Any
+) -> None:
+    plain = completion_request(max_tokens=400, logit_bias={1: 50.0})
+    message = {"role": "user", "content": "hello"}
+    request = replace(plain, endpoint="chat", messages=(message,), tools=(TOOL,), tool_choice=choice)
+    assert not vllm_engine.info.can_rewind_for(request)
+    ((answer,), (other,)) = await vllm_engine.collect(request), await local_engine.collect(request)
+    assert answer.ids == other.ids
+    assert '"name": "look"' in answer.text
 
 
 async def test_best_of_gives_the_likeliest_of_its_candidates(vllm_engine: Any) -> None:
