@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sqlite3
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,6 +12,9 @@ from proxy.state.protocol import StateError
 from proxy.state.sql import Query, Row, SQLState, Steps, T, Tables
 
 MEMORY = ":memory:"
+
+RETRY = 0.01
+"""Seconds between two attempts to open a file that others open, too."""
 
 
 class SQLiteState(SQLState):
@@ -52,9 +56,27 @@ class SQLiteState(SQLState):
         if self._file != MEMORY:
             os.close(os.open(self._file, os.O_RDWR | os.O_CREAT, mode=0o600))  # it has what callers said
         database = sqlite3.connect(self._file, timeout=self._timeout, isolation_level=None)
-        for setting in ("journal_mode = WAL", "synchronous = NORMAL", "secure_delete = FAST"):
-            database.execute(f"PRAGMA {setting}")
+        try:
+            _share(database, time.monotonic() + self._timeout)
+            database.execute("PRAGMA synchronous = NORMAL")
+            database.execute("PRAGMA secure_delete = FAST")
+        except BaseException:
+            database.close()
+            raise
         return database
+
+
+def _share(database: sqlite3.Connection, deadline: float) -> None:
+    """Let readers and a writer use the file at once. SQLite does not wait here for others that do so."""
+    while True:
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY)
+        else:
+            return
 
 
 def _drive(database: sqlite3.Connection, steps: Steps[T]) -> T:

@@ -143,6 +143,15 @@ async def test_all_that_share_it_have_the_same_salt_and_keep_it(place: Place) ->
         assert another.salt != one.salt
 
 
+async def test_many_processes_open_a_new_place_at_once(place: Place) -> None:
+    for _ in range(5):
+        await place.wipe()
+        async with AsyncExitStack() as stack:
+            opening = [stack.enter_async_context(place.connect(state_timeout=30)) for _ in range(8)]
+            states = await asyncio.gather(*opening)
+            assert len({state.salt for state in states}) == 1
+
+
 async def test_a_response_outlives_the_processes(place: Place) -> None:
     await place.wipe()
     owner, stored = Owner("a", "k"), StoredResponse(b"\x00body", b"item\nlast")
