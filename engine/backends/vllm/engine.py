@@ -119,16 +119,16 @@ class VLLMEngine(TrackedEngine):
             await outputs.aclose()
 
     def stats(self) -> EngineStats:
-        ranks = self._schedulers
+        schedulers = self._schedulers
         return replace(
             super().stats(),
-            num_waiting=sum(one.num_waiting for one in ranks),
-            steps_total=sum(one.num_steps for one in ranks),
-            preemptions_total=sum(one.num_preempted for one in ranks),
-            prefix_cache_queries_total=sum(one.num_cache_queries for one in ranks),
-            prefix_cache_hits_total=sum(one.num_cache_hits for one in ranks),
-            kv_blocks_used=sum(one.num_used_blocks for one in ranks),
-            kv_blocks=sum(one.num_blocks for one in ranks),
+            num_waiting=sum(one.num_waiting for one in schedulers),
+            steps_total=sum(one.num_steps for one in schedulers),
+            preemptions_total=sum(one.num_preempted for one in schedulers),
+            prefix_cache_queries_total=sum(one.num_cache_queries for one in schedulers),
+            prefix_cache_hits_total=sum(one.num_cache_hits for one in schedulers),
+            kv_blocks_used=sum(one.num_used_blocks for one in schedulers),
+            kv_blocks=sum(one.num_blocks for one in schedulers),
         )
 
     def check_room(self, caller: str) -> None:
@@ -205,6 +205,8 @@ class VLLMEngine(TrackedEngine):
         return engine_arguments(self.config, given, has_loras=bool(self.options.vllm_lora_modules))
 
     def _start(self, launch: "Launch") -> "AsyncLLM":
+        from engine.backends.vllm.launch import counts_of
+
         self._llms.append(llm := launch.start(logs_stats=not self._arguments["disable_log_stats"]))
-        self._schedulers += launch.schedulers
+        self._schedulers.append(counts_of(llm))
         return llm

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -37,8 +37,6 @@ class Launch:
 
     config: EngineConfig
     vllm_config: VllmConfig
-    schedulers: list[SchedulerCounts] = field(default_factory=list)
-    """One for each data parallel rank, once started."""
 
     @classmethod
     def prepare(cls, config: EngineConfig, arguments: Mapping[str, Any]) -> "Launch":
@@ -91,14 +89,10 @@ class Launch:
         """Start the processes. It takes as long as loading the model. Raises `EngineError`."""
         try:
             return AsyncLLM.from_vllm_config(
-                self.vllm_config, stat_loggers=[self._count], disable_log_stats=not logs_stats
+                self.vllm_config, stat_loggers=[SchedulerCounts], disable_log_stats=not logs_stats
             )
         except RuntimeError as error:
             raise EngineError(f"vLLM cannot start: {error}") from error
-
-    def _count(self, vllm_config: VllmConfig, engine_index: int = 0) -> SchedulerCounts:
-        self.schedulers.append(counts := SchedulerCounts(vllm_config, engine_index))
-        return counts
 
     def _keep_outputs_private(self) -> None:
         """Have the prefix cache share no outputs (contract 6.4). Raises `ValueError` if that cannot be."""
@@ -118,6 +112,11 @@ class Launch:
         if parallel.distributed_executor_backend == "ray" or parallel.nnodes > 1:
             return "its workers are on other machines"
         return None
+
+
+def counts_of(llm: AsyncLLM) -> SchedulerCounts:
+    (counts,) = (one for one in llm.logger_manager.stat_loggers if isinstance(one, SchedulerCounts))
+    return counts
 
 
 def has_processors(config: EngineConfig) -> bool:
