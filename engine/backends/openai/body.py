@@ -25,7 +25,7 @@ async def pieces_of(
     """
     inflater = _inflater(response.headers.get("Content-Encoding", "identity").strip().lower())
     num_read = 0
-    while (most is None or num_read < most) and (data := await wait(response.content.readany())):
+    while (most is None or num_read < most) and (data := await wait(next_piece(response.content))):
         num_read += len(data)
         if inflater is None:
             yield data
@@ -37,6 +37,15 @@ async def pieces_of(
                 raise ValueError("a compressed body that cannot be read") from error
             data = inflater.unconsumed_tail
             await asyncio.sleep(0)  # a small piece can become a thousand large ones: let others work
+
+
+async def next_piece(content: aiohttp.StreamReader) -> bytes:
+    """The next bytes of a body; empty at its end. Raises `aiohttp.ClientError` if the connection is closed:
+    aiohttp says this with a `RuntimeError`, if it was closed between two reads."""
+    try:
+        return await content.readany()
+    except RuntimeError as error:
+        raise aiohttp.ServerDisconnectedError from error
 
 
 async def beginning_of(response: aiohttp.ClientResponse, wait: Wait, length: int) -> bytes:

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import aiohttp
 import orjson
 
-from engine.backends.openai.body import beginning_of, pieces_of
+from engine.backends.openai.body import beginning_of, next_piece, pieces_of
 from engine.backends.openai.errors import stream_error, upstream_error
 from engine.backends.openai.limits import SLICE, Patience, TooMuchError, UpstreamOptions
 from engine.backends.openai.request import request_body
@@ -284,7 +284,7 @@ def _loads(data: bytes) -> dict[str, Any]:
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
     """Read the last bytes if they come soon, so that the connection can be used again."""
-    with suppress(TimeoutError):
+    with suppress(TimeoutError, aiohttp.ClientError):
         async with asyncio.timeout(_DRAIN):
             while not response.content.at_eof():
-                await response.content.readany()
+                await next_piece(response.content)
