@@ -1,4 +1,4 @@
-"""What an engine counts, for metrics."""
+"""The numbers that an engine counts, for metrics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -226,7 +226,7 @@ class Chunk:
     @property
     def lead(self) -> str:
         """The text that the output continues (contract 2.8): a completion's prompt, or the
-        last message if it is an assistant's. Mostly empty. No verdict reaches it."""
+        assistant's messages that end a chat. Mostly empty. No verdict reaches it."""
         context = self._context
         return lead_of(context.request, context.output_index, context.channel)
 

@@ -96,7 +96,7 @@ def _tokenize(prompt: Prompt, logprobs: int | None) -> list[Token]:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What every output of one prompt says."""
+    """The answer to one prompt, the same for all of its outputs."""
 
     prompt_token_ids: tuple[int, ...]
     echo: Sequence[Token]

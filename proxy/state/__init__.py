@@ -1,1 +1,1 @@
-"""What processes share: stored responses, and how many requests each caller has under way."""
+"""The state that processes share: stored responses, and how many requests each caller has under way."""

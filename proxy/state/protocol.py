@@ -1,4 +1,4 @@
-"""What every place for shared state can do."""
+"""The operations that every place for shared state has."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ class Start:
     salt: bytes | None
     """The shared state's, if a worker has told it (`State.salt`). Then this one needs no state to start."""
     folder: Path
-    """What the workers share is there. It goes with the supervisor."""
+    """It holds the files that the workers share. It goes with the supervisor."""
 
 
 @dataclass(frozen=True, slots=True)

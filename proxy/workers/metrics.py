@@ -49,7 +49,7 @@ class CommonMetrics:
             for kind, name in _FILES.items()
         }
         self._before = {key: value for kind in ("counter", "histogram") for key, value in self._values(kind)}
-        """What the worker's predecessors counted."""
+        """The counts of the worker's predecessors."""
 
     def write(self) -> None:
         """Copy this worker's values to its files."""

@@ -1,4 +1,4 @@
-"""What a worker says to the other workers, through the supervisor."""
+"""A worker's messages to the other workers, through the supervisor."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""What requests and models say about themselves."""
+"""Requests and models say things about themselves."""
 
 from typing import Any
 

@@ -25,7 +25,7 @@ class UpstreamConfig:
 
 
 class PoolOptions(BaseModel):
-    """Where requests go if there are several upstreams, and how long one is waited for (openai)."""
+    """The choice between several upstreams, and the time that one is waited for (openai)."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 

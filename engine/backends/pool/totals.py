@@ -1,4 +1,4 @@
-"""What several engines are together, and what they did."""
+"""The models and the counts of several engines together."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -55,7 +55,7 @@ def _sums(groups: Sequence[Mapping[str, Histogram]]) -> dict[str, Histogram]:
 
 
 def _sum(histograms: Sequence[Histogram]) -> Histogram:
-    """Of histograms with the same bounds."""
+    """The sum of histograms with the same bounds."""
     total = Histogram(histograms[0].bounds)
     total.counts = [sum(counts) for counts in zip(*(h.counts for h in histograms), strict=True)]
     total.sum = sum(histogram.sum for histogram in histograms)

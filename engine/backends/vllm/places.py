@@ -1,4 +1,7 @@
-"""Whose output vLLM gets next: vLLM itself serves in the order of arrival, or by priority. Loads no vLLM."""
+"""The order in which outputs go to vLLM: callers take turns. Loads no vLLM.
+
+vLLM itself serves in the order of arrival, or by priority.
+"""
 
 import asyncio
 from collections import Counter

@@ -25,7 +25,7 @@ TABLES = "facts", "responses", "items", "shelves", "processes", "under_way"
 
 
 class Place:
-    """Where state is. `wipe` empties it."""
+    """A place for state. `wipe` empties it."""
 
     def __init__(self, url: str) -> None:
         self.url = url

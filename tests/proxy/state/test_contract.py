@@ -1,4 +1,4 @@
-"""What every place for shared state does, on real servers."""
+"""Every place for shared state does the same, on real servers."""
 
 import asyncio
 from collections import Counter
@@ -25,7 +25,7 @@ BOUNDS = {
 
 @dataclass
 class Shelves:
-    """What is to be kept: the rules, as plainly as they can be written."""
+    """The rules of the state, as plainly as they can be written."""
 
     options: StateOptions
     kept: dict[tuple[Owner, str], tuple[StoredResponse, dict[str, int], int]] = field(default_factory=dict)

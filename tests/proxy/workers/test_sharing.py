@@ -1,4 +1,4 @@
-"""What the workers of one service share: stored responses, and the limit of a caller's requests."""
+"""Workers of one service share stored responses, and the limit of a caller's requests."""
 
 import os
 import signal

@@ -78,7 +78,7 @@ async def test_a_worker_is_replaced_though_the_state_does_not_answer(tmp_path: P
 
 
 def scrape(service: Workers, pid: int) -> Samples:
-    """What the worker with this process tells."""
+    """The metrics that the worker with this process tells."""
     with asker(service, pid) as ask:
         status, body = ask("GET", "/metrics")
         assert status == 200
