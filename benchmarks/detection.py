@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from benchmarks import pii_samples, secret_samples
 from benchmarks.hooks import REQUEST, pipeline, source
+from benchmarks.machine import processor
 from benchmarks.samples import Kind, Sample, near_misses, positives
 from engine.protocol import Delta
 from hooks.builtin.pii import Pii
@@ -115,6 +116,7 @@ def main() -> None:
     parser.add_argument("--wrong", action="store_true", help="show what was missed, and false alarms")
     parser.add_argument("--cut", action="store_true", help="run them as streams too; takes minutes")
     options = parser.parse_args()
+    print(processor())
     guards: tuple[tuple[str, SpanGuard, tuple[Kind, ...]], ...] = (
         ("pii", Pii(), pii_samples.KINDS),
         ("secrets", Secrets(), secret_samples.KINDS),

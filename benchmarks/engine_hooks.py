@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 
 from benchmarks.hooks import PATH, PassThrough
+from benchmarks.machine import processor
 from engine.backends.local import LocalEngine
 from engine.config import EngineConfig
 from engine.demo import MODEL_DIR
@@ -74,7 +75,9 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--hooks", type=int, default=3)
     parser.add_argument("--repetitions", type=int, default=9)
-    asyncio.run(measure(parser.parse_args()))
+    options = parser.parse_args()
+    print(processor())
+    asyncio.run(measure(options))
 
 
 if __name__ == "__main__":

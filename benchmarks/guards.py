@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarks import pii_samples, secret_samples
 from benchmarks.hooks import MESSAGES, REQUEST, PassThrough, cpu_per_chunk, medians_of, pipeline, vet
+from benchmarks.machine import processor
 from benchmarks.samples import Kind, Sample, near_misses, positives
 from engine.protocol import Delta, GenerationRequest, Token
 from hooks import Chunk, Verdict
@@ -116,6 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=7)
     repetitions = parser.parse_args().repetitions
+    print(processor())
     fours = chunked(PROSE * 40, (4,), seed=1)
     cases: dict[str, tuple[Any, list[Delta], GenerationRequest]] = {}
     for count in (10, 1_000, 100_000):

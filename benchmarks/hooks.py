@@ -15,6 +15,7 @@ import ahocorasick
 import aiohttp
 from aiohttp import web
 
+from benchmarks.machine import processor
 from engine.backends.replay import ReplayEngine
 from engine.protocol import Delta, GenerationRequest, Token
 from engine.recording import Recording, TimedDelta
@@ -284,6 +285,7 @@ def main() -> None:
     parser.add_argument("--streams", default="1,16,64,256")
     parser.add_argument("--length", type=int, default=200, help="chunks of each served stream")
     options = parser.parse_args()
+    print(processor())
     chunks(options.repetitions)
     flatness(options.repetitions)
     asyncio.run(service(options.repetitions, [int(n) for n in options.streams.split(",")], options.length))

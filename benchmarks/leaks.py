@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import AsyncGenerator, Iterator
 
+from benchmarks.machine import processor
 from engine.protocol import Delta, GenerationRequest, Token, TopLogprob
 from hooks import Chunk, Verdict, emit, redact, terminate
 from hooks.loading.loader import LoadedHook
@@ -154,6 +155,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    print(processor())
     most = asyncio.run(run(options.streams, options.seed))
     longest = max(map(len, PHRASES)) - 1
     print(f"{options.streams:,} streams: nothing of a forbidden span got out, on any channel.")

@@ -26,6 +26,7 @@ import orjson
 from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
+from benchmarks.machine import processor
 from engine.backends.openai.engine import OpenAIEngine
 from engine.backends.pool.engine import PoolEngine
 from engine.backends.pool.replica import Replica
@@ -350,6 +351,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", help="faults, affinity, cost (default: all)")
     parser.add_argument("--router", help="the command of vllm-router")
     arguments = parser.parse_args()
+    print(processor())
     parts = {"faults": lambda: faults(arguments.router), "affinity": affinity, "cost": cost}
     for name, part in parts.items():
         if not arguments.parts or name in arguments.parts:

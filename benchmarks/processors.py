@@ -19,6 +19,7 @@ import torch
 from pydantic import BaseModel
 
 from benchmarks.engine import SHAPES, make_model
+from benchmarks.machine import processor
 from engine.config import EngineConfig, LogitsProcessorConfig
 from engine.core.engine_core import EngineCore
 from engine.core.input_processor import InputProcessor
@@ -139,6 +140,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
+    print(processor())
     rng = random.Random(0)
     with tempfile.TemporaryDirectory() as folder:
         make_model(options.shape, "bfloat16", Path(folder))

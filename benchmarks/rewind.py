@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from benchmarks.machine import processor
 from engine.backends.local import LocalEngine
 from engine.config import EngineConfig
 from engine.demo import MODEL_DIR
@@ -164,6 +165,7 @@ def main() -> None:
     parser.add_argument("--num-streams", type=int, default=1000)
     parser.add_argument("--num-neighbours", type=int, default=40)
     options = parser.parse_args()
+    print(processor())
     print(report(asyncio.run(measure(options.num_streams, options.num_neighbours))))
 
 

@@ -22,6 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.engine import SHAPES, make_model
+from benchmarks.machine import processor
 from engine.backends.local import LocalEngine
 from engine.config import EngineConfig
 from engine.protocol import GenerationRequest, SamplingParams
@@ -133,6 +134,7 @@ async def main() -> None:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
+    print(processor())
     with tempfile.TemporaryDirectory() as folder:
         make_model(options.shape, options.dtype, Path(folder))
         config = EngineConfig(model=folder, num_threads=options.threads, kv_cache_memory=2**31)

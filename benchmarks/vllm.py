@@ -29,6 +29,7 @@ import aiohttp
 import orjson
 
 from benchmarks.engine import make_model
+from benchmarks.machine import processor
 
 READY_SECONDS = 300.0
 MODEL_ARGUMENTS = {"dtype": "float32", "max-model-len": "2048", "max-num-seqs": "64", "enforce-eager": ""}
@@ -156,6 +157,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8700, help="the first of three")
     parser.add_argument("--hook", action="append", default=[], help="for both of Weir's sides")
     options = parser.parse_args()
+    print(processor())
     hooks = [part for hook in options.hook for part in ("--hook", hook)]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))

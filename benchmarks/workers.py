@@ -22,6 +22,7 @@ from pathlib import Path
 
 import orjson
 
+from benchmarks.machine import processor
 from engine.protocol import Delta, GenerationRequest, SamplingParams, Usage
 from engine.recording import Recording, TimedDelta
 
@@ -125,6 +126,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
+    print(processor())
     results: dict[int, list[Result]] = {number: [] for number in options.workers}
     with tempfile.TemporaryDirectory() as name:
         record(Path(name))

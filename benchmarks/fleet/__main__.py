@@ -28,6 +28,7 @@ from benchmarks.fleet.routings import ROUTINGS
 from benchmarks.fleet.server import Server
 from benchmarks.fleet.simulation import Fleet, Result, percentile, simulated
 from benchmarks.fleet.traffic import HOT
+from benchmarks.machine import processor
 from engine.backends.pool.replica import Replica
 from engine.backends.pool.route import Route
 from engine.backends.pool.routing import LeastOutstanding, PrefixAffinity, Routing
@@ -116,6 +117,7 @@ def main() -> None:
         if field.type in (int, float):
             parser.add_argument(f"--{field.name.replace('_', '-')}", type=field.type)
     options = parser.parse_args()
+    print(processor())
     names = options.scenarios or [*USUAL, "choices"]
     if unknown := set(names) - {*SCENARIOS, "choices"}:
         parser.error(f"no scenario is called {', '.join(unknown)}")
