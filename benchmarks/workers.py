@@ -15,10 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -28,6 +29,7 @@ from engine.recording import Recording, TimedDelta
 
 WORDS = 2000
 """Events of an answer."""
+BODY = {"messages": [{"role": "user", "content": "Hi"}], "stream": True}
 PAUSE = 0.02
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -66,8 +68,8 @@ def cpu_seconds(pid: int) -> float:
 class Stream:
     """Asks for one answer after another, and counts their events."""
 
-    def __init__(self, host: str, port: int) -> None:
-        body = orjson.dumps({"messages": [{"role": "user", "content": "Hi"}], "stream": True})
+    def __init__(self, host: str, port: int, fields: Mapping[str, Any] = BODY) -> None:
+        body = orjson.dumps(fields)
         head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
         self._request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
         self._socket = socket.create_connection((host, port))
@@ -97,7 +99,11 @@ class Result:
 
 
 def measure(host: str, port: int, pid: int, num_streams: int, seconds: float) -> Result:
-    streams = [Stream(host, port) for _ in range(num_streams)]
+    return measured_streams([Stream(host, port) for _ in range(num_streams)], pid, seconds)
+
+
+def measured_streams(streams: list[Stream], pid: int, seconds: float) -> Result:
+    """Reads for `seconds`, after a second that does not count. Closes the streams. `pid`: the server's."""
     read_for(1.0, streams)
     began = time.perf_counter(), time.process_time(), cpu_seconds(pid), sum(s.num_events for s in streams)
     read_for(seconds, streams)

@@ -1,0 +1,311 @@
+"""What Weir costs between a client and an upstream, beside a bare relay: `make bench-relay`.
+
+    python -m benchmarks.relay [--streams 64] [--step 10] [--at-once] [--rounds 5] [--also NAME=COMMAND]
+
+A local upstream streams chats of one-token chunks, one chunk of every stream each `step` milliseconds: one
+stream after another, or all of them `--at-once`, where a turn of the event loop serves many. Its answers pass
+through one process at a time: an aiohttp relay that parses and writes the JSON of each event, Weir without
+hooks, and Weir with `phrases`, `pii` and `secrets`. Each process is measured once a round: the CPU time of a
+chunk, and the chunks that come through.
+
+`--also` adds another process. `COMMAND` starts an OpenAI-compatible server, with `{port}` for the port to
+listen on and `{upstream}` for the upstream's base URL.
+"""
+
+import argparse
+import asyncio
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import orjson
+from aiohttp import web
+
+from benchmarks.guards import PROSE, phrase_list
+from benchmarks.machine import processor
+from benchmarks.workers import Result, Stream, measured_streams
+
+CHAT = "/v1/chat/completions"
+BODY = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
+LENGTH = 400
+"""Chunks of an answer."""
+START_SECONDS = 120.0
+PLAIN, GUARDED = "Weir without hooks", "Weir, three guards"
+RELAY = "aiohttp relay"
+
+
+class Upstream(asyncio.Protocol):
+    """One connection of the upstream. `step` sends the next chunk of the answer, if there is one."""
+
+    def __init__(self, frames: list[bytes], connections: "set[Upstream]") -> None:
+        self._frames = frames
+        self._connections = connections
+        self._request = b""
+        self._position: int | None = None
+        self._is_paused = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.discard(self)
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+
+    def data_received(self, data: bytes) -> None:
+        self._request += data
+        head, end, body = self._request.partition(b"\r\n\r\n")
+        if not end or len(body) < _content_length(head):
+            return
+        self._request = b""
+        if head.startswith(b"POST"):
+            self._transport.write(_head("text/event-stream", b"Transfer-Encoding: chunked"))
+            self._position = 0
+        else:
+            models = orjson.dumps({"object": "list", "data": [{"id": "m", "object": "model"}]})
+            self._transport.write(_head("application/json", b"Content-Length: %d" % len(models)) + models)
+
+    def step(self) -> None:
+        if self._position is None or self._is_paused:
+            return
+        self._transport.write(self._frames[self._position])
+        self._position += 1
+        if self._position == len(self._frames):
+            self._position = None
+
+
+def _content_length(head: bytes) -> int:
+    fields = (line.partition(b":") for line in head.lower().split(b"\r\n"))
+    return next((int(value) for name, _, value in fields if name == b"content-length"), 0)
+
+
+def _head(content_type: str, field: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Type: " + content_type.encode() + b"\r\n" + field + b"\r\n\r\n"
+
+
+def answer_frames() -> list[bytes]:
+    """An answer as vLLM sends it, each event in an HTTP chunk of its own."""
+    words = [" " + word for word in PROSE.split()]
+    texts = [words[i % len(words)] for i in range(LENGTH)]
+    deltas = [{"role": "assistant", "content": ""}, *({"content": text} for text in texts)]
+    choices = [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None} for delta in deltas]
+    choices.append({**choices[-1], "delta": {"content": ""}, "finish_reason": "stop", "stop_reason": None})
+    usage = {"prompt_tokens": 9, "completion_tokens": LENGTH, "total_tokens": LENGTH + 9}
+    events = [_chunk(choices=[choice]) for choice in choices] + [_chunk(choices=[], usage=usage), b"[DONE]"]
+    frames = [b"data: " + event + b"\n\n" for event in events]
+    return [b"%x\r\n%b\r\n" % (len(frame), frame) for frame in frames[:-1]] + [
+        b"%x\r\n%b\r\n0\r\n\r\n" % (len(frames[-1]), frames[-1])
+    ]
+
+
+def _chunk(**fields: Any) -> bytes:
+    names = {"id": "chatcmpl-5f0c2f6b6f4f4c7f", "object": "chat.completion.chunk", "created": 1700000000}
+    return orjson.dumps({**names, "model": "m", **fields})
+
+
+async def serve_upstream(step: float, *, at_once: bool) -> None:
+    """Listen, print the base URL, and send a chunk of every stream each `step` seconds."""
+    frames, connections = answer_frames(), set[Upstream]()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Upstream(frames, connections), "127.0.0.1", 0)
+    _print_url(server.sockets[0].getsockname()[1])
+    due = loop.time()
+    while True:
+        now = list(connections)
+        if at_once or not now:
+            due = await _after(due, step)
+        for connection in now:
+            if not at_once:
+                due = await _after(due, step / len(now))
+            connection.step()
+
+
+async def _after(due: float, seconds: float) -> float:
+    """Wait until `seconds` after `due`, or not if that is over. Returns the time that was waited for."""
+    due = max(due + seconds, time.monotonic())
+    if seconds < 0.001:
+        time.sleep(max(0.0, due - time.monotonic()))  # noqa: ASYNC251 - the loop's timers are too coarse
+    await asyncio.sleep(max(0.0, due - time.monotonic()))
+    return due
+
+
+async def serve_relay(upstream: str) -> None:
+    """Listen, print the base URL, and pass answers on: what any proxy that reads chunks must do."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        with suppress(ConnectionError):  # the client leaves at the end of a measurement
+            async with session.post(upstream + "/chat/completions", data=body) as answer:
+                await response.prepare(request)
+                unread = b""
+                async for data in answer.content.iter_any():
+                    *events, unread = (unread + data).split(b"\n\n")
+                    for event in events:
+                        await response.write(b"data: " + _again(event.removeprefix(b"data: ")) + b"\n\n")
+            await response.write_eof()
+        return response
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        app = web.Application()
+        app.router.add_post(CHAT, handler)
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        _print_url(runner.addresses[0][1])
+        await asyncio.Event().wait()
+
+
+def _again(data: bytes) -> bytes:
+    return data if data == b"[DONE]" else orjson.dumps(orjson.loads(data))
+
+
+def _print_url(port: int) -> None:
+    print(f"http://127.0.0.1:{port}/v1", flush=True)
+
+
+@contextmanager
+def running(command: list[str], port: int | None = None) -> Iterator[tuple[str, int]]:
+    """Base URL and process of a server, which prints the URL unless `port` is given."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE if port is None else None, text=True) as process:
+        try:
+            yield _printed_url(process) if port is None else _answering(port, process), process.pid
+        finally:
+            process.terminate()
+
+
+def _printed_url(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout
+    for line in process.stdout:
+        if "http://" in line:
+            return "http://" + line.split("http://")[1].split()[0]
+    raise SystemExit(f"{process.args!r} ended before it was ready")
+
+
+def _answering(port: int, process: "subprocess.Popen[str]") -> str:
+    until = time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < until:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return f"http://127.0.0.1:{port}/v1"
+        time.sleep(0.1)
+    raise SystemExit(f"{process.args!r} does not listen on port {port}")
+
+
+def own(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "benchmarks.relay", *arguments]
+
+
+def weir(upstream: str, *options: str) -> list[str]:
+    serve = [sys.executable, "-m", "proxy", "serve", "--log-level", "error", "--port", "0"]
+    return [*serve, "--engine", "openai", "--upstream", upstream, *options]
+
+
+def guards_file(folder: Path) -> str:
+    """A configuration with the guards, none of which finds anything in the answer."""
+    phrases = [f"{phrase} xyzzy" for phrase in phrase_list(1000, seed=1)]
+    hooks = [{"path": "phrases", "args": {"phrases": phrases}}, {"path": "pii"}, {"path": "secrets"}]
+    path = folder / "guards.json"
+    path.write_bytes(orjson.dumps({"hooks": hooks}))  # YAML reads JSON
+    return str(path)
+
+
+def middles(upstream: str, folder: Path, also: list[str], stack: ExitStack) -> dict[str, tuple[str, int]]:
+    """The base URL and the process of everything that is measured."""
+    commands = {
+        RELAY: own("--serve-relay", upstream),
+        PLAIN: weir(upstream),
+        GUARDED: weir(upstream, "--config", guards_file(folder)),
+    }
+    started = {name: stack.enter_context(running(command)) for name, command in commands.items()}
+    for named in also:
+        name, _, command = named.partition("=")
+        port = _free_port()
+        words = [word.format(port=port, upstream=upstream) for word in command.split()]
+        started[name] = stack.enter_context(running(words, port))
+    return started
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def measure(base_url: str, pid: int, num_streams: int, seconds: float) -> Result:
+    parts = urlsplit(base_url)
+    assert parts.hostname
+    assert parts.port
+    streams = [Stream(parts.hostname, parts.port, BODY) for _ in range(num_streams)]
+    return measured_streams(streams, pid, seconds)
+
+
+def report(measured: Mapping[str, list[Result]]) -> None:
+    print(f"\n{'':<26}{'CPU µs a chunk':>16}{'chunks/s':>12}{'of the relay':>14}{'of no hooks':>13}")
+    for name, results in measured.items():
+        of_relay, of_plain = (ratio(results, measured[other]) for other in (RELAY, PLAIN))
+        cost = statistics.median(result.server for result in results)
+        rate = statistics.median(result.events_per_second for result in results)
+        print(f"{name:<26}{cost:16.1f}{rate:12,.0f}{of_relay:14.2f}{of_plain:13.2f}")
+
+
+def ratio(results: list[Result], others: list[Result]) -> float:
+    """The median over the rounds, whose results share what else the machine did."""
+    return statistics.median(a.server / b.server for a, b in zip(results, others, strict=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--streams", type=int, default=64)
+    parser.add_argument("--step", type=float, default=10.0, help="milliseconds between a stream's chunks")
+    parser.add_argument("--at-once", action="store_true", help="send the chunks of all streams together")
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--also", action="append", default=[], metavar="NAME=COMMAND")
+    parser.add_argument("--serve-upstream", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--serve-relay", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve_upstream is not None:
+        asyncio.run(serve_upstream(options.serve_upstream, at_once=options.at_once))
+    elif options.serve_relay is not None:
+        asyncio.run(serve_relay(options.serve_relay))
+    else:
+        compare(options)
+
+
+def compare(options: argparse.Namespace) -> None:
+    at_once = ["--at-once"] if options.at_once else []
+    command = own("--serve-upstream", str(options.step / 1000), *at_once)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        upstream, _ = stack.enter_context(running(command))
+        started = middles(upstream, Path(folder), options.also, stack)
+        when = "all at once" if options.at_once else "one after another"
+        print(
+            f"{processor()}\n{options.streams} streams, a chunk each {options.step:g} ms, {when}", flush=True
+        )
+        measured: dict[str, list[Result]] = {name: [] for name in started}
+        for _ in range(options.rounds):
+            for name, (url, pid) in started.items():
+                measured[name].append(measure(url, pid, options.streams, options.seconds))
+        report(measured)
+
+
+if __name__ == "__main__":
+    main()

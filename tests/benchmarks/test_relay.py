@@ -1,0 +1,39 @@
+"""The upstream of the benchmark of relays sends a whole answer, whatever the pace."""
+
+import asyncio
+
+from benchmarks.guards import PROSE
+from benchmarks.relay import LENGTH, Upstream, answer_frames
+from engine.backends.openai.engine import OpenAIEngine
+from engine.protocol import GenerationRequest
+
+REQUEST = GenerationRequest(
+    request_id="r", model="m", endpoint="chat", messages=({"role": "user", "content": "Hi"},)
+)
+
+
+async def test_the_upstream_sends_one_chunk_a_step() -> None:
+    connections = set[Upstream]()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Upstream(answer_frames(), connections), "127.0.0.1", 0)
+    engine = OpenAIEngine(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    await engine.start()
+    stepping = loop.create_task(step_always(connections))
+    deltas = [delta async for delta in engine.generate(REQUEST)]
+    stepping.cancel()
+    await engine.aclose()
+    server.close()
+    words = [delta.text for delta in deltas if delta.text]
+    assert engine.info.names == ("m",)
+    assert len(words) == LENGTH
+    assert "".join(words).startswith(" " + " ".join(PROSE.split()[:40]))
+    assert deltas[-1].finish_reason == "stop"
+    assert deltas[-1].usage is not None
+    assert deltas[-1].usage.completion_tokens == LENGTH
+
+
+async def step_always(connections: set[Upstream]) -> None:
+    while True:
+        for connection in list(connections):
+            connection.step()
+        await asyncio.sleep(0)
