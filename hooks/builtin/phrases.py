@@ -24,7 +24,7 @@ with from_extra("guards", "pyahocorasick"):
 ENTITY = "phrase"
 _REACH = 16
 """Most invisible characters and underscores in a row inside one word. A longer row ends the word."""
-_WITHOUT_SPACES = re.compile(f"[{WITHOUT_SPACES}]")
+_OF_WORD = re.compile(rf"[^\W{WITHOUT_SPACES}]")
 
 
 class Phrases(SpanGuard):
@@ -72,6 +72,8 @@ class PhraseDetector:
             # The list is sorted: a longer phrase that begins with a phrase follows it directly.
             self._automaton.add_word(phrase, (len(phrase), following.startswith(phrase)))
         self._automaton.make_automaton()
+        self._beginning = _beginning({phrase[0] for phrase in folded}, word_boundaries).search
+        self._fewest_folded = min(map(len, folded))
         self._most_folded = max(map(len, folded))
         self._most = 2 * self._most_folded + 64
         """Most characters of a match, with the characters that folding removes. A longer text is no match."""
@@ -85,6 +87,10 @@ class PhraseDetector:
 
     def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
         folded, origins = self._folding.fold(text[start:])
+        if not is_final and type(origins) is range and len(folded) <= self._most:
+            undecided = self._undecided_alone(text, start, folded)
+            if undecided is not None:
+                return [], undecided
         matches: list[Match] = []
         complete: set[int] = set()
         open_from = len(text)
@@ -105,6 +111,22 @@ class PhraseDetector:
         undecided = min(open_from, self._undecided(text, start, folded, origins, complete))
         return [match for match in matches if match.start < undecided], undecided
 
+    def _undecided_alone(self, text: str, start: int, folded: str) -> int | None:
+        """Return the undecided place of a text whose characters each fold to one; None if a phrase may be
+        whole in it. Most chunks are decided here."""
+        place = 0
+        while rest := folded[place:]:
+            length = self._automaton.longest_prefix(rest)
+            if length == len(rest) and rest not in self._automaton:
+                if not self._is_joined_left(text, start + place, rest[0]):
+                    return start + place
+            elif length >= self._fewest_folded and next(self._automaton.iter(folded), None):
+                return None
+            if (found := self._beginning(folded, place + 1)) is None:
+                break
+            place = found.start()
+        return len(text)
+
     def _undecided(
         self, text: str, start: int, folded: str, origins: Sequence[int], complete: set[int]
     ) -> int:
@@ -118,20 +140,20 @@ class PhraseDetector:
 
     def _is_joined_left(self, text: str, begin: int, first: str) -> bool:
         """Whether the character `first` at `begin` continues a word."""
-        if not self._is_bounded or not _is_of_word(first):
+        if begin == 0 or not self._is_bounded or text[begin - 1].isspace() or not _OF_WORD.match(first):
             return False
         for i in range(begin - 1, max(-1, begin - 1 - _REACH), -1):
             if piece := self._between(text[i]):
-                return _is_of_word(piece[-1])
+                return _OF_WORD.match(piece[-1]) is not None
         return False
 
     def _is_joined_right(self, text: str, end: int, last: str, is_final: bool) -> bool | None:
         """Whether the word that ends in `last` continues at `end`; None: the text ends too soon to tell."""
-        if not self._is_bounded or not _is_of_word(last):
+        if not self._is_bounded or not _OF_WORD.match(last):
             return False
         for char in text[end : end + _REACH]:
             if piece := self._between(char):
-                return _is_of_word(piece[0])
+                return _OF_WORD.match(piece) is not None
         return False if is_final or len(text) >= end + _REACH else None
 
     def _between(self, char: str) -> str:
@@ -139,5 +161,13 @@ class PhraseDetector:
         return "" if char == "_" else self._folding.character(char)
 
 
-def _is_of_word(char: str) -> bool:
-    return (char.isalnum() or char == "_") and not _WITHOUT_SPACES.match(char)
+def _beginning(firsts: set[str], is_bounded: bool) -> re.Pattern[str]:
+    """Return a pattern of the places in folded text at which a phrase may begin, if `firsts` are the phrases'
+    first characters. With `is_bounded`, no letter stands before a word; a `_` may be emphasis."""
+    within = {char for char in firsts if is_bounded and _OF_WORD.match(char)}
+    patterns = {"": firsts - within, rf"(?<![^\W_{WITHOUT_SPACES}])": within}
+    return re.compile("|".join(f"{before}[{_escaped(chars)}]" for before, chars in patterns.items() if chars))
+
+
+def _escaped(chars: Iterable[str]) -> str:
+    return "".join(map(re.escape, sorted(chars)))

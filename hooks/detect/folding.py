@@ -53,6 +53,8 @@ class Folding:
     def __init__(self, folds: Iterable[Fold] = FOLDS) -> None:
         self._folds = frozenset(folds)
         self._table = _Table(self._folds)
+        self._joins_spaces = "space" in self._folds
+        self._ascii = str.lower if "case" in self._folds else str
         for code in range(128):
             self._table[code]
 
@@ -62,19 +64,25 @@ class Folding:
 
     def plain(self, text: str) -> str:
         """Return only the folded text; a run of white space keeps its number of spaces."""
+        if text.isascii() and text.isprintable():
+            return self._ascii(text)  # these characters differ from their folds only in case
         return text.translate(self._table)
 
     def fold(self, text: str) -> tuple[str, Sequence[int]]:
-        """Return the folded text, and for each of its characters the place in `text` that it comes from."""
-        folded = self.plain(text)
-        is_even = len(folded) == len(text) and text.isascii()  # no character folds to several
-        if is_even and not ("  " in folded and "space" in self._folds):
+        """Return the folded text, and for each of its characters the place in `text` that it comes from:
+        a `range` if each character folds to one."""
+        if text.isascii() and text.isprintable():
+            folded, is_even = self._ascii(text), True
+        else:
+            folded = text.translate(self._table)
+            is_even = len(folded) == len(text) and (text.isascii() or self._table.uneven.isdisjoint(text))
+        if is_even and not (self._joins_spaces and "  " in folded):
             return folded, range(len(text))
         pieces: list[str] = []
         origins: list[int] = []
         for i, char in enumerate(text):
             piece = self._table[ord(char)]
-            if piece == " " and pieces and pieces[-1] == " " and "space" in self._folds:
+            if piece == " " and self._joins_spaces and pieces and pieces[-1] == " ":
                 continue
             if piece:
                 pieces.append(piece)
@@ -92,9 +100,14 @@ class _Table(dict[int, str]):
 
     def __init__(self, folds: frozenset[Fold]) -> None:
         self._folds = folds
+        self.uneven: set[str] = set()
+        """The characters so far that do not fold to one character."""
 
     def __missing__(self, code: int) -> str:
-        self[code] = folded = _fold(chr(code), self._folds)
+        folded = _fold(chr(code), self._folds)
+        if len(folded) != 1:
+            self.uneven.add(chr(code))
+        self[code] = folded
         return folded
 
 

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,80 @@ def expected(text: str, phrases: list[str], bounded: bool) -> str:
         for match in re.finditer(f"(?={edge}({re.escape(folding.fold(phrase)[0])}){edge})", folded):
             spans.append(Match(chars[match.start(1)][1], chars[match.end(1) - 1][1] + 1, "phrase"))
     return replaced(text, spans)
+
+
+LISTS = st.lists(
+    st.sampled_from([*PHRASES, "b", "a_b", "_b", "b-", "-a", "\u4f60", "a\u4f60", "ffi a"]),
+    min_size=1,
+    max_size=6,
+)
+WRITINGS = st.lists(
+    st.sampled_from(
+        [
+            *"abcd _.-",
+            "A",
+            "\n",
+            "ab",
+            " ab",
+            "_ab",
+            "\u200b",
+            "\u200b" * 20,
+            "\u0430",
+            "\ufb03",
+            "\u4f60",
+            "\uff3f",
+        ]
+    ),
+    min_size=4,
+    max_size=20,
+).map("".join)
+
+
+def plain_scan(text: str, start: int, is_final: bool, phrases: list[str], bounded: bool) -> Any:
+    """The findings, by trying every phrase at every place."""
+    folding = Folding()
+    wanted = {folding.fold(phrase)[0] for phrase in phrases}
+    most = 2 * max(map(len, wanted)) + 64
+    chars = [(piece, i) for i in range(start, len(text)) for piece in folding.character(text[i])]
+    chars = [c for k, c in enumerate(chars) if not (c[0] == " " and k and chars[k - 1][0] == " ")]
+    folded = "".join(char for char, _ in chars)
+
+    def of_word(char: str) -> bool:
+        return bounded and (char.isalnum() or char == "_") and char != "\u4f60"
+
+    def beside(near: str) -> str:
+        return "".join("" if char == "_" else folding.character(char) for char in near)
+
+    matches, undecided = set(), len(text)
+    for i, phrase in ((i, phrase) for i in range(len(folded)) for phrase in wanted):
+        begin, rest = chars[i][1], folded[i:]
+        if of_word(folded[i]) and of_word(beside(text[max(0, begin - 16) : begin])[-1:]):
+            continue
+        if phrase.startswith(rest) and phrase != rest and len(text) - begin < most + 16:
+            undecided = min(undecided, begin)
+        end = chars[i + len(phrase) - 1][1] + 1 if rest.startswith(phrase) else begin + most + 1
+        near = text[end : end + 16]
+        if end - begin > most or (of_word(phrase[-1]) and of_word(beside(near)[:1])):
+            continue
+        if of_word(phrase[-1]) and not beside(near) and len(near) < 16 and not is_final:
+            undecided = min(undecided, begin)
+        else:
+            matches.add(Match(begin, end, "phrase"))
+    if is_final:
+        return matches, len(text)
+    return {match for match in matches if match.start < undecided}, undecided
+
+
+@examples(300)
+@given(WRITINGS, LISTS, st.integers(0, 4))
+def test_a_scan_is_what_trying_every_phrase_at_every_place_gives(
+    text: str, phrases: list[str], start: int
+) -> None:
+    for bounded in (True, False):
+        detector = PhraseDetector(phrases, bounded)
+        for end, is_final in product(range(start, len(text) + 1), (False, True)):
+            matches, undecided = detector.scan(text[:end], start, is_final)
+            assert (set(matches), undecided) == plain_scan(text[:end], start, is_final, phrases, bounded)
 
 
 @examples(400)

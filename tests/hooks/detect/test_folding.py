@@ -1,6 +1,7 @@
 """Folding: which characters become equal, and the places in the original that folded characters come from."""
 
 import unicodedata
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -56,10 +57,18 @@ def test_a_text_has_a_composed_and_a_decomposed_form() -> None:
     assert forms("가é") == {"가é", unicodedata.normalize("NFD", "가é")}
 
 
-@given(st.text(max_size=20), st.text(max_size=20), st.sets(st.sampled_from(FOLDS)))
-def test_pieces_fold_as_the_whole_text_does(one: str, other: str, folds: set[Fold]) -> None:
+TEXTS = (
+    st.text(max_size=20) | st.text(st.characters(max_codepoint=127)) | st.text(" \nAß\u200bé½²", max_size=9)
+)
+
+
+@given(TEXTS, TEXTS, st.sets(st.sampled_from(FOLDS)))
+def test_a_text_folds_character_by_character(one: str, other: str, folds: set[Fold]) -> None:
     folding = Folding(folds)
     assert folding.plain(one + other) == folding.plain(one) + folding.plain(other)
+    parts = [(char, i) for i, one_ in enumerate(one + other) for char in folding.character(one_)]
+    if "space" in folds:
+        doubled = [pair[0][0] == pair[1][0] == " " for pair in pairwise([("", 0), *parts])]
+        parts = [part for part, is_double in zip(parts, doubled, strict=True) if not is_double]
     folded, places = folding.fold(one + other)
-    assert len(folded) == len(places)
-    assert list(places) == sorted(places)
+    assert list(zip(folded, places, strict=True)) == parts
