@@ -31,10 +31,8 @@ test: $(VENV)/.dev
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m '' --hypothesis-profile all $(ARGS)
 
-# An AsyncLLM leaves its ZMQ contexts to the garbage collector.
 test-vllm: $(VLLM_VENV)/.vllm
-	VLLM_CPU_KVCACHE_SPACE=1 $(VLLM_VENV)/bin/python -m pytest -m vllm tests/engine/backends/vllm \
-	  -W 'ignore:Exception ignored in. <function Context.__del__:pytest.PytestUnraisableExceptionWarning' $(ARGS)
+	VLLM_CPU_KVCACHE_SPACE=1 $(VLLM_VENV)/bin/python -m pytest -m vllm tests/engine/backends/vllm $(ARGS)
 
 bench-vllm: $(VLLM_VENV)/.vllm
 	$(VLLM_VENV)/bin/python -m benchmarks.vllm $(ARGS)
