@@ -69,14 +69,14 @@ class SamplingParams:
 class GenerationRequest:
     """One request of a caller: all of one HTTP request.
 
-    A request to the chat or responses endpoint has `messages`. A request for completions has `prompts`, and
-    each prompt gets `sampling.n` outputs. Output `p * n + i` is the i-th output of prompt p.
+    A request for completions has `prompts`, and each prompt gets `sampling.n` outputs. Output `p * n + i` is
+    the i-th output of prompt p. A request to any other endpoint has `messages`.
     """
 
     request_id: str
     model: str
     """The model's name, as the caller gave it."""
-    endpoint: Literal["chat", "completions", "responses"]
+    endpoint: Literal["chat", "completions", "responses", "messages"]
     messages: tuple[Mapping[str, Any], ...] = ()
     prompts: tuple[Prompt, ...] = ()
     sampling: SamplingParams = SamplingParams()
@@ -114,6 +114,11 @@ class GenerationRequest:
     def is_chat(self) -> bool:
         """Whether the request has `messages`."""
         return self.endpoint != "completions"
+
+    @property
+    def prompt_field(self) -> str:
+        """The field of the caller's JSON that holds the prompt."""
+        return {"completions": "prompt", "responses": "input"}.get(self.endpoint, "messages")
 
     @property
     def num_outputs(self) -> int:
@@ -282,6 +287,9 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
     def apply_chat_template(self, messages: Sequence[Mapping[str, Any]]) -> list[int]: ...
+    def encode_chat(self, request: GenerationRequest) -> list[int]:
+        """The ids of the prompt that the request's messages and tools make."""
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids, with special tokens."""
 

@@ -22,6 +22,8 @@ from proxy.access.connections import Connection, Connections, connection_middlew
 from proxy.access.listener import Listener, base_url
 from proxy.config import ServeSettings
 from proxy.errors import Handler, error_middleware
+from proxy.messages.errors import error_response
+from proxy.messages.fields import CountFields, MessagesRequest
 from proxy.openai.chat import ChatRequest
 from proxy.openai.completions import CompletionRequest
 from proxy.openai.responses import ResponsesRequest
@@ -42,6 +44,8 @@ ENDPOINTS: list[Endpoint] = [
     ("POST", "/v1/chat/completions", "Answer a chat", ChatRequest, handlers.chat_completions),
     ("POST", "/v1/completions", "Complete one or more prompts", CompletionRequest, handlers.completions),
     ("POST", "/v1/responses", "Respond to a conversation", ResponsesRequest, handlers.responses),
+    ("POST", "/v1/messages", "Answer a conversation (Messages API)", MessagesRequest, handlers.messages),
+    ("POST", "/v1/messages/count_tokens", "Count a prompt's tokens", CountFields, handlers.count_tokens),
     ("GET", "/v1/responses/{id}", "A stored response", None, handlers.response),
     ("DELETE", "/v1/responses/{id}", "Forget a stored response", None, handlers.delete_response),
     ("GET", "/v1/models", "The models served", None, handlers.models),
@@ -64,7 +68,13 @@ def make_app(service: Service) -> web.Application:
     callers = caller_middleware(settings, service.limits, service.state, has_keys=bool(keys))
     app = web.Application(
         # A preflight request has no key.
-        middlewares=[error_middleware, connection_middleware, browser, auth_middleware(keys), callers],
+        middlewares=[
+            error_middleware(error_response),
+            connection_middleware,
+            browser,
+            auth_middleware(keys),
+            callers,
+        ],
         client_max_size=0,  # `read_json` bounds each body
     )
     app[SERVICE] = service

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 from pydantic import ValidationError
 
 from engine.protocol import EngineError, LogitsProcessorError, QueueFullError, RequestError
@@ -117,16 +118,21 @@ def _http(error: web.HTTPException) -> APIError:
     return APIError(error.status, error.reason)
 
 
-@web.middleware
-async def error_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answers with an error object if a handler raises before its response has started. Afterwards it raises
-    the error, and aiohttp closes the connection."""
-    try:
-        return await handler(request)
-    except Exception as error:
-        response = to_api_error(error).response()  # it logs the server's errors
-        if request.writer.output_size:
-            raise
-        if isinstance(error, web.HTTPMethodNotAllowed):
-            response.headers["Allow"] = error.headers["Allow"]
-        return response
+def error_middleware(respond: Callable[[web.Request, APIError], web.Response]) -> Middleware:
+    """Answers by `respond` if a handler raises before its response has started. Afterwards it raises the
+    error, and aiohttp closes the connection."""
+
+    @web.middleware
+    async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except Exception as error:
+            told = to_api_error(error)  # it logs the server's errors
+            if request.writer.output_size:
+                raise
+            response = respond(request, told)
+            if isinstance(error, web.HTTPMethodNotAllowed):
+                response.headers["Allow"] = error.headers["Allow"]
+            return response
+
+    return answer_errors

@@ -10,12 +10,18 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from engine.prompt_size import text_size
-from engine.protocol import Tokenizer
+from engine.protocol import GenerationRequest, Tokenizer
+from hooks.pipeline.driver import admit
 from proxy import __version__
 from proxy.access.bodies import let_others_in, max_body_size, read_json
 from proxy.access.callers import CALLER, KEY
 from proxy.access.counts import check_counts
+from proxy.access.prompts import check_prompts
 from proxy.errors import APIError
+from proxy.messages.answer import MessagesAnswer
+from proxy.messages.errors import speaks_messages
+from proxy.messages.fields import CountFields, MessagesRequest
+from proxy.messages.models import model_object
 from proxy.openai.answer import new_id
 from proxy.openai.chat import ChatAnswer, ChatRequest
 from proxy.openai.completions import CompletionAnswer, CompletionRequest
@@ -73,6 +79,32 @@ async def responses(http: web.Request) -> web.StreamResponse:
         return await respond(http, request, ResponsesAnswer(fields, request, keep))
 
 
+async def messages(http: web.Request) -> web.StreamResponse:
+    service = http.app[SERVICE]
+    with service.running():
+        service.check_room("messages", http[CALLER])
+        fields = await _read(http, MessagesRequest)
+        request = fields.to_request(new_id("msg", "_"), service.model_name(fields.model), caller=http[CALLER])
+        return await respond(http, request, MessagesAnswer(fields, request))
+
+
+async def count_tokens(http: web.Request) -> web.Response:
+    """The tokens of a prompt, as the hooks let it go on."""
+    service = http.app[SERVICE]
+    fields = await _read(http, CountFields)
+    request = fields.to_request(new_id("msg", "_"), service.model_name(fields.model), caller=http[CALLER])
+    tokenizer = _tokenizer(service)
+    async with service.opened(request) as guard:
+        check_prompts(request, service.engine.info)
+        admitted = await admit(guard, tokenizer)
+    if not isinstance(admitted, GenerationRequest):
+        raise APIError(400, "The prompt was refused.", param=request.prompt_field, code="content_filter")
+    encode = partial(tokenizer.encode_chat, admitted)
+    size = text_size(admitted.messages)
+    ids = await service.prompt_threads.run(encode, size=size, caller=http[CALLER])
+    return _json({"input_tokens": len(ids)})
+
+
 async def _keep(store: ResponseStore, owner: Owner, conversation: Conversation, body: dict[str, Any]) -> bool:
     """Whether the response is stored. The client gets it in any case."""
     try:
@@ -108,12 +140,17 @@ def _owner(http: web.Request) -> Owner:
 
 async def models(http: web.Request) -> web.Response:
     service = http.app[SERVICE]
+    if speaks_messages(http):
+        listed = [model_object(name, STARTED) for name in service.names]
+        ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"]} if listed else {}
+        return _json({"data": listed, "has_more": False, "first_id": None, "last_id": None, **ends})
     return _json({"object": "list", "data": [_model(service, name) for name in service.names]})
 
 
 async def model(http: web.Request) -> web.Response:
     service = http.app[SERVICE]
-    return _json(_model(service, service.model_name(http.match_info["id"])))
+    name = service.model_name(http.match_info["id"])
+    return _json(model_object(name, STARTED) if speaks_messages(http) else _model(service, name))
 
 
 def _model(service: Service, name: str) -> dict[str, Any]:

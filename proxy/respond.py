@@ -14,7 +14,7 @@ from proxy.access.prompts import check_prompts
 from proxy.errors import APIError, to_api_error
 from proxy.openai.answer import Answer
 from proxy.service import SERVICE
-from proxy.sse import DONE, EventStream
+from proxy.sse import EventStream
 
 logger = logging.getLogger("weir.proxy")
 
@@ -45,11 +45,12 @@ async def respond(http: web.Request, request: GenerationRequest, answer: Answer)
 
 async def send(http: web.Request, answer: Answer, deltas: AsyncGenerator[Delta, None]) -> web.StreamResponse:
     """Send the answer. Streaming changes only the time of sending, not the deltas (contract 2.5)."""
-    headers = {"X-Request-Id": answer.request.request_id}
+    headers = answer.headers
     async with aclosing(deltas):
         if answer.request.stream:
             keep_alive = http.app[SERVICE].settings.keep_alive_interval
-            async with EventStream(http, keep_alive=keep_alive, headers=headers) as stream:
+            filler = answer.keep_alive
+            async with EventStream(http, keep_alive=keep_alive, headers=headers, filler=filler) as stream:
                 return await _send_events(stream, deltas, answer)
         async for delta in deltas:
             answer.fold(delta)
@@ -61,7 +62,7 @@ async def _send_events(
     stream: EventStream, deltas: AsyncGenerator[Delta, None], answer: Answer
 ) -> web.StreamResponse:
     """Send each delta as events. A failure before the first has a status of its own; after it, one `error`
-    event tells of it (contract 4.2). Either way `[DONE]` is last.
+    event tells of it (contract 4.2). Either way `answer.done` is last.
 
     OpenAI's own responses end without `[DONE]`. Weir's have one: the SDKs stop reading there, as in any
     stream, and a client that waits for `[DONE]` would wait for ever.
@@ -78,7 +79,7 @@ async def _send_events(
         if not stream.started:
             raise
         last = _failure(answer, to_api_error(error))
-    await stream.write(last + DONE)
+    await stream.write(last + answer.done)
     await stream.response.write_eof()
     return stream.response
 

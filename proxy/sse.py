@@ -11,7 +11,7 @@ from typing import Self
 from aiohttp import web
 
 DONE = b"data: [DONE]\n\n"
-_COMMENT = b": keep-alive\n\n"
+COMMENT = b": keep-alive\n\n"
 
 _HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -21,11 +21,14 @@ _HEADERS = {
 
 
 class EventStream:
-    """Writes events to a client, and a comment line after `keep_alive` seconds without an event."""
+    """Writes events to a client, and `filler` after `keep_alive` seconds without an event."""
 
-    def __init__(self, request: web.Request, *, keep_alive: float, headers: dict[str, str]) -> None:
+    def __init__(
+        self, request: web.Request, *, keep_alive: float, headers: dict[str, str], filler: bytes = COMMENT
+    ) -> None:
         self._request = request
         self._keep_alive = keep_alive
+        self._filler = filler
         self._starting = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self._last_write = self._loop.time()
@@ -61,7 +64,7 @@ class EventStream:
             if silence < self._keep_alive:
                 await asyncio.sleep(self._keep_alive - silence)
             else:
-                await self.write(_COMMENT)
+                await self.write(self._filler)
 
 
 def event(data: bytes, name: str | None = None) -> bytes:

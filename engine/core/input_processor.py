@@ -93,19 +93,12 @@ class InputProcessor:
         bias = LogitBias(request.sampling.logit_bias) if request.sampling.logit_bias else None
         group = SequenceGroup(request, root_hash=root, output_secret=secret, bias=bias)
         if request.is_chat:
-            self._add(group, self._encode_chat(request), None)
+            self._add(group, self.tokenizer.encode_chat(request), None)
         for prompt in request.prompts:
             self._add(group, self._encode(prompt), prompt)
         if not group.sequences:
             raise RequestError("There is no prompt.", param="prompt")
         return group
-
-    def _encode_chat(self, request: GenerationRequest) -> list[int]:
-        template_kwargs = request.extra.get("chat_template_kwargs")
-        if not isinstance(template_kwargs, Mapping | None):
-            raise RequestError("chat_template_kwargs must be an object.", param="chat_template_kwargs")
-        tools = request.tools if request.uses_tools else ()
-        return self.tokenizer.apply_chat_template(request.messages, template_kwargs, tools)
 
     def _encode(self, prompt: Prompt) -> list[int]:
         return self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
@@ -205,7 +198,6 @@ UNSUPPORTED = (
     "audio",
     "bad_words",
     "chat_template",
-    "continue_final_message",
     "custom_logit_processor",
     "documents",
     "include_stop_str_in_output",

@@ -40,6 +40,10 @@ class RequestedGrammar(NamedTuple):
     field: str
 
 
+_FORMAT_FIELDS = {"responses": "text.format", "messages": "output_config.format"}
+"""The names of `response_format`, by endpoint."""
+
+
 def requested_grammar(request: GenerationRequest) -> RequestedGrammar | None:
     """The grammar that the request's fields ask for. Raises `RequestError`, which names the field."""
     found = list(_all_requested(request))
@@ -52,7 +56,7 @@ def requested_grammar(request: GenerationRequest) -> RequestedGrammar | None:
 def _all_requested(request: GenerationRequest) -> Iterator[RequestedGrammar]:
     extra = request.extra
     if (response_format := extra.get("response_format")) is not None:
-        name = "text.format" if request.endpoint == "responses" else "response_format"
+        name = _FORMAT_FIELDS.get(request.endpoint, "response_format")
         yield from _from_response_format(response_format, name)
     if (structured := extra.get("structured_outputs")) is not None:
         yield from _from_structured_outputs(structured)

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as FastTokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from engine.prompt_size import check_prompt_length
-from engine.protocol import RequestError
+from engine.protocol import GenerationRequest, RequestError
 
 TEMPLATE_ERRORS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, RecursionError)
 """Errors that a template raises itself, or that come from a message of an unexpected form."""
@@ -78,13 +78,26 @@ class LocalTokenizer:
             self._raw[token_id] = self._to_raw(token_id)
         return self._raw[token_id]
 
+    def encode_chat(self, request: GenerationRequest) -> list[int]:
+        """The prompt of a request with messages, with its tools. Raises `RequestError`."""
+        template_kwargs = request.extra.get("chat_template_kwargs")
+        if not isinstance(template_kwargs, Mapping | None):
+            raise RequestError("chat_template_kwargs must be an object.", param="chat_template_kwargs")
+        tools = request.tools if request.uses_tools else ()
+        return self.apply_chat_template(request.messages, template_kwargs, tools, **_ending(request))
+
     def apply_chat_template(
         self,
         messages: Sequence[Mapping[str, Any]],
         template_kwargs: Mapping[str, Any] | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
     ) -> list[int]:
-        """The prompt for the next assistant message. Raises `RequestError`."""
+        """The messages as a prompt, which ends where the next assistant message begins. With
+        `continue_final_message` it ends within the last message, at the end of its text. Raises
+        `RequestError`."""
         if not self._tokenizer.chat_template:
             raise RequestError(
                 "This model has no chat template; use the completions endpoint.", param="messages"
@@ -98,7 +111,13 @@ class LocalTokenizer:
             raise RequestError("This model's chat template takes no tools.", param="tools")
         plain = [self._plain(message) for message in messages]
         try:
-            text = self._render(plain, tools=list(tools) or None, **(template_kwargs or {}))
+            text = self._render(
+                plain,
+                tools=list(tools) or None,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                **(template_kwargs or {}),
+            )
         except TEMPLATE_ERRORS as error:
             reason = f": {error}" if isinstance(error, jinja2.TemplateError) else "."
             raise RequestError(
@@ -107,9 +126,8 @@ class LocalTokenizer:
         return self.encode(text, add_special_tokens=False, param="messages")
 
     def _render(self, messages: list[dict[str, Any]], **kwargs: Any) -> str:
-        text = self._tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=False, **kwargs
-        )
+        options = {"add_generation_prompt": True, "tokenize": False, **kwargs}
+        text = self._tokenizer.apply_chat_template(messages, **options)
         assert isinstance(text, str)
         return text
 
@@ -148,6 +166,24 @@ class LocalTokenizer:
             return self._render([message]) != self._render([message], tools=tools)
         except TEMPLATE_ERRORS:
             return False
+
+
+def _ending(request: GenerationRequest) -> dict[str, bool]:
+    """The fields that say how the prompt ends. Raises `RequestError` if they contradict each other."""
+    extra = request.extra
+    goes_on, adds = extra.get("continue_final_message"), extra.get("add_generation_prompt")
+    for name, value in (("continue_final_message", goes_on), ("add_generation_prompt", adds)):
+        if value is not None and not isinstance(value, bool):
+            raise RequestError(f"{name} must be true or false.", param=name)
+    if goes_on and adds:
+        raise RequestError(
+            "continue_final_message and add_generation_prompt cannot both be true.",
+            param="continue_final_message",
+        )
+    return {
+        "add_generation_prompt": not goes_on if adds is None else adds,
+        "continue_final_message": bool(goes_on),
+    }
 
 
 def _with_object_arguments(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,6 @@ from hooks.pipeline.release import checked_text
 from hooks.prompts.texts import PROMPT_FIELDS, Refusal
 
 _FIXED = tuple(field.name for field in fields(GenerationRequest) if field.name not in PROMPT_FIELDS)
-_ENDPOINTS = {"chat": "messages", "completions": "prompt", "responses": "input"}
-"""The field that holds the prompt, by endpoint."""
 
 
 class RefusedError(RequestError):
@@ -22,7 +20,7 @@ class RefusedError(RequestError):
 
     def __init__(self, reason: str, request: GenerationRequest) -> None:
         super().__init__(
-            f"The prompt was refused: {reason}", param=_ENDPOINTS[request.endpoint], code="content_filter"
+            f"The prompt was refused: {reason}", param=request.prompt_field, code="content_filter"
         )
         self.reason = reason
 

@@ -1,4 +1,7 @@
-"""API keys: `Authorization: Bearer KEY`, compared in constant time."""
+"""API keys, compared in constant time.
+
+A request has `Authorization: Bearer KEY`. A client of the Messages API may have `x-api-key: KEY` instead.
+"""
 
 import hashlib
 import hmac
@@ -8,6 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from proxy.errors import APIError, Handler
+from proxy.messages.errors import speaks_messages
 
 OPEN_PATHS = frozenset({"/health", "/ready"})
 
@@ -38,5 +42,7 @@ def key_digest(request: web.Request) -> str:
 
 
 def _credentials(request: web.Request) -> tuple[str, bytes]:
+    if speaks_messages(request) and (key := request.headers.get("x-api-key")) is not None:
+        return "Bearer", key.strip().encode(errors="surrogateescape")
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     return scheme, given.strip().encode(errors="surrogateescape")

@@ -10,6 +10,7 @@ from proxy.access.bodies import BodyOptions
 
 _SCHEMAS = (
     *("response_format", "text", "structured_outputs", "json_schema", "regex", "ebnf", "grammar"),
+    "output_config",
     *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding"),
 )
 """Fields that hold a schema or a grammar for the answer."""
@@ -29,9 +30,11 @@ def check_counts(body: Any, options: BodyOptions) -> None:
         _check_messages(body.get(name), name, options)
     _check_tools(body, options)
     _check_prompts(body, options)
-    stop = body.get("stop")
-    if isinstance(stop, list):
-        _check(len(stop), options.max_stop_strings, "stop strings", "stop", "max_stop_strings")
+    _check_messages([{"content": body.get("system")}], "system", options)
+    for name in ("stop", "stop_sequences"):
+        stop = body.get(name)
+        if isinstance(stop, list):
+            _check(len(stop), options.max_stop_strings, "stop strings", name, "max_stop_strings")
     bias = body.get("logit_bias")
     if isinstance(bias, dict):
         _check(len(bias), options.max_logit_bias, "entries", "logit_bias", "max_logit_bias")
@@ -52,7 +55,7 @@ def _check(number: int, most: int, things: str, param: str | None, option: str) 
 
 
 def _check_messages(messages: Any, name: str, options: BodyOptions) -> None:
-    """A chat's messages, or a response's items."""
+    """A chat's messages, or a response's items. The result of a tool may have parts of its own."""
     if not isinstance(messages, list):
         return
     things = "messages" if name == "messages" else "items"
@@ -71,7 +74,9 @@ def _parts(message: Any) -> list[Any]:
     if not isinstance(message, dict):
         return []
     lists = [message.get(field) for field in ("content", "output", "summary", "tool_calls")]
-    return [part for parts in lists if isinstance(parts, list) for part in parts]
+    parts = [part for parts in lists if isinstance(parts, list) for part in parts]
+    inner = [part.get("content") for part in parts if isinstance(part, dict)]
+    return parts + [part for parts in inner if isinstance(parts, list) for part in parts]
 
 
 def _check_fields(value: Any, param: str, options: BodyOptions) -> None:

@@ -6,9 +6,6 @@ from typing import Any
 from engine.prompt_size import check_prompt_length
 from engine.protocol import GenerationRequest, ModelInfo, RequestError
 
-PARAMS = {"chat": "messages", "completions": "prompt", "responses": "input"}
-"""The field that holds the prompt, by endpoint."""
-
 
 def check_prompts(request: GenerationRequest, info: ModelInfo) -> None:
     """Raise `RequestError` for a prompt that is too long for the model, whatever its tokens are.
@@ -17,7 +14,7 @@ def check_prompts(request: GenerationRequest, info: ModelInfo) -> None:
     """
     if info.max_prompt_bytes is None:
         return
-    param = PARAMS[request.endpoint]
+    param = request.prompt_field
     for prompt in request.prompts:
         if isinstance(prompt, str):
             check_prompt_length(prompt, info.max_prompt_bytes, param)

@@ -3,13 +3,13 @@
 import time
 import uuid
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 
 from engine.protocol import Delta, GenerationRequest, Token, TopLogprob, Usage
 from proxy.openai.fields import GenerationFields
-from proxy.sse import event
+from proxy.sse import COMMENT, DONE, event
 
 JSONObject = dict[str, Any]
 
@@ -21,10 +21,19 @@ class Answer(ABC):
     """An answer made from released deltas: events for a stream (`chunk`, then `end` or `failure`), or one
     whole (`fold`, then `whole`)."""
 
+    done: ClassVar[bytes] = DONE
+    """Comes after the last event of a stream, also of one that failed."""
+    keep_alive: ClassVar[bytes] = COMMENT
+    """Says that the answer goes on, in a silence."""
+
     def __init__(self, fields: GenerationFields, request: GenerationRequest) -> None:
         self.fields = fields
         self.request = request
         self._usage = Usage(0, 0)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"X-Request-Id": self.request.request_id}
 
     @abstractmethod
     def chunk(self, delta: Delta) -> bytes:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from engine.processor_specs import NamedProcessorSpec
 from engine.protocol import GenerationRequest, RequestError, SamplingParams
 
-Endpoint = Literal["chat", "completions", "responses"]
+Endpoint = Literal["chat", "completions", "responses", "messages"]
 TokenId = Annotated[int, Field(ge=0)]
 
 MAX_DIGITS = 19

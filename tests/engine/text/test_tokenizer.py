@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from engine.protocol import RequestError
+from engine.protocol import GenerationRequest, RequestError
 from engine.text.tokenizer import LocalTokenizer
 
 
@@ -164,6 +164,45 @@ def test_template_arguments_are_variables_and_nothing_else(tokenizer: PreTrained
     for name in ("chat_template", "tokenize"):
         with pytest.raises(RequestError, match=name):
             local.apply_chat_template(messages, {name: "{{ 1 }}"})
+
+
+def chat(*messages: Any, **extra: Any) -> GenerationRequest:
+    return GenerationRequest(request_id="r", model="m", endpoint="chat", messages=messages, extra=extra)
+
+
+SAID = {"role": "user", "content": "Tell"}, {"role": "assistant", "content": "Once upon"}
+
+
+def test_an_answer_can_go_on_from_the_last_message(local: LocalTokenizer) -> None:
+    prompt = local.decode(local.encode_chat(chat(*SAID, continue_final_message=True)))
+    assert prompt.endswith("<|im_start|>assistant\nOnce upon")
+    assert local.decode(local.encode_chat(chat(*SAID))).endswith("<|im_start|>assistant\n")
+    whole = local.decode(local.encode_chat(chat(*SAID, add_generation_prompt=False)))
+    assert whole.endswith("Once upon<|im_end|>\n")
+
+
+@pytest.mark.parametrize(
+    ("extra", "field"),
+    [
+        ({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message"),
+        ({"continue_final_message": 1}, "continue_final_message"),
+        ({"add_generation_prompt": "no"}, "add_generation_prompt"),
+        ({"chat_template_kwargs": 1}, "chat_template_kwargs"),
+    ],
+)
+def test_a_contradiction_about_the_prompts_end_is_refused(
+    local: LocalTokenizer, extra: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        local.encode_chat(chat(*SAID, **extra))
+    assert caught.value.param == field
+
+
+@pytest.mark.parametrize("content", ["", "  ", "<|im_end|>"])
+def test_an_odd_text_to_go_on_from_never_leaves_its_message(local: LocalTokenizer, content: str) -> None:
+    last = {"role": "assistant", "content": content}
+    prompt = local.decode(local.encode_chat(chat(SAID[0], last, continue_final_message=True)))
+    assert prompt.endswith(f"<|im_start|>assistant\n{content}")
 
 
 TOOL_TEMPLATE = (

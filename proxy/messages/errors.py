@@ -1,0 +1,65 @@
+"""Errors as the Messages API shapes them, and which requests get them so."""
+
+import re
+
+import orjson
+from aiohttp import web
+
+from proxy.errors import APIError
+from proxy.openai.answer import JSONObject, new_id
+
+PATHS = "/v1/messages"
+VERSION = "anthropic-version"
+"""Every client of the Messages API sends this header, whatever the path."""
+
+_OVERLOADED = 529
+_TYPES = {
+    "server_error": "api_error",
+    "guardrail_error": "api_error",
+    "insufficient_quota": "rate_limit_error",
+}
+"""The API's names for Weir's types of errors, where they differ."""
+_STATUS_TYPES = {413: "request_too_large", 503: "overloaded_error", 504: "timeout_error"}
+
+_CONTEXT = re.compile(
+    r"maximum context length is (?P<most>\d+) tokens\. However, .*?(?P<asked>\d+) tokens"
+    r"(?: \((?P<prompt>\d+) in the \w+, (?P<output>\d+) in the completion\))?"
+)
+"""The words with which Weir and other servers say that a prompt does not fit (`docs/api.md`)."""
+
+
+def speaks_messages(request: web.Request) -> bool:
+    """Whether the client of a request reads the shapes of the Messages API."""
+    is_path = request.path == PATHS or request.path.startswith(f"{PATHS}/")
+    return is_path or (request.path.startswith("/v1/models") and VERSION in request.headers)
+
+
+def error_body(error: JSONObject, request_id: str, status: int | None = None) -> JSONObject:
+    """The error object for Weir's own (contract 4.2)."""
+    kind = _STATUS_TYPES.get(status or 0) or _TYPES.get(error["type"], error["type"])
+    told = {"type": kind, "message": _message(error["message"])}
+    return {"type": "error", "error": told, "request_id": request_id}
+
+
+def _message(message: str) -> str:
+    """The message. Clients shorten their history when they read one of these two forms."""
+    found = _CONTEXT.search(message)
+    if found is None:
+        return message
+    most, asked, prompt, output = (int(one) if one else 0 for one in found.groups())
+    if prompt and prompt <= most:
+        return f"input length and `max_tokens` exceed context limit: {prompt} + {output} > {most}"
+    return f"prompt is too long: {prompt or asked} tokens > {most} maximum"
+
+
+def error_response(request: web.Request, error: APIError) -> web.Response:
+    """The response for an error, in the shape that the request's client reads."""
+    if not speaks_messages(request):
+        return error.response()
+    request_id = new_id("req", "_")
+    response = error.response()
+    response.body = orjson.dumps(error_body(error.body()["error"], request_id, error.status))
+    if error.status == 503:
+        response.set_status(_OVERLOADED, "Overloaded")
+    response.headers["request-id"] = request_id
+    return response

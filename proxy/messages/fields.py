@@ -1,0 +1,161 @@
+"""`POST /v1/messages`: the request's fields, and the chat that an engine gets."""
+
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from engine.protocol import GenerationRequest, RequestError
+from proxy.messages.turns import Content, Turn, system_text, to_messages
+from proxy.openai.answer import JSONObject
+from proxy.openai.fields import GenerationFields, RequestObject, StopString
+
+FEWEST_THINKING_TOKENS = 1024
+
+
+class Tool(RequestObject):
+    """A function that the model may call. Other kinds of tools are refused."""
+
+    type: Literal["custom"] | None = None
+    name: Annotated[str, Field(min_length=1)]
+    description: str | None = None
+    input_schema: dict[str, Any]
+    strict: bool | None = None
+
+    def to_chat(self) -> JSONObject:
+        given = {"description": self.description, "parameters": self.input_schema, "strict": self.strict}
+        function = {name: value for name, value in given.items() if value is not None}
+        return {"type": "function", "function": {"name": self.name, **function}}
+
+
+class ToolChoice(RequestObject):
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool = False
+
+    @model_validator(mode="after")
+    def _names_a_tool(self) -> "ToolChoice":
+        if (self.type == "tool") != (self.name is not None):
+            raise ValueError("name goes with type tool, and only with it")
+        return self
+
+    def to_chat(self) -> str | JSONObject:
+        if self.type == "tool":
+            return {"type": "function", "function": {"name": self.name}}
+        return {"any": "required"}.get(self.type, self.type)
+
+
+class Thinking(RequestObject):
+    type: Literal["enabled", "disabled", "adaptive", "between_tools"]
+    budget_tokens: int | None = Field(None, ge=FEWEST_THINKING_TOKENS)
+    display: Literal["summarized", "omitted"] | None = None
+
+
+class OutputConfig(RequestObject):
+    format: dict[str, Any] | None = None
+    effort: str | None = None
+
+
+class Metadata(RequestObject):
+    user_id: str | None = None
+
+
+class CountFields(GenerationFields):
+    """The fields that make a prompt. Fields that Weir does not know are ignored: this API's clients send new
+    ones with every version."""
+
+    messages: list[Turn] = Field(min_length=1, fail_fast=True)
+    system: Content = Field([])
+    tools: list[Tool] = Field([], fail_fast=True)
+    tool_choice: ToolChoice | None = None
+    thinking: Thinking | None = Field(
+        None, description="disabled asks for no thinking; budget_tokens is not passed on"
+    )
+    output_config: OutputConfig = OutputConfig()
+    metadata: Metadata = Metadata()  # type: ignore[assignment]
+    stop: Annotated[list[StopString], Field(fail_fast=True)] = Field(
+        [], alias="stop_sequences", description="Texts that end an answer and are not part of it"
+    )
+    mcp_servers: list[Any] = Field([], max_length=0, description="Not supported")
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def is_prefilled(self) -> bool:
+        """Whether the answer goes on from the last turn."""
+        return self.messages[-1].role == "assistant"
+
+    def to_request(self, request_id: str, model: str, *, caller: str = "") -> GenerationRequest:
+        """Raises `RequestError` for fields that contradict each other."""
+        self._check()
+        messages = to_messages(self.messages)
+        if system := system_text(self.system):
+            messages.insert(0, {"role": "system", "content": system})
+        choice = self.tool_choice
+        request = self.shared_request(
+            request_id,
+            model,
+            "messages",
+            caller=caller,
+            max_tokens=self.max_tokens,
+            logprobs=None,
+            messages=tuple(messages),
+            tools=tuple(tool.to_chat() for tool in self.tools),
+            tool_choice=choice.to_chat() if choice is not None and self.tools else None,
+            parallel_tool_calls=choice is None or not choice.disable_parallel_tool_use,
+            extra={**self._prefill(), **self._thinking(), **self._output_config()},
+        )
+        return replace(request, user=self.user or self.metadata.user_id, metadata={})
+
+    def _check(self) -> None:
+        if self.n != 1:
+            raise RequestError("n must be 1", param="n")
+        if self.return_token_ids:
+            raise RequestError("return_token_ids is not supported", param="return_token_ids")
+        names = [tool.name for tool in self.tools]
+        choice = self.tool_choice
+        if choice is not None and choice.type == "tool" and choice.name not in names:
+            raise RequestError("tool_choice names a tool that is not in tools", param="tool_choice.name")
+        if choice is not None and choice.type == "any" and not names:
+            raise RequestError("tool_choice any needs tools", param="tool_choice")
+
+    def _prefill(self) -> JSONObject:
+        if not self.is_prefilled:
+            return {}
+        if any(block.type == "tool_use" for block in self.messages[-1].content):
+            raise RequestError("the last turn calls a tool: its result must follow", param="messages")
+        return {"continue_final_message": True, "add_generation_prompt": False}
+
+    def _thinking(self) -> JSONObject:
+        if self.thinking is None or self.thinking.type != "disabled":
+            return {}
+        return {"chat_template_kwargs": {"enable_thinking": False}}
+
+    def _output_config(self) -> JSONObject:
+        chat: JSONObject = {}
+        if self.output_config.effort is not None:
+            chat["reasoning_effort"] = self.output_config.effort
+        match self.output_config.format:
+            case None:
+                pass
+            case {"type": "json_schema", "schema": dict() as schema}:
+                named = {"name": "output", "schema": schema, "strict": True}
+                chat["response_format"] = {"type": "json_schema", "json_schema": named}
+            case _:
+                reason = "output_config.format must be of type json_schema, with a schema"
+                raise RequestError(reason, param="output_config.format")
+        return chat
+
+
+class MessagesRequest(CountFields):
+    """The fields of a message to answer."""
+
+    max_tokens: int = Field(ge=1)
+
+    def _check(self) -> None:
+        super()._check()
+        budget = self.thinking.budget_tokens if self.thinking is not None else None
+        if budget is not None and budget >= self.max_tokens:
+            raise RequestError("budget_tokens must be less than max_tokens", param="thinking.budget_tokens")
