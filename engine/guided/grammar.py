@@ -55,12 +55,12 @@ def requested_grammar(request: GenerationRequest) -> RequestedGrammar | None:
 
 def _all_requested(request: GenerationRequest) -> Iterator[RequestedGrammar]:
     extra = request.extra
+    whitespace = _whitespace({"whitespace_pattern": extra.get("guided_whitespace_pattern")}, "guided_")
     if (response_format := extra.get("response_format")) is not None:
         name = _FORMAT_FIELDS.get(request.endpoint, "response_format")
-        yield from _from_response_format(response_format, name)
+        yield from _from_response_format(response_format, name, whitespace)
     if (structured := extra.get("structured_outputs")) is not None:
         yield from _from_structured_outputs(structured)
-    whitespace = _whitespace({"whitespace_pattern": extra.get("guided_whitespace_pattern")}, "guided_")
     for kind in _READERS:
         name = f"guided_{kind}"
         value = extra.get(name)
@@ -68,15 +68,15 @@ def _all_requested(request: GenerationRequest) -> Iterator[RequestedGrammar]:
             yield _read(kind, value, name, whitespace)
 
 
-def _from_response_format(value: Any, name: str) -> Iterator[RequestedGrammar]:
+def _from_response_format(value: Any, name: str, whitespace: str) -> Iterator[RequestedGrammar]:
     match value:
         case {"type": "text"}:
             return
         case {"type": "json_object"}:
-            yield _read("json_object", True, name)
+            yield _read("json_object", True, name, whitespace)
         case {"type": "json_schema", "json_schema": {"schema": schema}}:
             at = "response_format.json_schema" if name == "response_format" else name
-            yield _read("json", schema, f"{at}.schema")
+            yield _read("json", schema, f"{at}.schema", whitespace)
         case _:
             raise RequestError(
                 f"{name} must be of type text, json_object or json_schema (with a schema).", param=name

@@ -39,6 +39,11 @@ def request_with(endpoint: Any = "chat", **extra: Any) -> GenerationRequest:
             Grammar("json", TEXT, "x?"),
             "guided_json",
         ),
+        (
+            {"response_format": {"type": "json_object"}, "guided_whitespace_pattern": "x?"},
+            Grammar("json", '{"type":"object"}', "x?"),
+            "response_format",
+        ),
         ({"structured_outputs": {"json": SCHEMA}}, Grammar("json", TEXT), "structured_outputs.json"),
         (
             {"structured_outputs": {"json_object": True}},

@@ -55,7 +55,7 @@ async def test_a_whole_response_has_every_field(serve: Serve) -> None:
         "truncation": "disabled",
         "usage": {
             "input_tokens": 3,
-            "input_tokens_details": {"cached_tokens": 1},
+            "input_tokens_details": {"cached_tokens": 1, "cache_write_tokens": 0},
             "output_tokens": 2,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": 5,
