@@ -71,9 +71,22 @@ Generate = Callable[[list[list[int]], int], None]
 def make_model(shape: str, dtype: str, folder: Path) -> None:
     torch.manual_seed(0)
     config = Qwen3Config(**SHAPES[shape], max_position_embeddings=32768, eos_token_id=None)
-    AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype)).save_pretrained(folder)
     for file in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(MODEL_DIR / file, folder)
+    model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    _mute_tokens_without_text(model.lm_head.weight.data, LocalTokenizer.load(str(folder)))
+    model.save_pretrained(folder)
+
+
+def _mute_tokens_without_text(head: torch.Tensor, tokenizer: LocalTokenizer) -> None:
+    """Let every token that the model picks have a text of its own. `head`: `[vocab, hidden]`.
+
+    A token that ends inside a character waits for the next tokens. Random weights pick many such tokens, and
+    then the gaps between texts measure luck. Greedy choice never takes a logit of 0 from random ones.
+    """
+    texts = tokenizer.fast.decode_batch([[token_id] for token_id in range(len(head))])
+    is_muted = [not text or "\N{REPLACEMENT CHARACTER}" in text for text in texts]
+    head[torch.tensor(is_muted)] = 0
 
 
 def weir(folder: Path, **settings: Any) -> Generate:

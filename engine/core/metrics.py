@@ -9,6 +9,7 @@ from collections.abc import Sequence as Seq
 from contextlib import contextmanager
 from time import perf_counter
 
+from engine.core.prompt_cost import num_attended
 from engine.core.scheduler import ScheduledSequence
 from engine.core.sequence import Sequence
 from engine.core.step_budget import StepBudget
@@ -49,6 +50,8 @@ class EngineMetrics:
         self._now = 0.0
         self._num_decodes = self._num_tokens = 0
         """The counts of this step, as scheduled. No tokens: nothing is scheduled yet."""
+        self._attended = 0.0
+        """The `num_attended` of the step's prompt tokens."""
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -59,7 +62,8 @@ class EngineMetrics:
         if self._num_tokens:
             self.num_steps += 1
             num_prefill_tokens = self._num_tokens - self._num_decodes
-            self._budget.observe(self._num_decodes, num_prefill_tokens, perf_counter() - started)
+            seconds = perf_counter() - started
+            self._budget.observe(self._num_decodes, num_prefill_tokens, seconds, self._attended)
 
     def end_phase(self, phase: str) -> None:
         """End one of the `PHASES`. It began where the last one ended."""
@@ -75,6 +79,7 @@ class EngineMetrics:
         self.end_phase("schedule")
         self._num_decodes = sum(s.is_decode for s in scheduled)
         self._num_tokens = sum(s.end - s.start for s in scheduled)
+        self._attended = sum(num_attended(s.end - s.start, s.start) for s in scheduled if not s.is_decode)
         for s in scheduled:
             if not s.sequence.scheduled_at:
                 s.sequence.scheduled_at = self._now

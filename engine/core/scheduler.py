@@ -174,13 +174,13 @@ class Scheduler:
         """Plan one step and reserve its blocks. Sequences that compute a single token come first."""
         self._sort_running()
         self._give_way()
-        num_decodes, num_tokens = self._budgets()
+        num_decodes, units = self._budgets()
         num_preempted = self.num_preempted
         ends: dict[Sequence, int] = {}
-        num_tokens = self._go_on(ends, num_decodes, num_tokens)
+        units = self._go_on(ends, num_decodes, units)
         if self.waiting and num_preempted == self.num_preempted:
-            num_tokens = self._admit(ends, num_tokens)
-        self._give_rest(ends, num_tokens)
+            units = self._admit(ends, units)
+        self._give_rest(ends, units)
         scheduled = [ScheduledSequence(seq, seq.cache.num_computed_tokens, end) for seq, end in ends.items()]
         if self._speculation.num_speculative_tokens:
             scheduled = self._with_drafts(scheduled)
@@ -224,35 +224,36 @@ class Scheduler:
 
         return self.waiting.first(load)
 
-    def _budgets(self) -> tuple[int, int]:
-        """How many sequences may decode, and how many tokens may be computed for the others."""
+    def _budgets(self) -> tuple[int, float]:
+        """How many sequences may decode, and the units (see `StepBudget`) of the others' tokens. A token has
+        at least one unit."""
         num_decodes = sum(seq.num_uncomputed_tokens == 1 for seq in self.running)
         num_prompts = min(len(self.running) + len(self.waiting), self._max_num_seqs) - num_decodes
         num_decodes = min(num_decodes, self._max_num_batched_tokens)
-        num_prefill_tokens = self._max_num_batched_tokens - num_decodes
+        units: float = self._max_num_batched_tokens - num_decodes
         if num_decodes:
-            num_prefill_tokens = min(num_prefill_tokens, self._step_budget.plan(num_decodes, num_prompts))
+            units = min(units, self._step_budget.plan(num_decodes, num_prompts))
         elif (most := self._step_budget.plan_prompts()) is not None:
-            num_prefill_tokens = min(num_prefill_tokens, most)
-        return num_decodes, num_prefill_tokens
+            units = min(units, most)
+        return num_decodes, units
 
-    def _go_on(self, ends: dict[Sequence, int], num_decodes: int, num_tokens: int) -> int:
-        """Set where the chunks of running sequences end. Returns the prompt tokens that are left."""
+    def _go_on(self, ends: dict[Sequence, int], num_decodes: int, units: float) -> float:
+        """Set where the chunks of running sequences end. Returns the units that are left."""
         at = 0
         # A preempted sequence stands behind the one that needs its blocks, and has no chunk yet.
         while at < len(self.running):
             seq = self.running[at]
             is_decode = seq.num_uncomputed_tokens == 1
-            chunk = min(1, num_decodes) if is_decode else _share(seq, num_tokens)
+            chunk = min(1, num_decodes) if is_decode else self._share(seq, units)
             if chunk:
                 end = seq.cache.num_computed_tokens + chunk
                 if not self._make_room(seq, end):
                     break
                 ends[seq] = end
                 num_decodes -= is_decode
-                num_tokens -= 0 if is_decode else chunk
+                units -= 0 if is_decode else self._units(seq, chunk)
             at += 1
-        return num_tokens
+        return units
 
     def _make_room(self, seq: Sequence, end: int) -> bool:
         """Reserve blocks up to `end`, preempting the last sequences as needed. False: it preempted itself."""
@@ -263,14 +264,14 @@ class Scheduler:
                 return False
         return True
 
-    def _admit(self, ends: dict[Sequence, int], num_tokens: int) -> int:
-        """Let waiting sequences run while there are places, blocks and tokens. Returns the tokens left."""
+    def _admit(self, ends: dict[Sequence, int], units: float) -> float:
+        """Let waiting sequences run while there are places, blocks and units. Returns the units left."""
         places = self._places()
         while (
-            num_tokens and len(self.running) < self._max_num_seqs and (seq := self._next(places)) is not None
+            units >= 1 and len(self.running) < self._max_num_seqs and (seq := self._next(places)) is not None
         ):
             self._reuse_blocks(seq)
-            chunk = _share(seq, num_tokens)
+            chunk = self._share(seq, units)
             end = seq.cache.num_computed_tokens + chunk
             seq.place = places[seq.caller]
             may_begin = end == seq.num_tokens or self._num_partial(ends, seq.place) < MAX_PARTIAL_PREFILLS
@@ -284,23 +285,38 @@ class Scheduler:
             self._is_sorted = False
             places[seq.caller] += 1
             ends[seq] = end
-            num_tokens -= chunk
-        return num_tokens
+            units -= self._units(seq, chunk)
+        return units
 
     def _num_partial(self, ends: dict[Sequence, int], place: int) -> int:
         """Prompts that stay unfinished after this step, of sequences with this place or a better one."""
         of_place = (s for s in self.running if s.place <= place)
         return sum(ends.get(s, s.cache.num_computed_tokens) < s.num_tokens for s in of_place)
 
-    def _give_rest(self, ends: dict[Sequence, int], num_tokens: int) -> None:
-        """Give tokens that nobody wanted to the sequences that got less than they need."""
+    def _give_rest(self, ends: dict[Sequence, int], units: float) -> None:
+        """Give units that nobody wanted to the sequences that got less than they need."""
         for seq, end in ends.items():
-            if end == seq.num_tokens:
+            if end == seq.num_tokens or units < 1:
                 continue
-            more = min(num_tokens, seq.cache.num_computed_tokens + _longest_chunk(seq) - end)
-            if more and self.block_manager.allocate(seq.cache.block_table, end + more):
-                ends[seq] += more
-                num_tokens -= more
+            begin = seq.cache.num_computed_tokens
+            units += self._units(seq, end - begin)
+            chunk = min(self._step_budget.num_tokens(units, begin), _longest_chunk(seq))
+            if chunk > end - begin and self.block_manager.allocate(seq.cache.block_table, begin + chunk):
+                ends[seq] = begin + chunk
+            units -= self._units(seq, ends[seq] - begin)
+
+    def _share(self, seq: Sequence, units: float) -> int:
+        """The tokens that this sequence gets for `units`; what they leave is for those behind it."""
+        if units < 1:
+            return 0
+        begin, wanted = seq.cache.num_computed_tokens, _longest_chunk(seq)
+        if wanted <= self._step_budget.num_tokens(units, begin):
+            return wanted
+        return self._step_budget.num_tokens((units + 1) / 2, begin)
+
+    def _units(self, seq: Sequence, num_tokens: int) -> float:
+        """The cost of the sequence's next tokens."""
+        return self._step_budget.units(num_tokens, seq.cache.num_computed_tokens)
 
     def _with_drafts(self, scheduled: list[ScheduledSequence]) -> list[ScheduledSequence]:
         """Add drafts to sequences that decode, while tokens and blocks are left. A draft preempts nobody."""
@@ -374,9 +390,3 @@ class Scheduler:
 def _longest_chunk(seq: Sequence) -> int:
     num_tokens = seq.num_uncomputed_tokens
     return min(num_tokens, PROMPT_LOGPROBS_CHUNK) if seq.needs_prompt_logprobs else num_tokens
-
-
-def _share(seq: Sequence, num_tokens: int) -> int:
-    """The part of `num_tokens` that this sequence gets; the rest is for those behind it."""
-    wanted = _longest_chunk(seq)
-    return wanted if wanted <= num_tokens else (num_tokens + 1) // 2

@@ -2,13 +2,15 @@
 
 A sequence that decodes waits for the whole of every step. The time that prompts add to a step is the delay of
 their neighbours' next tokens. No fixed number of prompt tokens is right for every model, machine and batch.
-So two times are learned: how long steps take that only decode, and how much prompts add to a step, as a line:
+So two times are learned: how long steps take that only decode, and how much prompts add to a step
+(`PromptCost`). Prompt tokens are counted in the units of `PromptCost`, since a token late in a long prompt
+costs more than an early one.
 
-    added = overhead + tokens * seconds per token
+The prompts get as much as lets a step take `SLOWDOWN` times as long as one that only decodes. If the overhead
+alone takes longer than that, few tokens delay a step as much as many; then prompts get as much as adds the
+overhead once more.
 
-The prompts get as many tokens as let a step take `SLOWDOWN` times as long as one that only decodes. If the
-overhead alone takes longer than that, few tokens delay a step as much as many; then prompts get as many
-tokens as add the overhead once more.
+What is not known yet begins careful: a step gets at most twice the prompt tokens that the last one got.
 
 If more sequences wait for their prompts than decode, the share grows in proportion: one stream is not kept
 smooth at the cost of twenty that have not begun.
@@ -20,12 +22,18 @@ such a step takes about `PROMPT_SECONDS`, by the time that tokens took in earlie
 from collections import deque
 from statistics import median
 
+from engine.core.prompt_cost import PromptCost, num_attended
+
 SLOWDOWN = 1.65
 """How many times as long as a step that only decodes a step with prompts may take. It is below the promised
 2, since some steps take longer than planned."""
-FIRST_SHARE = 16
-"""Prompt tokens in the first step that has any. Later steps have at most twice as many as were tried."""
-MIN_SHARE = 2
+MOST = 0.9
+"""What an overhead that prompts have to bear may make prompts add at most, as a part of such a step."""
+FIRST_SHARE = 8
+"""Prompt tokens in the first step that has any."""
+MIN_SHARE = 3
+"""The least share of a step that has any. With `DITHER`, 2 and 3 tokens take turns: steps of one token alone
+would say nothing of an overhead."""
 PROMPT_SECONDS = 0.125
 """Seconds of a step in which no sequence decodes."""
 FEWEST_PROMPT_TOKENS = 128
@@ -46,44 +54,67 @@ class StepBudget:
 
     def __init__(self, fixed: int | None = None) -> None:
         self._fixed = fixed
-        self._tried = FIRST_SHARE / 2
-        """The largest share that prompts used up."""
+        self._tried = self._tried_tokens = FIRST_SHARE / 2
+        """The share, in units and in tokens, of the last step whose share prompts used up. Half of the first
+        share before there is such a step."""
         self._crowding = 1.0
         """Waiting prompts for each sequence that decodes, in the last step planned; at least 1."""
-        self._planned: int | None = None
-        """Prompt tokens of that step; None once it is over."""
+        self._planned: float | None = None
+        """Units of that step; None once it is over."""
         self._decode_seconds: deque[float] = deque(maxlen=NUM_REMEMBERED)
         self._num_decodes = 0
         """Sequences that decoded in those steps."""
         self._prompt_share = float(FEWEST_PROMPT_TOKENS)
-        """Prompt tokens of a step in which no sequence decodes."""
+        """Units of a step in which no sequence decodes."""
         self._num_mixed = 0
         """Steps with prompts since the last step without."""
-        self._added = _Line()
+        self._cost = PromptCost()
         self._was_late = False
         """Whether the last step took much longer than expected. One such step may have any reason. Two in a
-        row mean that the line is no longer right."""
+        row mean that what was learned is no longer right."""
 
-    def plan(self, num_decodes: int, num_prompts: int) -> int:
-        """The prompt tokens of the next step; now and then 0. `num_decodes`: sequences that decode in it, at
-        least 1; `num_prompts`: sequences that wait for their prompts."""
+    def plan(self, num_decodes: int, num_prompts: int) -> float:
+        """The units of the next step's prompt tokens; now and then 0. `num_decodes`: sequences that decode in
+        it, at least 1; `num_prompts`: sequences that wait for their prompts."""
         if self._fixed is not None:
             return self._fixed
         self._crowding = max(1.0, num_prompts / num_decodes)
         is_measured = self._is_alike(num_decodes) and self._num_mixed < MAX_MIXED_IN_A_ROW
-        dither = DITHER if self._num_mixed % 2 else 1
-        self._planned = round(self._share() * self._crowding * dither) if is_measured else 0
+        self._planned = self._share() * self._crowding * self._dither if is_measured else 0.0
         return self._planned
 
-    def plan_prompts(self) -> int | None:
-        """The prompt tokens of the next step, in which no sequence decodes. None: as many as there are."""
-        return None if self._fixed is not None else round(self._prompt_share)
+    def plan_prompts(self) -> float | None:
+        """The units of the next step, in which no sequence decodes. None: as many as there are."""
+        self._planned = None
+        return None if self._fixed is not None else self._prompt_share
 
-    def observe(self, num_decodes: int, num_prefill_tokens: int, seconds: float) -> None:
-        """Learn from the planned step: how many sequences decoded, its prompt tokens, how long it took."""
+    def num_tokens(self, units: float, num_context: int) -> int:
+        """How many tokens a prompt gets for `units`, which are at least 1. It gets at least one token, and at
+        most one for each unit. `num_context` of its tokens are computed."""
+        if self._fixed is not None:
+            return int(units)
+        # Neither share may grow fast: what is known of late tokens is a guess for early ones, and vice versa.
+        num_tokens = self._cost.num_tokens(units, num_context)
+        if self._planned is None:
+            return max(1, num_tokens)
+        fewest = min(round(MIN_SHARE * self._dither), int(units))
+        return max(fewest, min(num_tokens, self._most_tokens()))
+
+    def units(self, num_tokens: int, num_context: int) -> float:
+        """What the prompt's next tokens cost."""
+        if self._fixed is not None:
+            return num_tokens
+        return self._cost.units(num_tokens, num_attended(num_tokens, num_context))
+
+    def observe(
+        self, num_decodes: int, num_prefill_tokens: int, seconds: float, attended: float = 0.0
+    ) -> None:
+        """Learn from the planned step: how many sequences decoded, its prompt tokens, how long it took.
+        `attended`: the sum of `num_attended` of these tokens."""
         planned, self._planned = self._planned, None
-        if not num_decodes and num_prefill_tokens >= self._prompt_share / 2:
-            right = num_prefill_tokens * PROMPT_SECONDS / max(seconds, 1e-9)
+        units = self._cost.units(num_prefill_tokens, attended)
+        if not num_decodes and units >= self._prompt_share / 2:
+            right = units * PROMPT_SECONDS / max(seconds, 1e-9)
             # Up at once, since no step is faster than the machine. Down halfway, so that one slow step
             # changes little.
             share = max(right, (self._prompt_share + right) / 2)
@@ -93,9 +124,12 @@ class StepBudget:
         if num_prefill_tokens:
             self._num_mixed += 1
             if planned:
-                self._learn(num_prefill_tokens, max(0.0, seconds - median(self._decode_seconds)))
-            if num_prefill_tokens >= planned:
-                self._tried = max(self._tried, num_prefill_tokens / self._crowding)
+                added = max(0.0, seconds - median(self._decode_seconds))
+                self._learn(num_prefill_tokens, attended, added)
+            is_full = units + units / num_prefill_tokens >= planned  # one more token was too much
+            if is_full or num_prefill_tokens >= self._most_tokens():
+                self._tried = planned / self._crowding
+                self._tried_tokens = num_prefill_tokens / self._crowding
             return
         if not self._is_alike(num_decodes):
             self._decode_seconds.clear()
@@ -103,60 +137,42 @@ class StepBudget:
         self._decode_seconds.append(seconds)
         self._num_mixed = 0
 
+    @property
+    def _dither(self) -> float:
+        return DITHER if self._num_mixed % 2 else 1.0
+
     def _is_alike(self, num_decodes: int) -> bool:
         return self._num_decodes <= num_decodes * ALIKE and num_decodes <= self._num_decodes * ALIKE
+
+    def _most_tokens(self) -> int:
+        return max(MIN_SHARE, int(2 * self._tried_tokens * self._crowding))
 
     def _room(self) -> float:
         """Seconds that prompts may add to a step."""
         return (SLOWDOWN - 1) * median(self._decode_seconds)
 
     def _share(self) -> float:
-        """Prompt tokens of a step, if no more prompts wait than sequences decode."""
-        overhead, per_token = self._added.fit()
-        limit = max(self._room(), 2 * overhead)
+        """Units of a step, if no more prompts wait than sequences decode."""
+        overhead, per_unit = self._cost.fit()
+        room = self._room()
+        borne = 2 * overhead if overhead > room else min(2 * overhead, MOST * median(self._decode_seconds))
         tried = 2 * self._tried
-        return max(MIN_SHARE, min(tried, (limit - overhead) / per_token) if per_token else tried)
+        share = (max(room, borne) - overhead) / per_unit if per_unit else tried
+        return max(MIN_SHARE, min(tried, share))
 
-    def _learn(self, num_tokens: int, added: float) -> None:
-        if added > 2 * max(self._room() * self._crowding, self._added.at(num_tokens)):
-            self._was_late = not self._was_late
+    def _learn(self, num_tokens: int, attended: float, added: float) -> None:
+        expected, room = self._cost.seconds(num_tokens, attended), self._room() * self._crowding
+        if expected and added > 2 * max(room, expected):
             if self._was_late:
-                return
-            self._added = _Line()
+                self._begin_again()
+            self._was_late = not self._was_late
+            return
+        if expected and num_tokens <= self._tried_tokens * self._crowding:
+            # A step with few tokens that is a little late by chance makes a token look slow for a long time.
+            added = min(added, max(2 * expected, room / 2))
         self._was_late = False
-        self._added.put(num_tokens, added)
+        self._cost.learn(num_tokens, attended, added)
 
-
-class _Line:
-    """The line through points. The latest points weigh most."""
-
-    FORGETTING = 0.9
-    """A point's weight when the next point comes, which weighs 1."""
-    PRIOR = 0.01
-    """The weight of the guess that the line goes through the origin. It decides if points hardly differ."""
-
-    def __init__(self) -> None:
-        self._n = self._x = self._y = self._xx = self._xy = 0.0
-        """Weighted sums."""
-
-    def put(self, x: float, y: float) -> None:
-        keep = self.FORGETTING
-        self._n = keep * self._n + 1
-        self._x = keep * self._x + x
-        self._y = keep * self._y + y
-        self._xx = keep * self._xx + x * x
-        self._xy = keep * self._xy + x * y
-
-    def fit(self) -> tuple[float, float]:
-        """The line's value at 0, and its slope. Neither is less than 0."""
-        if not self._n:
-            return 0.0, 0.0
-        x, y = self._x / self._n, self._y / self._n
-        spread, together = self._xx / self._n - x * x, self._xy / self._n - x * y
-        slope = (together + self.PRIOR * x * y) / (spread + self.PRIOR * x * x)
-        slope = min(max(slope, 0.0), y / x)
-        return y - slope * x, slope
-
-    def at(self, x: float) -> float:
-        start, slope = self.fit()
-        return start + slope * x
+    def _begin_again(self) -> None:
+        self._cost.forget()
+        self._tried = self._tried_tokens = FIRST_SHARE / 2

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.core.metrics import PHASES, EngineMetrics
+from engine.core.prompt_cost import num_attended
 from engine.core.scheduler import ScheduledSequence
 from engine.core.sequence import SequenceGroup
 from engine.core.step_budget import StepBudget
@@ -69,8 +70,11 @@ class Budget(StepBudget):
         super().__init__()
         self.observed: list[tuple[int, int]] = []
 
-    def observe(self, num_decodes: int, num_prefill_tokens: int, seconds: float) -> None:
+    def observe(
+        self, num_decodes: int, num_prefill_tokens: int, seconds: float, attended: float = 0.0
+    ) -> None:
         assert seconds > 0
+        assert attended == num_attended(5, 0), "the sequence that decodes does not count"
         self.observed.append((num_decodes, num_prefill_tokens))
 
 

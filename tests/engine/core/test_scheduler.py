@@ -503,6 +503,12 @@ class Budget(StepBudget):
         self.asked.append((num_decodes, num_prompts))
         return self.size
 
+    def num_tokens(self, units: float, num_context: int) -> int:
+        return int(units)
+
+    def units(self, num_tokens: int, num_context: int) -> float:
+        return num_tokens
+
 
 def test_prompts_beside_decoding_sequences_get_what_the_budget_allows() -> None:
     budget = Budget(5)

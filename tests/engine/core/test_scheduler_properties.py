@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from engine.core.block_hash import root_hash, unique_root
 from engine.core.block_manager import BlockManager
+from engine.core.prompt_cost import num_attended
 from engine.core.scheduler import ScheduledSequence, Scheduler
 from engine.core.sequence import Logprobs, Sequence, SequenceGroup
 from engine.core.step_budget import StepBudget
@@ -130,7 +131,8 @@ class Machine(RuleBasedStateMachine):
         for s in scheduled:
             self.read(s.sequence, s.end)
         num_decodes = sum(s.is_decode for s in scheduled)
-        self.step_budget.observe(num_decodes, sum(lengths) - num_decodes, seconds)
+        attended = sum(num_attended(s.end - s.start, s.start) for s in scheduled if not s.is_decode)
+        self.step_budget.observe(num_decodes, sum(lengths) - num_decodes, seconds, attended)
         for s in scheduled:
             self.settle(s, token)
         self.groups = [g for g in self.groups if not g.is_finished]

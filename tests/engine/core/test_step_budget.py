@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 import pytest
 
+from engine.core.prompt_cost import num_attended
 from engine.core.step_budget import (
     FEWEST_PROMPT_TOKENS,
     FIRST_SHARE,
     MAX_MIXED_IN_A_ROW,
+    MIN_SHARE,
     PROMPT_SECONDS,
     StepBudget,
 )
@@ -26,7 +28,8 @@ class Machine:
     context: float = 0.0
 
     def seconds(self, num_decodes: int, num_tokens: int, num_context: int = 0) -> float:
-        prefill = self.prefill + num_tokens * (self.token + self.context * num_context)
+        attended = num_attended(num_tokens, num_context)
+        prefill = self.prefill + num_tokens * self.token + self.context * attended
         return self.step + num_decodes * self.decode + (prefill if num_tokens else 0)
 
 
@@ -34,6 +37,7 @@ MACHINES = {
     "a tiny model on a CPU": Machine(4e-3, 1e-4, 2e-4, 1.2e-4, 2e-8),
     "a small model on a CPU": Machine(60e-3, 5e-3, 2e-3, 2.5e-3, 1e-7),
     "a CPU that long texts slow": Machine(3e-3, 4e-4, 3e-4, 3.6e-4, 2.5e-7),
+    "a CPU with fast matrices and slow attention": Machine(3e-3, 8e-4, 1e-3, 4.3e-5, 1.3e-7),
     "a GPU": Machine(6e-3, 3e-5, 3e-4, 1.5e-5, 1e-10),
     "a small model on a GPU": Machine(2e-3, 1e-5, 1e-3, 3e-6, 1e-10),
 }
@@ -50,11 +54,13 @@ class Run:
 
     def step(self, num_left: int, num_done: int = 0, num_prompts: int = 1) -> tuple[int, float]:
         """Compute as much of a prompt as allowed. Returns the number of tokens and the step's slowdown."""
-        num_tokens = min(num_left, self.budget.plan(self.num_decodes, num_prompts))
+        units = self.budget.plan(self.num_decodes, num_prompts)
+        num_tokens = min(num_left, self.budget.num_tokens(units, num_done)) if units else 0
         seconds = self.machine.seconds(self.num_decodes, num_tokens, num_done)
         # A step may be late for any reason. Only the work that the budget planned counts here.
         noise = 8.0 if self.rng.random() < 0.03 else self.rng.uniform(1.0, 1.1)
-        self.budget.observe(self.num_decodes, num_tokens, seconds * noise)
+        attended = num_attended(num_tokens, num_done)
+        self.budget.observe(self.num_decodes, num_tokens, seconds * noise, attended)
         return num_tokens, seconds / self.machine.seconds(self.num_decodes, 0)
 
     def prefill(self, num_tokens: int, **crowd: int) -> list[float]:
@@ -78,8 +84,21 @@ def test_a_long_prompt_slows_running_streams_by_at_most_two(machine: Machine) ->
         run.step(0)
     for _ in range(3):
         slowdowns = run.prefill(4000)
-        assert percentile(slowdowns, 0.99) <= 2
+        assert max(slowdowns) <= 2
     assert sum(slowdowns) / len(slowdowns) > 1.35, "the room in a step is used"
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+def test_a_cached_prompt_s_late_tokens_slow_running_streams_no_more_than_early_ones(machine: Machine) -> None:
+    run = Run(machine)
+    run.prefill(4000)
+    run.prefill(500)
+    done, slowdowns = 3500, []
+    while done < 4000:
+        step, slowdown = run.step(4000 - done, done)
+        done += step
+        slowdowns.append(slowdown)
+    assert max(slowdowns) <= 2
 
 
 def test_decoding_is_measured_before_prompts_get_a_share_and_again_now_and_then() -> None:
@@ -90,13 +109,13 @@ def test_decoding_is_measured_before_prompts_get_a_share_and_again_now_and_then(
         MAX_MIXED_IN_A_ROW + 1,
         2 * MAX_MIXED_IN_A_ROW + 2,
     ]
-    assert given[1] == FIRST_SHARE
+    assert given[1] in (FIRST_SHARE - 1, FIRST_SHARE)
 
 
 def test_prompts_make_progress_however_slow_their_tokens_are() -> None:
     run = Run(Machine(step=1e-3, decode=0, prefill=0, token=1.0))
     given = [run.step(10**6)[0] for _ in range(100)]
-    assert set(given[20:]) == {0, 1, 2}
+    assert set(given[20:]) == {0, *range(2, MIN_SHARE + 1)}
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -115,7 +134,7 @@ def test_the_budget_follows_a_change_of_speed() -> None:
         run.machine = MACHINES[machine]
         run.prefill(4000)
         run.step(0)
-        return run.budget.plan(8, 1)
+        return run.budget.num_tokens(run.budget.plan(8, 1), 0)
 
     run = Run(MACHINES["a GPU"])
     fast = learnt("a GPU")
