@@ -42,8 +42,15 @@ def first_tokens(deltas: Iterable[Delta], num_tokens: int) -> list[Delta]:
     return kept
 
 
-def in_pieces(deltas: Iterable[Delta], length: int) -> Iterator[Delta]:
+def in_pieces(deltas: Sequence[Delta], length: int) -> Iterable[Delta]:
     """The same content, with no text that is much longer than `length` characters. A token stays whole."""
+    for delta in deltas:
+        if len(delta.text) > length:
+            return _in_pieces(deltas, length)
+    return deltas
+
+
+def _in_pieces(deltas: Sequence[Delta], length: int) -> Iterator[Delta]:
     for delta in deltas:
         if len(delta.text) <= length:
             yield delta

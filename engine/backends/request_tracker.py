@@ -1,8 +1,9 @@
 """The base of engines without a model of their own: it counts their requests, and ends them at closing."""
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 from engine.protocol import (
@@ -29,7 +30,7 @@ class RequestTracker:
 
     def __init__(self) -> None:
         self.is_closing = False
-        self._waits: set[asyncio.Timeout] = set()
+        self._stops: set[Callable[[], None]] = set()
         self._num_running = 0
         self._aborted = 0
         self._prompt_tokens = 0
@@ -40,24 +41,32 @@ class RequestTracker:
         if self.is_closing:
             return
         self.is_closing = True
-        for wait in self._waits:
-            wait.reschedule(0)
+        for stop in list(self._stops):
+            stop()
 
     def check(self) -> None:
         """Raise `EngineError` (503) if the engine is closing."""
         if self.is_closing:
             raise EngineError("The engine is shutting down.", status=503)
 
+    def on_close(self, stop: Callable[[], None]) -> None:
+        """Call `stop` when the engine closes, unless `forget` takes it back."""
+        self._stops.add(stop)
+
+    def forget(self, stop: Callable[[], None]) -> None:
+        self._stops.discard(stop)
+
     async def wait(self, work: Awaitable[T], deadline: float | None = None) -> T:
         """Await `work`. Raises `EngineError` (503) at once when the engine closes, and `TimeoutError` at
         `deadline`, in the event loop's time."""
         try:
             async with asyncio.timeout_at(0 if self.is_closing else deadline) as wait:
-                self._waits.add(wait)
+                stop = partial(wait.reschedule, 0)
+                self.on_close(stop)
                 try:
                     return await work
                 finally:
-                    self._waits.discard(wait)
+                    self.forget(stop)
         except TimeoutError:
             self.check()
             raise

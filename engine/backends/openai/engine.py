@@ -5,19 +5,20 @@ import base64
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Iterator, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import aiohttp
 import orjson
 
-from engine.backends.openai.body import beginning_of, next_piece, pieces_of
+from engine.backends.openai.body import Body
 from engine.backends.openai.errors import stream_error, upstream_error
-from engine.backends.openai.limits import SLICE, Patience, TooMuchError, UpstreamOptions
+from engine.backends.openai.events import EventReader
+from engine.backends.openai.limits import Patience, TooMuchError, UpstreamOptions
 from engine.backends.openai.request import request_body
-from engine.backends.openai.sse import Event, EventTooLongError, SSEDecoder
+from engine.backends.openai.sse import EventTooLongError, SSEDecoder
 from engine.backends.openai.stream import StreamTranslator
 from engine.backends.request_tracker import TrackedEngine, refuse_logits_processors
 from engine.deltas import in_pieces
@@ -108,33 +109,34 @@ class OpenAIEngine(TrackedEngine):
         path = "/chat/completions" if request.is_chat else "/completions"
         translator = StreamTranslator(request, self._options)
         patience = Patience(self._options, asyncio.get_running_loop().time)
-        has_begun = is_complete = False
+        has_begun = False
         with self._requests.track() as tracked, self._engine_errors():
             async with await self._requests.wait(self._post(path, body), patience.deadline) as response:
                 self._failed_at = None
                 if response.status != 200:
                     raise upstream_error(response.status, await self._error_of(response), fields)
-                async with aclosing(self._events(response, patience)) as events:
-                    async for event in events:
-                        if event.data.strip() == b"[DONE]":
-                            is_complete = True
-                            break
-                        chunk = _loads(event.data)
-                        if event.event == "error" or chunk.get("error"):
-                            raise stream_error(chunk, begun=has_begun, fields=fields)
-                        for delta in in_pieces(translator.feed(chunk), _LONG_TEXT):
-                            has_begun = True
-                            tracked.usage = delta.usage or tracked.usage
-                            yield delta
-                            patience.renew()
-                            if len(delta.text) >= _LONG_TEXT:
+                with Body(response, self._requests, patience) as answer:
+                    events = EventReader(answer, patience, SSEDecoder(self._options.max_upstream_event))
+                    while not events.has_ended:
+                        for number, event in enumerate(await events.read(), start=1):
+                            chunk = _loads(event.data)
+                            if event.event == "error" or chunk.get("error"):
+                                raise stream_error(chunk, begun=has_begun, fields=fields)
+                            for delta in in_pieces(translator.feed(chunk), _LONG_TEXT):
+                                has_begun = True
+                                tracked.usage = delta.usage or tracked.usage
+                                yield delta
+                                patience.renew()
+                                if len(delta.text) >= _LONG_TEXT:
+                                    await asyncio.sleep(0)
+                            if translator.is_finished:
+                                patience.end()
+                            if number % _BURST == 0:
                                 await asyncio.sleep(0)
-                        if translator.is_finished:
-                            patience.end()
-                for delta in in_pieces(translator.finish(complete=is_complete), _LONG_TEXT):
+                for delta in in_pieces(translator.finish(complete=events.is_complete), _LONG_TEXT):
                     tracked.usage = delta.usage or tracked.usage
                     yield delta
-                if is_complete:
+                if events.is_complete:
                     await _drain(response)
 
     def check_health(self) -> None:
@@ -163,38 +165,12 @@ class OpenAIEngine(TrackedEngine):
         if self._session is not None:
             await self._session.close()
 
-    async def _events(
-        self, response: aiohttp.ClientResponse, patience: Patience
-    ) -> AsyncGenerator[Event, None]:
-        """The stream's events. Once the answer has its finish, the stream may end in any way."""
-
-        def wait(read: Awaitable[bytes]) -> Awaitable[bytes]:
-            return self._requests.wait(read, patience.deadline)
-
-        decoder = SSEDecoder(self._options.max_upstream_event)
-        try:
-            async with aclosing(pieces_of(response, wait)) as pieces:
-                async for data in pieces:
-                    for start in range(0, len(data), SLICE):
-                        if start:
-                            await asyncio.sleep(0)
-                        part = data[start : start + SLICE]
-                        patience.take(len(part))
-                        for number, event in enumerate(decoder.feed(part), start=1):
-                            yield event
-                            if number % _BURST == 0:
-                                await asyncio.sleep(0)
-            for event in decoder.flush():
-                yield event
-        except (TimeoutError, TooMuchError, EventTooLongError):
-            if not patience.has_finish:
-                raise
-
     async def _error_of(self, response: aiohttp.ClientResponse) -> bytes:
         """The body of an error. Empty if it cannot be read, or does not come in time."""
         try:
             async with asyncio.timeout(_ERROR_TIMEOUT):
-                return await beginning_of(response, self._requests.wait, _MAX_ERROR)
+                with Body(response, self._requests) as body:
+                    return await body.beginning(_MAX_ERROR)
         except (ValueError, TimeoutError):
             return b""
 
@@ -211,8 +187,9 @@ class OpenAIEngine(TrackedEngine):
         async with session.get(f"{self.url}/models", timeout=_PROBE_TIMEOUT) as response:
             if response.status != 200:
                 return ModelInfo()
-            body = await beginning_of(response, self._requests.wait, _MAX_MODELS)
-        models = _loads(body).get("data") or ()
+            with Body(response, self._requests) as body:
+                listed = await body.beginning(_MAX_MODELS)
+        models = _loads(listed).get("data") or ()
         names = tuple(str(model["id"]) for model in models)
         lengths = [m.get("max_model_len") for m in models if self.model in (None, m["id"])]
         length = lengths[0] if lengths else None
@@ -284,7 +261,7 @@ def _loads(data: bytes) -> dict[str, Any]:
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
     """Read the last bytes if they come soon, so that the connection can be used again."""
-    with suppress(TimeoutError, aiohttp.ClientError):
+    with suppress(TimeoutError, aiohttp.ClientError, RuntimeError):  # aiohttp's, if the connection is closed
         async with asyncio.timeout(_DRAIN):
             while not response.content.at_eof():
-                await next_piece(response.content)
+                await response.content.readany()

@@ -65,6 +65,10 @@ class Patience:
         self.deadline = self._now() + self._seconds
         self._num_silent = 0
 
+    def is_over(self) -> bool:
+        """Whether the deadline has passed."""
+        return self._now() >= self.deadline
+
     def end(self) -> None:
         """The answer is finished: only its usage is waited for, and not for long."""
         if not self.has_finish:

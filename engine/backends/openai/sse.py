@@ -4,15 +4,16 @@ The format: https://html.spec.whatwg.org/multipage/server-sent-events.html. Pack
 HTTP client of their own, or block, and none limits the size of an event.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     data: bytes
     event: str = "message"
 
 
+_SHORT = 16 * 1024
+"""Bytes of an unfinished event that are looked at again with each piece that follows."""
 MAX_EVENT = 4 * 1024 * 1024
 """Bytes of an event. An answer of 8,000 tokens with their top alternatives needs about two million."""
 
@@ -26,6 +27,8 @@ class SSEDecoder:
 
     def __init__(self, max_event: int = MAX_EVENT) -> None:
         self.max_event = max_event
+        self._unread = b""
+        """The short beginning of an event, of which no line was read."""
         self._unfinished = bytearray()
         """The beginning of a line."""
         self._has_return = False
@@ -36,6 +39,40 @@ class SSEDecoder:
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that `data` completes. Raises `EventTooLongError`."""
+        if self._unread:
+            data, self._unread = self._unread + data, b""
+        if b"\r" in data or not self._is_between_events():
+            events = self._read_lines(data)
+        else:
+            events = self._read_events(data)
+        if len(self._unread) + len(self._unfinished) + self._size > self.max_event:
+            raise EventTooLongError(f"an event of more than {self.max_event} bytes")
+        return events
+
+    def flush(self) -> list[Event]:
+        """The stream has ended: the last event, if its empty line is missing."""
+        return self.feed(b"\n\n")
+
+    def _is_between_events(self) -> bool:
+        return not (self._unfinished or self._data or self._event or self._has_return)
+
+    def _read_events(self, data: bytes) -> list[Event]:
+        """Read bytes that begin with an event and have no CR. Most events are one line of data, which this
+        reads faster than `_read_lines`."""
+        events: list[Event] = []
+        *blocks, rest = data.split(b"\n\n")
+        for block in blocks:
+            if block.startswith(b"data: ") and b"\n" not in block:
+                events.append(Event(block[6:]))
+            else:
+                events += self._read_lines(block + b"\n\n")
+        if len(rest) <= _SHORT:
+            self._unread = rest
+        else:
+            events += self._read_lines(rest)
+        return events
+
+    def _read_lines(self, data: bytes) -> list[Event]:
         events: list[Event] = []
         for line in self._lines(data):
             if line:
@@ -45,13 +82,7 @@ class SSEDecoder:
                 self._data, self._size, self._event = [], 0, ""
             else:
                 self._event = ""
-        if len(self._unfinished) + self._size > self.max_event:
-            raise EventTooLongError(f"an event of more than {self.max_event} bytes")
         return events
-
-    def flush(self) -> list[Event]:
-        """The stream has ended: the last event, if its empty line is missing."""
-        return self.feed(b"\n\n")
 
     def _lines(self, data: bytes) -> list[bytes]:
         """The lines that `data` completes, without their ends."""

@@ -65,17 +65,24 @@ class StreamTranslator:
     def feed(self, chunk: Mapping[str, Any]) -> list[Delta]:
         """Translate a chunk (parsed JSON). Raises `EngineError` if the upstream says that it gave up, and
         `TooMuchError` if an output is longer than it may be."""
-        deltas: list[Delta] = []
-        choices = chunk.get("choices") or ()
+        choices: Sequence[Any] = chunk.get("choices") or ()
         if len(choices) > _MAX_CHOICES * len(self._outputs):
             raise TooMuchError("an event has too many choices")
-        for choice, output in zip(choices, self._outputs_of(choices), strict=True):
-            deltas += output.feed(choice, chunk.get("prompt_token_ids"))
+        if len(choices) == 1 and len(self._outputs) == 1:  # the usual event; its index may be a counter
+            deltas = self._outputs[0].feed(choices[0], chunk.get("prompt_token_ids"))
+        else:
+            deltas = self._feed_all(choices, chunk.get("prompt_token_ids"))
         # vLLM: with several outputs, the usage beside a choice counts this choice only.
         if (usage := chunk.get("usage")) and not (choices and len(self._outputs) > 1):
             self._count.usage = _usage(usage, self._count.usage)
             deltas = [replace(delta, usage=self._count.usage) for delta in deltas]
         return self._without_last(deltas)
+
+    def _feed_all(
+        self, choices: Sequence[Mapping[str, Any]], prompt_token_ids: Sequence[int] | None
+    ) -> list[Delta]:
+        pairs = zip(choices, self._outputs_of(choices), strict=True)
+        return [delta for choice, output in pairs for delta in output.feed(choice, prompt_token_ids)]
 
     def _outputs_of(self, choices: Sequence[Mapping[str, Any]]) -> "list[_Output]":
         indexes = [choice.get("index") or 0 for choice in choices]
@@ -97,7 +104,8 @@ class StreamTranslator:
         return [*deltas, *(replace(delta, usage=self._count.usage) for delta in self._last)]
 
     def _without_last(self, deltas: list[Delta]) -> list[Delta]:
-        if deltas and all(output.is_finished for output in self._outputs):
+        is_end = deltas and deltas[-1].finish_reason is not None
+        if is_end and all(output.is_finished for output in self._outputs):
             self.is_finished = True
             self._last = [deltas.pop()]
         return deltas
@@ -111,7 +119,13 @@ class _Count:
 
     def add(self, num_tokens: int) -> Usage:
         if num_tokens:
-            self.usage = replace(self.usage, completion_tokens=self.usage.completion_tokens + num_tokens)
+            used = self.usage  # `replace` takes three times as long
+            self.usage = Usage(
+                used.prompt_tokens,
+                used.completion_tokens + num_tokens,
+                used.cached_tokens,
+                used.reasoning_tokens,
+            )
         return self.usage
 
 
@@ -141,6 +155,8 @@ class _Output:
     def feed(self, choice: Mapping[str, Any], prompt_token_ids: Sequence[int] | None) -> list[Delta]:
         if self.is_finished:
             return []
+        if self._channel == "content" and self._aligner.is_bare and (text := _text_alone(choice)):
+            return [self._delta("content", text)]
         prompt_token_ids = choice.get("prompt_token_ids") or prompt_token_ids
         if prompt_token_ids and not self.has_begun:
             self._prompt_token_ids = tuple(checked_ids(prompt_token_ids))
@@ -318,6 +334,19 @@ class _ToolCalls:
         # A name with another id begins a call, whatever the index is. A name without id and index does too.
         is_another = call_id != known.id if call_id else index is None
         return None if is_another else known
+
+
+def _text_alone(choice: Mapping[str, Any]) -> str:
+    """The content of a chat's choice without other text, tokens and an end. Empty for other choices."""
+    delta = choice.get("delta")
+    if not delta or delta.get("reasoning_content") or delta.get("reasoning"):
+        return ""
+    if delta.get("tool_calls") or delta.get("function_call") or choice.get("text"):
+        return ""
+    if choice.get("finish_reason") or choice.get("logprobs") or choice.get("token_ids"):
+        return ""
+    content = delta.get("content")
+    return content if isinstance(content, str) else ""
 
 
 def _arguments_text(arguments: Any) -> str:

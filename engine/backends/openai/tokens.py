@@ -120,8 +120,8 @@ class TokenAligner:
         self._tokens: list[Token] = []
         self._text = ""
         self._muted = False
-        self._is_bare = False
-        """Whether text was released without tokens."""
+        self.is_bare = False
+        """Whether text was released without tokens. Then all text passes as it comes, without tokens."""
 
     @property
     def waits(self) -> bool:
@@ -132,12 +132,12 @@ class TokenAligner:
         """Take in tokens and text, and release a settled piece. A token's `text` is its string. `more`: more
         text follows for these tokens."""
         self._text += text
-        if tokens and self._is_bare:
+        if tokens and self.is_bare:
             return self.mute(), ()
         if not self._muted:
             self._tokens += tokens
         if not self._tokens:
-            self._is_bare = self._is_bare or bool(text)
+            self.is_bare = self.is_bare or bool(text)
             return self._release(0, len(self._text), ())
         fitted, length = self._fit()
         if length < len(self._text):

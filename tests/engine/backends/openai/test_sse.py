@@ -70,3 +70,17 @@ def test_refuses_what_never_ends(piece: bytes) -> None:
     with pytest.raises(EventTooLongError, match="50 bytes"):
         for _ in range(30):
             decoder.feed(piece)
+
+
+BLOCKS = [
+    *(b"data: one\n\n", b"data: {}\n\n", b"data:two\n\n", b"data: three\nid: 4\n\n", b": hi\n\n"),
+    *(b"event: error\ndata: bad\n\n", b"\n", b"data: \n\n", b"data: no end\n", b"x" * 17_000),
+]
+
+
+@given(st.lists(st.sampled_from(BLOCKS), max_size=8), st.lists(st.integers(0, 40_000), max_size=6))
+def test_events_of_one_line_are_read_as_all_others(blocks: list[bytes], cuts: list[int]) -> None:
+    """A CR has the decoder read line by line."""
+    stream = b"".join(blocks)
+    cuts = [0, *sorted(cuts), len(stream)]
+    assert decode(*(stream[a:b] for a, b in itertools.pairwise(cuts))) == decode(stream.replace(b"\n", b"\r"))

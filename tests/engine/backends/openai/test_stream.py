@@ -435,3 +435,50 @@ def test_a_tool_calls_name_is_waited_for() -> None:
     chunks = [{"choices": [{"index": 0, "delta": {"tool_calls": [part]}}]} for part in parts]
     calls = [d for d in translate(chat(), *chunks, chunk(finish="tool_calls")) if d.tool_call]
     assert [(d.tool_call.name, d.text) for d in calls] == [("f", "{}")]
+
+
+PLAIN = st.fixed_dictionaries({"content": st.sampled_from(["a", " b", "", None])})
+PARTS: dict[str, Any] = {
+    "content": st.sampled_from(["a", "", None, 7, [{"type": "text", "text": "c"}]]),
+    "role": st.just("assistant"),
+    "reasoning_content": st.sampled_from(["r", ""]),
+    "refusal": st.sampled_from(["no", None]),
+    "tool_calls": st.just([{"index": 0, "function": {"name": "f", "arguments": "{}"}}]),
+}
+CHOICES = st.fixed_dictionaries(
+    {"index": st.sampled_from([0, 0, 1, None])},
+    optional={
+        "delta": st.one_of(PLAIN, PLAIN, st.fixed_dictionaries({}, optional=PARTS), st.just("x"), st.none()),
+        "finish_reason": st.sampled_from([None, None, "", "stop", "error"]),
+        "logprobs": st.sampled_from([None, {"content": [{"token": "a", "logprob": -1.0}]}]),
+        "token_ids": st.sampled_from([[], [5]]),
+        "text": st.sampled_from(["", "t"]),
+        "prompt_token_ids": st.just([1, 2]),
+    },
+)
+
+
+@given(
+    chunks=st.lists(st.fixed_dictionaries({"choices": st.lists(CHOICES, max_size=2)}), max_size=8),
+    stop=st.booleans(),
+    max_tokens=st.sampled_from([None, 1]),
+)
+def test_text_alone_is_translated_as_all_else(
+    chunks: list[dict[str, Any]], stop: bool, max_tokens: int | None
+) -> None:
+    request = chat(sampling=SamplingParams(stop=("zz",) if stop else (), max_tokens=max_tokens))
+
+    def translated() -> list[Any]:
+        translator, said = StreamTranslator(request), list[Any]()
+        try:
+            for chunk in chunks:
+                said += translator.feed(chunk)
+            said += translator.finish(complete=True)
+        except (LookupError, TypeError, AttributeError, ValueError, EngineError) as error:
+            said.append((type(error), str(error)))
+        return said
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("engine.backends.openai.stream._text_alone", lambda choice: "")
+        expected = translated()
+    assert translated() == expected
