@@ -59,6 +59,10 @@ class EngineOptions(BaseModel):
     cpu_kernels: CpuKernels = "auto"
     """Kernels for the operations between matrix products on a CPU: native ones in C, compiled at start, or
     torch's (auto: native if there is a compiler)"""
+    batch_invariant: bool = True
+    """Multiply by one kernel for any number of streams, so that streams do not change each other's output.
+    Without it, each number of streams has the fastest kernel: logprobs may then differ in their last bits,
+    and weights that two kernels lay out differently take twice the memory"""
     attention_backend: AttentionBackendName = "auto"
     """Attention on CUDA. triton: Weir's own kernels; varlen: torch's varlen_attn, which needs
     FlashAttention 3; sdpa: torch's operators on gathered pages (auto: the first of varlen, triton and sdpa

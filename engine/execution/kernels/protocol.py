@@ -1,5 +1,6 @@
 """The kernels that a decoder needs. Decoder and kernels both import this module, and not each other."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,10 +43,11 @@ class Linear(Protocol):
 
 
 class LinearMaker(Protocol):
-    """Makes the kernels' own `Linear`."""
+    """Makes `Linear`s of one kind."""
 
     def __call__(self, weight: Tensor, bias: Tensor | None, scales: Tensor | None = None, /) -> Linear | None:
-        """`weight` is `[out, in]`; `scales` `[out]` come with weights of 8 bits. None: another is faster."""
+        """`weight` is `[out, in]`; `scales` `[out]` come with weights of 8 bits. None: it cannot multiply
+        weights of this type."""
 
 
 class StepKernels(Protocol):
@@ -68,10 +70,7 @@ class StepKernels(Protocol):
 class Kernels(Protocol):
     """An implementation, for one model."""
 
-    linear: LinearMaker
+    linears: Mapping[str, LinearMaker]
+    """The kernels' own ways to multiply matrices, by name."""
 
     def step(self, batch: Batch, kv_cache: KVCache) -> StepKernels: ...
-
-
-def no_linear(weight: Tensor, bias: Tensor | None, scales: Tensor | None = None, /) -> None:
-    """The `LinearMaker` of kernels that have no matrix multiplication of their own."""

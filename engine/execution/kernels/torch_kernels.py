@@ -1,12 +1,14 @@
 """Implements the kernels of `protocol` by torch's own operators. They run on every device."""
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from engine.execution.attention import Attention, AttentionBackend, PagedAttention, Scoring
 from engine.execution.batch import Batch
-from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, LinearMaker, no_linear
+from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, LinearMaker
 from engine.execution.kv_cache import KVCache
 
 
@@ -16,7 +18,7 @@ class TorchKernels:
     def __init__(self, shape: AttentionShape, attention: AttentionBackend = PagedAttention) -> None:
         self._shape = shape
         self._attention = attention
-        self.linear: LinearMaker = no_linear
+        self.linears: Mapping[str, LinearMaker] = {}
 
     def step(self, batch: Batch, kv_cache: KVCache) -> "TorchStep":
         return TorchStep(self._shape, batch, self._attention(kv_cache, batch))

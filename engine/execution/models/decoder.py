@@ -5,6 +5,7 @@ The weights come straight from a checkpoint. Queries, keys and values share one 
 another. The device's `Kernels` compute everything but the matrix multiplications.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -12,13 +13,11 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from engine.config import Quantization
 from engine.execution.batch import Batch
 from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, Kernels, Linear
 from engine.execution.kernels.torch_kernels import TorchKernels
 from engine.execution.kv_cache import KVCache, LayerShape
 from engine.execution.models.checkpoint import Checkpoint
-from engine.execution.models.linear import make_linear
 
 FAMILY = {"llama", "mistral", "qwen2", "qwen3"}
 """Values of `model_type` in transformers' configurations."""
@@ -84,16 +83,16 @@ class Decoder:
         config: DecoderConfig,
         checkpoint: Checkpoint,
         kernels: Kernels,
-        quantization: Quantization | None = None,
+        make_linear: Callable[[Tensor, Tensor | None], Linear],
     ) -> None:
         """Raises `KeyError` for a missing tensor, `ValueError` for a tensor that nothing reads."""
         self._kernels = kernels
-        self._quantization = quantization
+        self._make_linear = make_linear
         self._embedding = checkpoint.take("model.embed_tokens.weight")
         self._layers = [self._layer(checkpoint, i, window) for i, window in enumerate(config.windows)]
         self._norm = checkpoint.take("model.norm.weight")
         head = self._embedding if config.tie_word_embeddings else checkpoint.take("lm_head.weight")
-        self._lm_head = make_linear(head, None, quantization, kernels.linear)
+        self._lm_head = make_linear(head, None)
         if left := [n for n in checkpoint.untaken if not n.endswith(DERIVED) and n != "lm_head.weight"]:
             raise ValueError(f"it has tensors that this decoder does not know: {', '.join(sorted(left)[:3])}")
         self.device = self._embedding.device
@@ -124,7 +123,7 @@ class Decoder:
             weights = [checkpoint.take(f"{name}{part}.weight") for part in parts]
             biases = [checkpoint.take_any(f"{name}{part}.bias") for part in parts]
             bias = torch.cat([b for b in biases if b is not None]) if biases[0] is not None else None
-            return make_linear(torch.cat(weights), bias, self._quantization, self._kernels.linear)
+            return self._make_linear(torch.cat(weights), bias)
 
         q_norm = checkpoint.take_any(f"{name}self_attn.q_norm.weight")
         k_norm = checkpoint.take_any(f"{name}self_attn.k_norm.weight")

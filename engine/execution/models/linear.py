@@ -1,32 +1,49 @@
 """Matrix multiplications. Weights are laid out once, at load, for the device that they run on."""
 
+import bisect
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from engine.config import Quantization
-from engine.execution.kernels.protocol import Linear, LinearMaker, no_linear
+from engine.execution.kernels.protocol import Linear, LinearMaker
 
 _pack = torch.ops.mkldnn._reorder_linear_weight
 _packed_linear = torch.ops.mkldnn._linear_pointwise
+
+
+BUCKETS = (0, 1, 2, 4, 8, 16, 24, 32, 48, *range(64, 513, 64))
+"""Numbers of rows that torch multiplies on a CPU. oneDNN compiles and keeps code for each number of rows."""
 
 
 def make_linear(
     weight: Tensor,
     bias: Tensor | None,
     quantization: Quantization | None = None,
-    own_linear: LinearMaker = no_linear,
+    maker: LinearMaker | None = None,
 ) -> Linear:
-    """The fastest `Linear` on this device for a weight `[out, in]`, which it may copy to another layout.
-    `own_linear` is the device's `Kernels.linear`."""
+    """A `Linear` for a weight `[out, in]`, which it may copy to another layout. None: by torch."""
+    maker = maker or torch_linear
     if quantization == "int8":
         rounded, scales = quantize_int8(weight)
-        return own_linear(rounded, bias, scales) or Int8Linear(rounded, scales, bias)
-    if own := own_linear(weight, bias):
-        return own
-    if weight.device.type == "cpu" and can_pack(weight.dtype):
-        return PackedLinear(weight, bias)
-    return PlainLinear(weight, bias)
+        linear = maker(rounded, bias, scales)
+    else:
+        linear = maker(weight, bias)
+    assert linear is not None
+    return linear
+
+
+def torch_linear(weight: Tensor, bias: Tensor | None, scales: Tensor | None = None, /) -> Linear:
+    """By torch's operators: a `LinearMaker` for every device."""
+    linear: Linear
+    if scales is not None:
+        linear = Int8Linear(weight, scales, bias)
+    elif weight.device.type == "cpu" and can_pack(weight.dtype):
+        linear = PackedLinear(weight, bias)
+    else:
+        linear = PlainLinear(weight, bias)
+    return BucketLinear(linear) if weight.device.type == "cpu" else linear
 
 
 def can_pack(dtype: torch.dtype) -> bool:
@@ -36,6 +53,24 @@ def can_pack(dtype: torch.dtype) -> bool:
     return dtype == torch.float32 or (
         dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     )
+
+
+class BucketLinear:
+    """Pads rows to the next of `BUCKETS`, so that oneDNN compiles little, and keeps little memory."""
+
+    def __init__(self, linear: Linear) -> None:
+        self._linear = linear
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        rows, most = x.shape[0], BUCKETS[-1]
+        if rows in BUCKETS:
+            return self._linear(x, residual)
+        if rows > most:
+            parts = (slice(i, i + most) for i in range(0, rows, most))
+            return torch.cat([self(x[p], residual[p] if residual is not None else None) for p in parts])
+        padding = (0, 0, 0, BUCKETS[bisect.bisect_left(BUCKETS, rows)] - rows)
+        padded = F.pad(residual, padding) if residual is not None else None
+        return self._linear(F.pad(x, padding), padded)[:rows]
 
 
 class PlainLinear:

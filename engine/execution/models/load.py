@@ -1,6 +1,7 @@
 """Loads a model: chooses whose code runs it, its type, its device and its attention."""
 
 import logging
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -12,9 +13,13 @@ from engine.execution.attention import AttentionBackend, PagedAttention
 from engine.execution.batch import Batch
 from engine.execution.kernels.choice import choose_attention, make_kernels
 from engine.execution.kernels.probe import AttentionNeeds
+from engine.execution.kernels.protocol import Kernels, LinearMaker
 from engine.execution.kv_cache import KVCache, LayerShape
 from engine.execution.models.checkpoint import Checkpoint
 from engine.execution.models.decoder import Decoder, DecoderConfig
+from engine.execution.models.linear import make_linear, torch_linear
+from engine.execution.models.linear_trial import LinearTrial
+from engine.execution.trials import TrialRecord
 
 logger = logging.getLogger("weir.engine")
 
@@ -76,7 +81,18 @@ def _load_decoder(
     needs = AttentionNeeds(shape.num_heads, stored, windows, config.block_size, dtype, device)
     with torch.inference_mode(), Checkpoint(files, dtype, device) as checkpoint:
         kernels = make_kernels(config.cpu_kernels, config.attention_backend, shape, needs)
-        return Decoder(decoder_config, checkpoint, kernels, config.quantization)
+        maker = _linear_maker(config, kernels, dtype, device)
+        make = partial(make_linear, quantization=config.quantization, maker=maker)
+        return Decoder(decoder_config, checkpoint, kernels, make)
+
+
+def _linear_maker(
+    config: EngineConfig, kernels: Kernels, dtype: torch.dtype, device: torch.device
+) -> LinearMaker:
+    if device.type != "cpu":
+        return torch_linear
+    makers = {**kernels.linears, "torch": torch_linear}
+    return LinearTrial(makers, dtype, TrialRecord.open(), batch_invariant=config.batch_invariant)
 
 
 def _attention(model: Model, config: EngineConfig, hf_config: PreTrainedConfig) -> AttentionBackend:

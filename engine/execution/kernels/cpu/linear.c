@@ -6,7 +6,8 @@
 
    On processors that multiply pairs of bfloat16, a step reads two inputs. Such a processor adds in float, rounds to the
    nearest, and reads denormal numbers as zero. On other processors, a step reads one input in float. Weights of 8 bits
-   are widened in registers, without loss. */
+   are widened in registers, without loss. Where the processor has AMX, the same panels can be multiplied by its tiles
+   (tiles.h). */
 
 #include "vectors.h"
 
@@ -18,7 +19,11 @@
 #endif
 #define PANEL (VECS * LANES)
 #define RUN 512 /* steps packed at a time: this part of a panel stays in the cache */
+#define CACHE 1048576 /* bytes of rows that stay in the cache while panels pass */
 #define BAND 96 /* rows that go through a panel before the next: with so many, reading it takes little of the time */
+
+#define DEPTH 16 /* steps in a tile: panels and rows are padded to whole tiles */
+#define MOST 32  /* rows computed together by tiles */
 
 #if defined SCALAR_BF16 && defined __AVX512BF16__ && defined __AVX512VBMI__
 #define PAIR 2 /* inputs that a step reads */
@@ -84,27 +89,27 @@ static inline int64_t place_byte(int64_t lane) { return lane; }
 typedef struct {
     const char *panels;         /* [panels, steps, PANEL, PAIR]: scalars, or bytes if there are scales */
     const float *scales, *bias; /* [outs], or NULL */
-    int64_t steps, outs;
+    int64_t steps, outs, by_tiles;
 } Linear;
 
 const int64_t linear_pair = PAIR;
-/* Whether `linear` is the fastest multiplication on this processor, as measured: for weights of 8 bits, and for weights
-   of this type. With AMX, oneDNN multiplies whole tiles of bfloat16 faster. */
-#if defined __AVX2__
-const int64_t int8_linear_is_fast = 1;
+#if PAIR == 2 && defined __AMX_BF16__ && defined __linux__
+#include "tiles.h"
+const int64_t linear_grain = DEPTH * PAIR; /* the inputs are padded to a multiple of this number */
+int64_t can_use_tiles(void) { return has_tiles; }
 #else
-const int64_t int8_linear_is_fast = 0;
-#endif
-#if defined __AVX2__ && !(defined SCALAR_BF16 && defined __AMX_BF16__)
-const int64_t linear_is_fast = 1;
-#else
-const int64_t linear_is_fast = 0;
+const int64_t linear_grain = PAIR;
+int64_t can_use_tiles(void) { return 0; }
+static void multiply_tiles(float *to, const input *x, int64_t steps, const char *panel, const char *ahead,
+                           int64_t lines, int64_t rows, int64_t *shaped) {}
+static void _tile_release(void) {}
 #endif
 
 static int64_t step_bytes(int is_int8) { return PANEL * PAIR * (is_int8 ? sizeof(int8_t) : sizeof(scalar)); }
+static int64_t steps_of(int64_t ins) { return (ins + linear_grain - 1) / linear_grain * linear_grain / PAIR; }
 
 int64_t packed_bytes(int64_t ins, int64_t outs, int is_int8) {
-    return (outs + PANEL - 1) / PANEL * ((ins + PAIR - 1) / PAIR) * step_bytes(is_int8);
+    return (outs + PANEL - 1) / PANEL * steps_of(ins) * step_bytes(is_int8);
 }
 
 /* Pack `lanes` rows of `bytes` bytes into one panel, `step` bytes in each step. */
@@ -151,13 +156,25 @@ static inline __attribute__((always_inline)) void multiply(vec (*to)[VECS], cons
     memcpy(to, sums, rows * sizeof(*sums));
 }
 
-static inline __attribute__((always_inline)) void finish(scalar *out, float *sums, const float *scales,
-                                                         const float *bias, const scalar *residual,
-                                                         const int64_t count) {
-    if (scales) for (int64_t i = 0; i < count; i++) sums[i] *= scales[i];
-    if (bias) for (int64_t i = 0; i < count; i++) sums[i] += bias[i];
-    if (residual) for (int64_t i = 0; i < count; i++) sums[i] += load(residual[i]);
-    for (int64_t i = 0; i < count; i++) out[i] = store(sums[i]);
+static inline void finish(scalar *out, float *sums, const float *scales, const float *bias, const scalar *residual,
+                          int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        float sum = scales ? sums[i] * scales[i] : sums[i];
+        if (bias) sum += bias[i];
+        out[i] = store(residual ? sum + load(residual[i]) : sum);
+    }
+}
+
+/* `finish` for a whole panel. */
+static inline void finish_panel(scalar *out, const vec *sums, const float *scales, const float *bias,
+                                const scalar *residual) {
+    for (int64_t v = 0; v < VECS; v++) {
+        vec sum = sums[v];
+        if (scales) sum *= *(const floats *)(scales + v * LANES);
+        if (bias) sum += *(const floats *)(bias + v * LANES);
+        if (residual) sum += load_vec(residual + v * LANES);
+        store_vec(out + v * LANES, sum);
+    }
 }
 
 #define MULTIPLY(rows)                                                              \
@@ -166,35 +183,44 @@ static inline __attribute__((always_inline)) void finish(scalar *out, float *sum
         else multiply(sums, x, l->steps, panel, ahead, lines, rows, 0);             \
         break;
 
-/* Multiply up to ROWS rows with the panel that begins at output `o`. */
+/* Multiply up to ROWS rows, or MOST by tiles, with the panel that begins at output `o`. */
 static void tile(const Linear *l, scalar *out, const input *x, const scalar *residual, int64_t rows, int64_t o,
-                 const char *panel, const char *ahead, int64_t lines) {
-    vec sums[ROWS][VECS];
-    switch (rows) { MULTIPLY(1) MULTIPLY(2) MULTIPLY(3) MULTIPLY(4) MULTIPLY(5) MULTIPLY(6) }
+                 const char *panel, const char *ahead, int64_t lines, int64_t *shaped) {
+    vec sums[MOST][VECS];
+    if (l->by_tiles) multiply_tiles((float *)sums, x, l->steps, panel, ahead, lines, rows, shaped);
+    else switch (rows) { MULTIPLY(1) MULTIPLY(2) MULTIPLY(3) MULTIPLY(4) MULTIPLY(5) MULTIPLY(6) }
     const float *scales = l->scales ? l->scales + o : NULL, *bias = l->bias ? l->bias + o : NULL;
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = r * l->outs + o, count = l->outs - o;
         const scalar *more = residual ? residual + at : NULL;
-        if (count >= PANEL) finish(out + at, (float *)sums[r], scales, bias, more, PANEL);
+        if (count >= PANEL) finish_panel(out + at, sums[r], scales, bias, more);
         else finish(out + at, (float *)sums[r], scales, bias, more, count);
     }
 }
 
 /* [tokens, steps] to [tokens, outs]: the product times the scales, plus bias and residual, in float, then rounded. */
 void linear(const Linear *l, scalar *out, const input *x, const scalar *residual, int64_t tokens) {
-    int64_t step = step_bytes(l->scales != NULL), bands = (tokens + BAND - 1) / BAND;
-#pragma omp parallel for collapse(2) schedule(guided) if (l->steps * l->outs > WORTH_THREADS)
-    for (int64_t b = 0; b < bands; b++)
-        for (int64_t o = 0; o < l->outs; o += PANEL) {
-            const char *panel = l->panels + o / PANEL * l->steps * step;
-            int64_t first = tokens * b / bands, count = tokens * (b + 1) / bands - first;
-            int64_t tiles = (count + ROWS - 1) / ROWS;
-            /* A single tile waits for the weights anyway. Several tiles each prefetch a part of the next panel. */
-            int64_t share = tiles > 1 ? (step / 64 + tiles - 1) / tiles : 0;
-            for (int64_t t = 0; t < tiles; t++) {
-                int64_t row = first + count * t / tiles, rows = first + count * (t + 1) / tiles - row;
-                tile(l, out + row * l->outs, x + row * l->steps, residual ? residual + row * l->outs : NULL, rows, o,
-                     panel, panel + l->steps * (step + t * share * 64), t * share * 64 < step ? share : 0);
+    int64_t step = step_bytes(l->scales != NULL), most = l->by_tiles ? MOST : ROWS;
+    int64_t band = l->by_tiles ? (CACHE / (l->steps * sizeof(input)) + MOST) / MOST * MOST : BAND;
+    int64_t bands = (tokens + band - 1) / band;
+#pragma omp parallel if (l->steps * l->outs > WORTH_THREADS)
+    {
+        int64_t shaped = 0;
+#pragma omp for collapse(2) schedule(guided)
+        for (int64_t b = 0; b < bands; b++)
+            for (int64_t o = 0; o < l->outs; o += PANEL) {
+                const char *panel = l->panels + o / PANEL * l->steps * step;
+                int64_t first = tokens * b / bands, count = tokens * (b + 1) / bands - first;
+                int64_t tiles = (count + most - 1) / most;
+                /* A single tile waits for the weights anyway. Several tiles each prefetch a part of the next panel. */
+                int64_t share = tiles > 1 ? (step / 64 + tiles - 1) / tiles : 0;
+                for (int64_t t = 0; t < tiles; t++) {
+                    int64_t row = first + count * t / tiles, rows = first + count * (t + 1) / tiles - row;
+                    tile(l, out + row * l->outs, x + row * l->steps, residual ? residual + row * l->outs : NULL, rows,
+                         o, panel, panel + l->steps * (step + t * share * 64), t * share * 64 < step ? share : 0,
+                         &shaped);
+                }
             }
-        }
+        if (shaped) _tile_release();
+    }
 }

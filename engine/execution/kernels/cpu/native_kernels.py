@@ -1,8 +1,8 @@
 """Implements the kernels of `protocol` by C functions: passes them addresses and shapes."""
 
 import ctypes
+from collections.abc import Mapping
 from ctypes import c_float, c_int64, c_void_p
-from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engine.execution.batch import Batch
 from engine.execution.kernels.cpu.native_library import QUICK, Library, address
-from engine.execution.kernels.cpu.native_linear import fast_linear
+from engine.execution.kernels.cpu.native_linear import native_linears
 from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, LinearMaker
 from engine.execution.kv_cache import KVCache
 
@@ -45,7 +45,7 @@ class NativeKernels:
     """Implements `Kernels` on a CPU."""
 
     def __init__(self, library: Library, shape: AttentionShape) -> None:
-        self.linear: LinearMaker = partial(fast_linear, library)
+        self.linears: Mapping[str, LinearMaker] = native_linears(library)
         self.functions_for = library.functions_for
         self.shape = shape
         self._layers: dict[int, _Layer] = {}

@@ -23,7 +23,8 @@ from torch import Tensor
 logger = logging.getLogger("weir.engine")
 
 FOLDER = Path(__file__).parent
-SOURCES, HEADER = (FOLDER / "kernels.c", FOLDER / "linear.c"), FOLDER / "vectors.h"
+SOURCES = (FOLDER / "kernels.c", FOLDER / "linear.c")
+HEADERS = (FOLDER / "vectors.h", FOLDER / "tiles.h")
 FAST_MATH = ("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math")
 FLAGS = ("-O3", "-march=native", "-mprefer-vector-width=512", "-fopenmp", *FAST_MATH, "-shared", "-fPIC")
 DEFINES = {torch.float32: "-DSCALAR_F32", torch.bfloat16: "-DSCALAR_BF16"}
@@ -55,10 +56,10 @@ class Library:
         self.dtype = dtype
         self.pair: int = self._constant("linear_pair")
         """Inputs that one step of a matrix multiplication reads: 2 of this type, or 1 in float32."""
-        self.is_linear_fast = bool(self._constant("linear_is_fast"))
-        """Whether `linear` is the fastest matrix multiplication on this processor."""
-        self.is_int8_linear_fast = bool(self._constant("int8_linear_is_fast"))
-        """Whether `linear` is the fastest for weights of 8 bits."""
+        self.grain: int = self._constant("linear_grain")
+        """A matrix multiplication reads a multiple of this number of inputs."""
+        self.has_tiles = bool(self.functions.can_use_tiles())
+        """Whether the processor has AMX for this type, and the system lets this process use it."""
 
     def functions_for(self, num_elements: int) -> ctypes.CDLL:
         """The functions to call when they read or write so many elements.
@@ -86,6 +87,7 @@ def _declared(functions: ctypes.CDLL) -> ctypes.CDLL:
     functions.pack.argtypes = (pointer, pointer, size, size, c_int)
     for name in ("rms_norm", "silu_and_mul", "attend", "linear", "pack"):
         getattr(functions, name).restype = None
+    functions.can_use_tiles.argtypes, functions.can_use_tiles.restype = (), size
     functions.packed_bytes.argtypes, functions.packed_bytes.restype = (size, size, c_int), size
     return functions
 
@@ -98,10 +100,9 @@ def _build(dtype: torch.dtype) -> Path:
         raise OSError(f"there is no C compiler {name!r}")
     command = [compiler, *options, *FLAGS, DEFINES[dtype]]
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True).stdout
-    texts = (path.read_bytes() for path in (HEADER, *SOURCES))
-    made_of = [*texts, version, " ".join(command).encode(), _processor()]
+    made_of = [*sources(), version, " ".join(command).encode(), processor()]
     digest = hashlib.sha256(b"\0".join(made_of)).hexdigest()[:24]
-    folder = _cache_folder()
+    folder = cache_folder()
     library = folder / f"kernels-{digest}.so"
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -113,7 +114,13 @@ def _build(dtype: torch.dtype) -> Path:
     return library
 
 
-def _cache_folder() -> Path:
+def sources() -> list[bytes]:
+    """The text of the kernels."""
+    return [path.read_bytes() for path in (*HEADERS, *SOURCES)]
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept, and times of trials. Raises `OSError` if the user has no home."""
     if cache := os.environ.get("XDG_CACHE_HOME"):
         return Path(cache) / "weir"
     try:
@@ -122,7 +129,8 @@ def _cache_folder() -> Path:
         raise OSError("there is no folder to keep compiled kernels in: set XDG_CACHE_HOME") from error
 
 
-def _processor() -> bytes:
+def processor() -> bytes:
+    """The processor's name and features."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_bytes().splitlines() if cpuinfo.exists() else [platform.processor().encode()]
     return b"\n".join(line for line in lines[:40] if line.startswith((b"flags", b"Features", b"model name")))

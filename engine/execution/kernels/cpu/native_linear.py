@@ -1,7 +1,10 @@
 """Matrix multiplication in C. Weights are laid out once, in the order in which linear.c reads them."""
 
 import ctypes
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from ctypes import c_int64, c_void_p
+from functools import partial
 
 import numpy as np
 import torch
@@ -9,12 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.execution.kernels.cpu.native_library import Library, address
+from engine.execution.kernels.protocol import LinearMaker
 
 
 class _Linear(ctypes.Structure):
     _fields_ = (
         *((name, c_void_p) for name in ("panels", "scales", "bias")),
-        *((name, c_int64) for name in ("steps", "outs")),
+        *((name, c_int64) for name in ("steps", "outs", "by_tiles")),
     )
 
 
@@ -23,20 +27,28 @@ class NativeLinear:
     `weight` `[out, in]` has the library's type, or is int8 from -127 to 127 with float32 `scales` `[out]`."""
 
     def __init__(
-        self, library: Library, weight: Tensor, bias: Tensor | None = None, scales: Tensor | None = None
+        self,
+        library: Library,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        scales: Tensor | None = None,
+        *,
+        by_tiles: bool = False,
     ) -> None:
+        """`by_tiles`: by AMX. The library has tiles then, and there are no `scales`."""
         outs, ins = weight.shape
         functions, is_int8 = library.functions, scales is not None
-        panels = _memory.take(functions.packed_bytes(ins, outs, is_int8))
+        panels = memory.take(functions.packed_bytes(ins, outs, is_int8))
         functions.pack(panels.data_ptr(), weight.contiguous().data_ptr(), ins, outs, is_int8)
         bias = bias.float() if bias is not None else None
-        steps = -(-ins // library.pair)
+        padded = -(-ins // library.grain) * library.grain
+        steps = padded // library.pair
         self._tensors = panels, scales, bias  # keeps them alive: C has only their addresses
-        self._layout = _Linear(panels.data_ptr(), address(scales), address(bias), steps, outs)
+        self._layout = _Linear(panels.data_ptr(), address(scales), address(bias), steps, outs, by_tiles)
         self._itself = ctypes.byref(self._layout)
         self._linear = functions.linear
         self._outs = outs
-        self._padding = steps * library.pair - ins
+        self._padding = padded - ins
         self._input = library.dtype if library.pair > 1 else torch.float32
         self._is_read_as_it_is = not self._padding and self._input == library.dtype
 
@@ -49,15 +61,21 @@ class NativeLinear:
         return out
 
 
-def fast_linear(
+def native_linears(library: Library) -> Mapping[str, LinearMaker]:
+    """The ways to multiply a matrix in C on this processor, by name, the likely fastest first."""
+    makers: dict[str, LinearMaker] = {}
+    if library.has_tiles:
+        makers["C, AMX"] = partial(_tiled_linear, library)
+    return {**makers, "C": partial(NativeLinear, library)}
+
+
+def _tiled_linear(
     library: Library, weight: Tensor, bias: Tensor | None, scales: Tensor | None = None, /
 ) -> NativeLinear | None:
-    """A `NativeLinear`, or None where another implementation is faster on this processor."""
-    is_fast = library.is_linear_fast if scales is None else library.is_int8_linear_fast
-    return NativeLinear(library, weight, bias, scales) if is_fast else None
+    return NativeLinear(library, weight, bias, by_tiles=True) if scales is None else None
 
 
-class _Memory:
+class Memory:
     """Hands out zeroed memory from large pieces. numpy asks the system to back them with pages of 2 MB. With
     smaller pages, looking up addresses takes as long as reading the weights."""
 
@@ -66,6 +84,15 @@ class _Memory:
 
     def __init__(self) -> None:
         self._left = torch.empty(0, dtype=torch.uint8)
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Memory taken meanwhile shares no piece with other memory, so that all of it can be freed."""
+        left, self._left = self._left, self._left[:0]
+        try:
+            yield
+        finally:
+            self._left = left
 
     def take(self, num_bytes: int) -> Tensor:
         size = -(-num_bytes // self.ALIGNMENT) * self.ALIGNMENT
@@ -76,4 +103,4 @@ class _Memory:
         return taken
 
 
-_memory = _Memory()
+memory = Memory()

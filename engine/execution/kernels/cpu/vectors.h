@@ -41,9 +41,17 @@ static inline scalar store(float x) { /* rounds to the nearest, ties to even; Na
     uint32_t rounded = (u.bits + 0x7fff + ((u.bits >> 16) & 1)) >> 16;
     return x == x ? (scalar)rounded : 0x7fc0;
 }
+static inline void store_vec(scalar *to, vec x) {
+#ifdef __AVX512BF16__ /* denormal numbers become zero */
+    _mm256_storeu_si256((__m256i *)to, (__m256i)_mm512_cvtneps_pbh((__m512)x));
+#else
+    for (int i = 0; i < LANES; i++) to[i] = store(x[i]);
+#endif
+}
 #else
 typedef float scalar;
 static inline vec load_vec(const scalar *x) { return *(const floats *)x; }
 static inline float load(scalar x) { return x; }
 static inline scalar store(float x) { return x; }
+static inline void store_vec(scalar *to, vec x) { *(floats *)to = x; }
 #endif

@@ -1,5 +1,6 @@
 """Implements attention and the kernels of `protocol` in Triton. Experimental: not run on a GPU yet."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch.nn.functional as F
@@ -10,7 +11,7 @@ from engine.execution.batch import Batch
 from engine.execution.kernels.gpu.triton_decode import decode
 from engine.execution.kernels.gpu.triton_pointwise import rotate_and_keep, silu_and_mul
 from engine.execution.kernels.gpu.triton_prefill import prefill
-from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, LinearMaker, no_linear
+from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, LinearMaker
 from engine.execution.kv_cache import KVCache
 
 
@@ -45,7 +46,7 @@ class TritonKernels:
     def __init__(self, shape: AttentionShape, attention: KeptAttentionBackend) -> None:
         self._shape = shape
         self._attention = attention
-        self.linear: LinearMaker = no_linear
+        self.linears: Mapping[str, LinearMaker] = {}
 
     def step(self, batch: Batch, kv_cache: KVCache) -> "TritonStep":
         return TritonStep(self._shape, batch, kv_cache, self._attention(kv_cache, batch))

@@ -9,8 +9,11 @@ from transformers import GPT2Config, LlamaConfig, PreTrainedConfig
 
 from engine.config import EngineConfig
 from engine.execution.model_runner import ModelRunner
+from engine.execution.models import linear_trial
 from engine.execution.models.decoder import DecoderConfig
-from tests.engine.execution.decoders import FAMILY, logits_of, prompts_of, save
+from engine.execution.models.linear_trial import ROWS
+from engine.execution.trials import Times, TrialRecord
+from tests.engine.execution.decoders import FAMILY, SIZES, logits_of, prompts_of, save
 
 
 @pytest.mark.parametrize("kernels", ["native", "torch"])
@@ -93,3 +96,40 @@ def test_int8_keeps_logits_close(tmp_path: Path) -> None:
     assert torch.cosine_similarity(exact, rounded).min() > 0.995
     with pytest.raises(ValueError, match="own decoder"):
         ModelRunner.load(EngineConfig(model=str(tmp_path), quantization="int8", model_impl="transformers"))
+
+
+WIDE = LlamaConfig(**SIZES | {"hidden_size": 384, "intermediate_size": 1024, "head_dim": 64})
+"""Its largest matrices are tried."""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kernels", ["native", "torch"])
+@pytest.mark.parametrize("batch_invariant", [True, False])
+def test_a_request_has_the_logits_of_its_solo_run(
+    dtype: Any, kernels: Any, batch_invariant: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def times(makers: Any, *_: object) -> Times:
+        """C is the fastest for few rows, and overall; oneDNN for many."""
+        return {name: {n: 1.0 + 4 * (n <= 8 if name == "torch" else n > 8) for n in ROWS} for name in makers}
+
+    monkeypatch.setattr(linear_trial, "measured", times)
+    monkeypatch.setattr(TrialRecord, "open", lambda: TrialRecord(None))
+    save(WIDE, tmp_path)
+    runner = ModelRunner.load(
+        EngineConfig(
+            model=str(tmp_path),
+            model_impl="weir",
+            dtype=dtype,
+            cpu_kernels=kernels,
+            batch_invariant=batch_invariant,
+            num_threads=1,
+        )
+    )
+    prompts = prompts_of(*range(20, 60))
+    together = torch.stack(logits_of(runner, prompts, [19, *range(20, 60)]))
+    alone = torch.stack([logits_of(runner, [prompt], [19, *range(20, 60)])[0] for prompt in prompts])
+    if batch_invariant and kernels == "native":
+        assert torch.equal(together, alone)
+    # oneDNN adds in another order for other numbers of rows. A sum may then round to the next bfloat16.
+    tolerance = 1e-3 if dtype == "float32" else 0.05
+    assert (together - alone).abs().max() < tolerance * alone.abs().max()

@@ -2,18 +2,17 @@
 
 import platform
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from engine.config import Quantization
 from engine.execution.kernels.cpu import native_library
 from engine.execution.kernels.cpu.native_library import Library
-from engine.execution.kernels.cpu.native_linear import NativeLinear, fast_linear
-from engine.execution.models.linear import make_linear, quantize_int8
+from engine.execution.kernels.cpu.native_linear import Memory, NativeLinear, native_linears
+from engine.execution.kernels.protocol import Linear
+from engine.execution.models.linear import quantize_int8
 
 IS_X86 = platform.machine() == "x86_64"
 BUILDS = [("float32", ""), ("bfloat16", "")]
@@ -42,30 +41,37 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return build(dtype, options, tmp_path_factory.mktemp("cache") if options else None)
 
 
+KINDS = ["bfloat16 or float32", "int8", "tiles"]
+"""Weights of the library's type, weights of 8 bits, and AMX."""
+
+
 @dataclass
 class Case:
-    linear: NativeLinear
+    linear: Linear
     weight: Tensor
-    """The exact values that the product uses: rounded to 8 bits and scaled back, if `int8`."""
+    """The exact values that the product uses: rounded to 8 bits and scaled back, if int8."""
     bias: Tensor | None
 
     @classmethod
-    def of(cls, library: Library, ins: int, outs: int, *, int8: bool, bias: bool = True) -> "Case":
+    def of(cls, library: Library, ins: int, outs: int, kind: str, *, bias: bool = True) -> "Case":
+        if kind == "tiles" and not library.has_tiles:
+            pytest.skip("the processor has no AMX")
         torch.manual_seed(ins)
         weight, scales = torch.randn(outs, ins).to(library.dtype), None
         added = torch.randn(outs).to(library.dtype) if bias else None
-        if int8:
+        if kind == "int8":
             weight, scales = quantize_int8(weight)
         exact = weight.double() if scales is None else weight.double() * scales.double()[:, None]
-        return cls(NativeLinear(library, weight, added, scales), exact, added)
+        linear = NativeLinear(library, weight, added, scales, by_tiles=kind == "tiles")
+        return cls(linear, exact, added)
 
 
-@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("ins", "outs"), SIZES)
 def test_the_product_is_rounded_once_for_any_number_of_rows(
-    library: Library, ins: int, outs: int, int8: bool
+    library: Library, ins: int, outs: int, kind: str
 ) -> None:
-    case = Case.of(library, ins, outs, int8=int8)
+    case = Case.of(library, ins, outs, kind)
     half_a_unit = torch.finfo(library.dtype).eps / 2
     for tokens in [*range(1, 41), 96, 97, 200]:
         x = torch.randn(tokens, ins).to(library.dtype)
@@ -77,20 +83,21 @@ def test_the_product_is_rounded_once_for_any_number_of_rows(
         assert ((case.linear(x, residual).double() - exact).abs() <= bound).all()
 
 
-@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("ins", "outs"), SIZES)
 def test_a_row_s_result_does_not_depend_on_the_other_rows(
-    library: Library, ins: int, outs: int, int8: bool
+    library: Library, ins: int, outs: int, kind: str
 ) -> None:
-    case = Case.of(library, ins, outs, int8=int8, bias=False)
+    case = Case.of(library, ins, outs, kind, bias=False)
     x = torch.randn(200, ins).to(library.dtype)
     alone = torch.cat([case.linear(row[None]) for row in x])
     for tokens in [*range(2, 41), 96, 97, 200]:
         assert torch.equal(case.linear(x[:tokens]), alone[:tokens])
 
 
-def test_an_infinity_stays_in_its_row(library: Library) -> None:
-    case = Case.of(library, 37, 50, int8=False)
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_infinity_stays_in_its_row(library: Library, kind: str) -> None:
+    case = Case.of(library, 37, 50, kind)
     x = torch.randn(13, 37).to(library.dtype)
     expected = case.linear(x)
     x[7] = torch.inf
@@ -100,9 +107,9 @@ def test_an_infinity_stays_in_its_row(library: Library) -> None:
     assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("int8", [False, True])
-def test_the_number_of_threads_does_not_change_the_result(library: Library, int8: bool) -> None:
-    case = Case.of(library, 512, 640, int8=int8)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_number_of_threads_does_not_change_the_result(library: Library, kind: str) -> None:
+    case = Case.of(library, 512, 640, kind)
     x = torch.randn(200, 512).to(library.dtype)
     before = torch.get_num_threads()
     try:
@@ -117,42 +124,20 @@ def test_the_number_of_threads_does_not_change_the_result(library: Library, int8
         torch.set_num_threads(before)
 
 
-@pytest.mark.skipif(not IS_X86, reason="names x86's instructions")
-@pytest.mark.parametrize(
-    ("dtype", "features", "is_fast", "is_int8_fast"),
-    [
-        ("float32", "-mavx2", True, True),
-        ("bfloat16", "-mavx2", True, True),
-        ("bfloat16", "-mavx2 -mamx-bf16", False, True),
-        ("float32", "-mavx2 -mamx-bf16", True, True),
-        ("float32", "", False, False),
-        ("bfloat16", "", False, False),
-    ],
-)
-def test_a_processor_s_features_say_whether_it_is_the_fastest(
-    dtype: str,
-    features: str,
-    is_fast: bool,
-    is_int8_fast: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # The processor at hand may lack these features, so no compiled function is called.
-    # Without the optimizer, which takes most of the time, the answer is the same.
-    replaced = {"-O3": "-O0", "-march=native": "-march=x86-64"}
-    flags = tuple(replaced.get(flag, flag) for flag in native_library.FLAGS)
-    monkeypatch.setattr(native_library, "FLAGS", (*flags, *features.split()))
-    library = build(dtype, cache=tmp_path)
-    assert (library.is_linear_fast, library.is_int8_linear_fast) == (is_fast, is_int8_fast)
+def test_every_way_to_multiply_in_c_is_named(library: Library) -> None:
+    makers = native_linears(library)
+    assert list(makers) == (["C, AMX", "C"] if library.has_tiles else ["C"])
+    for make in makers.values():
+        linear = make(torch.ones(3, 2, dtype=library.dtype), None)
+        assert linear is not None
+        assert linear(torch.ones(1, 2, dtype=library.dtype)).tolist() == [[2, 2, 2]]
 
 
-@pytest.mark.parametrize("is_fast", [False, True])
-@pytest.mark.parametrize("quantization", [None, "int8"])
-def test_it_is_used_where_it_is_the_fastest(
-    quantization: Quantization | None, is_fast: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    library = build("bfloat16")
-    monkeypatch.setattr(library, "is_int8_linear_fast" if quantization else "is_linear_fast", is_fast)
-    weight = torch.randn(50, 37).to(library.dtype)
-    made = make_linear(weight, None, quantization, partial(fast_linear, library))
-    assert isinstance(made, NativeLinear) == is_fast
+def test_memory_taken_apart_shares_no_piece() -> None:
+    memory = Memory()
+    before = memory.take(64)
+    with memory.apart():
+        apart = memory.take(64)
+    after = memory.take(64)
+    pieces = [tensor.untyped_storage().data_ptr() for tensor in (before, apart, after)]
+    assert pieces[0] == pieces[2] != pieces[1]
