@@ -376,7 +376,8 @@ class LogitsProcessorError(EngineError):
 
 
 class QueueFullError(EngineError):
-    """Too many requests wait already (HTTP 429). `unquoted` is as in `RequestError`."""
+    """Too many requests wait already (HTTP 429). `retry_after`: the seconds to wait before another try.
+    `unquoted` is as in `RequestError`."""
 
     code = "queue_full"  # as the API's clients read it
 
@@ -384,9 +385,11 @@ class QueueFullError(EngineError):
         self,
         message: str = "The engine's queue is full; try again later.",
         *,
+        retry_after: int = 1,
         unquoted: "QueueFullError | None" = None,
     ) -> None:
         super().__init__(message, status=429)
+        self.retry_after = retry_after
         self.unquoted = unquoted
 
 

@@ -80,7 +80,8 @@ def to_api_error(error: Exception) -> APIError:
         kind = "not_found_error" if error.status == 404 else "invalid_request_error"
         return APIError(error.status, str(error), kind, param=error.param, code=error.code)
     if isinstance(error, QueueFullError):
-        return APIError(429, str(error), "rate_limit_error", code=error.code, retry_after=1)
+        wait = error.retry_after
+        return APIError(429, str(error), "rate_limit_error", code=error.code, retry_after=wait)
     if isinstance(error, EngineError):
         kind = "rate_limit_error" if error.status == 429 else "server_error"
         return APIError(error.status, str(error), kind, retry_after=1 if error.status in (429, 503) else None)

@@ -150,6 +150,8 @@ async def models(http: web.Request) -> web.Response:
 async def model(http: web.Request) -> web.Response:
     service = http.app[SERVICE]
     name = service.model_name(http.match_info["id"])
+    if name not in service.names:
+        raise service.no_model(name)
     return _json(model_object(name, STARTED) if speaks_messages(http) else _model(service, name))
 
 

@@ -60,10 +60,13 @@ class Service:
         if asked is None:
             return self.names[0] if self.names else ""
         if self._names and asked not in self._names:
-            raise RequestError(
-                f"The model '{asked}' is not served here.", param="model", code="model_not_found", status=404
-            )
+            raise self.no_model(asked)
         return asked
+
+    @staticmethod
+    def no_model(name: str) -> RequestError:
+        told = f"The model '{name}' is not served here."
+        return RequestError(told, param="model", code="model_not_found", status=404)
 
     def check_room(self, endpoint: str, caller: str) -> None:
         """Raise `QueueFullError` if the engine takes no request of this caller now. Checked before a body is

@@ -37,15 +37,17 @@ def speaks_messages(request: web.Request) -> bool:
 def error_body(error: JSONObject, request_id: str, status: int | None = None) -> JSONObject:
     """The error object for Weir's own (contract 4.2)."""
     kind = _STATUS_TYPES.get(status or 0) or _TYPES.get(error["type"], error["type"])
-    told = {"type": kind, "message": _message(error["message"])}
+    told = {"type": kind, "message": _message(error)}
     return {"type": "error", "error": told, "request_id": request_id}
 
 
-def _message(message: str) -> str:
-    """The message. Clients shorten their history when they read one of these two forms."""
+def _message(error: JSONObject) -> str:
+    """The message. Clients shorten their history when they read one of these forms."""
+    message: str = error["message"]
     found = _CONTEXT.search(message)
     if found is None:
-        return message
+        is_too_long = error["code"] == "context_length_exceeded"
+        return f"prompt is too long: {message}" if is_too_long else message
     most, asked, prompt, output = (int(one) if one else 0 for one in found.groups())
     if prompt and prompt <= most:
         return f"input length and `max_tokens` exceed context limit: {prompt} + {output} > {most}"

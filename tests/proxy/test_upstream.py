@@ -106,7 +106,7 @@ async def test_an_upstreams_refusal_keeps_its_status_and_message(serve: Serve) -
     ("status", "param", "told"),
     [
         (400, "messages[0].hunter2", "messages"),
-        (404, "model", "model"),
+        (404, "messages", "messages"),
         (422, "hunter2", None),
         (413, None, None),
         (429, "messages", None),
@@ -125,6 +125,90 @@ async def test_with_hooks_the_message_of_an_upstreams_refusal_is_withheld(
             assert ("hunter2" in str(answer)) == is_told
             if not is_told:
                 assert answer["error"]["param"] == told
+
+
+SHORTEN = "Please reduce the length of the prompt or of the answer."
+LONG = "This model's maximum context length is {} tokens. " + SHORTEN
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "told"),
+    [
+        (
+            "This model's maximum context length is 100 tokens. However, you said 'hunter2'.",
+            None,
+            LONG.format(100),
+        ),
+        (
+            "You passed 5000 tokens of hunter2. However, the model's context length is only 2048 tokens",
+            None,
+            LONG.format(2048),
+        ),
+        (
+            "Input tokens exceed the configured limit of 272,000 tokens: hunter2",
+            "context_length_exceeded",
+            LONG.format(272000),
+        ),
+        (
+            "hunter2",
+            "context_length_exceeded",
+            "The prompt is beyond this model's maximum context length. " + SHORTEN,
+        ),
+    ],
+)
+async def test_a_prompt_that_an_upstream_finds_too_long_is_told_in_own_words(
+    serve: Serve, message: str, code: str | None, told: str
+) -> None:
+    body = {"error": {"message": message, "param": None, "code": code}}
+    refusal = upstream_error(400, body, {"messages"})
+    front, _ = await in_front_of(
+        serve, ScriptedEngine(lambda r: [refusal]), Script(lambda c: emit(c.pending))
+    )
+    status, answer, _ = await front.post(CHATS, CHAT)
+    assert (status, answer["error"]["message"]) == (400, told)
+    assert answer["error"]["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "The model `theirs` does not exist.", "code": 404},
+        {"message": "hunter2", "param": "model"},
+        {"message": "no", "code": "model_not_found"},
+    ],
+)
+async def test_an_upstreams_unknown_model_is_told_by_the_callers_name(
+    serve: Serve, error: dict[str, Any]
+) -> None:
+    refusal = upstream_error(404, {"error": error}, {"model"}, model="mine")
+    front, _ = await in_front_of(
+        serve, ScriptedEngine(lambda r: [refusal]), Script(lambda c: emit(c.pending))
+    )
+    status, answer, _ = await front.post(CHATS, CHAT)
+    assert status == 404
+    assert answer["error"] == {
+        "message": "The model 'm' is not served here.",
+        "type": "not_found_error",
+        "param": "model",
+        "code": "model_not_found",
+    }
+
+
+@pytest.mark.parametrize(
+    ("header", "told"), [("7", "7"), (None, "1"), ("Wed, 1 Jan 2025", "1"), ("9" * 8, "3600")]
+)
+async def test_a_rate_limit_says_when_to_come_again(serve: Serve, header: str | None, told: str) -> None:
+    error = upstream_error(429, {"error": {"message": "slow down"}}, retry_after=header)
+    for hooks in ((), (Script(lambda c: emit(c.pending)),)):
+        client = await serve(ScriptedEngine(lambda r: [error]), *hooks)
+        status, _, headers = await client.post(CHATS, CHAT)
+        assert (status, headers["Retry-After"]) == (429, told)
+
+
+async def test_a_model_that_the_upstream_does_not_list_is_not_found(serve: Serve) -> None:
+    front, _ = await in_front_of(serve, ScriptedEngine(hello))
+    assert (await front.get("/v1/models/m"))[0] == 200
+    assert (await front.get("/v1/models/none"))[0] == 404
 
 
 async def test_a_batch_of_prompts_keeps_its_order(serve: Serve) -> None:

@@ -5,7 +5,7 @@ import base64
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -114,7 +114,7 @@ class OpenAIEngine(TrackedEngine):
             async with await self._requests.wait(self._post(path, body), patience.deadline) as response:
                 self._failed_at = None
                 if response.status != 200:
-                    raise upstream_error(response.status, await self._error_of(response), fields)
+                    raise await self._refusal(response, request, fields)
                 with Body(response, self._requests, patience) as answer:
                     events = EventReader(answer, patience, SSEDecoder(self._options.max_upstream_event))
                     while not events.has_ended:
@@ -164,6 +164,12 @@ class OpenAIEngine(TrackedEngine):
         await super().aclose()
         if self._session is not None:
             await self._session.close()
+
+    async def _refusal(
+        self, response: aiohttp.ClientResponse, request: GenerationRequest, fields: Collection[str]
+    ) -> RequestError | EngineError:
+        body, wait = await self._error_of(response), response.headers.get("Retry-After")
+        return upstream_error(response.status, body, fields, model=request.model, retry_after=wait)
 
     async def _error_of(self, response: aiohttp.ClientResponse) -> bytes:
         """The body of an error. Empty if it cannot be read, or does not come in time."""

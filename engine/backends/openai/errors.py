@@ -1,44 +1,43 @@
 """Translates an upstream's error: is the caller at fault, or the upstream?"""
 
 import logging
-import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import orjson
 
+from engine.backends.openai.refusal import REFUSED, in_own_words
 from engine.protocol import EngineError, QueueFullError, RequestError
 
 _CALLERS_FAULT = (400, 404, 413, 422)
-_FIELD_NAME = re.compile(r"\w+")
+_LONGEST_WAIT = 3600
+"""Seconds that a caller may be told to wait."""
 
 _log = logging.getLogger("weir.engine")
 
 
-def upstream_error(status: int, body: Any, fields: Collection[str] = ()) -> RequestError | EngineError:
+def upstream_error(
+    status: int, body: Any, fields: Collection[str] = (), *, model: str = "", retry_after: str | None = None
+) -> RequestError | EngineError:
     """The error to raise for an upstream's HTTP status and error body (bytes, or parsed JSON).
 
-    If the caller is at fault, the error has the upstream's message. Its `unquoted` has a general message, and
-    names the field only if it is one of `fields`, the fields that were sent to the upstream. If the upstream
-    is at fault, or Weir in how it calls the upstream, the error has a general message. The upstream's message
-    is in no log, because it may quote the model's output.
+    If the caller is at fault, the error has the upstream's message, and its `unquoted` the same in Weir's
+    words (`in_own_words`). If the upstream is at fault, or Weir in how it calls the upstream, the error has a
+    general message. The upstream's message is in no log, because it may quote the model's output.
+
+    `fields`: the fields that were sent. `model`: the name that the caller gave. `retry_after`: the upstream's
+    header.
     """
     error = _error_object(body)
     message = str(error.get("message") or error.get("detail") or "")
     if status in _CALLERS_FAULT:
-        refused = "The upstream engine refused the request."
-        param = _string(error.get("param"))
-        field = _FIELD_NAME.match(param or "")
-        known = field[0] if field and field[0] in fields else None
-        return RequestError(
-            message or refused,
-            param=param,
-            code=_string(error.get("code")),
-            status=status,
-            unquoted=RequestError(refused, param=known, status=status),
-        )
+        param, code = _string(error.get("param")), _string(error.get("code"))
+        own = in_own_words(status, message, param, code, model=model, fields=fields)
+        return RequestError(message or REFUSED, param=param, code=code, status=status, unquoted=own)
     if status == 429:
-        return QueueFullError(message, unquoted=QueueFullError()) if message else QueueFullError()
+        seconds = _seconds(retry_after)
+        own_words = QueueFullError(retry_after=seconds)
+        return QueueFullError(message, retry_after=seconds, unquoted=own_words) if message else own_words
     _log.warning("upstream answered %d", status)
     if status in (401, 403):
         return EngineError("The upstream engine refused this service's credentials.", status=502)
@@ -67,6 +66,12 @@ def _error_object(body: Any) -> Mapping[str, Any]:
     if isinstance(body, Mapping) and "error" in body:
         body = body["error"]
     return body if isinstance(body, Mapping) else {"message": body}
+
+
+def _seconds(retry_after: str | None) -> int:
+    """The seconds of a header `Retry-After`. 1 for a date, and where there is none."""
+    text = (retry_after or "").strip()
+    return min(max(1, int(text)), _LONGEST_WAIT) if text.isdecimal() and len(text) < 10 else 1
 
 
 def _string(value: Any) -> str | None:

@@ -71,10 +71,12 @@ async def test_errors_of_other_paths_keep_theirs(serve: Serve) -> None:
             "prompt is too long: 120 tokens > 100 maximum",
         ),
         ("The engine has failed.", "The engine has failed."),
+        ("Too long.", "prompt is too long: Too long."),
     ],
 )
 def test_a_prompt_that_is_too_long_is_told_in_words_that_clients_look_for(message: str, told: str) -> None:
-    error = {"type": "invalid_request_error", "message": message, "param": None, "code": None}
+    code = "context_length_exceeded" if message == "Too long." else None
+    error = {"type": "invalid_request_error", "message": message, "param": None, "code": code}
     assert error_body(error, "r")["error"]["message"] == told
 
 

@@ -1,0 +1,50 @@
+"""An upstream's refusal in Weir's own words, for callers who may read only text that hooks have seen.
+
+An upstream may quote the prompt, or the model's output, in its message. Two refusals are told apart all the
+same, because clients act on them: an unknown model, and a prompt that does not fit. Of the upstream's message
+only whole numbers of tokens go on.
+"""
+
+import re
+from collections.abc import Collection
+
+from engine.protocol import RequestError
+
+REFUSED = "The upstream engine refused the request."
+_FIELD_NAME = re.compile(r"\w+")
+_UNKNOWN_MODEL = re.compile(r"model\b.{0,200}\b(?:does not exist|not found|not served)", re.I | re.S)
+_TOO_LONG = re.compile(
+    r"maximum (?:context|model) length|context length is only|context[ _](?:length|window|size)"
+    r"|prompt is too long|exceeds? the (?:configured )?limit of [\d,]+ tokens"
+    r"|longer than the model's context",
+    re.I,
+)
+"""The words of vLLM, SGLang, llama.cpp, and OpenAI."""
+_LIMIT = re.compile(
+    r"(?:context length is(?: only)?|model length(?: of)?|limit of|context size (?:of )?\(?|maximum:?) ?"
+    r"(?P<limit>\d[\d,]{0,11})",
+    re.I,
+)
+
+
+def in_own_words(
+    status: int, message: str, param: str | None, code: str | None, *, model: str, fields: Collection[str]
+) -> RequestError:
+    """`message`, `param` and `code`: the upstream's. `model`: the name that the caller gave. `fields`: the
+    fields that were sent; no other is named."""
+    if status == 404 and (code == "model_not_found" or param == "model" or _UNKNOWN_MODEL.search(message)):
+        told = f"The model '{model}' is not served here."
+        return RequestError(told, param="model", code="model_not_found", status=404)
+    field = _FIELD_NAME.match(param or "")
+    known = field[0] if field and field[0] in fields else None
+    if code == "context_length_exceeded" or (status in (400, 413) and _TOO_LONG.search(message)):
+        told = _too_long(_LIMIT.search(message))
+        return RequestError(told, param=known, code="context_length_exceeded", status=status)
+    return RequestError(REFUSED, param=known, status=status)
+
+
+def _too_long(limit: re.Match[str] | None) -> str:
+    reason = "The prompt is beyond this model's maximum context length"
+    if limit is not None:
+        reason = f"This model's maximum context length is {limit['limit'].replace(',', '')} tokens"
+    return f"{reason}. Please reduce the length of the prompt or of the answer."
