@@ -19,7 +19,7 @@ from benchmarks.machine import processor
 from engine.backends.replay import ReplayEngine
 from engine.protocol import Delta, GenerationRequest, Token
 from engine.recording import Recording, TimedDelta
-from hooks import Chunk, Verdict, emit, hold, terminate
+from hooks import Chunk, Verdict, emit, hold, redact, terminate
 from hooks.loading.loader import HookSpec, LoadedHook
 from hooks.pipeline.driver import guarded
 from hooks.pipeline.open_guard import OpenGuard
@@ -39,6 +39,23 @@ class PassThrough:
 
     def __call__(self, chunk: Chunk) -> Verdict:
         return emit(chunk.text_diff)
+
+
+class Holds:
+    """Holds the last characters of every chunk, as guards do that wait for the end of a word."""
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        return emit(chunk.pending) if chunk.is_final else hold(min(5, len(chunk.pending)))
+
+
+class Redacts:
+    """Replaces the first character of every chunk, and holds the last ones."""
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        length = len(chunk.pending)
+        if chunk.is_final or length < 6:
+            return emit(chunk.pending) if chunk.is_final else hold()
+        return redact([(0, 1, "#")], hold=5)
 
 
 class Burn:
@@ -89,7 +106,7 @@ async def source(items: Iterable[Delta]) -> AsyncGenerator[Delta, None]:
 async def vet(guard: OpenGuard, delta: Delta) -> None:
     """Take one delta through the hooks, as `guarded` does."""
     first = guard.pass_through(delta)
-    if not isinstance(first, Delta):
+    if not isinstance(first, (Delta, list)):
         await guard.feed(delta, first)
 
 
@@ -125,6 +142,9 @@ def chunks(repetitions: int) -> None:
     measures: dict[str, Callable[[], float]] = {}
     for count in (0, 1, 3, 10):
         measures[f"{count} pass-through hooks"] = lambda n=count: cpu_per_chunk(passing, n, items)  # type: ignore[misc]
+    for count in (1, 3):
+        measures[f"{count} hooks that hold 5 characters"] = lambda n=count: cpu_per_chunk(Holds(), n, items)  # type: ignore[misc]
+    measures["1 hook that redacts and holds"] = lambda: cpu_per_chunk(Redacts(), 1, items)
     for size in (10, 1_000, 100_000):
         guard = Phrases(size)
         measures[f"a phrase guard, {size:,} phrases"] = lambda hook=guard: cpu_per_chunk(hook, 1, items)  # type: ignore[misc]

@@ -23,6 +23,7 @@ class Verdict:
     __slots__ = ()
 
 
+@dataclass(slots=True, unsafe_hash=True)
 class emit(Verdict):
     """Release `text` in place of the pending text (contract 3.1).
 
@@ -31,15 +32,10 @@ class emit(Verdict):
     the top alternatives of the released tokens, which can name words that the text does not.
     """
 
-    # Almost every chunk makes one of these. A frozen dataclass would take three times as long to make.
-    __slots__ = ("alternatives", "text")
-
-    def __init__(self, text: str, *, alternatives: bool = True) -> None:
-        self.text = text
-        self.alternatives = alternatives
-
-    def __repr__(self) -> str:
-        return f"emit({self.text!r}, alternatives={self.alternatives})"
+    # Almost every chunk makes an `emit` or a `hold`. A frozen one would take three times as long to make.
+    text: str
+    _: KW_ONLY
+    alternatives: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +45,7 @@ class suppress(Verdict):
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class hold(Verdict):
     """Release all pending text but its last `n` characters, which stay undecided (contract 3.4).
 
@@ -62,7 +58,7 @@ class hold(Verdict):
     alternatives: bool = True
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(slots=True, unsafe_hash=True, init=False)
 class redact(Verdict):
     """Replace each span of `Chunk.pending`, and release the text outside the spans untouched (contract 3.5).
 
@@ -75,9 +71,9 @@ class redact(Verdict):
     alternatives: bool
 
     def __init__(self, spans: Iterable[Span], *, hold: int = 0, alternatives: bool = True) -> None:
-        object.__setattr__(self, "spans", tuple(spans))
-        object.__setattr__(self, "hold", hold)
-        object.__setattr__(self, "alternatives", alternatives)
+        self.spans = tuple(spans)
+        self.hold = hold
+        self.alternatives = alternatives
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +185,8 @@ class Chunk:
         self._context = context
         self._tokens = tokens
         self._num_shown = len(context.pieces)
-        self._held = held
+        self._held: tuple[list[str], int] | str | None = held
+        """Once `pending` was read, the pending text."""
 
     @property
     def state(self) -> dict[Any, Any]:
@@ -244,10 +241,13 @@ class Chunk:
     @property
     def pending(self) -> str:
         """The text that the verdict decides: the text that this hook holds, and `text_diff`."""
-        if self._held is None:
+        held = self._held
+        if held is None:
             return self.text_diff
-        pieces, count = self._held
-        return "".join(pieces[:count]) + self.text_diff
+        if isinstance(held, tuple):
+            pieces, count = held
+            held = self._held = "".join(pieces[:count]) + self.text_diff
+        return held
 
     @property
     def token_ids_diff(self) -> tuple[int, ...]:

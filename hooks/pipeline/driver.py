@@ -84,6 +84,11 @@ async def guarded(guard: OpenGuard, deltas: Deltas) -> AsyncGenerator[Delta, Non
                     rewind = None
                     yield first
                     continue
+                if isinstance(first, list):
+                    rewind = None
+                    for released in first:
+                        yield released
+                    continue
                 step = await guard.feed(delta, first)
                 for released in step.released:
                     yield released

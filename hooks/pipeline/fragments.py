@@ -6,6 +6,7 @@ fragment may be cut in two. Both halves keep the group, so spoiling either half 
 however many hooks stand between the halves.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from itertools import chain
 
@@ -46,9 +47,7 @@ class TokenGroup:
 
     @property
     def decided(self) -> bool:
-        if self.follows is not None:
-            return self.follows.decided
-        return self.spoiled or self.released
+        return self.spoiled or self.released if self.follows is None else self.follows.decided
 
     @property
     def is_incomplete(self) -> bool:
@@ -58,6 +57,12 @@ class TokenGroup:
         except UnicodeDecodeError:
             return not any("\ufffd" in token.text for token in self.tokens)
         return False
+
+    def deliver(self, fragment: "Fragment") -> None:
+        """Every hook released a fragment of the tokens' text."""
+        self.delivered_text += fragment.text
+        if fragment.is_last:
+            self.released = True
 
     def delivered(self) -> tuple[Token, ...]:
         """The tokens as the client may have them."""
@@ -69,7 +74,7 @@ class TokenGroup:
             tokens = (*tokens[:-1], tokens[-1]._replace(text=self.delivered_text))
         if self.alternatives and (self.follows is None or self.follows.alternatives):
             return tokens
-        return tuple(token._replace(top=()) for token in tokens)
+        return tuple(token._replace(top=()) for token in tokens) if have_alternatives(tokens) else tokens
 
 
 class Fragment:
@@ -95,6 +100,11 @@ class Fragment:
         self.replaced = replaced
         """The tokens that the text replaces, if it is a replacement."""
 
+    def split(self, at: int) -> "tuple[Fragment, Fragment]":
+        text, group, replaced = self.text, self.group, self.replaced
+        head = Fragment(text[:at], group, self.is_first, False, replaced)
+        return head, Fragment(text[at:], group, False, self.is_last, replaced)
+
     @property
     def positions(self) -> Positions | None:
         """The positions of the tokens that the text stands for; None if the engine gives none."""
@@ -118,8 +128,10 @@ def fragments_of(tokens: tuple[Token, ...], text: str) -> tuple[list[Fragment], 
 
     Also returns the group of the textless tokens at the end, if there are any.
     """
-    if len(tokens) == 1 and tokens[0].text == text and text:
+    if text and len(tokens) == 1 and tokens[0].text == text:
         return [Fragment(text, TokenGroup(tokens))], None
+    if text and not tokens:
+        return [Fragment(text)], None
     fragments: list[Fragment] = []
     waiting: list[Token] = []
     for token in tokens:
@@ -166,6 +178,13 @@ def tokens_of(fragments: list[Fragment]) -> tuple[Token, ...]:
     return shown[0] if len(shown) == 1 else tuple(chain.from_iterable(shown))
 
 
+def have_alternatives(tokens: tuple[Token, ...]) -> bool:
+    for token in tokens:  # noqa: SIM110 - `any` would take three times as long
+        if token.top:
+            return True
+    return False
+
+
 def are_bytes_of(tokens: tuple[Token, ...], text: str) -> bool:
     """Whether the tokens' bytes joined are the text. True without tokens."""
     return not tokens or b"".join([token.raw for token in tokens]) == text.encode()
@@ -187,13 +206,28 @@ def cut(fragments: list[Fragment], length: int) -> tuple[list[Fragment], list[Fr
         end = position + len(fragment.text)
         if end > length:
             if at := length - position:
-                group, replaced = fragment.group, fragment.replaced
-                head = Fragment(fragment.text[:at], group, fragment.is_first, False, replaced)
-                tail = Fragment(fragment.text[at:], group, False, fragment.is_last, replaced)
+                head, tail = fragment.split(at)
                 return [*fragments[:i], head], [tail, *fragments[i + 1 :]]
             return fragments[:i], fragments[i:]
         position = end
     return fragments, []
+
+
+def take_from(fragments: deque[Fragment], length: int) -> list[Fragment]:
+    """Take the first `length` characters out of `fragments`. Splits as `cut` does."""
+    taken: list[Fragment] = []
+    for fragment in fragments:
+        size = len(fragment.text)
+        if size > length:
+            break
+        length -= size
+        taken.append(fragment)
+    for _ in taken:
+        fragments.popleft()
+    if length:
+        head, fragments[0] = fragment.split(length)
+        taken.append(head)
+    return taken
 
 
 def spoil(fragments: Iterable[Fragment]) -> None:

@@ -15,12 +15,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from engine.protocol import Delta, EngineError, GenerationRequest, Rewind, Usage
-from hooks.api import Chunk, emit, terminate
+from hooks.api import Chunk, emit, hold, redact, suppress, terminate
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.ask import Ask, Asking, Machine, Reply, Step
 from hooks.pipeline.decision import Action, DecisionLog, prompt_decision
 from hooks.pipeline.delivery import Delivery, DiffersError
 from hooks.pipeline.failure import HookError, HookFailure, count_failure, place_of
+from hooks.pipeline.fragments import Fragment, have_alternatives, text_of, tokens_of
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.output import Output
 from hooks.pipeline.stage import GuardedRequest, HookReply
@@ -29,6 +30,9 @@ from hooks.prompts.admission import RefusedError, checked_answer
 from hooks.prompts.texts import Refusal
 
 logger = logging.getLogger("weir.hooks")
+
+ENDS_NOTHING = {emit, hold, redact, suppress}
+"""The verdicts that the short way carries out."""
 
 EndsRequest = HookError, RefusedError, EngineError
 
@@ -56,6 +60,8 @@ class Guard:
         self._outputs = [self._output(i) for i in range(request.num_outputs)]
         self._released_usage = _ReleasedUsage() if options.usage == "released" else None
         self._is_terminated = False
+        self._settles_at_once = decisions is None and not self.may_rewind
+        """Whether the short way carries verdicts out: no listener waits, and nothing is ever taken back."""
 
     @property
     def request(self) -> GenerationRequest:
@@ -130,23 +136,31 @@ class Guard:
             released.append(output.end(self._guarded.options.terminate_finish_reason, refusal.reason))
         return released
 
-    def pass_through(self, clock: Callable[[], float], delta: Delta) -> Delta | HookReply | None:
-        """The short way for a delta that every hook lets through: it asks plain hooks directly.
+    def pass_through(
+        self, clock: Callable[[], float], delta: Delta
+    ) -> Delta | list[Delta] | HookReply | None:
+        """The short way: it asks plain hooks directly, and carries out verdicts that end nothing.
 
-        Returns the released delta; the first reply that does more than let the delta through, for `feed` to
-        go on from; or None if the delta cannot go this way. `clock`: seconds, for the deadline and the tally.
+        Returns the released delta or deltas; the first reply that only `feed` carries out, for it to go on
+        from; or None if the delta cannot go this way. Raises `HookError`. `clock`: seconds, for the deadline
+        and the tally.
         """
         output = self._outputs[delta.index]
         stream = output.stream_for_short_way(delta)
         if stream is None:
             return None
+        if delta.usage is not None:
+            self._guarded.usage = delta.usage
         # `HookStage.show` and `HookStage.lets_through`, spelt out: this runs for every chunk and hook.
         text, tokens, timeout = delta.text, delta.tokens, self._guarded.options.hook_timeout
+        fragments: list[Fragment] | None = None  # None: all of the delta, and the ledger does not have it
         reply: Reply
         started = clock()
         for stage in stream.stages:
             if stage.is_closed:
                 continue
+            if fragments is not None:
+                text, tokens = text_of(fragments), tokens_of(fragments)
             call, held, tally = stage.call, stage.held, stage.tally
             stage.pieces.append(text)
             chunk = Chunk(stage.context, text, tokens, False, False, held)
@@ -160,14 +174,26 @@ class Guard:
             if took > timeout and not isinstance(reply, HookFailure):
                 reply = HookFailure.late()
             started = ended
-            if type(reply) is emit and reply.text is text and reply.alternatives and held is None:
+            if (
+                type(reply) is emit
+                and reply.text is text
+                and held is None
+                and (reply.alternatives or (fragments is None and not have_alternatives(tokens)))
+            ):
                 tally.num_emitted += 1
-            else:
-                return HookReply(stream.stages.index(stage), chunk, reply)
-        if delta.usage is not None:
-            self._guarded.usage = delta.usage
-        released = output.pass_on(stream, delta)
-        return released if self._released_usage is None else self._released_usage.count(released)
+                continue
+            if not (self._settles_at_once and type(reply) in ENDS_NOTHING):
+                return HookReply(stream.stages.index(stage), chunk, reply, fragments)
+            if fragments is None:
+                fragments = output.take_in(delta)
+            fragments, _ = stage.settle(chunk, reply, fragments, None)
+            if not fragments:
+                break
+        if fragments is None and not output.ledger.groups:
+            released = output.pass_on(stream, delta)
+            return released if self._released_usage is None else self._released_usage.count(released)
+        deltas = output.deliver(stream, output.take_in(delta) if fragments is None else fragments)
+        return deltas if self._released_usage is None else [self._released_usage.count(d) for d in deltas]
 
     def feed(self, delta: Delta, first: HookReply | None = None) -> Machine:
         """Take one delta of the engine's through the hooks. `first`: the reply of `pass_through`."""

@@ -34,9 +34,9 @@ class OpenGuard(Protocol):
         If a hook answers in the engine's place, the step releases that answer and is over.
         """
 
-    def pass_through(self, delta: Delta) -> Delta | HookReply | None:
-        """The short way for a delta that every hook lets through: no coroutine, no `Step`. Returns the delta
-        for the client. Otherwise `feed` takes the delta, and the result if it is a `HookReply`."""
+    def pass_through(self, delta: Delta) -> Delta | list[Delta] | HookReply | None:
+        """The short way: no coroutine, no `Step`. Returns the delta or deltas for the client. Otherwise
+        `feed` takes the delta, and the result if it is a `HookReply`. Raises `HookError`."""
 
     def feed(self, delta: Delta, first: HookReply | None = None) -> Awaitable[Step]:
         """Take one delta through the hooks. Raises `HookError`, and `EngineError` for an invalid delta."""

@@ -5,7 +5,7 @@ from hooks.api import rewind, terminate
 from hooks.pipeline.ask import Asking
 from hooks.pipeline.delivery import Delivery
 from hooks.pipeline.fragments import Fragment, are_aligned, are_bytes_of, fragments_of, spoil
-from hooks.pipeline.release import Ledger, pieces_of
+from hooks.pipeline.release import Ledger, piece_of, pieces_of
 from hooks.pipeline.stage import GuardedRequest, HookReply, Stream
 
 Vetted = tuple[list[Delta], terminate | Rewind | None]
@@ -19,6 +19,7 @@ class Output:
         "_ended_calls",
         "_guarded",
         "_has_call",
+        "_has_offsets",
         "_tells_bytes",
         "delivery",
         "index",
@@ -39,12 +40,14 @@ class Output:
         self._has_call = False
         """Whether a part of a tool call was released."""
         self._tells_bytes = guarded.tells_bytes
+        self._has_offsets = guarded.request.sampling.logprobs is not None
         self.ledger = Ledger(self._tells_bytes)
         self.is_finished = False
 
     def stream_for_short_way(self, delta: Delta) -> Stream | None:
-        """The delta's stream if the delta may skip `feed`: its hooks are plain, and nothing is undecided."""
-        if self.ledger.groups or self.is_finished or delta.finish_reason is not None:
+        """The delta's stream if the delta may skip `feed`: its hooks are plain, and its text tells which
+        token has which part."""
+        if self.is_finished or delta.finish_reason is not None:
             return None
         stream = self.streams.get(delta.channel if delta.tool_call is None else delta.tool_call.index)
         if (
@@ -53,7 +56,7 @@ class Output:
             or stream.waiting
             or not are_aligned(delta.tokens, delta.text)
             or (self._tells_bytes and not are_bytes_of(delta.tokens, delta.text))
-            or (self.delivery is not None and not self.delivery.is_repeated)
+            or (self.delivery is not None and (self.ledger.groups or not self.delivery.is_repeated))
         ):
             return None
         return stream
@@ -135,15 +138,10 @@ class Output:
     ) -> Asking[Vetted]:
         """Take a delta through one stream's hooks. `is_final`: the stream ends with it."""
         is_final = is_final or delta.finish_reason is not None
-        is_clear = not (is_final or self.ledger.groups or stream.waiting)
-        is_clear = is_clear and not (self._tells_bytes and not are_bytes_of(delta.tokens, delta.text))
-        fragments, textless = fragments_of(delta.tokens, delta.text)
-        if is_final and (textless or stream.waiting or not fragments):
-            fragments.append(Fragment("", textless))  # no text follows: textless tokens go with the end
-            textless = None
-        if is_final:
-            spoil(f for f in fragments if f.group is not None and f.group.is_incomplete)
-        is_clear = not stream.join_waiting(fragments) and is_clear and textless is None
+        if first is None or first.fragments is None:
+            fragments, is_clear = self._begin(stream, delta, is_final)
+        else:
+            fragments, is_clear = first.fragments, False
         out: list[Fragment] = fragments
         ends: terminate | rewind | None = None
         if fragments:
@@ -155,23 +153,65 @@ class Output:
             )
         if self.delivery is not None:
             out = self.delivery.depart(stream, fragments, out, ends)
-        if fragments and out is fragments and is_clear and ends is None:
+        if is_clear and out is fragments and ends is None:
             released = [stream.cleaned(delta)]
         else:
-            self.ledger.enter(fragments)
-            if textless is not None:
-                self.ledger.groups.append(textless)
-                stream.waiting.append(textless)
-            usage = self._guarded.usage
-            released = [stream.delta(text, tokens, usage) for text, tokens in pieces_of(out, self.ledger)]
+            if is_clear:
+                self.ledger.enter(fragments)
+            released = self._deltas_of(stream, out)
             if is_final and stream.tool_call and not stream.is_announced and not released and out:
-                released = [stream.delta("", (), usage)]  # a call without arguments, let through
+                released = [stream.delta("", (), self._guarded.usage)]  # a call without arguments
         if released:
-            stream.is_announced = True
-            self._has_call = self._has_call or stream.tool_call is not None
+            self._announce(stream)
         if self.delivery is not None:
             released = self.new(released)
         return released, self._order_rewind(stream, ends) if isinstance(ends, rewind) else ends
+
+    def _begin(self, stream: Stream, delta: Delta, is_final: bool) -> tuple[list[Fragment], bool]:
+        """The delta's fragments; and whether nothing but its own text is undecided, and the ledger does not
+        have it yet."""
+        fragments, textless = fragments_of(delta.tokens, delta.text)
+        if is_final and (textless or stream.waiting or not fragments):
+            fragments.append(Fragment("", textless))  # no text follows: textless tokens go with the end
+            textless = None
+        if is_final:
+            spoil(f for f in fragments if f.group is not None and f.group.is_incomplete)
+        is_whole = not (stream.join_waiting(fragments) or is_final or textless) and bool(fragments)
+        is_clear = is_whole and not self.ledger.groups
+        is_clear = is_clear and not (self._tells_bytes and not are_bytes_of(delta.tokens, delta.text))
+        if not is_clear:
+            self.ledger.enter(fragments)
+        if textless is not None:
+            self.ledger.groups.append(textless)
+            stream.waiting.append(textless)
+        return fragments, is_clear
+
+    def take_in(self, delta: Delta) -> list[Fragment]:
+        """The fragments of a delta on the short way."""
+        fragments, _ = fragments_of(delta.tokens, delta.text)
+        self.ledger.enter(fragments)
+        return fragments
+
+    def deliver(self, stream: Stream, released: list[Fragment]) -> list[Delta]:
+        """Release fragments that every hook released on the short way."""
+        deltas = self._deltas_of(stream, released)
+        if deltas:
+            self._announce(stream)
+        return deltas
+
+    def _announce(self, stream: Stream) -> None:
+        stream.is_announced = True
+        if stream.tool_call is not None:
+            self._has_call = True
+
+    def _deltas_of(self, stream: Stream, released: list[Fragment]) -> list[Delta]:
+        """Deltas of the fragments, with all tokens that may leave."""
+        usage = self._guarded.usage
+        if self._has_offsets:
+            pieces = pieces_of(released, self.ledger)
+            return [stream.delta(text, tokens, usage) for text, tokens in pieces if text or tokens]
+        text, tokens = piece_of(released, self.ledger)
+        return [stream.delta(text, tokens, usage)] if text or tokens else []
 
     def _num_decided(self, delivery: Delivery) -> int | None:
         """How many of the output's tokens are decided, on every channel. None: it cannot be taken back."""
@@ -219,8 +259,7 @@ class Output:
         stream = self.streams[first.channel] = Stream(self._guarded, first)
         out, _ = yield from stream.feed([Fragment(text)], is_final=True)
         self.is_finished = True
-        usage = self._guarded.usage
-        return [stream.delta(text, tokens, usage) for text, tokens in pieces_of(out, self.ledger)]
+        return self._deltas_of(stream, out)
 
     def abort(self) -> Asking[None]:
         """Give every open stream its last call, aborted (contract 2.6)."""
@@ -243,7 +282,7 @@ class Output:
     def finish_delta(self, reason: FinishReason | None, stop_reason: str | int | None) -> Delta:
         return Delta(
             index=self.index,
-            tokens=tuple(self.ledger.close()),
+            tokens=self.ledger.close(),
             finish_reason=reason,
             stop_reason=stop_reason,
             usage=self._guarded.usage,

@@ -4,11 +4,21 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from operator import itemgetter
+from typing import NoReturn
 
 from engine.protocol import Token
-from hooks.api import Span, Verdict, emit, hold, redact, rewind, suppress, terminate
+from hooks.api import Chunk, Span, Verdict, emit, hold, redact, rewind, suppress, terminate
 from hooks.pipeline.failure import BadVerdictError
-from hooks.pipeline.fragments import Fragment, Positions, TokenGroup, cut, spoil, told_beside
+from hooks.pipeline.fragments import (
+    Fragment,
+    Positions,
+    TokenGroup,
+    cut,
+    have_alternatives,
+    spoil,
+    text_of,
+    told_beside,
+)
 
 
 class Outcome:
@@ -30,25 +40,39 @@ class Outcome:
         self.ends = ends
 
 
+def num_held_by(verdict: object, chunk: Chunk, length: int) -> int | None:
+    """How many of the last characters `verdict` leaves undecided, if it releases all others untouched.
+
+    None: it does something else, so `decide` carries it out. `length`: of the chunk's pending text.
+    Raises `BadVerdictError` for a verdict that does not fit the text (contract 3.8).
+    """
+    if isinstance(verdict, hold):
+        if verdict.n is None:
+            return length if not chunk.is_final else _no_hold()
+        return _checked_held(verdict.n, length, chunk.is_final)
+    if isinstance(verdict, emit):
+        text = checked_text(verdict.text)
+        return 0 if len(text) == length and text == chunk.pending else None
+    if isinstance(verdict, redact) and not verdict.spans:
+        return _checked_held(verdict.hold, length, chunk.is_final)
+    return None
+
+
 def decide(
     verdict: Verdict, pending: list[Fragment], length: int, *, is_final: bool, keep_tokens: bool = False
 ) -> Outcome:
-    """Carry out `verdict` on `pending`, which has `length` characters.
+    """Carry out `verdict` on `pending`, which has `length` characters, and of which it changes some.
 
-    `keep_tokens`: the tokens of rewritten and redacted text pass, as TensorRT-LLM lets them.
-
-    If the verdict changes nothing, `Outcome.released` is `pending` itself, the same list. If it holds
-    everything, `Outcome.held` is `pending` itself. Raises `BadVerdictError` for a value that is no verdict,
-    and for a verdict that does not fit the text (contract 3.8).
+    `keep_tokens`: the tokens of rewritten and redacted text pass, as TensorRT-LLM lets them. Raises
+    `BadVerdictError` for a value that is no verdict, and for a verdict that does not fit the text (contract
+    3.8).
     """
     if isinstance(verdict, suppress):
         _check_reason(verdict.reason)
         spoil(pending)
         return Outcome("suppress", [])
     if isinstance(verdict, emit):
-        outcome = _emit(verdict, pending, length, keep_tokens)
-    elif isinstance(verdict, hold):
-        outcome = _hold(verdict, pending, length, is_final)
+        outcome = Outcome("rewrite", _rewritten(pending, checked_text(verdict.text), keep_tokens))
     elif isinstance(verdict, redact):
         outcome = _redact(verdict, pending, length, is_final, keep_tokens)
     elif isinstance(verdict, terminate):
@@ -58,42 +82,31 @@ def decide(
     else:
         raise BadVerdictError(f"it returned {type(verdict).__name__}, which is no verdict")
     if not verdict.alternatives:
-        outcome.released = [
-            *outcome.released
-        ]  # a new list: the caller sees that the release is not untouched
-        for fragment in outcome.released:
-            if fragment.group is not None:
-                fragment.group.alternatives = False
+        outcome.released = without_alternatives(outcome.released)
     return outcome
 
 
-def _emit(verdict: emit, pending: list[Fragment], length: int, keep_tokens: bool) -> Outcome:
-    text = checked_text(verdict.text)
-    if len(text) == length and text == "".join([fragment.text for fragment in pending]):
-        return Outcome("emit", pending)
-    return Outcome("rewrite", _rewritten(pending, text, keep_tokens))
-
-
-def _hold(verdict: hold, pending: list[Fragment], length: int, is_final: bool) -> Outcome:
-    n = length if verdict.n is None else verdict.n
-    _check_held(n, length)
-    if is_final and (n or verdict.n is None):
-        raise BadVerdictError("it held text on a final chunk")
-    if n == length:
-        return Outcome("hold", [], pending)
-    return Outcome("hold", *cut(pending, length - n))
+def without_alternatives(released: list[Fragment]) -> list[Fragment]:
+    """Withhold the alternatives of the fragments' tokens. Returns a new list if any token has some."""
+    groups = [fragment.group for fragment in released if fragment.group is not None]
+    for group in groups:
+        if have_alternatives(group.shown):
+            break
+    else:
+        return released
+    for group in groups:
+        group.alternatives = False
+    return [*released]
 
 
 def _redact(
     verdict: redact, pending: list[Fragment], length: int, is_final: bool, keep_tokens: bool
 ) -> Outcome:
-    _check_held(verdict.hold, length)
-    if is_final and verdict.hold:
-        raise BadVerdictError("it held text on a final chunk")
+    settled = length - _checked_held(verdict.hold, length, is_final)
     released: list[Fragment] = []
     before: list[Fragment] = []
     position, rest = 0, pending
-    for start, end, replacement in _checked_spans(verdict.spans, length - verdict.hold):
+    for start, end, replacement in _checked_spans(verdict.spans, settled):
         kept, rest = cut(rest, start - position)
         released += kept
         before = kept or before
@@ -104,8 +117,8 @@ def _redact(
             withheld = _cut_through(before, rest) if replacement else []
         released += _rewritten(withheld, replacement, keep_tokens, replaced=withheld or rest[:1] or before)
         position = end
-    kept, held = cut(rest, length - verdict.hold - position)
-    return Outcome("redact" if verdict.spans else "emit", released + kept, held)
+    kept, held = cut(rest, settled - position)
+    return Outcome("redact", released + kept, held)
 
 
 def _terminate(verdict: terminate, pending: list[Fragment], length: int) -> Outcome:
@@ -179,9 +192,14 @@ def _extent(fragments: list[Fragment]) -> Positions | None:
     return (min(p[0] for p in known), max(p[1] for p in known)) if known else None
 
 
-def _check_held(n: int, length: int) -> None:
+def _checked_held(n: int, length: int, is_final: bool) -> int:
     if type(n) is not int or not 0 <= n <= length:
         raise BadVerdictError("held characters are out of range")
+    return _no_hold() if n and is_final else n
+
+
+def _no_hold() -> NoReturn:
+    raise BadVerdictError("it held text on a final chunk")
 
 
 def checked_text(text: object) -> str:
@@ -251,7 +269,7 @@ class Ledger:
         for one in (*waited, group):
             one.tokens, told = told[: len(one.tokens)], told[len(one.tokens) :]
 
-    def close(self) -> list[Token]:
+    def close(self) -> tuple[Token, ...]:
         """The output ended: undecided tokens are withheld, and the tokens that waited for them leave."""
         for group in self.groups:
             if not group.decided:
@@ -259,24 +277,36 @@ class Ledger:
                 group.follows = None
         return self.leave()
 
-    def leave(self) -> list[Token]:
+    def leave(self) -> tuple[Token, ...]:
         """Take out the decided tokens that wait for no earlier token."""
-        tokens: list[Token] = []
         groups = self.groups
+        tokens: list[Token] = []
         while groups and groups[0].decided:
             tokens += groups.popleft().delivered()
-        return tokens
+        return tuple(tokens)
 
 
-def pieces_of(fragments: list[Fragment], ledger: Ledger) -> list[tuple[str, tuple[Token, ...]]]:
-    """Turn fragments that every hook released into texts, each with its tokens.
+Piece = tuple[str, tuple[Token, ...]]
+"""A text that may leave, and tokens that may leave with it."""
+
+
+def piece_of(fragments: list[Fragment], ledger: Ledger) -> Piece:
+    """Turn fragments that every hook released into one text with its tokens."""
+    for fragment in fragments:
+        if fragment.group is not None:
+            fragment.group.deliver(fragment)
+    return text_of(fragments), ledger.leave() if ledger.groups else ()
+
+
+def pieces_of(fragments: list[Fragment], ledger: Ledger) -> list[Piece]:
+    """As `piece_of`, for a client that is told the tokens' offsets.
 
     In each piece the tokens' texts end where the text ends. So the text delivered before a token tells the
     token's offset.
     """
-    pieces: list[tuple[str, tuple[Token, ...]]] = []
+    pieces: list[Piece] = []
     text = ""
-    tokens = [] if fragments else ledger.leave()
+    tokens = [] if fragments else [*ledger.leave()]
     for fragment in fragments:
         group = fragment.group
         if tokens and not (fragment.is_last and group is not None and not group.spoiled):
@@ -284,9 +314,6 @@ def pieces_of(fragments: list[Fragment], ledger: Ledger) -> list[tuple[str, tupl
             text, tokens = "", []
         text += fragment.text
         if group is not None:
-            group.delivered_text += fragment.text
-            group.released = group.released or fragment.is_last
+            group.deliver(fragment)
         tokens += ledger.leave()
-    if text or tokens:
-        pieces.append((text, tuple(tokens)))
-    return pieces
+    return [*pieces, (text, tuple(tokens))]

@@ -5,18 +5,20 @@ Machines without I/O: a hook is asked by yielding an `Ask`, and the verdict come
 
 import inspect
 import logging
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from engine.protocol import Delta, GenerationRequest, Token, Usage
-from hooks.api import Chunk, StreamContext, Verdict, emit, rewind, terminate
+from hooks.api import Chunk, StreamContext, Verdict, emit, hold, redact, rewind, terminate
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.ask import Ask, Asking, Reply
 from hooks.pipeline.decision import DecisionLog, StreamDecisions
 from hooks.pipeline.failure import BadVerdictError, HookError, HookFailure, count_failure, place_of
-from hooks.pipeline.fragments import Fragment, TokenGroup, text_of, tokens_of
+from hooks.pipeline.fragments import Fragment, TokenGroup, take_from, text_of, tokens_of
 from hooks.pipeline.options import PipelineOptions
-from hooks.pipeline.release import Outcome, decide
+from hooks.pipeline.release import decide, num_held_by, without_alternatives
 from hooks.pipeline.tally import Tallies
 
 logger = logging.getLogger("weir.hooks")
@@ -62,7 +64,6 @@ class HookStage:
     __slots__ = (
         "_decisions",
         "_held",
-        "_held_text",
         "_keeps_tokens",
         "_num_held",
         "ask",
@@ -87,11 +88,11 @@ class HookStage:
         self.pieces = context.pieces
         self._decisions = None if log is None else StreamDecisions(context, hook.name, hook.is_shadow, log)
         self._keeps_tokens = guarded.options.rewritten_tokens == "keep"
-        self._held: list[Fragment] = []
-        self._held_text: list[str] = []
+        self._held: deque[Fragment] = deque()
         self._num_held = 0
         self.held: tuple[list[str], int] | None = None
-        """The held text as a chunk has it."""
+        """The held text as a chunk has it. The list only grows or is replaced: earlier chunks go on reading
+        their part of it."""
         self.is_closed = False
         """The hook has had its last call for this stream."""
 
@@ -117,27 +118,82 @@ class HookStage:
         `num_decided`: how many of the output's tokens are decided; None: the output cannot be taken back.
         Raises `HookError` if the hook failed (contract 4.1), but for a hook in shadow mode.
         """
+        is_shadow = self.hook.is_shadow
+        own = self._copies(fragments) if is_shadow else fragments
         try:
-            if not isinstance(reply, Verdict):
-                self._no_verdict(reply)
-            verdict = reply
-            if isinstance(verdict, rewind):
-                verdict = self._rewind_or_terminate(verdict, fragments, num_decided)
-            outcome = self._decide(
-                chunk, verdict, self._copies(fragments) if self.hook.is_shadow else fragments
-            )
+            num_held = num_held_by(reply, chunk, self._num_held + len(chunk.text_diff))
+            if num_held is not None:
+                released, ends = self._hold_back(num_held, chunk, reply, own), None
+            else:
+                released, ends = self._decide(chunk, reply, own, num_decided)
         except BaseException as error:
             self._fail(error, chunk.text_diff)
-            if self.hook.is_shadow:
+            if is_shadow:
                 return fragments, None
             raise HookError(self.hook.name) from error
-        if self.hook.is_shadow:
-            self.is_closed = self.is_closed or outcome.ends is not None
-            return fragments, None
-        self.is_closed = self.is_closed or isinstance(outcome.ends, terminate)
-        if isinstance(outcome.ends, rewind):
-            self._decisions = None  # the rewind was told; the last call that follows tells nothing more
+        if ends is not None:
+            self.is_closed = self.is_closed or is_shadow or isinstance(ends, terminate)
+            if isinstance(ends, rewind) and not is_shadow:
+                self._decisions = None  # the rewind was told; the last call that follows tells nothing more
+        return (fragments, None) if is_shadow else (released, ends)
+
+    def _hold_back(
+        self, num_held: int, chunk: Chunk, verdict: emit | hold | redact, fragments: list[Fragment]
+    ) -> list[Fragment]:
+        """Hold the last `num_held` of the pending characters. Returns the others, untouched.
+
+        If the others are just `fragments`, and all of their tokens, it returns `fragments` itself.
+        """
+        held = self._held
+        num_released = self._num_held + len(chunk.text_diff) - num_held
+        self._num_held = num_held
+        if not num_held:
+            if held:
+                fragments = [*held, *fragments]
+                held.clear()
+            self.held = None
+        elif num_released:
+            held += fragments
+            fragments = take_from(held, num_released)
+            self.held = ([chunk.pending[num_released:]], 1)
+        else:
+            held += fragments
+            fragments = []
+            pieces = [] if self.held is None else self.held[0]
+            pieces.append(chunk.text_diff)
+            self.held = (pieces, len(pieces))
+        action = "hold" if isinstance(verdict, hold) else "emit"
+        self.tally.count(action)
+        if self._decisions is not None:
+            self._decisions.decided(chunk, verdict, action, num_held)
+        return fragments if verdict.alternatives else without_alternatives(fragments)
+
+    def _decide(
+        self, chunk: Chunk, reply: Reply, fragments: list[Fragment], num_decided: int | None
+    ) -> Settled:
+        if not isinstance(reply, Verdict):
+            self._no_verdict(reply)
+        verdict = reply
+        if isinstance(verdict, rewind):
+            verdict = self._rewind_or_terminate(verdict, fragments, num_decided)
+        outcome = decide(
+            verdict,
+            [*self._held, *fragments],
+            self._num_held + len(chunk.text_diff),
+            is_final=chunk.is_final,
+            keep_tokens=self._keeps_tokens,
+        )
+        pieces = [fragment.text for fragment in outcome.held]
+        self._held = deque(outcome.held)
+        self._num_held = sum(map(len, pieces))
+        self.held = (pieces, len(pieces)) if pieces else None
+        self._count(chunk, verdict, outcome.action)
         return outcome.released, outcome.ends
+
+    def _count(self, chunk: Chunk, verdict: Verdict, action: str) -> None:
+        self.tally.count(action)
+        if self._decisions is not None:
+            self._decisions.decided(chunk, verdict, action, self._num_held)
 
     @staticmethod
     def _no_verdict(reply: Reply) -> NoReturn:
@@ -183,7 +239,7 @@ class HookStage:
             logger.warning("hook %s failed on an aborted stream: %s", self.hook.name, place)
 
     @property
-    def held_fragments(self) -> list[Fragment]:
+    def held_fragments(self) -> Iterable[Fragment]:
         return self._held
 
     def _fail(self, error: BaseException, text: str) -> None:
@@ -194,45 +250,17 @@ class HookStage:
             pieces, count = self.held or ([], 0)
             self._decisions.failed("".join(pieces[:count]) + text, place_of(error))
 
-    def _decide(self, chunk: Chunk, verdict: Verdict, fragments: list[Fragment]) -> Outcome:
-        pending = fragments
-        if self._held:
-            self._held.extend(fragments)
-            pending = self._held
-        outcome = decide(
-            verdict,
-            pending,
-            self._num_held + len(chunk.text_diff),
-            is_final=chunk.is_final,
-            keep_tokens=self._keeps_tokens,
-        )
-        if outcome.held or self._held:
-            self._keep(outcome.held, chunk.text_diff)
-        self.tally.count(outcome.action)
-        if self._decisions is not None:
-            self._decisions.decided(chunk, verdict, outcome.action, self._num_held)
-        return outcome
-
-    def _keep(self, held: list[Fragment], text_diff: str) -> None:
-        # `_held_text` only grows or is replaced: earlier chunks go on reading their part of it.
-        if held is self._held:
-            self._held_text.append(text_diff)
-            self._num_held += len(text_diff)
-        else:
-            self._held = list(held)
-            self._held_text = [fragment.text for fragment in held]
-            self._num_held = sum(map(len, self._held_text))
-        self.held = (self._held_text, len(self._held_text)) if held else None
-
 
 @dataclass(slots=True)
 class HookReply:
-    """The first reply of a stream's hooks that did more than let a delta through."""
+    """The first reply of a stream's hooks that is not obeyed on the short way."""
 
     place: int
     """The stage's place in the stream."""
     chunk: Chunk
     reply: Reply
+    fragments: list[Fragment] | None
+    """The fragments that the chunk shows. None: all of the delta, and the ledger does not have it yet."""
 
 
 class Stream:

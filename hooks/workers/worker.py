@@ -136,8 +136,8 @@ class Worker:
                 reply = Reply(key, await guard.admit(message.shown), request=guard.request)
             else:
                 first = guard.pass_through(message.delta)
-                if isinstance(first, Delta):
-                    reply = Reply(key, Step([first]))
+                if isinstance(first, (Delta, list)):
+                    reply = Reply(key, Step([first] if isinstance(first, Delta) else first))
                 else:
                     reply = Reply(key, await guard.feed(message.delta, first))
         except HookError as error:

@@ -2,14 +2,15 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.protocol import Channel, Delta, EngineError, ToolCall
-from hooks import Chunk, emit, hold, redact, rewind, suppress, terminate
+from engine.protocol import Channel, Delta, EngineError, SamplingParams, ToolCall
+from hooks import Chunk, Verdict, emit, hold, redact, rewind, suppress, terminate
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.ask import Machine, Reply, Step
 from hooks.pipeline.failure import HookError, HookFailure
@@ -53,9 +54,12 @@ def hook(name: str, call: Callable[[Chunk], Reply] = never, **options: Any) -> L
     return LoadedHook(name, call, is_async=False, **options)
 
 
-def guard_of(*hooks: LoadedHook, n: int = 1, can_rewind: bool = False, **options: Any) -> Guard:
+def guard_of(
+    *hooks: LoadedHook, n: int = 1, logprobs: int | None = 2, can_rewind: bool = False, **options: Any
+) -> Guard:
     tallies = {hook.name: Tally() for hook in hooks}
-    return Guard(make_request(n=n), list(hooks), tallies, PipelineOptions(**options), can_rewind=can_rewind)
+    request = replace(make_request(), sampling=SamplingParams(n=n, logprobs=logprobs))
+    return Guard(request, list(hooks), tallies, PipelineOptions(**options), can_rewind=can_rewind)
 
 
 # Any verdict, and anything that is none.
@@ -63,7 +67,10 @@ def guard_of(*hooks: LoadedHook, n: int = 1, can_rewind: bool = False, **options
 ENDING = ["terminate", "output", "rewind", "fail", "nonsense", "too long", "overlap", "hold all"]
 """Replies after which the hook may get no last call: it ended the stream itself, or failed."""
 
-REPLIES = st.sampled_from(["emit", "emit", "emit", "rewrite", "suppress", "hold", "redact", *ENDING])
+BARE = ["bare emit", "bare hold", "bare redact"]
+"""Replies without alternatives."""
+
+REPLIES = st.sampled_from(["emit", "emit", "emit", "rewrite", "suppress", "hold", "redact", *BARE, *ENDING])
 
 
 def reply_of(kind: str, chunk: Chunk) -> Reply:
@@ -77,6 +84,12 @@ def reply_of(kind: str, chunk: Chunk) -> Reply:
             return suppress()
         case "hold":
             return emit(chunk.pending) if chunk.is_final else hold(min(2, n))
+        case "bare emit":
+            return emit(chunk.pending, alternatives=False)
+        case "bare hold":
+            return hold(0 if chunk.is_final else n // 2, alternatives=False)
+        case "bare redact":
+            return redact([], hold=0 if chunk.is_final else n // 3, alternatives=False)
         case "hold all":
             return hold()
         case "redact":
@@ -169,9 +182,16 @@ def test_whatever_hooks_reply_the_promises_hold(
 
 
 @examples(300)
-@given(answers(), st.lists(REPLIES, min_size=1, max_size=30), st.integers(1, 3))
+@given(
+    answers(),
+    st.lists(REPLIES, min_size=1, max_size=30),
+    st.integers(1, 3),
+    st.sampled_from([None, 2]),
+    st.booleans(),
+    st.booleans(),
+)
 def test_the_short_way_releases_what_the_long_way_does(
-    deltas: list[Delta], kinds: list[str], num_hooks: int
+    deltas: list[Delta], kinds: list[str], num_hooks: int, logprobs: int | None, shadow: bool, keeps: bool
 ) -> None:
     def played(*, is_short: bool) -> tuple[list[Delta], list[str], dict[str, Tally]]:
         replies = iter(kinds)
@@ -190,13 +210,16 @@ def test_the_short_way_releases_what_the_long_way_does(
             except ValueError as error:
                 return HookFailure(error)
 
-        hooks = [hook(f"hook{i}", call) for i in range(num_hooks)]
-        guard = guard_of(*hooks, n=2)
+        hooks = [hook(f"hook{i}", call, is_shadow=shadow and i == 0) for i in range(num_hooks)]
+        guard = guard_of(*hooks, n=2, logprobs=logprobs, rewritten_tokens="keep" if keeps else "withhold")
         released: list[Delta] = []
         for delta in deltas:
-            first = guard.pass_through(lambda: 0.0, delta) if is_short else None
-            if isinstance(first, Delta):
-                released.append(first)
+            try:
+                first = guard.pass_through(lambda: 0.0, delta) if is_short else None
+            except HookError:
+                break
+            if isinstance(first, (Delta, list)):
+                released += [first] if isinstance(first, Delta) else first
                 continue
             step = run(guard.feed(delta, first), answer)
             released += step.released
@@ -206,6 +229,27 @@ def test_the_short_way_releases_what_the_long_way_does(
         return released, seen, guard._guarded.tallies
 
     assert played(is_short=True) == played(is_short=False)
+
+
+@pytest.mark.parametrize("verdict", [hold(), hold(2), redact([], hold=2), redact([(0, 1, "x")]), suppress()])
+def test_a_verdict_that_ends_nothing_takes_the_short_way(verdict: Verdict) -> None:
+    guard = guard_of(hook("h", lambda chunk: verdict))
+    run(guard.feed(Delta(text="a")), lambda _, chunk: emit(chunk.pending))
+    assert isinstance(guard.pass_through(lambda: 0.0, Delta(text="bcd")), list)
+
+
+@pytest.mark.parametrize(
+    ("logprobs", "released"), [(2, [("a", [0]), ("b", [])]), (None, [("ab", [0])])], ids=["told", "not told"]
+)
+def test_text_waits_for_no_delta_of_its_own_if_no_offset_is_told(
+    logprobs: int | None, released: list[tuple[str, list[int]]]
+) -> None:
+    """Contract 2.4, 3.6. A client that is told offsets gets deltas whose text ends with their tokens."""
+    guard = guard_of(hook("h", lambda chunk: hold(1)), logprobs=logprobs)
+    run(guard.feed(Delta(text="a", tokens=(make_token("a", 0),))), lambda _, chunk: hold(1))
+    given = guard.pass_through(lambda: 0.0, Delta(text="bc", tokens=(make_token("bc", 1),)))
+    assert isinstance(given, list)
+    assert [(delta.text, [token.id for token in delta.tokens]) for delta in given] == released
 
 
 def test_a_late_plain_hook_fails_on_the_short_way_too() -> None:

@@ -2,16 +2,26 @@
 
 import asyncio
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.protocol import Delta, Token, TopLogprob
+from engine.protocol import Delta, SamplingParams, Token, TopLogprob
 from hooks import Chunk, Verdict, emit, hold, redact, suppress, terminate
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
-from tests.helpers import Script, examples, guard_all, ids_of, make_deltas, pipeline_of, recut, text_of
+from tests.helpers import (
+    Script,
+    examples,
+    guard_all,
+    ids_of,
+    make_deltas,
+    make_request,
+    pipeline_of,
+    recut,
+    text_of,
+)
 
 PIECES = st.lists(st.text("ab😀 ", min_size=1, max_size=4), min_size=1, max_size=12)
 SIZES = st.lists(st.integers(1, 4), max_size=12)
@@ -78,9 +88,9 @@ def stands_together(characters: list[tuple[str, int | None]], token: int) -> boo
 
 
 @examples(300)
-@given(PIECES, SIZES, st.integers(0, 2**32), st.integers(1, 3))
+@given(PIECES, SIZES, st.integers(0, 2**32), st.integers(1, 3), st.booleans())
 def test_what_is_released_is_what_the_clauses_say(
-    pieces: list[str], sizes: list[int], seed: int, num_hooks: int
+    pieces: list[str], sizes: list[int], seed: int, num_hooks: int, has_logprobs: bool
 ) -> None:
     deltas = recut(make_deltas(pieces), sizes)
     oracle = Oracle(seed)
@@ -98,7 +108,10 @@ def test_what_is_released_is_what_the_clauses_say(
 
         return Script(answer)
 
-    released = asyncio.run(guard_all(pipeline_of(*(make_hook(i) for i in range(num_hooks))), deltas))
+    request = make_request()
+    request = request if has_logprobs else replace(request, sampling=SamplingParams())
+    pipeline = pipeline_of(*(make_hook(i) for i in range(num_hooks)))
+    released = asyncio.run(guard_all(pipeline, deltas, request))
 
     # Replay what each hook said on characters, stage by stage.
     characters = [(c, i) for i, piece in enumerate(pieces) for c in piece]
