@@ -9,6 +9,7 @@ the end of the text. Assertions that fail at the end of a text, but may hold wit
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from hooks.detect.extras import from_extra
 
@@ -21,7 +22,7 @@ if not regex.compile("ab").search("a", 0, None, None, True, None):
 UNLIMITED = 1 << 32
 """A width without a bound, or with a bound too large to be useful."""
 
-_TOKEN = re.compile(
+TOKEN = re.compile(
     r"""
     (?P<comment>\(\?\#[^)]*\))
   | (?P<flags>\(\?[imsau]+\))
@@ -61,7 +62,7 @@ class Analysis:
 def analyse(pattern: str) -> Analysis:
     """Raises `ValueError` for a pattern that `regex` refuses, or that cannot be searched in a stream."""
     walk = _Walk()
-    for token in _TOKEN.finditer(pattern):
+    for token in TOKEN.finditer(pattern):
         walk.take(token)
     try:
         regex.compile(pattern)
@@ -72,15 +73,25 @@ def analyse(pattern: str) -> Analysis:
     return Analysis(whole.narrowest, whole.widest, walk.ahead, walk.behind, f"(?:{walk.opened})\\Z[\\s\\S]")
 
 
-def finder(
-    pattern: str, timeout: float | None, *, partial: bool = False
-) -> "Callable[[str, int], regex.Match[str] | None]":
-    """Return the pattern's `search` as a function of the text and the start place. Positional arguments make
-    a search three times as fast as named ones."""
-    search = regex.compile(pattern).search
+Find = Callable[[str, int], "regex.Match[str] | None"]
+"""Finds a match in a text, from a place on."""
+
+
+def finder(pattern: str, timeout: float | None, *, partial: bool = False) -> Find:
+    """Return the pattern's `search`."""
+    return _bound(regex.compile(pattern).search, timeout, partial)
+
+
+def matcher(pattern: str, timeout: float | None, *, partial: bool = False) -> Find:
+    """Return the pattern's `match`."""
+    return _bound(regex.compile(pattern).match, timeout, partial)
+
+
+def _bound(find: Any, timeout: float | None, partial: bool) -> Find:
+    """Positional arguments make a search three times as fast as named ones."""
     if timeout is None and not partial:
-        return search  # type: ignore[no-any-return]
-    return lambda text, begin: search(text, begin, None, None, partial, timeout)
+        return find  # type: ignore[no-any-return]
+    return lambda text, begin: find(text, begin, None, None, partial, timeout)
 
 
 @dataclass(slots=True)

@@ -1,13 +1,16 @@
 """Rules: regular expressions with further conditions on a match, and the detector that uses them."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from hooks.detect.automaton.positions import bits
+from hooks.detect.automaton.states import Automaton, Place, Sketch
+from hooks.detect.automaton.tree import tree_of
 from hooks.detect.detector import Findings, Match
 from hooks.detect.extras import from_extra
-from hooks.detect.regex_analysis import UNLIMITED, analyse, finder
+from hooks.detect.regex_analysis import UNLIMITED, analyse, finder, matcher
 
 with from_extra("guards", "regex"):
     import regex
@@ -17,9 +20,6 @@ NEAR = 64
 BEGIN = r"(?<![^\W_])(?<!\d[-./])"
 END = r"(?![^\W_])(?![-./]\d)"
 """Patterns around a text that is no part of a longer word or number."""
-SIX_DIGITS = r"(?:\+|\()?[ .\-/()\u00a0\u2010\u2011]{0,3}\d(?:[ .\-/()\u00a0\u2010\u2011]{0,3}\d){5}"
-LETTERED = r"(?<![^\W_])[A-Za-z]{1,6}[ -]?\d"
-"""The beginnings of the numbers of persons, accounts and phones: see `Rule.begins`."""
 
 
 def words(*alternatives: str) -> str:
@@ -47,8 +47,6 @@ class Rule:
     """Most characters of a match; required if the pattern has no bound."""
     until: str | None = None
     """A pattern that ends a match at any distance; if it is not found, the match ends with the text."""
-    begins: str = ""
-    """A pattern that begins every match. Rules with the same `begins` are searched only from such a place."""
 
 
 def chosen(rules: list[Rule], entities: Iterable[str] | None) -> list[Rule]:
@@ -63,67 +61,73 @@ def chosen(rules: list[Rule], entities: Iterable[str] | None) -> list[Rule]:
 
 
 class RuleDetector:
-    """Finds the matches of rules: for each rule the leftmost ones that do not overlap, as `finditer` does."""
+    """Finds the matches of rules: for each rule the leftmost ones that do not overlap, as `finditer` does.
 
-    def __init__(self, rules: Iterable[Rule], timeout: float | None = None) -> None:
-        """`timeout`: seconds that one search may take before it raises `TimeoutError`."""
+    One automaton reads the text for all rules, and tells where each of them may match. The rule's own pattern
+    is searched only there.
+    """
+
+    def __init__(
+        self, rules: Iterable[Rule], timeout: float | None = None, *, is_plain: bool = False
+    ) -> None:
+        """`timeout`: seconds that one search may take before it raises `TimeoutError`. `is_plain`: search for
+        every rule everywhere, without the automaton. The matches are the same."""
         searchers = [_Searcher(rule, i, timeout) for i, rule in enumerate(rules)]
         if not searchers:
             raise ValueError("there is nothing to look for")
+        sketches = [None if is_plain else searcher.sketch for searcher in searchers]
         self._searchers = searchers
+        self._everywhere = [one for one, sketch in zip(searchers, sketches, strict=True) if sketch is None]
+        self._automaton = Automaton(sketches)
         self.longest = max(searcher.longest for searcher in searchers)
         self.reach = max(searcher.reach for searcher in searchers)
-        groups: dict[str, list[_Searcher]] = {}
-        for searcher in searchers:
-            groups.setdefault(searcher.rule.begins, []).append(searcher)
         self._likely: _Searcher | None = None
-        """The rule that last left a text undecided. It often does so again; then no other rule matters."""
-        self._groups = [(_Gate(begins, timeout), group) for begins, group in groups.items()]
+        """The rule that left the last text undecided. It often does so again; then no other rule matters."""
 
     def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
+        likely = None if is_final or taken else self._likely
+        if likely is not None and likely.is_open(text, start):
+            return [], start
         grown = [self._searchers[match.rule].grown(text, match) for match in taken]
         ends = {match.rule: match.end for match in grown}
-        likely = None if is_final or taken else self._likely
-        if likely is not None and likely.first_open(text, start) == start:
+        places = self._automaton.places(text, start)
+        undecided = len(text) if is_final else self._first_open(text, start, places, ends)
+        if undecided == start and not is_final:
             return [], start
-        undecided = len(text)
-        active: list[tuple[_Searcher, int]] = []
-        for gate, group in self._groups:
-            begin = gate.first(text, start, is_final)
-            if begin == len(text):
-                continue
-            for searcher in group:
-                from_here = max(begin, ends.get(searcher.index, 0)) if ends else begin
-                active.append((searcher, from_here))
-                if is_final:
-                    continue
-                undecided = min(undecided, searcher.first_open(text, from_here))
-                if undecided == start:
-                    self._likely = searcher if gate.is_open else None
-                    return [], start
         matches = [match for match, known in zip(grown, taken, strict=True) if match.end > known.end]
-        for searcher, begin in active:
-            if begin < undecided:
-                matches += searcher.matches(text, begin, undecided)
+        for searcher, begin in self._woken(start, undecided, places):
+            matches += searcher.matches(text, max(begin, ends.get(searcher.index, 0)), undecided)
         return matches, undecided
 
+    def _first_open(self, text: str, start: int, places: Sequence[Place], ends: Mapping[int, int]) -> int:
+        """Return the first place at which more text could make or change a match."""
+        undecided = len(text)
+        for searcher in self._everywhere:
+            undecided = min(undecided, searcher.first_open(text, max(start, ends.get(searcher.index, 0))))
+        for place, may_open, _ in places:
+            if place >= undecided:
+                break
+            for rule in bits(may_open):
+                searcher = self._searchers[rule]
+                if place >= ends.get(rule, 0) and searcher.is_open(text, place):
+                    self._likely = searcher
+                    return place
+        self._likely = None
+        return undecided
 
-class _Gate:
-    """Finds the first place where the rules with the same `begins` can match."""
-
-    def __init__(self, begins: str, timeout: float | None) -> None:
-        self.is_open = not begins
-        self._find = finder(begins, timeout)
-        self._find_open = finder(analyse(begins).opened, timeout, partial=True)
-
-    def first(self, text: str, start: int, is_final: bool) -> int:
-        if self.is_open:
-            return start
-        found = self._find(text, start)
-        place: int = found.start() if found else len(text)
-        if not is_final and place > start and (found := self._find_open(text, start)):
-            place = min(place, found.start())
-        return place
+    def _woken(
+        self, start: int, undecided: int, places: Sequence[Place]
+    ) -> Iterator[tuple["_Searcher", int]]:
+        """Yield the searchers that may find a match before `undecided`, and where to begin."""
+        for searcher in self._everywhere:
+            yield searcher, start
+        awake = 0
+        for place, _, may_be in places:
+            if place >= undecided:
+                break
+            for rule in bits(may_be & ~awake):
+                yield self._searchers[rule], place
+            awake |= may_be
 
 
 class _Searcher:
@@ -145,28 +149,37 @@ class _Searcher:
         self._match = partial(regex.compile(rule.pattern).match, timeout=timeout)
         self._find = finder(rule.pattern, timeout)
         self._find_open = finder(analysis.opened, timeout, partial=True)
-        self._match_open = partial(regex.compile(analysis.opened).match, partial=True, timeout=timeout)
+        self._match_open = matcher(analysis.opened, timeout, partial=True)
         self._near = rule.near and re.compile(rule.near)
         # Apart from the pattern: partial matching reports a look-behind with alternatives as an open match.
         sides = [f"(?<={rule.behind})"] * bool(rule.behind) + [f"(?<!{rule.unless})"] * bool(rule.unless)
-        self._sides = regex.compile("".join(sides), regex.IGNORECASE).match
+        self._sides = regex.compile("".join(sides), regex.IGNORECASE).match if sides else None
         self.longest = longest + (analysis.ahead if self._limit is None else -1)
         self._until = regex.compile(rule.until).search if rule.until else None
         besides = [analyse(pattern or "") for pattern in (rule.until, rule.behind, rule.unless)]
         self._closing = besides[0].longest
         self.reach = max(analysis.behind, NEAR + 2, *(one.longest + one.behind for one in besides))
 
+    @property
+    def sketch(self) -> Sketch | None:
+        """What an automaton may know of the rule; None: the pattern has no tree."""
+        tree = tree_of(self.rule.pattern)
+        behind = tree_of(f"(?i){self.rule.behind}") if self.rule.behind else None
+        return Sketch(tree, behind, self.reach, self._limit is not None) if tree is not None else None
+
     def first_open(self, text: str, begin: int) -> int:
         """Return the first place of a possible match that depends on the text after `text`."""
         begin = max(begin, len(text) - self.longest)
-        # The last open place is mostly open again, and a search would read the whole text first.
-        if self._match_open(text, begin) and self._fits(text, begin):
-            return begin
         while (found := self._find_open(text, begin)) and (start := found.start()) < len(text):
             if self._fits(text, start):
                 return int(start)
             begin = start + 1
         return len(text)
+
+    def is_open(self, text: str, place: int) -> bool:
+        """Whether a possible match at `place` depends on the text after `text`."""
+        is_near = len(text) - place <= self.longest
+        return is_near and self._match_open(text, place) is not None and self._fits(text, place)
 
     def matches(self, text: str, begin: int, stop: int) -> Iterator[Match]:
         """Yield the matches that begin before `stop`."""
@@ -198,7 +211,7 @@ class _Searcher:
         """Whether the text before `start` satisfies the rule's conditions."""
         if self._near and not self._near.search(text[max(0, start - NEAR) : start].lower()):
             return False
-        return self._sides(text, start) is not None
+        return self._sides is None or self._sides(text, start) is not None
 
     def _length(self, matched: str, text: str, start: int) -> int:
         """Return how many of the matched characters at `start` are the rule's entity."""

@@ -3,7 +3,7 @@
 import re
 
 from hooks.builtin.pii_rules.check_digits import digits_of, luhn, mod97, plain
-from hooks.detect.rules import LETTERED, SIX_DIGITS, Rule
+from hooks.detect.rules import Rule
 
 # Issuers by ISO/IEC 7812 prefix, with the lengths of their numbers.
 _ISSUERS = re.compile(
@@ -28,7 +28,6 @@ CARD = Rule(
     r"(?<![^\W_])(?<!\d\.)(?:(?:[245]\d|3[04-9]|6\d|8[12])\d\d(?:([ -]?)\d{4}\1\d{4}\1\d{4}(?:\1\d{1,3})?"
     r"|([ -]?)\d{6}\2\d{4,5}))(?![^\W_])",
     length=card_length,
-    begins=SIX_DIGITS,
 )
 
 _IBAN_LENGTHS = {
@@ -52,5 +51,4 @@ IBAN = Rule(
     "IBAN_CODE",
     rf"(?<![^\W_])(?=[A-Za-z]{{2}}\d\d)(?i:{_IBAN_FORMS})(?![^\W_])",
     check=lambda text: mod97(plain(text)),
-    begins=LETTERED,
 )

@@ -38,13 +38,11 @@ def is_ipv6(text: str) -> bool:
     return any(len(group) > 2 and "." not in group for group in text.split(":"))
 
 
-_BYTES = r"(?<![^\W_])[\dA-Fa-f]{0,4}[:.-]"
 IPV6 = Rule(
     "IP_ADDRESS",
     rf"(?<![\w:.])(?:[\dA-Fa-f]{{0,4}}:){{2,7}}(?:{_OCTET}(?:\.{_OCTET}){{3}}|[\dA-Fa-f]{{1,4}})?"
     r"(?![\w:])(?!\.\d)",
     check=is_ipv6,
-    begins=_BYTES,
 )
 
 _BYTE, _WORD = r"[\dA-Fa-f]{2}", r"[\dA-Fa-f]{4}"
@@ -53,5 +51,4 @@ MAC = Rule(
     rf"(?<![^\W_])(?<![^\W_][:.-])(?:{_BYTE}([:-]){_BYTE}(?:\1{_BYTE}){{4}}|(?:{_WORD}\.){{2}}{_WORD})"
     r"(?![^\W_])(?![:.-][^\W_])",
     check=lambda text: ":" in text or not re.sub("[.-]", "", text).isdecimal(),
-    begins=_BYTES,
 )

@@ -8,7 +8,7 @@ from datetime import date
 from functools import partial
 
 from hooks.builtin.pii_rules.check_digits import adds_up, digits_of, luhn, mod11_10, plain, verhoeff, weighted
-from hooks.detect.rules import BEGIN, END, LETTERED, SIX_DIGITS, Rule, words
+from hooks.detect.rules import BEGIN, END, Rule, words
 
 
 def _is_date(year: str, month: str, day: str) -> bool:
@@ -155,13 +155,9 @@ CPF = words("cpf", "cadastro de pessoas? f[íi]sicas?")
 
 
 def _rule(
-    entity: str,
-    pattern: str,
-    check: Callable[[str], bool] | None = None,
-    near: str | None = None,
-    begins: str = SIX_DIGITS,
+    entity: str, pattern: str, check: Callable[[str], bool] | None = None, near: str | None = None
 ) -> Rule:
-    return Rule(entity, BEGIN + pattern + END, check, near=near, begins=begins)
+    return Rule(entity, BEGIN + pattern + END, check, near=near)
 
 
 _FISCAL_CODE = r"(?i:[a-z]{6}[\dlmnp-v]{2}[abcdehlmprst][\dlmnp-v]{2}[a-z][\dlmnp-v]{3}[a-z])"
@@ -184,21 +180,21 @@ NATIONAL_IDS: dict[str, tuple[Rule, ...]] = {
     "de": (_rule("DE_TAX_ID", r"[1-9]\d[ /]?\d{3}[ /]?\d{3}[ /]?\d{3}", de_tax_id),),
     "es": (
         _rule("ES_NIF", r"\d{8}[ -]?[A-Za-z]", es_nif),
-        _rule("ES_NIE", r"[XYZxyz][ -]?\d{7}[ -]?[A-Za-z]", es_nie, begins=LETTERED),
+        _rule("ES_NIE", r"[XYZxyz][ -]?\d{7}[ -]?[A-Za-z]", es_nie),
     ),
     "fi": (_rule("FI_HETU", r"[0-3]\d[01]\d{3}[-+A-FU-Ya-fu-y]\d{3}[\dA-FHJ-NPR-Ya-fhj-npr-y]", fi_hetu),),
     "fr": (_rule("FR_INSEE", r"[1-478] ?\d\d ?\d\d ?(?:\d\d|2[ABab]) ?\d{3} ?\d{3} ?\d\d", fr_insee),),
     "gb": (
-        _rule("UK_NINO", r"(?i:[a-z]{2} ?\d\d ?\d\d ?\d\d ?[a-d])", uk_nino, begins=LETTERED),
+        _rule("UK_NINO", r"(?i:[a-z]{2} ?\d\d ?\d\d ?\d\d ?[a-d])", uk_nino),
         _rule("UK_NHS", r"\d{3}[ -]?\d{3}[ -]?\d{4}", uk_nhs, NHS),
     ),
     "in": (
         _rule("IN_AADHAAR", r"[2-9]\d{3}[ -]\d{4}[ -]\d{4}", verhoeff),
         _rule("IN_AADHAAR", r"[2-9]\d{11}", verhoeff, AADHAAR),
-        _rule("IN_PAN", r"[A-Z]{3}[ABCFGHJLPT][A-Z]\d{4}[A-Z]", begins=LETTERED),
+        _rule("IN_PAN", r"[A-Z]{3}[ABCFGHJLPT][A-Z]\d{4}[A-Z]"),
     ),
     "it": (
-        _rule("IT_FISCAL_CODE", _FISCAL_CODE, it_fiscal_code, begins=r"(?<![^\W_])[A-Za-z]{6}"),
+        _rule("IT_FISCAL_CODE", _FISCAL_CODE, it_fiscal_code),
     ),
     "nl": (
         _rule("NL_BSN", r"\d{4}\.\d\d\.\d{3}", nl_bsn),
@@ -210,7 +206,7 @@ NATIONAL_IDS: dict[str, tuple[Rule, ...]] = {
         _rule("SE_PERSONNUMMER", r"(?:19|20)?\d{6}[-+]\d{4}", se_personnummer),
         _rule("SE_PERSONNUMMER", r"(?:19|20)?\d{10}", se_personnummer, SE),
     ),
-    "sg": (_rule("SG_NRIC", r"[STFGstfg]\d{7}[A-Za-z]", sg_nric, begins=LETTERED),),
+    "sg": (_rule("SG_NRIC", r"[STFGstfg]\d{7}[A-Za-z]", sg_nric),),
     "us": (
         _rule("US_SSN", r"\d{3}-\d\d-\d{4}", us_ssn),
         _rule("US_SSN", r"\d{3} ?\d\d ?\d{4}", us_ssn, SSN),

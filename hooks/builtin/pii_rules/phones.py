@@ -10,7 +10,7 @@ from functools import partial
 
 from hooks.builtin.pii_rules.check_digits import digits_of
 from hooks.detect.extras import from_extra
-from hooks.detect.rules import END, SIX_DIGITS, Rule, words
+from hooks.detect.rules import END, Rule, words
 
 with from_extra("guards", "phonenumbers"):
     import phonenumbers
@@ -53,7 +53,7 @@ def phone_rules(regions: Iterable[str]) -> list[Rule]:
     """`regions`: the countries (ISO 3166 codes, in upper case) whose national forms to find."""
     plans = [_Plan(region) for region in regions]
     abroad = rf"{_BEGIN}(?:\+{_GAP}[1-9]|00[1-9]\d)(?:{_GAP}\d){{5,14}}(?!\d)"
-    rule = partial(Rule, "PHONE_NUMBER", unless=_NO_PHONE, begins=SIX_DIGITS)
+    rule = partial(Rule, "PHONE_NUMBER", unless=_NO_PHONE)
     rules = [rule(abroad, length=_international)]
     if plans:
         seven, nine = (partial(_national, plans, fewest=fewest) for fewest in (7, 9))

@@ -53,7 +53,6 @@ _ISSUED = {
     "VAULT_TOKEN": ((r"hv[sbr]\.", r"[\w-]{24,300}"),),
 }  # fmt: skip
 _BEFORE, _BEHIND = r"(?<![A-Za-z\d])", r"(?![\w-])"
-_ANY_PREFIX = rf"(?a:{_BEFORE}(?:{'|'.join(prefix for forms in _ISSUED.values() for prefix, _ in forms)}))"
 
 
 def _is_drawn(text: str) -> bool:
@@ -113,7 +112,7 @@ PRIVATE_KEY = Rule(
 
 KEYS = (
     *(
-        Rule(entity, f"(?a:{_BEFORE}{prefix}{rest}{_BEHIND})", begins=_ANY_PREFIX, check=_is_drawn)
+        Rule(entity, f"(?a:{_BEFORE}{prefix}{rest}{_BEHIND})", check=_is_drawn)
         for entity, forms in _ISSUED.items()
         for prefix, rest in forms
     ),

@@ -45,12 +45,7 @@ _BEFORE = r"""(?<=["'`*“‘(\\ \t\n=:：|>,是は])(?<![!-~]{200})(?![*(\[=:])
 _TOLD = rf"{_NAME}(?:{_OF_WHAT}{_CLOSING}{_SAYS}{_OPENING}|{_CLOSING}[ \t]){_SCHEME}"
 PASSWORD = Rule("PASSWORD", f"{_BEFORE}{_VALUE}{{8,{_LONG}}}+", length=password_length, behind=_TOLD)
 LONG_PASSWORD = Rule(
-    "PASSWORD",
-    f"{_BEFORE}{_VALUE}{{{_LONG}}}",
-    check=looks_random,
-    behind=_TOLD,
-    until=f"(?!{_VALUE})",
-    begins=f"{_VALUE}{{64}}",
+    "PASSWORD", f"{_BEFORE}{_VALUE}{{{_LONG}}}", check=looks_random, behind=_TOLD, until=f"(?!{_VALUE})"
 )
 
 _STAND_IN = re.compile(

@@ -1,0 +1,202 @@
+"""A lazily built automaton that reads a text backwards, for many rules at once.
+
+At each place it knows the positions from which the text goes on to its end within a match (`going`), and the
+positions from which some text is the rest of a match (`whole`). A rule's first position that is one of these
+shows a place where a match may be open, or may be whole. What the automaton excludes is excluded; what it
+reports, the rule's own pattern must confirm.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hooks.detect.automaton.positions import Fragment, Positions, bits
+from hooks.detect.automaton.tree import After, Behind, Next, Node, begun, conditions_after, conditions_before
+
+Place = tuple[int, int, int]
+"""A place, the rules that may have an open match there, and those that may have a whole one, as bits."""
+MAX_STEPS = 50_000
+"""Most steps that an automaton keeps. Then it forgets them all."""
+
+
+class Sketch(NamedTuple):
+    """What the automaton knows of a rule."""
+
+    match: Node
+    behind: Node | None = None
+    """What must stand directly before a match."""
+    width: int = 0
+    """Most characters before a match that it depends on."""
+    is_cut: bool = False
+    """A match may end before the text that its pattern reads."""
+
+
+class State(dict[str, "State"]):
+    """What the automaton knows at a place, and the states at the place before it, by the character there."""
+
+    __slots__ = (
+        "_automaton",
+        "_left",
+        "going",
+        "is_marked",
+        "may_be",
+        "may_open",
+        "shown",
+        "starts",
+        "whole",
+    )
+
+    def __init__(self, automaton: "Automaton", going: int, whole: int, starts: int) -> None:
+        super().__init__()
+        self._automaton = automaton
+        self._left: State | None = None
+        self.going = going
+        self.whole = whole
+        self.starts = starts
+        """The positions that end a match; none left of the place where a search begins."""
+        self.may_open = automaton.begun(going)
+        """The rules, as bits, that may have an open match at the next place."""
+        self.may_be = automaton.begun(whole)
+        """The rules that may have a whole match at the next place."""
+        self.shown = automaton.shown(going | whole)
+        """The rules whose `behind` may begin here."""
+        self.is_marked = bool(self.may_open | self.may_be | self.shown)
+
+    def __missing__(self, char: str) -> "State":
+        state = self[char] = self._automaton.step(self, char)
+        return state
+
+    @property
+    def left(self) -> "State":
+        """The state with which to read on, left of the place where the search begins."""
+        if self._left is None:
+            self._left = self._automaton.outside(self)
+        return self._left
+
+
+class Automaton:
+    def __init__(self, sketches: Sequence[Sketch | None]) -> None:
+        """The rules are numbered in the order of `sketches`. The automaton knows nothing of a rule that has
+        None."""
+        self._positions = Positions()
+        self._rules: list[int] = []
+        """For each position its rule, as a bit."""
+        self._bodies = self._rights = self._lefts = self._behinds = self._outermost = self._shown_by_text = 0
+        self._width = 0
+        for rule, sketch in enumerate(sketches):
+            if sketch is not None:
+                self._add(sketch, 1 << rule)
+        self._positions.close()
+        self._states: dict[tuple[int, int, int], State] = {}
+        self._num_steps = 0
+        self._end = State(self, 0, self._rights & self._positions.of(""), self._rights)
+
+    def _add(self, sketch: Sketch, rule: int) -> None:
+        positions = self._positions
+        first = positions.count
+        left = self._add_left(sketch, rule)
+        middle = positions.count
+        match = begun(sketch.match)
+        body = positions.add(match)
+        end = positions.count
+        patterns = [] if sketch.is_cut else [one.pattern for one in conditions_after(match)]
+        right = positions.add_condition(Next("".join(reversed(patterns))))
+        positions.connect(left.last, body.first)
+        positions.connect(body.last, right.first)
+        self._lefts |= left.last
+        self._rights |= right.last
+        self._bodies |= _between(middle, end)
+        self._rules += [rule] * (positions.count - first)
+
+    def _add_left(self, sketch: Sketch, rule: int) -> Fragment:
+        """Add positions for the text before a match."""
+        positions, conditions = self._positions, conditions_before(sketch.match)
+        behinds = [one.part for one in conditions if isinstance(one, After)]
+        if sketch.behind is not None:
+            behinds.insert(0, sketch.behind)
+        first = positions.count
+        for behind in behinds:
+            left = positions.add(behind)
+            if not left.is_empty:
+                self._behinds |= _between(first, positions.count)
+                self._outermost |= left.first
+                self._shown_by_text |= rule
+                self._width = max(self._width, sketch.width)
+                return left
+        patterns = [one.pattern for one in conditions if isinstance(one, Behind)]
+        return positions.add_condition(Behind("".join(patterns)))
+
+    def places(self, text: str, start: int) -> list[Place]:
+        """Return the places from `start` on where rules may match or be open, from left to right."""
+        found: list[tuple[int, State]] = []
+        state = self._end
+        place = len(text)
+        for char in reversed(text[start - 1 :] if start else text):
+            state = state[char]
+            if state.is_marked:
+                found.append((place, state))
+            place -= 1
+        if not start:
+            state = state[""]
+            if state.is_marked:
+                found.append((0, state))
+        if not found:
+            return []
+        allowed = self._allowed(text, start, found, state)
+        return [(place, one.may_open & allowed, one.may_be & allowed) for place, one in reversed(found)]
+
+    def _allowed(self, text: str, start: int, found: list[tuple[int, State]], state: State) -> int:
+        """Return the rules, as bits, that the text before the found places does not exclude."""
+        wanted = shown = 0
+        for _, one in found:
+            wanted |= one.may_open | one.may_be
+            shown |= one.shown
+        if not wanted & self._shown_by_text:
+            return wanted
+        state = state.left
+        place = start - 1
+        end = max(0, place - self._width)
+        while state.going and place > end:
+            place -= 1
+            state = state[text[place]]
+            shown |= state.shown
+        return wanted & (shown | ~self._shown_by_text)
+
+    def step(self, state: State, char: str) -> State:
+        """Return the state before `char`, which stands before the place of `state`."""
+        self._num_steps += 1
+        if self._num_steps > MAX_STEPS:
+            self._forget()
+        matched, before = self._positions.of(char), self._positions.before
+        whole, outside = state.whole & ~self._behinds, state.whole & self._behinds
+        going = self._bodies if state is self._end else before(state.going | outside)
+        return self._state(matched & going, matched & (state.starts | before(whole)), state.starts)
+
+    def outside(self, state: State) -> State:
+        return self._state((state.going | state.whole) & self._behinds, 0, 0)
+
+    def begun(self, positions: int) -> int:
+        """Return the rules that begin right of one of `positions`."""
+        return self._rules_of(positions & self._lefts)
+
+    def shown(self, positions: int) -> int:
+        return self._rules_of(positions & self._outermost)
+
+    def _rules_of(self, positions: int) -> int:
+        rules = 0
+        for position in bits(positions):
+            rules |= self._rules[position]
+        return rules
+
+    def _state(self, going: int, whole: int, starts: int) -> State:
+        key = going, whole, starts
+        state = self._states.get(key)
+        return self._states.setdefault(key, State(self, *key)) if state is None else state
+
+    def _forget(self) -> None:
+        states, self._states, self._num_steps = self._states, {}, 0
+        for state in (self._end, *states.values()):
+            state.clear()
+
+
+def _between(first: int, end: int) -> int:
+    return (1 << end) - (1 << first)

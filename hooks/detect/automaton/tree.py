@@ -1,0 +1,215 @@
+"""Reads a regular expression as a tree that a superset of its matches follows.
+
+The tree keeps characters, order, alternatives, repeats and look-aheads. Everything else that a pattern can
+ask for, as boundaries and longer look-behinds, only makes matches fewer, so the tree leaves it out.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hooks.detect.regex_analysis import TOKEN, UNLIMITED
+
+_LINE_BREAK = r"[\n\v\f\r\x85\u2028\u2029]"
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    """One character."""
+
+    pattern: str
+    is_literal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    parts: "tuple[Node, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    branches: "tuple[Node, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    part: "Node"
+    fewest: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A look-ahead: `part` is read, and the pattern goes on where the look-ahead stands."""
+
+    part: "Node"
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """A look-behind that reads one character at most. `pattern` matches behind an allowed character."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """A look-ahead that reads one character. `pattern` matches before an allowed character."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """A look-behind for `part`."""
+
+    part: "Node"
+
+
+Node = One | Join | Either | Repeat | Ahead | Behind | After | Next
+NOTHING = Join(())
+_ANY = Repeat(One(r"(?s:.)"), 0, UNLIMITED)
+_LITERAL = re.compile(r"[^.\\\[]|\\[^\w]")
+_RARE = 4
+"""A match that begins with as many literals is so rare that its other characters need not be known."""
+
+
+def tree_of(pattern: str) -> Node | None:
+    """Return the tree of a pattern that `analyse` accepts; None: the pattern has no tree."""
+    parser = _Parser(pattern)
+    return parser.parse() if parser.has_tree else None
+
+
+def begun(node: Node) -> Node:
+    """Return the node, or only its beginning and anything after it if that beginning is rare."""
+    if not isinstance(node, Join):
+        return node
+    if len(node.parts) == 1:
+        return begun(node.parts[0])
+    num_literals = 0
+    for i, part in enumerate(node.parts):
+        if isinstance(part, One):
+            num_literals = num_literals + 1 if part.is_literal else 0
+        elif not isinstance(part, (Behind, After, Ahead, Next)):
+            num_literals = 0
+        if num_literals == _RARE:
+            return Join((*node.parts[: i + 1], _ANY))
+    return node
+
+
+def conditions_before(node: Node) -> "list[Behind | After]":
+    """Return the look-behinds that stand before the first character of every match."""
+    return [one for one in _leading(node, 1) if isinstance(one, (Behind, After))]
+
+
+def conditions_after(node: Node) -> list[Next]:
+    """Return the look-aheads that stand after the last character of every match."""
+    return [one for one in _leading(node, -1) if isinstance(one, Next)]
+
+
+def _leading(node: Node, step: int) -> Iterator[Node | None]:
+    """Yield the assertions before the first character of every match, or after the last if `step` is -1.
+    Then yield None."""
+    if isinstance(node, Join):
+        for part in node.parts[::step]:
+            for found in _leading(part, step):
+                yield found
+                if found is None:
+                    return
+    elif isinstance(node, (Behind, After, Next)):
+        yield node
+    elif not (isinstance(node, Ahead) and step < 0):
+        yield None
+
+
+@dataclass(slots=True)
+class _Frame:
+    """An open group."""
+
+    opener: str = ""
+    parts: list[Node] = field(default_factory=list)
+    branches: list[Node] = field(default_factory=list)
+
+    def end_branch(self) -> None:
+        self.branches.append(self.parts[0] if len(self.parts) == 1 else Join(tuple(self.parts)))
+        self.parts = []
+
+    def node(self) -> Node:
+        self.end_branch()
+        return self.branches[0] if len(self.branches) == 1 else Either(tuple(self.branches))
+
+
+class _Parser:
+    def __init__(self, pattern: str) -> None:
+        self._tokens = [*TOKEN.finditer(pattern)]
+        # In `regex`, flags without a group hold for the whole pattern.
+        self._flags = "".join(token[0] for token in self._tokens if token.lastgroup == "flags")
+        self._frames = [_Frame()]
+        self._captured: dict[str, Node] = {}
+        openers = [token[0] for token in self._tokens if token.lastgroup == "open"]
+        self.has_tree = "(?" not in openers  # a condition on a group
+        self._knows_groups = "i" not in "".join([self._flags, *openers]) and not any(
+            opener == "(?|" or opener.endswith(">") for opener in openers if opener != "(?>"
+        )
+        self._numbers: list[int] = []
+        """For each open group its number; 0: none."""
+        self._num_groups = 0
+
+    def parse(self) -> Node:
+        for token in self._tokens:
+            self._take(token)
+        return self._frames[0].node()
+
+    def _take(self, token: re.Match[str]) -> None:
+        kind, text, parts = token.lastgroup, token[0], self._frames[-1].parts
+        if kind == "one":
+            parts.append(One(self._in_context(text), _LITERAL.fullmatch(text) is not None))
+        elif kind == "open":
+            self._open(text)
+        elif kind == "close":
+            self._close()
+        elif kind == "bar":
+            self._frames[-1].end_branch()
+        elif kind == "repeat":
+            parts[-1:] = [Repeat(parts[-1], *_bounds(token))]
+        elif kind == "end":
+            parts.append(Ahead(Repeat(One(r"\n"), 0, 1)))
+        elif kind == "line_break":
+            parts.append(Join((One(_LINE_BREAK), Repeat(One(r"\n"), 0, 1))))
+        elif kind == "reference":
+            parts.append(self._captured.get(text[1:], _ANY) if self._knows_groups else _ANY)
+        elif kind in ("boundary", "anchor"):
+            parts.append(NOTHING)
+
+    def _open(self, opener: str) -> None:
+        self._num_groups += opener == "("
+        self._numbers.append(self._num_groups if opener == "(" else 0)
+        self._frames.append(_Frame(opener))
+
+    def _close(self) -> None:
+        frame = self._frames.pop()
+        node = frame.node()
+        if number := self._numbers.pop():
+            self._captured[str(number)] = node
+        if frame.opener in ("(?=", "(?!"):
+            node = Next(f"{frame.opener}{node.pattern})") if isinstance(node, One) else Ahead(node)
+        elif frame.opener in ("(?<=", "(?<!"):
+            node = self._behind(frame.opener, node)
+        self._frames[-1].parts.append(node)
+
+    def _behind(self, opener: str, node: Node) -> Node:
+        if isinstance(node, One):
+            return Behind(f"{opener}{node.pattern})")
+        return After(node) if opener == "(?<=" else NOTHING
+
+    def _in_context(self, text: str) -> str:
+        """Return the pattern `text` with the flags that hold where it stands."""
+        around = [frame.opener for frame in self._frames if frame.opener.endswith(":")]
+        around = [self._flags, *(opener for opener in around if opener != "(?:")]
+        return f"{''.join(around)}{text}{')' * (len(around) - 1)}"
+
+
+def _bounds(token: re.Match[str]) -> tuple[int, int]:
+    most = token["exactly"] or token["most"] or ("1" if token[0][0] == "?" else "")
+    fewest = token["exactly"] or token["fewest"] or ("1" if token[0][0] == "+" else "0")
+    return int(fewest), int(most) if most else UNLIMITED
