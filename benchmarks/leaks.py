@@ -151,12 +151,15 @@ async def run(num_streams: int, seed: int) -> int:
 
 
 def main() -> None:
+    from benchmarks import leaks_messages  # it uses the guards above
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--streams", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     print(processor())
     most = asyncio.run(run(options.streams, options.seed))
+    asyncio.run(leaks_messages.run(options.streams, options.seed))
     longest = max(map(len, PHRASES)) - 1
     print(f"{options.streams:,} streams: nothing of a forbidden span got out, on any channel.")
     print(f"Held at most {most} characters, never more than could become a phrase (at most {longest}).")
