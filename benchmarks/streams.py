@@ -1,10 +1,11 @@
 """What streams feel of each other on the in-process engine: `make bench-streams`.
 
-    python -m benchmarks.streams [--shape tiny]
+    python -m benchmarks.streams [--shape tiny] [--minutes 3]
 
 - the gaps between tokens of 8 running streams, alone and while a prompt of 4,000 tokens is prefilled;
 - the time to the first token of a prompt of 1,000 tokens, new and asked again;
-- from starting `weir serve` to its first ready answer, imports included.
+- from starting `weir serve` to its first ready answer, imports included;
+- the process's memory after each minute of requests of mixed lengths.
 
 Random weights, wall time, everything in turn within one run: quote the ratios.
 """
@@ -12,12 +13,14 @@ Random weights, wall time, everything in turn within one run: quote the ratios.
 import argparse
 import asyncio
 import random
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import aclosing
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,6 +34,8 @@ STREAMS = 8
 LONG_PROMPT = 4000
 SHARED_PROMPT = 1000
 LONGEST = 32768
+MIXED_CACHE = 2**27
+"""Bytes of the cache under mixed requests. All of its memory is touched within the first minute."""
 
 
 def request(prompt: list[int], max_tokens: int) -> GenerationRequest:
@@ -41,6 +46,17 @@ def request(prompt: list[int], max_tokens: int) -> GenerationRequest:
 
 def random_prompt(length: int) -> list[int]:
     return [random.randrange(300, 2000) for _ in range(length)]
+
+
+@asynccontextmanager
+async def started(model: str, threads: int | None, kv_cache_memory: int) -> AsyncIterator[LocalEngine]:
+    config = EngineConfig(model=model, num_threads=threads, kv_cache_memory=kv_cache_memory)
+    engine = LocalEngine(config)
+    await engine.start()
+    try:
+        yield engine
+    finally:
+        await engine.aclose()
 
 
 async def first_token(engine: LocalEngine, prompt: list[int]) -> float:
@@ -125,6 +141,34 @@ def start_to_ready(repeats: int) -> None:
     print(f"weir serve, from start to ready: {statistics.median(times):.2f} s")
 
 
+def resident_bytes() -> int:
+    """The memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+async def mixed_requests(engine: LocalEngine, end: float) -> None:
+    """One request after another, each of other lengths than the one before."""
+    while time.perf_counter() < end:
+        prompt = random_prompt(int(2 ** random.uniform(0, 11)))
+        async with aclosing(engine.generate(request(prompt, int(2 ** random.uniform(0, 8))))) as deltas:
+            async for _ in deltas:
+                if time.perf_counter() >= end:
+                    break
+
+
+async def memory_by_minute(engine: LocalEngine, minutes: int) -> None:
+    sizes = []
+    for _ in range(minutes):
+        end = time.perf_counter() + 60
+        await asyncio.gather(*(mixed_requests(engine, end) for _ in range(2 * STREAMS)))
+        sizes.append(resident_bytes() / 2**20)
+    listed = ", ".join(f"{size:.0f}" for size in sizes)
+    grown = (sizes[-1] - sizes[0]) / max(1, minutes - 1)
+    print(
+        f"MiB after each minute of {2 * STREAMS} mixed requests at a time: {listed} ({grown:+.1f} a minute)"
+    )
+
+
 async def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -133,19 +177,18 @@ async def main() -> None:
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--minutes", type=int, default=3, help="of mixed requests")
     options = parser.parse_args()
     print(processor())
     with tempfile.TemporaryDirectory() as folder:
         make_model(options.shape, options.dtype, Path(folder))
-        config = EngineConfig(model=folder, num_threads=options.threads, kv_cache_memory=2**31)
-        engine = LocalEngine(config)
-        await engine.start()
-        try:
+        async with started(folder, options.threads, 2**31) as engine:
             await asked_again(engine, 3 * options.repeats)
             await beside_a_long_prompt(engine, 3.0, options.repeats)
-        finally:
-            await engine.aclose()
-    start_to_ready(options.repeats)
+        start_to_ready(options.repeats)
+        if options.minutes:
+            async with started(folder, options.threads, MIXED_CACHE) as engine:
+                await memory_by_minute(engine, options.minutes)
 
 
 if __name__ == "__main__":
