@@ -6,11 +6,12 @@ ignored in the prompt and in the output. In scripts without spaces between words
 word. The model may repeat shorter passages of the prompt, or a whole prompt that is shorter.
 """
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate
-from typing import Annotated, Any, Literal, NamedTuple, Unpack
+from itertools import count
+from typing import Annotated, Any, Literal, Unpack
 
 from pydantic import Field
 
@@ -18,13 +19,9 @@ from hooks import Chunk, Verdict, checked, emit
 from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Count
 from hooks.detect.detector import Findings, Match
-from hooks.detect.extras import from_extra
 from hooks.detect.folding import WITHOUT_SPACES, Folding, forms
 from hooks.detect.readings import LOOSE, Reader
 from hooks.detect.span_guard import SpanGuard
-
-with from_extra("guards", "regex"):
-    import regex
 
 ENTITY = "prompt_leak"
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
@@ -32,9 +29,10 @@ _REACH = 16
 """Most invisible characters in a row inside one word. A longer row ends the word."""
 _CACHED = 32
 """Most prompts that are kept ready for later requests with the same prompt."""
-_WORD = regex.compile(rf"[{WITHOUT_SPACES}]|[^\W_{WITHOUT_SPACES}]+")
-_NUMBER = regex.compile(r"\d{1,3}").fullmatch
-_GOES_ON = regex.compile(rf"[^\W_{WITHOUT_SPACES}]").match
+_WORD = re.compile(rf"[{WITHOUT_SPACES}]|[^\W_{WITHOUT_SPACES}]+")
+_OF_WORD = re.compile(rf"[^\W_{WITHOUT_SPACES}]").match
+_ASCII_WORDS = {code: chr(code) if chr(code).isalnum() else " " for code in range(128)}
+"""A table for `str.translate` that leaves only words of an ASCII text."""
 _FOLDING = Folding()
 
 
@@ -97,34 +95,95 @@ def _plain(text: str) -> str:
     """Return the text's words, with a space before, between and after them."""
     folded = _FOLDING.plain(text)
     # If folding removed no characters, this faster way gives the same words.
-    words = _WORD.findall(folded) if len(folded) == len(text) else [word for word, *_ in _words(text)]
-    return f" {' '.join(word for word in words if not _NUMBER(word))} "
+    words = _WORD.findall(folded) if len(folded) == len(text) else _Words(text).all
+    return f" {' '.join(word for word in words if not _is_number(word))} "
+
+
+def _is_number(word: str) -> bool:
+    return len(word) <= 3 and word.isdecimal()
+
+
+def _goes_on(word: str) -> bool:
+    """Whether further characters may belong to the word."""
+    return word.isascii() or _OF_WORD(word) is not None
 
 
 def _weight(word: str) -> int:
     """Return the word's weight, counted in half words."""
-    return 2 if word.isascii() or _GOES_ON(word) else 1
+    return 2 if _goes_on(word) else 1
 
 
-class _Word(NamedTuple):
-    folded: str
-    begin: int
-    end: int
+def _ends(words: Sequence[str], last: str) -> Iterator[str]:
+    """Yield the ends of the text, the longest first, that begin with one of `words` or are the word `last`. A
+    word that is complete has a space after it."""
+    said = " ".join([*words, last])
+    for word in words:
+        yield said
+        said = said[len(word) + 1 :]
+    if last:
+        yield last
 
 
-def _words(text: str, start: int = 0) -> list[_Word]:
-    """Return the words of `text[start:]`, with their places in `text`."""
-    folded, origins = _FOLDING.fold(text[start:])
-    words: list[_Word] = []
-    for found in _WORD.finditer(folded):
-        first, last = found.span()
-        # More than `_REACH` invisible characters end a word.
-        for i in range(first + 1, last) if isinstance(origins, list) else ():
-            if origins[i] - origins[i - 1] > _REACH:
-                words.append(_Word(folded[first:i], start + origins[first], start + origins[i - 1] + 1))
-                first = i
-        words.append(_Word(folded[first:last], start + origins[first], start + origins[last - 1] + 1))
-    return words
+class _Words:
+    """The folded words of `text[start:]`, and their places in `text`."""
+
+    def __init__(self, text: str, start: int = 0) -> None:
+        self._text = text
+        self._start = start
+        self._folded, origins = _FOLDING.fold(text[start:])
+        self._is_even = isinstance(origins, range)
+        self._spans: list[tuple[int, int]] = []
+        if not self._is_even:
+            self.all = self._separated(origins)
+        elif self._folded.isascii():
+            self.all = self._folded.translate(_ASCII_WORDS).split()
+        else:
+            self.all = _WORD.findall(self._folded)
+
+    def _separated(self, origins: Sequence[int]) -> list[str]:
+        """Return the words, and note their places. More than `_REACH` invisible characters end a word."""
+        words: list[str] = []
+        for found in _WORD.finditer(self._folded):
+            first, last = found.span()
+            ends = [i for i in range(first + 1, last) if origins[i] - origins[i - 1] > _REACH]
+            for end in [*ends, last]:
+                words.append(self._folded[first:end])
+                self._spans.append((self._start + origins[first], self._start + origins[end - 1] + 1))
+                first = end
+        return words
+
+    def span(self, index: int) -> tuple[int, int]:
+        """Return the place of the word in the text."""
+        place = self._spans[-1][1] - self._start if self._spans else 0
+        for word in self.all[len(self._spans) : index + 1]:
+            begin = self._folded.index(word, place)
+            place = begin + len(word)
+            self._spans.append((self._start + begin, self._start + place))
+        return self._spans[index]
+
+    def without_numbers(self, first: int, end: int) -> tuple[list[str], Sequence[int]]:
+        """Return the words from `first` up to `end` that are no numbers as in a list. Also return their
+        indices, and after them `end`."""
+        said = self.all[first:end]
+        if "".join(said).isalpha():
+            return said, range(first, end + 1)
+        indices = [i for i in range(first, end) if not _is_number(self.all[i])]
+        return [self.all[i] for i in indices], [*indices, end]
+
+    def begins_before(self) -> bool:
+        """Whether the first word begins before `start`."""
+        if not self._start or not self.all or self._text[self._start - 1].isspace():
+            return False
+        return _goes_on(self.all[0]) and _goes_on_from_left(self._text, self.span(0)[0])
+
+    def may_go_on(self) -> bool:
+        """Whether the last word may continue after the end of the text."""
+        if not _goes_on(self.all[-1]):
+            return False
+        if self._is_even:
+            return self._folded.endswith(self.all[-1])
+        between = self._text[self._spans[-1][1] :]
+        return len(between) < _REACH and not any(map(_FOLDING.character, between))
 
 
 class LeakDetector:
@@ -143,18 +202,24 @@ class LeakDetector:
                 while run in plain:
                     plain = plain.replace(run, " \n ")
             for part in plain.split("\n"):
-                runs.update(run for _, _, run in self._runs(part.split()))
+                words = part.split()
+                runs.update(" ".join([*words[first:end], ""]) for first, end in self._windows(words))
         self._known = runs
         self._sorted = sorted(runs)
         self._most = 2 * max(map(len, runs), default=0) + 64
         """Most characters of a leak, with everything between its words. A longer text is no leak."""
         self.longest = self._most + _REACH if runs else 0
 
-    def _runs(self, words: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-        """Yield each run of `words` that is just long enough to be a leak: the index of its first word, the
-        index after its last word, and its text. Two characters of `WITHOUT_SPACES` weigh as one word."""
-        said = "".join(f"{word} " for word in words)
-        places = list(accumulate((len(word) + 1 for word in words), initial=0))
+    def _windows(self, words: Sequence[str]) -> Iterable[tuple[int, int]]:
+        """Return the runs of `words` that are just long enough to be a leak: of each, the index of its first
+        word and the index after its last. Two characters of `WITHOUT_SPACES` weigh as one word."""
+        if 2 * len(words) < self._weight:
+            return ()
+        if "".join(words).isascii():
+            return zip(count(), range(self._weight // 2, len(words) + 1), strict=False)
+        return self._weighed(words)
+
+    def _weighed(self, words: Sequence[str]) -> Iterator[tuple[int, int]]:
         weights = list(map(_weight, words))
         end = weight = 0
         for first, without in enumerate(weights):
@@ -163,46 +228,36 @@ class LeakDetector:
                     return
                 weight += weights[end]
                 end += 1
-            yield first, end, said[places[first] : places[end]]
+            yield first, end
             weight -= without
 
     def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
-        words = _words(text, start)
-        if words and _goes_on_from_left(text, words[0].begin) and _GOES_ON(words[0].folded):
-            del words[0]
-        is_open = not is_final and bool(words) and _may_go_on(text, words[-1])
-        last = words.pop() if is_open else None
-        complete = [word for word in words if not _NUMBER(word.folded)]
+        words = _Words(text, start)
+        begun = int(words.begins_before())
+        is_open = not is_final and begun < len(words.all) and words.may_go_on()
+        said, indices = words.without_numbers(begun, len(words.all) - is_open)
         matches: list[Match] = []
         rest = 0
-        for first, end, run in self._runs([word.folded for word in complete]):
+        for first, end in self._windows(said):
             rest = first + 1
-            begin, stop = complete[first].begin, complete[end - 1].end
-            if run in self._known and stop - begin <= self._most:
-                matches.append(Match(begin, stop, ENTITY))
+            if " ".join([*said[first:end], ""]) in self._known:
+                begin, stop = words.span(indices[first])[0], words.span(indices[end - 1])[1]
+                if stop - begin <= self._most:
+                    matches.append(Match(begin, stop, ENTITY))
         if is_final:
             return matches, len(text)
-        undecided = self._undecided(text, complete[rest:], last)
-        return [match for match in matches if match.start < undecided], undecided
+        last = words.all[-1] if is_open else ""
+        for index, beginning in zip(indices[rest:], _ends(said[rest:], last), strict=False):
+            if self._begins(beginning, last):
+                begin = words.span(index)[0]
+                if len(text) - begin < self.longest:
+                    return matches, begin
+        return matches, len(text)
 
-    def _undecided(self, text: str, words: Sequence[_Word], last: _Word | None) -> int:
-        """Return the start of the first word from which the rest of the text is the beginning of a run. The
-        word `last` follows `words` and may be incomplete."""
-        said = "".join(f"{word.folded} " for word in words)
-        rest = last.folded if last else ""
-        place = 0
-        for word in words:
-            if len(text) - word.begin < self.longest and self._begins(said[place:], rest):
-                return word.begin
-            place += len(word.folded) + 1
-        if last and len(text) - last.begin < self.longest and self._has(rest):
-            return last.begin
-        return len(text)
-
-    def _begins(self, words: str, rest: str) -> bool:
-        """Whether a run begins with `words` and any completion of `rest`; with `words` alone if `rest` is a
-        number so far."""
-        return self._has(words + rest) or (_NUMBER(rest) is not None and self._has(words))
+    def _begins(self, said: str, last: str) -> bool:
+        """Whether a run begins with `said` and any completion of its last word `last`. A number so far may be
+        one that is ignored."""
+        return self._has(said) or (_is_number(last) and last != said and self._has(said[: -len(last)]))
 
     def _has(self, beginning: str) -> bool:
         """Whether a run begins with this text."""
@@ -214,12 +269,5 @@ def _goes_on_from_left(text: str, begin: int) -> bool:
     """Whether the character at `begin` belongs to a word that began before it."""
     for i in range(begin - 1, max(-1, begin - 1 - _REACH), -1):
         if piece := _FOLDING.character(text[i]):
-            return _GOES_ON(piece[-1]) is not None
+            return _OF_WORD(piece[-1]) is not None
     return False
-
-
-def _may_go_on(text: str, word: _Word) -> bool:
-    """Whether the word may continue after the end of `text`."""
-    between = text[word.end :]
-    is_last = len(between) < _REACH and not any(map(_FOLDING.character, between))
-    return is_last and _GOES_ON(word.folded[-1]) is not None

@@ -21,6 +21,8 @@ from hooks.detect.detector import Findings, Match
 from hooks.detect.span_guard import SpanGuard
 
 ENTITY = "repetition"
+_PROBE = 32
+"""Characters that are searched first."""
 
 
 class Repetition(SpanGuard):
@@ -77,7 +79,7 @@ class LoopDetector:
         for begin in range(start, len(text), step):
             for first, last in self._loops(text, begin, min(begin + step, len(text))):
                 if matches and first <= matches[-1].end:
-                    matches[-1] = matches[-1]._replace(end=max(last, matches[-1].end))
+                    matches[-1] = Match(matches[-1].start, max(last, matches[-1].end), ENTITY)
                 else:
                     matches.append(Match(first, last, ENTITY))
         return [match for match in matches if match.end > start], len(text)
@@ -89,7 +91,7 @@ class LoopDetector:
             equal = self._equal(period)
             run = equal - (end - begin)
             known = begin - run
-            if known < period or text[known:begin] != text[known - period : begin - period]:
+            if known < period or not text.startswith(text[known - period : begin - period], known):
                 continue
             while known > period and run < equal and text[known - 1] == text[known - 1 - period]:
                 known -= 1
@@ -115,8 +117,20 @@ class LoopDetector:
         anchor = text[begin - length : begin]
         lowest = max(0, begin - length - self._max_period)
         least, ends = 0, begin - 1
-        while ends >= lowest and (place := text.rfind(anchor, lowest, ends)) >= 0:
+        while ends >= lowest and (place := _last(anchor, text, lowest, ends)) >= 0:
             period = begin - length - place
             yield period
             least = least or period
             ends = begin - max(period, length - least) - 1
+
+
+def _last(anchor: str, text: str, lowest: int, ends: int) -> int:
+    """Return `text.rfind(anchor, lowest, ends)`. A search for a long text takes long to begin. Therefore the
+    anchor's end is searched first, and most texts do not contain it."""
+    ahead = max(0, len(anchor) - _PROBE)
+    place = text.rfind(anchor[ahead:], lowest + ahead, ends) - ahead
+    if place < lowest:
+        return -1
+    if text.startswith(anchor, place):
+        return place
+    return text.rfind(anchor, lowest, place + len(anchor))

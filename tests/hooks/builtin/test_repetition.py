@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks.guards import PROSE
@@ -130,12 +130,15 @@ def test_arguments_of_a_call_that_loop_are_read_as_json() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.text("ab", min_size=1, max_size=7), st.integers(1, 9)), max_size=6),
+    st.lists(
+        st.tuples(st.text("ab", min_size=1, max_size=7), st.sampled_from([*range(1, 9), 30])), max_size=6
+    ),
     PLACES,
     st.integers(2, 4),
-    st.sampled_from([1, 3, 8, 20]),
+    st.sampled_from([1, 3, 8, 20, 70]),
     st.sampled_from([1, 2, 5, 9]),
 )
+@example([("ab" * 20 + "c", 6)], [*range(1, 200)], 3, 150, 50)
 def test_it_is_what_trying_every_period_at_every_character_gives(
     parts: list[tuple[str, int]], places: list[int], repeats: int, length: int, period: int
 ) -> None:
