@@ -116,7 +116,7 @@ class EngineOptions(BaseModel):
     tokenizer_pool_size: Annotated[int, Field(ge=1, le=1024)] = 2
     """Long prompts that are tokenized at the same time. Others wait, and callers take turns"""
     num_threads: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """CPU threads of a step (default: all cores; one less for short steps)"""
+    """CPU threads of a step (default: as a trial at start finds best for steps of its size)"""
     reasoning_parser: Annotated[
         str | None, Field(description=f"How the model marks its reasoning: {', '.join(REASONING_PARSERS)}")
     ] = None

@@ -15,6 +15,7 @@ from engine.execution.kv_cache import KVCache, free_memory
 from engine.execution.layout import Layout
 from engine.execution.models.load import Model, load_model
 from engine.execution.threads import Threads
+from engine.execution.trials import TrialRecord
 
 logger = logging.getLogger("weir.engine")
 
@@ -48,7 +49,7 @@ class ModelRunner:
             )
         except (MemoryError, torch.OutOfMemoryError) as error:
             raise ValueError(f"there is no room for a kv_cache_memory of {memory} bytes.") from error
-        self._threads = Threads.of(config.num_threads, text_config)
+        self._threads = Threads.fixed(config.num_threads) or self._try_threads(text_config, config)
         self.max_model_len = min(max_model_len, num_blocks * config.block_size)
         """The most tokens of a prompt and its output together. Model and cache both have room for them."""
         if self.max_model_len < max_model_len:
@@ -64,6 +65,8 @@ class ModelRunner:
         """Load `config.model`. Raises `ValueError` if it cannot be served, `OSError` if it does not exist."""
         hf_config = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
         max_model_len = max_model_len_of(hf_config.get_text_config(), config)
+        if (threads := Threads.fixed(config.num_threads)) is not None:
+            threads.use(1)  # kernels are tried with as many
         return cls(load_model(config, hf_config, max_model_len), hf_config, config)
 
     @torch.inference_mode()
@@ -78,6 +81,21 @@ class ModelRunner:
             logits = self.model.forward(Batch.of(layout, self.device), self.kv_cache).float()
         num_sampled = sum(s.num_samples for s in scheduled)
         return logits[:num_sampled], logits[num_sampled:]
+
+    @torch.inference_mode()
+    def _try_threads(self, text_config: PreTrainedConfig, config: EngineConfig) -> Threads:
+        """Nothing is in the cache yet, so the trial may write there."""
+        if self.device.type != "cpu":
+            return Threads.all_cores()
+
+        def run(rows: int) -> None:
+            layout = Layout.of_zeros(rows, self.kv_cache.block_size)
+            self.model.forward(Batch.of(layout, self.device), self.kv_cache)
+
+        sizes = text_config.num_hidden_layers, text_config.hidden_size, self.vocab_size
+        options = (self.model.dtype, config.quantization, config.model_impl, config.cpu_kernels)
+        what = ", ".join(map(str, (text_config.model_type, *sizes, *options)))
+        return Threads.by_trial(run, what, TrialRecord.open())
 
     @torch.inference_mode()
     def _capture(self, max_rows: int) -> DecodeGraphs | None:

@@ -24,7 +24,8 @@ logger = logging.getLogger("weir.engine")
 Times = Mapping[str, Mapping[int, float]]
 """Seconds, by the name of each way and by the number of rows."""
 
-ROUNDS = 5
+ROUNDS, ENOUGH = 5, 0.5
+"""Most rounds of a trial, and seconds after which no other round begins."""
 SLOW = 4.0
 """A way that takes so many times as long as the fastest in the first round takes no part in the others."""
 _Kept = TypeAdapter(dict[str, dict[str, dict[int, PositiveFloat]]])
@@ -32,11 +33,14 @@ _Kept = TypeAdapter(dict[str, dict[str, dict[int, PositiveFloat]]])
 
 def least_seconds(ways: Mapping[str, Callable[[], object]]) -> dict[str, float]:
     """The least time of each. They take turns, so that other load on the machine meets all of them."""
+    begin = time.perf_counter()
     for run in ways.values():
         run()
     least = {name: _seconds(run) for name, run in ways.items()}
     limit = SLOW * min(least.values())
     for _ in range(ROUNDS - 1):
+        if time.perf_counter() - begin > ENOUGH:
+            break
         for name, run in ways.items():
             if least[name] < limit:
                 least[name] = min(least[name], _seconds(run))
