@@ -15,6 +15,7 @@ from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS
 Quantization = Literal["int8"]
 CpuKernels = Literal["auto", "native", "torch"]
 AttentionBackendName = Literal["auto", "triton", "varlen", "sdpa"]
+SpeculativeMethod = Literal["ngram", "draft_model"]
 LogprobsMode = Literal["raw_logprobs", "processed_logprobs"]
 
 AtLeastOne = Annotated[int, Field(ge=1)]
@@ -99,7 +100,13 @@ class EngineOptions(BaseModel):
     """Bytes for keys and values (default: enough for max_num_seqs sequences of max_model_len, but at most a
     quarter of the device's free memory, or of the memory that a container may still use)"""
     num_speculative_tokens: NotNegative = 0
-    """Tokens to guess from the text so far and to compute in the same step; outputs stay the same. 0: none"""
+    """Tokens to guess and to compute in the same step; outputs stay the same. 0: none"""
+    speculative_model: str | None = None
+    """Folder or hub name of a small model with the same vocabulary, which guesses tokens (default: they are
+    only looked up in the text so far)"""
+    speculative_method: SpeculativeMethod | None = None
+    """How tokens are guessed. ngram: looked up in the text so far; draft_model: by speculative_model
+    (default: looked up, and by speculative_model if the lookup finds nothing)"""
     prompt_lookup_min: AtLeastOne = 2
     """Fewest tokens at the end of the text that must occur earlier in it, for a guess at the next ones"""
     prompt_lookup_max: AtLeastOne = 4
@@ -131,6 +138,16 @@ class EngineOptions(BaseModel):
         if name is not None and name not in names:
             raise ValueError(f"there is no '{name}'; there are {', '.join(names)}")
         return name
+
+    @model_validator(mode="after")
+    def _speculation_is_whole(self) -> Self:
+        if self.speculative_model is not None and not self.num_speculative_tokens:
+            raise ValueError("speculative_model needs num_speculative_tokens of 1 or more")
+        if self.speculative_method == "draft_model" and self.speculative_model is None:
+            raise ValueError("speculative_method draft_model needs a speculative_model")
+        if self.speculative_method == "ngram" and self.speculative_model is not None:
+            raise ValueError("speculative_method ngram uses no speculative_model")
+        return self
 
     @model_validator(mode="after")
     def _lookup_is_a_range(self) -> Self:

@@ -27,7 +27,7 @@ from engine.execution.model_runner import ModelRunner
 from engine.logits_processors.load import find_processors
 from engine.protocol import Deltas, EngineError, EngineStats, GenerationRequest, ModelInfo, Rewind, Tokenizer
 from engine.sampling.beam_search import beam_search, is_beam_search
-from engine.text.tokenizer import LocalTokenizer
+from engine.text.tokenizer import LocalTokenizer, check_draft_tokenizer
 
 logger = logging.getLogger("weir.engine")
 
@@ -195,6 +195,7 @@ class LocalEngine:
         config = self.config
         find_processors(config.logits_processors)  # a quick check, before a model loads
         tokenizer = LocalTokenizer.load(config.model, trust_remote_code=config.trust_remote_code)
+        check_draft_tokenizer(tokenizer, config)
         runner = ModelRunner.load(config)
         processor = InputProcessor.make(tokenizer, runner, config)
         return EngineCore(runner, tokenizer, config), processor

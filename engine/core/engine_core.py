@@ -8,6 +8,8 @@ from torch import Tensor
 
 from engine.config import EngineConfig
 from engine.core.block_manager import BlockManager
+from engine.core.draft_model import DraftModel
+from engine.core.drafter import Drafter
 from engine.core.drafts import Turn, turns
 from engine.core.isolation import attempt, failure, sample_apart
 from engine.core.metrics import EngineMetrics
@@ -35,7 +37,16 @@ class EngineCore:
         self.sampler = Sampler(runner.device, logprobs_mode=config.logprobs_mode, seed=config.seed)
         self.block_manager = BlockManager(runner.kv_cache.num_blocks, config.block_size)
         self.speculation = Speculation(
-            config.num_speculative_tokens, config.prompt_lookup_min, config.prompt_lookup_max
+            config.num_speculative_tokens,
+            config.prompt_lookup_min,
+            config.prompt_lookup_max,
+            has_lookup=config.speculative_method != "draft_model",
+        )
+        self.drafter = Drafter(
+            self.speculation,
+            self.block_manager,
+            max_num_batched_tokens=config.max_num_batched_tokens,
+            model=DraftModel.of(runner, config),
         )
         step_budget = StepBudget(config.max_num_prefill_tokens)
         self.metrics = EngineMetrics(step_budget)
@@ -45,7 +56,6 @@ class EngineCore:
             max_num_batched_tokens=config.max_num_batched_tokens,
             max_num_seqs_per_caller=config.max_num_seqs_per_caller,
             step_budget=step_budget,
-            speculation=self.speculation,
         )
         self.output_processor = OutputProcessor(tokenizer)
         self._prompt_tokens_total = 0
@@ -62,7 +72,9 @@ class EngineCore:
             scheduled = self.scheduler.schedule()
             if not scheduled:  # the only sequence freed its own blocks
                 return outputs
-            self.metrics.end_schedule(scheduled)
+            self.metrics.end_phase("schedule")
+            scheduled = self._draft(scheduled)
+            self.metrics.end_draft(scheduled)
             logits = attempt(f"a step of {len(scheduled)} sequences", self._run, scheduled)
             if isinstance(logits, EngineError):
                 return self._fail({s.sequence.group: failure() for s in scheduled})
@@ -116,6 +128,13 @@ class EngineCore:
             step_seconds=self.metrics.step_seconds,
             histograms=self.metrics.histograms,
         )
+
+    def _draft(self, scheduled: list[ScheduledSequence]) -> list[ScheduledSequence]:
+        """Add drafts to the step. Without them, it gives the same tokens."""
+        if not self.speculation.num_speculative_tokens:
+            return scheduled
+        drafted = attempt("a draft", self.drafter.add_drafts, scheduled)
+        return scheduled if isinstance(drafted, EngineError) else drafted
 
     def _run(self, scheduled: Seq[ScheduledSequence]) -> Tensor:
         """`num_samples` rows of logits for each sequence, `[rows, vocab]`."""

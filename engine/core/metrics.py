@@ -25,7 +25,7 @@ LONG_TIMES = (
 # fmt: on
 POWERS_OF_TWO = tuple(2**n for n in range(15))
 
-PHASES = ("schedule", "forward", "sample", "update")
+PHASES = ("schedule", "draft", "forward", "sample", "update")
 """The phases of a step. `update` makes text and deltas. If drafts come true, `sample` and `update` repeat."""
 
 
@@ -74,9 +74,9 @@ class EngineMetrics:
         """Note that a sequence was added."""
         seq.queued_at = perf_counter()
 
-    def end_schedule(self, scheduled: Seq[ScheduledSequence]) -> None:
-        """End the first phase, and note the sequences that the step is going to run."""
-        self.end_phase("schedule")
+    def end_draft(self, scheduled: Seq[ScheduledSequence]) -> None:
+        """End the phase `draft`, and note the sequences that the step is going to run."""
+        self.end_phase("draft")
         self._num_decodes = sum(s.is_decode for s in scheduled)
         self._num_tokens = sum(s.end - s.start for s in scheduled)
         self._attended = sum(num_attended(s.end - s.start, s.start) for s in scheduled if not s.is_decode)

@@ -34,7 +34,7 @@ blocks even if requests share none with each other.
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 
 from engine.core.block_hash import extend_hashes
@@ -42,7 +42,6 @@ from engine.core.block_manager import BlockManager
 from engine.core.sequence import Sequence
 from engine.core.step_budget import StepBudget
 from engine.fair_queue import FairQueue
-from engine.sampling.speculation import Speculation
 
 MAX_PARTIAL_PREFILLS = 4
 """Prompts that may be begun and unfinished at a time, among those of the same place or a better one. One more
@@ -66,9 +65,17 @@ class ScheduledSequence:
     logits of the token after it are there already, and so on."""
 
     @property
+    def token_ids(self) -> list[int]:
+        """The tokens that the model computes, with the draft."""
+        return [*self.sequence.token_ids[self.start : self.end], *self.draft]
+
+    @property
     def num_tokens(self) -> int:
-        """Tokens that the model computes, with the draft."""
         return self.end - self.start + len(self.draft)
+
+    @property
+    def block_table(self) -> list[int]:
+        return self.sequence.cache.block_table
 
     @property
     def num_samples(self) -> int:
@@ -107,9 +114,8 @@ class Scheduler:
         max_num_batched_tokens: int,
         max_num_seqs_per_caller: int | None = None,
         step_budget: StepBudget | None = None,
-        speculation: Speculation | None = None,
     ) -> None:
-        """No `step_budget`: `max_num_batched_tokens` alone limits prompts. No `speculation`: no drafts."""
+        """No `step_budget`: `max_num_batched_tokens` alone limits prompts."""
         self.block_manager = block_manager
         self.waiting: FairQueue[Sequence] = FairQueue(_rank)
         self.running: list[Sequence] = []
@@ -125,7 +131,6 @@ class Scheduler:
         self._is_short_of_blocks = False
         """Whether the sequence that is next has found too few blocks."""
         self._step_budget = step_budget or StepBudget(max_num_batched_tokens)
-        self._speculation = speculation or Speculation()
         self._num_arrived = 0
 
     def add(self, seq: Sequence) -> None:
@@ -182,8 +187,6 @@ class Scheduler:
             units = self._admit(ends, units)
         self._give_rest(ends, units)
         scheduled = [ScheduledSequence(seq, seq.cache.num_computed_tokens, end) for seq, end in ends.items()]
-        if self._speculation.num_speculative_tokens:
-            scheduled = self._with_drafts(scheduled)
         return sorted(scheduled, key=lambda s: s.end - s.start > 1)
 
     def _sort_running(self) -> None:
@@ -318,24 +321,6 @@ class Scheduler:
         """The cost of the sequence's next tokens."""
         return self._step_budget.units(num_tokens, seq.cache.num_computed_tokens)
 
-    def _with_drafts(self, scheduled: list[ScheduledSequence]) -> list[ScheduledSequence]:
-        """Add drafts to sequences that decode, while tokens and blocks are left. A draft preempts nobody."""
-        num_left = self._max_num_batched_tokens - sum(s.num_tokens for s in scheduled)
-        drafted = []
-        for s in scheduled:
-            seq = s.sequence
-            if s.is_decode:
-                # The last token that the sequence may have is never computed.
-                num_wanted = min(num_left, seq.max_tokens - seq.num_output_tokens - 1)
-                draft = self._speculation.draft(seq.sampling, num_wanted)
-                if draft and self.block_manager.allocate(seq.cache.block_table, s.end + len(draft)):
-                    s = replace(s, draft=tuple(draft))
-                    num_left -= len(draft)
-                    self._speculation.num_drafts += 1
-                    self._speculation.num_draft_tokens += len(draft)
-            drafted.append(s)
-        return drafted
-
     def _preempt(self, seq: Sequence) -> None:
         self.running.remove(seq)
         self._is_sorted = False
@@ -345,7 +330,7 @@ class Scheduler:
 
     def _give_up(self, seq: Sequence) -> None:
         self.block_manager.free(seq.cache.block_table)
-        seq.cache.num_computed_tokens = 0
+        seq.cache.clear()
 
     def _count(self, seq: Sequence) -> None:
         # A prompt's other candidates, and preempted sequences, find blocks that were computed for themselves.

@@ -34,8 +34,17 @@ class CacheState:
     """The blocks that hold the computed tokens, in order."""
     block_hashes: list[bytes] = field(default_factory=list)
     """Hashes of the sequence's first full blocks (`engine.core.block_hash`), as far as they were needed."""
+    num_draft_tokens: int = 0
+    """Leading tokens that the draft model has computed, with its guesses. The `DraftCache` fills it, and
+    `num_settled_tokens`."""
+    num_settled_tokens: int = 0
+    """Those of them that are known to be the sequence's own."""
     has_run: bool = False
     """Whether the sequence ever had blocks."""
+
+    def clear(self) -> None:
+        """Note that the sequence has no blocks any more."""
+        self.num_computed_tokens = self.num_draft_tokens = self.num_settled_tokens = 0
 
 
 @dataclass(eq=False, slots=True)

@@ -5,16 +5,37 @@ spans. The chunks of prefills follow.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.core.scheduler import ScheduledSequence
-
 Ids = npt.NDArray[np.int64]
 MAX_SPAN = 8
 """The longest span whose tokens attend as single tokens. A longer span is a chunk."""
+
+
+class Span(Protocol):
+    """Consecutive tokens of one sequence that a step computes."""
+
+    @property
+    def start(self) -> int:
+        """The position of the first one."""
+
+    @property
+    def token_ids(self) -> Sequence[int]: ...
+    @property
+    def num_tokens(self) -> int: ...
+    @property
+    def num_samples(self) -> int:
+        """The last tokens, so many, whose logits are wanted."""
+
+    @property
+    def prompt_logprob_positions(self) -> range:
+        """Positions whose logits are wanted for the logprobs of a prompt."""
+
+    @property
+    def block_table(self) -> Sequence[int]: ...
 
 
 class Layout(NamedTuple):
@@ -34,7 +55,7 @@ class Layout(NamedTuple):
         return len(self.block_tables)
 
     @classmethod
-    def of(cls, scheduled: Sequence[ScheduledSequence], block_size: int) -> "Layout":
+    def of(cls, scheduled: Sequence[Span], block_size: int) -> "Layout":
         """`logit_rows` has the `num_samples` of all sequences, then their `prompt_logprob_positions`."""
         ordered = sorted(scheduled, key=lambda s: s.num_tokens > MAX_SPAN)
         token_ids: list[int] = []
@@ -42,9 +63,11 @@ class Layout(NamedTuple):
         firsts: dict[int, int] = {}
         for s in ordered:
             firsts[id(s)] = len(token_ids)
-            token_ids += (*s.sequence.token_ids[s.start : s.end], *s.draft)
+            token_ids += s.token_ids
             positions += range(s.start, s.start + s.num_tokens)
-        sampled = [firsts[id(s)] + s.end - 1 - s.start + i for s in scheduled for i in range(s.num_samples)]
+        sampled = [
+            firsts[id(s)] + i for s in scheduled for i in range(s.num_tokens - s.num_samples, s.num_tokens)
+        ]
         of_prompts = [firsts[id(s)] + p - s.start for s in scheduled for p in s.prompt_logprob_positions]
         singles = [s for s in ordered if s.num_tokens <= MAX_SPAN]
         chunks = ordered[len(singles) :]
@@ -96,11 +119,11 @@ class Layout(NamedTuple):
         )
 
 
-def _tables(spans: Sequence[tuple[ScheduledSequence, int]], block_size: int) -> Ids:
+def _tables(spans: Sequence[tuple[Span, int]], block_size: int) -> Ids:
     """Block tables as one array, padded with any block: for each span, so many equal rows as its number."""
     if not spans:
         return np.zeros((0, 0), dtype=np.int64)
-    rows = [(s.sequence.cache.block_table[: -(-(s.start + s.num_tokens) // block_size)], n) for s, n in spans]
+    rows = [(s.block_table[: -(-(s.start + s.num_tokens) // block_size)], n) for s, n in spans]
     tables = np.zeros((sum(n for _, n in rows), max(len(b) for b, _ in rows)), dtype=np.int64)
     row = 0
     for blocks, number in rows:

@@ -8,11 +8,10 @@ from torch import Tensor
 from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 
 from engine.config import EngineConfig
-from engine.core.scheduler import ScheduledSequence
 from engine.execution.batch import Batch
 from engine.execution.cuda_graphs import DecodeGraphs, GraphCapture
 from engine.execution.kv_cache import KVCache, free_memory
-from engine.execution.layout import Layout
+from engine.execution.layout import Layout, Span
 from engine.execution.models.load import Model, load_model
 from engine.execution.threads import Threads
 from engine.execution.trials import TrialRecord
@@ -23,15 +22,25 @@ logger = logging.getLogger("weir.engine")
 class ModelRunner:
     """A model, and the cache for its keys and values."""
 
-    def __init__(self, model: Model, hf_config: PreTrainedConfig, config: EngineConfig) -> None:
-        """Size and allocate the cache for a loaded model. Raises `ValueError` if memory does not suffice."""
+    def __init__(
+        self,
+        model: Model,
+        hf_config: PreTrainedConfig,
+        config: EngineConfig,
+        draft: tuple[Model, PreTrainedConfig, EngineConfig] | None = None,
+    ) -> None:
+        """Size and allocate the cache for a loaded model. Raises `ValueError` if memory does not suffice.
+
+        `draft`: the same for the draft model. Both caches have equal numbers of blocks, and share the memory.
+        """
         self.model = model
         self.device = model.device
         text_config = hf_config.get_text_config()
         self.vocab_size = int(text_config.vocab_size)
         self.eos_token_ids = eos_token_ids_of(config.model, hf_config)
         max_model_len = max_model_len_of(text_config, config)
-        block_bytes = sum(shape.num_bytes(model.dtype) for shape in model.layers.values()) * config.block_size
+        draft_block_bytes = _block_bytes(draft[0], config) if draft else 0
+        block_bytes = _block_bytes(model, config) + draft_block_bytes
         wanted = config.max_num_seqs * -(-max_model_len // config.block_size) * block_bytes
         memory = config.kv_cache_memory
         if memory is None:
@@ -49,6 +58,12 @@ class ModelRunner:
             )
         except (MemoryError, torch.OutOfMemoryError) as error:
             raise ValueError(f"there is no room for a kv_cache_memory of {memory} bytes.") from error
+        self.draft: ModelRunner | None = None
+        """Runs the draft model, whose cache has blocks of the same numbers."""
+        if draft:
+            draft_model, draft_hf_config, draft_config = draft
+            share = draft_config.model_copy(update={"kv_cache_memory": num_blocks * draft_block_bytes})
+            self.draft = ModelRunner(draft_model, draft_hf_config, share)
         self._threads = Threads.fixed(config.num_threads) or self._try_threads(text_config, config)
         self.max_model_len = min(max_model_len, num_blocks * config.block_size)
         """The most tokens of a prompt and its output together. Model and cache both have room for them."""
@@ -62,15 +77,17 @@ class ModelRunner:
 
     @classmethod
     def load(cls, config: EngineConfig) -> "ModelRunner":
-        """Load `config.model`. Raises `ValueError` if it cannot be served, `OSError` if it does not exist."""
+        """Load `config.model`, and the draft model if `config` names one. Raises `ValueError` if one of them
+        cannot be served, `OSError` if it does not exist."""
         hf_config = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
         max_model_len = max_model_len_of(hf_config.get_text_config(), config)
         if (threads := Threads.fixed(config.num_threads)) is not None:
             threads.use(1)  # kernels are tried with as many
-        return cls(load_model(config, hf_config, max_model_len), hf_config, config)
+        draft = _load_draft(config, hf_config, max_model_len)
+        return cls(load_model(config, hf_config, max_model_len), hf_config, config, draft)
 
     @torch.inference_mode()
-    def run(self, scheduled: Sequence[ScheduledSequence]) -> tuple[Tensor, Tensor]:
+    def run(self, scheduled: Sequence[Span]) -> tuple[Tensor, Tensor]:
         """The step's logits `[rows, vocab]`, float32: a tensor with a row for each of the sequences'
         `num_samples`, and a tensor with a row for each of their `prompt_logprob_positions`, in order."""
         self._threads.use(sum(s.num_tokens for s in scheduled))
@@ -108,6 +125,32 @@ class ModelRunner:
             max_model_len=self.max_model_len,
             capture=GraphCapture(),
         )
+
+
+def _load_draft(
+    config: EngineConfig, target: PreTrainedConfig, max_model_len: int
+) -> tuple[Model, PreTrainedConfig, EngineConfig] | None:
+    if config.speculative_model is None:
+        return None
+    hf_config = AutoConfig.from_pretrained(
+        config.speculative_model, trust_remote_code=config.trust_remote_code
+    )
+    text_config = hf_config.get_text_config()
+    if text_config.vocab_size < target.get_text_config().vocab_size:
+        raise ValueError(
+            f"speculative_model: {config.speculative_model} knows {text_config.vocab_size} tokens, and the"
+            f" model has {target.get_text_config().vocab_size}: both need the same vocabulary."
+        )
+    own_len = getattr(text_config, "max_position_embeddings", None) or max_model_len
+    draft_len = min(own_len, max_model_len)
+    own = {"model": config.speculative_model, "max_model_len": draft_len}
+    none = {"speculative_model": None, "speculative_method": None, "num_speculative_tokens": 0}
+    draft_config = config.model_copy(update=own | none)
+    return load_model(draft_config, hf_config, draft_len), hf_config, draft_config
+
+
+def _block_bytes(model: Model, config: EngineConfig) -> int:
+    return sum(shape.num_bytes(model.dtype) for shape in model.layers.values()) * config.block_size
 
 
 def eos_token_ids_of(model: str, hf_config: PreTrainedConfig) -> frozenset[int]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine.logits_processors import TokenIds
 from engine.logits_processors.started import StartedProcessor
 from engine.protocol import SamplingParams
+from engine.sampling.acceptance import Acceptance
 from engine.sampling.prompt_lookup import PromptLookup
 
 if TYPE_CHECKING:
@@ -54,13 +55,15 @@ class SamplingState:
     """Made by the `Sampler` for a sequence with penalties."""
     lookup: PromptLookup | None = None
     """Made by `Speculation` for a sequence that decodes."""
+    acceptance: Acceptance | None = None
+    """Made by `Speculation` for a sequence that the draft model has guessed for."""
 
     def rewind(self, num_output_tokens: int, banned: Iterable[int]) -> None:
         """Forget the sequence's later tokens, and forbid `banned` as the next one. Earlier bans at this place
         stay. State made from token ids is dropped and made again when needed."""
         self.banned = {place: ids for place, ids in self.banned.items() if place <= num_output_tokens}
         self.banned[num_output_tokens] = self.banned.get(num_output_tokens, frozenset()).union(banned)
-        self.generator = self.token_counts = self.lookup = None
+        self.generator = self.token_counts = self.lookup = self.acceptance = None
         self.num_rewinds += 1
 
     @property

@@ -12,6 +12,7 @@ import jinja2
 from tokenizers import Tokenizer as FastTokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from engine.config import EngineConfig
 from engine.prompt_size import check_prompt_length
 from engine.protocol import GenerationRequest, RequestError
 
@@ -198,6 +199,18 @@ def _with_object_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
         except (ValueError, RecursionError) as error:
             raise RequestError("A tool call's arguments are not valid JSON.", param="messages") from error
     return {**call, "function": {**function, "arguments": arguments}}
+
+
+def check_draft_tokenizer(tokenizer: LocalTokenizer, config: EngineConfig) -> None:
+    """Raise `ValueError` if the draft model's tokens have other ids than the model's."""
+    if config.speculative_model is None:
+        return
+    own = LocalTokenizer.load(config.speculative_model, trust_remote_code=config.trust_remote_code)
+    if own.fast.get_vocab() != tokenizer.fast.get_vocab():
+        raise ValueError(
+            f"speculative_model: the tokenizer of {config.speculative_model} has another vocabulary than the"
+            f" tokenizer of {config.model}. The draft model must guess tokens of the same vocabulary."
+        )
 
 
 _SHRINKS = 4

@@ -347,8 +347,10 @@ def random_prompts(number: int, longest: int, seed: int = 0) -> list[list[int]]:
 
 
 def cramped_core(tiny_core: Callable[..., Any], family: str, **settings: Any) -> Any:
-    cache = tiny_core(family).core.runner.kv_cache
-    pools = [*cache.keys.values(), *cache.values.values()]
+    runner = tiny_core(family, **settings).core.runner
+    cache = runner.kv_cache
+    caches = [cache, runner.draft.kv_cache] if runner.draft else [cache]
+    pools = [pool for c in caches for pool in (*c.keys.values(), *c.values.values())]
     return tiny_core(
         family,
         **CRAMPED,

@@ -25,6 +25,8 @@ def test_every_option_has_a_default_and_a_help_text() -> None:
         ("num_speculative_tokens", -1),
         ("prompt_lookup_min", 0),
         ("prompt_lookup_min", 5),  # more than prompt_lookup_max
+        ("speculative_model", "no-tokens-to-guess"),
+        ("speculative_method", "draft_model"),  # without a speculative_model
         ("dtype", "float64"),
         ("reasoning_parser", "unknown"),
         ("unknown", 1),

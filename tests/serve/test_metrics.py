@@ -46,5 +46,5 @@ async def test_vllm_s_names_are_there_and_count(weir_serve: Callable[..., str]) 
     phases = {
         s.labels["phase"]: s.value for s in families["weir_engine_step_seconds"].samples if "_sum" in s.name
     }
-    assert set(phases) == {"schedule", "forward", "sample", "update"}
+    assert set(phases) == {"schedule", "draft", "forward", "sample", "update"}
     assert all(seconds > 0 for seconds in phases.values())

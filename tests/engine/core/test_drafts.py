@@ -1,12 +1,16 @@
 """Speculation changes the number of steps, and nothing else."""
 
+import json
+import random
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine.protocol import GenerationRequest
-from tests.engine.conftest import cramped_core
+from engine.protocol import GenerationRequest, Rewind
+from tests.engine.conftest import cramped_core, random_prompts
 
 REPETITIVE = [
     [5, 6, 7, 8, 9, 10] * 6,
@@ -104,3 +108,174 @@ def test_a_draft_never_goes_beyond_the_end_of_its_output(
             requests[1].stop_reason,
         )
         assert requests[0].usage == requests[1].usage
+
+
+DRAFT_MODELS = ["qwen3", "llama"]
+"""One equals the model, so that all its guesses come true. The other one guesses at random."""
+
+
+@pytest.fixture
+def drafting(tiny_model: Callable[[str], Any]) -> Callable[..., dict[str, Any]]:
+    """The settings for drafts by a family's model."""
+
+    def settings(family: str, num_speculative_tokens: int = 4) -> dict[str, Any]:
+        path = str(tiny_model(family).path)
+        return {"num_speculative_tokens": num_speculative_tokens, "speculative_model": path}
+
+    return settings
+
+
+@pytest.mark.parametrize("is_cramped", [False, True], ids=["roomy", "cramped"])
+@pytest.mark.parametrize("method", ["draft_model", None])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {},
+        {"repetition_penalty": 1.05, "frequency_penalty": 0.1, "min_tokens": 8, "n": 2},
+        {"temperature": 0.3, "seed": 3},
+        {"temperature": 1.0, "top_p": 0.3, "seed": 4, "n": 2},
+    ],
+)
+@pytest.mark.parametrize("draft_family", DRAFT_MODELS)
+def test_drafts_of_a_model_change_only_the_number_of_steps(
+    draft_family: str,
+    sampling: dict[str, Any],
+    method: str | None,
+    is_cramped: bool,
+    tiny_core: Callable[..., Any],
+    drafting: Callable[..., dict[str, Any]],
+    completion_request: Callable[..., GenerationRequest],
+) -> None:
+    results, steps = [], []
+    for settings in ({}, drafting(draft_family) | {"speculative_method": method}):
+        settings |= {"max_num_prefill_tokens": 1000}
+        core = cramped_core(tiny_core, "qwen3", **settings) if is_cramped else tiny_core("qwen3", **settings)
+        requests = [
+            completion_request(tuple(prompt), max_tokens=30, logprobs=2, ignore_eos=True, **sampling)
+            for prompt in [*REPETITIVE, *random_prompts(3, longest=40)]
+        ]
+        groups = core.serve(requests, random.Random(5))
+        results.append([answer for group in groups for answer in core.answers(group)])
+        stats = core.core.stats()
+        steps.append(stats.steps_total)
+        assert (stats.preemptions_total > 0) == is_cramped
+        assert (stats.spec_decode_draft_tokens_total > 0) == (len(results) == 2)
+        assert core.core.block_manager.num_used == 0
+    for without, with_drafts in zip(*results, strict=True):
+        assert with_drafts.ids == without.ids
+        assert with_drafts.finish_reason == without.finish_reason
+        assert [t.logprob for t in with_drafts.tokens] == pytest.approx(
+            [t.logprob for t in without.tokens], abs=1e-4
+        )
+    if draft_family == "qwen3" and not is_cramped:
+        assert steps[1] < steps[0]
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_num_batched_tokens": 50, "block_size": 4}])
+def test_all_greedy_guesses_of_an_equal_model_come_true(
+    settings: dict[str, Any],
+    tiny_core: Callable[..., Any],
+    drafting: Callable[..., dict[str, Any]],
+    completion_request: Callable[..., GenerationRequest],
+) -> None:
+    """Also if prompts are computed in pieces and share a beginning, and outputs begin at different times."""
+    core = tiny_core("qwen3", **drafting("qwen3"), **settings, speculative_method="draft_model")
+    beginning = tuple(range(30, 70))
+    for length in (3, 21, 64, 90):
+        core.add(completion_request(beginning + (7,) * length, max_tokens=length, ignore_eos=True, n=2))
+        core.step()
+    core.run()
+    stats = core.core.stats()
+    assert stats.spec_decode_accepted_tokens_total == stats.spec_decode_draft_tokens_total > 0
+
+
+def test_guesses_go_on_behind_a_rewind_and_behind_a_lookup(
+    tiny_core: Callable[..., Any],
+    drafting: Callable[..., dict[str, Any]],
+    completion_request: Callable[..., GenerationRequest],
+) -> None:
+    """The draft model computes what it missed, and what a rewind changed, and is right again."""
+    core = tiny_core("qwen3", **drafting("qwen3"), block_size=4)
+    group = core.add(completion_request(tuple([7] * 20), max_tokens=60, ignore_eos=True))
+    (seq,) = group.sequences
+    while seq.num_output_tokens < 30:
+        core.step()
+    core.core.rewind(group, Rewind(0, 11))
+    before = core.core.stats()
+    core.core.speculation.has_lookup = False
+    core.run()
+    stats = core.core.stats()
+    drafted = stats.spec_decode_draft_tokens_total - before.spec_decode_draft_tokens_total
+    accepted = stats.spec_decode_accepted_tokens_total - before.spec_decode_accepted_tokens_total
+    # The token that the rewind forbids may be guessed once.
+    assert accepted >= drafted - 4 > 20
+
+
+def test_drafting_pauses_where_guesses_stay_wrong(
+    tiny_core: Callable[..., Any],
+    drafting: Callable[..., dict[str, Any]],
+    completion_request: Callable[..., GenerationRequest],
+) -> None:
+    core = tiny_core("qwen3", **drafting("llama"), speculative_method="draft_model")
+    core.add(completion_request((5, 6, 7), max_tokens=200, ignore_eos=True))
+    core.run()
+    assert 0 < core.core.stats().spec_decode_drafts_total < 20
+
+
+def test_a_draft_model_that_fails_costs_no_output(
+    tiny_core: Callable[..., Any],
+    drafting: Callable[..., dict[str, Any]],
+    completion_request: Callable[..., GenerationRequest],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core = tiny_core("qwen3", **drafting("qwen3"))
+    plain = tiny_core("qwen3")
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(core.core.runner.draft, "run", fail)
+    found = []
+    for one in (core, plain):
+        group = one.add(completion_request((5, 6, 7), max_tokens=20, ignore_eos=True))
+        one.run()
+        found.append(one.answers(group)[0].ids)
+    assert found[0] == found[1]
+    assert not core.errors
+
+
+def test_both_caches_share_the_memory(
+    tiny_core: Callable[..., Any], drafting: Callable[..., dict[str, Any]]
+) -> None:
+    memory = 2**20
+    runner = tiny_core("qwen3", **drafting("llama"), kv_cache_memory=memory).core.runner
+    caches = [runner.kv_cache, runner.draft.kv_cache]
+    assert caches[0].num_blocks == caches[1].num_blocks
+    pools = [pool[:-1] for cache in caches for pool in (*cache.keys.values(), *cache.values.values())]
+    assert memory / 2 < sum(pool.nbytes for pool in pools) <= memory
+
+
+async def test_a_draft_model_of_other_tokens_is_refused(
+    start_engine: Callable[..., Any], tiny_model: Callable[[str], Any], tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(tiny_model("llama").path, other)
+    tokenizer = json.loads((other / "tokenizer.json").read_text())
+    tokenizer["added_tokens"][0]["content"] = "<another>"
+    tokenizer["model"]["vocab"]["<another>"] = tokenizer["model"]["vocab"].pop("<s>")
+    (other / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(
+        ValueError, match=r"speculative_model: the tokenizer of .*other has another vocabulary"
+    ):
+        await start_engine("qwen3", num_speculative_tokens=2, speculative_model=str(other))
+
+
+def test_a_draft_model_with_fewer_tokens_is_refused(
+    tiny_core: Callable[..., Any], tiny_model: Callable[[str], Any], tmp_path: Path
+) -> None:
+    small = tmp_path / "small"
+    shutil.copytree(tiny_model("llama").path, small)
+    config = json.loads((small / "config.json").read_text()) | {"vocab_size": 390}
+    (small / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"speculative_model: .* knows 390 tokens, and the model has 400"):
+        tiny_core("qwen3", num_speculative_tokens=2, speculative_model=str(small))

@@ -91,10 +91,11 @@ def test_a_step_tells_its_phases_and_its_tokens() -> None:
     budget = Budget()
     metrics = EngineMetrics(budget)
     with metrics.step():
-        metrics.end_schedule(plan())
-        for phase in PHASES[1:]:
+        metrics.end_phase("schedule")
+        metrics.end_draft(plan())
+        for phase in PHASES[2:]:
             metrics.end_phase(phase)
-    assert [sum(metrics.step_seconds[phase].counts) for phase in PHASES] == [1, 1, 1, 1]
+    assert [sum(metrics.step_seconds[phase].counts) for phase in PHASES] == [1, 1, 1, 1, 1]
     assert (metrics.num_steps, budget.observed) == (1, [(1, 5)])
 
 
@@ -102,10 +103,10 @@ def test_a_step_without_sequences_or_with_a_fatal_error_does_not_count() -> None
     budget = Budget()
     metrics = EngineMetrics(budget)
     with metrics.step():
-        metrics.end_schedule(plan())
+        metrics.end_draft(plan())
     with metrics.step():
         pass
     with pytest.raises(RuntimeError), metrics.step():
-        metrics.end_schedule(plan())
+        metrics.end_draft(plan())
         raise RuntimeError
     assert (metrics.num_steps, budget.observed) == (1, [(1, 5)])

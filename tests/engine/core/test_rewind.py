@@ -70,13 +70,22 @@ async def expected(engine: Any, length: int, keep: int, banned: tuple[int, ...] 
     return start + rest.ids
 
 
-@pytest.mark.parametrize("speculative", [0, 3])
+@pytest.mark.parametrize("speculation", ["none", "ngram", "draft_model"])
 @pytest.mark.parametrize("keep", [0, 1, 9, 10, 11, 25, 26, 27, 39])
 async def test_a_rewound_output_continues_from_the_kept_tokens(
-    start_engine: Start, completion_request: Complete, keep: int, speculative: int
+    start_engine: Start,
+    completion_request: Complete,
+    tiny_model: Callable[[str], Any],
+    keep: int,
+    speculation: str,
 ) -> None:
     """The kept tokens end inside a block, at its end, and behind it. The prompt has 6 tokens, a block 16."""
-    engine = await start_engine(num_speculative_tokens=speculative)
+    settings: dict[str, dict[str, Any]] = {
+        "none": {},
+        "ngram": {"num_speculative_tokens": 3},
+        "draft_model": {"num_speculative_tokens": 3, "speculative_model": str(tiny_model("llama").path)},
+    }
+    engine = await start_engine(**settings[speculation])
     request = completion_request(PROMPT, max_tokens=40, ignore_eos=True)
     outputs, last = await play(engine, request, once(0, min(keep + 3, 40), Rewind(0, keep)))
     assert ids_of(outputs[0]) == await expected(engine, 40, keep)

@@ -2,14 +2,21 @@
 
 No model runs. Instead of keys and values, a slot of the cache holds the text they would be computed from: all
 tokens up to their own, and the root that says who may share them. A mixture of two texts or salts is found.
+The draft model has a memory of its own, and is tested in the same way.
 """
 
+from collections.abc import Sequence as Seq
+
+import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from engine.core.block_hash import root_hash, unique_root
 from engine.core.block_manager import BlockManager
+from engine.core.draft_cache import DraftCache
+from engine.core.draft_model import DraftModel, DraftSpan
+from engine.core.drafter import Drafter
 from engine.core.prompt_cost import num_attended
 from engine.core.scheduler import ScheduledSequence, Scheduler
 from engine.core.sequence import Logprobs, Sequence, SequenceGroup
@@ -33,6 +40,43 @@ PROMPTS = st.tuples(
 Content = tuple[bytes, tuple[int, ...]]
 
 
+class DraftRunner:
+    """Stands in for the draft model: it checks what it reads, and guesses one token or another."""
+
+    max_model_len = 45
+
+    def __init__(self) -> None:
+        self.memory: dict[int, Content] = {}
+        self.guesses: dict[Sequence, list[int]] = {}
+        self.num_runs = 0
+
+    def run(self, spans: Seq[DraftSpan]) -> tuple[torch.Tensor, torch.Tensor]:
+        self.num_runs += 1
+        for span in spans:
+            text = self.text_of(span)
+            for position in range(len(text)):
+                content = span.sequence.group.root_hash, tuple(text[: position + 1])
+                slot = span.block_table[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE
+                if position >= span.start:
+                    self.memory[slot] = content
+                assert self.memory.get(slot) == content
+        num_samples = sum(span.num_samples for span in spans)
+        guesses = torch.tensor([(self.num_runs // 3 + i) % 2 for i in range(num_samples)], dtype=torch.int64)
+        return torch.nn.functional.one_hot(guesses, 2).float(), torch.empty(0, 2)
+
+    def text_of(self, span: DraftSpan) -> list[int]:
+        """The tokens up to the span's last one."""
+        seq = span.sequence
+        if span.start < seq.num_tokens:
+            self.guesses[seq] = []
+            text = seq.token_ids[: span.start + span.num_tokens]
+            assert list(span.token_ids) == text[span.start :]
+            return text
+        self.guesses[seq] += span.token_ids
+        assert span.start + 1 == seq.num_tokens + len(self.guesses[seq])
+        return seq.token_ids + self.guesses[seq]
+
+
 class NoText:
     """Stands in for a detokenizer."""
 
@@ -47,6 +91,9 @@ class Machine(RuleBasedStateMachine):
         num_speculative_tokens=st.sampled_from([0, 3]),
     )
     def start(self, max_num_batched_tokens: int, is_caching: bool, num_speculative_tokens: int) -> None:
+        self.begin(max_num_batched_tokens, is_caching, Speculation(num_speculative_tokens))
+
+    def begin(self, max_num_batched_tokens: int, is_caching: bool, speculation: Speculation) -> None:
         self.step_budget = StepBudget()
         self.max_num_batched_tokens = max_num_batched_tokens
         self.scheduler = Scheduler(
@@ -54,11 +101,19 @@ class Machine(RuleBasedStateMachine):
             max_num_seqs=MAX_NUM_SEQS,
             max_num_batched_tokens=max_num_batched_tokens,
             step_budget=self.step_budget,
-            speculation=Speculation(num_speculative_tokens),
+        )
+        self.drafter = Drafter(
+            speculation,
+            self.scheduler.block_manager,
+            max_num_batched_tokens=max_num_batched_tokens,
+            model=self.draft_model(max_num_batched_tokens),
         )
         self.is_caching = is_caching
         self.memory: dict[int, Content] = {}
         self.groups: list[SequenceGroup] = []
+
+    def draft_model(self, max_num_batched_tokens: int) -> DraftModel | None:
+        return None
 
     @rule(
         prompts=st.lists(PROMPTS, min_size=1, max_size=2),
@@ -121,7 +176,7 @@ class Machine(RuleBasedStateMachine):
             self.step(token, seconds)
 
     def step(self, token: int, seconds: float) -> None:
-        scheduled = self.scheduler.schedule()
+        scheduled = self.drafter.add_drafts(self.scheduler.schedule())
         lengths = [s.end - s.start for s in scheduled]
         assert sum(s.num_tokens for s in scheduled) <= self.max_num_batched_tokens
         assert sorted(lengths, key=lambda n: n > 1) == lengths
@@ -198,5 +253,19 @@ class Machine(RuleBasedStateMachine):
         assert self.scheduler.block_manager.num_used == 0
 
 
+class MachineWithDraftModel(Machine):
+    @initialize(
+        max_num_batched_tokens=st.integers(10, 40), is_caching=st.booleans(), has_lookup=st.booleans()
+    )
+    def start(self, max_num_batched_tokens: int, is_caching: bool, has_lookup: bool) -> None:  # type: ignore[override]
+        self.begin(max_num_batched_tokens, is_caching, Speculation(3, has_lookup=has_lookup))
+
+    def draft_model(self, max_num_batched_tokens: int) -> DraftModel:
+        cache = DraftCache(NUM_BLOCKS, BLOCK_SIZE)
+        return DraftModel(DraftRunner(), cache, vocab_size=2, max_num_batched_tokens=max_num_batched_tokens)
+
+
+TestWithDraftModel = MachineWithDraftModel.TestCase
+TestWithDraftModel.settings = settings(examples(100), stateful_step_count=40)
 TestSchedulerProperties = Machine.TestCase
 TestSchedulerProperties.settings = settings(examples(60), stateful_step_count=40)

@@ -52,17 +52,19 @@ def request_of(kind: dict[str, Any], prompt: list[int], **fields: Any) -> Genera
 @pytest.mark.parametrize(
     ("family", "setting"),
     [
-        *(("llama", setting) for setting in ("roomy", "cramped", "speculative")),
+        *(("llama", setting) for setting in ("roomy", "cramped", "speculative", "drafting")),
         *(("gemma2", "cramped"), slow("gemma2", "roomy"), slow("gemma2", "speculative")),
     ],
 )
 def test_each_request_of_a_mixed_batch_gets_the_same_outputs_as_alone(
-    setting: str, family: str, tiny_core: Callable[..., Any]
+    setting: str, family: str, tiny_core: Callable[..., Any], tiny_model: Callable[[str], Any]
 ) -> None:
     rng = random.Random(setting)
     settings: dict[str, Any] = {"logits_processors": ALL}
-    if setting == "speculative":
+    if setting in ("speculative", "drafting"):
         settings["num_speculative_tokens"] = 4
+    if setting == "drafting":
+        settings |= {"speculative_model": str(tiny_model(family).path), "speculative_method": "draft_model"}
     core = (
         cramped_core(tiny_core, family, **settings) if setting == "cramped" else tiny_core(family, **settings)
     )
@@ -74,7 +76,7 @@ def test_each_request_of_a_mixed_batch_gets_the_same_outputs_as_alone(
     groups = core.serve(requests, rng)
     assert not core.errors
     stats = core.core.stats()
-    assert (stats.spec_decode_accepted_tokens_total > 0) == (setting == "speculative")
+    assert (stats.spec_decode_accepted_tokens_total > 0) == ("num_speculative_tokens" in settings)
     assert (stats.preemptions_total > 0) == (setting == "cramped")
     alone = tiny_core(family, logits_processors=ALL)
     for request, group in zip(requests, groups, strict=True):

@@ -63,21 +63,23 @@ def test_every_processor_changes_some_output(family: str, tiny_core: Callable[..
 @pytest.mark.parametrize(
     ("family", "setting"),
     [
-        *(("llama", setting) for setting in ("roomy", "cramped", "speculative")),
+        *(("llama", setting) for setting in ("roomy", "cramped", "speculative", "drafting")),
         *(("gemma2", "cramped"), ("the model that ships", "speculative")),
         *(slow("gemma2", setting) for setting in ("roomy", "speculative")),
         *(slow("the model that ships", setting) for setting in ("roomy", "cramped")),
     ],
 )
 def test_each_request_of_a_mixed_batch_gets_the_same_outputs_as_alone(
-    setting: str, family: str, tiny_core: Callable[..., Any]
+    setting: str, family: str, tiny_core: Callable[..., Any], tiny_model: Callable[[str], Any]
 ) -> None:  # contract 7.6, 7.7
     if family == "the model that ships":
         tiny_core = with_the_model_that_ships
     rng = random.Random(family + setting)
     settings: dict[str, Any] = {"logits_processors": EVERYTHING}
-    if setting == "speculative":
+    if setting in ("speculative", "drafting"):
         settings["num_speculative_tokens"] = 4
+    if setting == "drafting":
+        settings |= {"speculative_model": str(tiny_model(family).path), "speculative_method": "draft_model"}
     core = (
         cramped_core(tiny_core, family, **settings) if setting == "cramped" else tiny_core(family, **settings)
     )
@@ -91,7 +93,7 @@ def test_each_request_of_a_mixed_batch_gets_the_same_outputs_as_alone(
     groups = core.serve(requests, rng)
     assert not core.errors
     assert core.core.block_manager.num_used == 0
-    assert (core.core.stats().spec_decode_accepted_tokens_total > 0) == (setting == "speculative")
+    assert (core.core.stats().spec_decode_accepted_tokens_total > 0) == ("num_speculative_tokens" in settings)
     alone = tiny_core(family, logits_processors=EVERYTHING)
     for request, group in zip(requests, groups, strict=True):
         solo = alone.add(request)

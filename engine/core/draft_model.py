@@ -1,0 +1,124 @@
+"""A small model that guesses the next tokens of all decoding sequences, one run for each token of a draft.
+
+The first run also computes what the draft model has not seen yet: the prompt tokens that the step is about to
+compute, the tokens drawn since the last draft, and tokens that it missed while it was not asked. These runs
+are as bounded as the steps: a sequence catches up by at most `CATCH_UP` tokens more than it computes.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from engine.config import EngineConfig
+from engine.core.draft_cache import DraftCache
+from engine.core.scheduler import ScheduledSequence
+from engine.core.sequence import Sequence
+from engine.execution.layout import Span
+from engine.execution.model_runner import ModelRunner
+
+CATCH_UP = 64
+
+
+@dataclass(frozen=True, slots=True)
+class DraftSpan:
+    """A `Span` of tokens that the draft model computes."""
+
+    sequence: Sequence
+    start: int
+    token_ids: Seq[int]
+    """Tokens of the sequence, or one guess."""
+    num_samples: int
+    """1: the next token is guessed."""
+    prompt_logprob_positions: range = range(0)
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def block_table(self) -> Seq[int]:
+        return self.sequence.cache.block_table
+
+
+class Runner(Protocol):
+    """What the draft model runs on: a `ModelRunner`."""
+
+    @property
+    def max_model_len(self) -> int: ...
+    def run(self, scheduled: Seq[Span]) -> tuple[Tensor, Tensor]: ...
+
+
+class DraftModel:
+    def __init__(
+        self, runner: Runner, cache: DraftCache, *, vocab_size: int, max_num_batched_tokens: int
+    ) -> None:
+        """`vocab_size`: the width of the logits of the model that is guessed for."""
+        self._runner = runner
+        self._cache = cache
+        self._vocab_size = vocab_size
+        self._max_num_batched_tokens = max_num_batched_tokens
+
+    @classmethod
+    def of(cls, runner: ModelRunner, config: EngineConfig) -> "DraftModel | None":
+        """The draft model that was loaded beside the model. None: there is none."""
+        if config.speculative_model is None or runner.draft is None:
+            return None
+        return cls(
+            runner.draft,
+            DraftCache(runner.kv_cache.num_blocks, config.block_size),
+            vocab_size=runner.vocab_size,
+            max_num_batched_tokens=config.max_num_batched_tokens,
+        )
+
+    def draft(
+        self, scheduled: Seq[ScheduledSequence], wanted: Mapping[Sequence, int]
+    ) -> dict[Sequence, tuple[int, ...]]:
+        """The most likely next tokens, `wanted` of them. A sequence that has to catch up gets none.
+
+        `scheduled` is the whole step. Blocks must be reserved for the `wanted` tokens.
+        """
+        self._cache.follow(scheduled)
+        drafts: dict[Sequence, tuple[int, ...]] = {}
+        spans = self._catch_up(scheduled, wanted)
+        while spans:
+            for seq, guess in self._run(spans):
+                drafts[seq] = (*drafts.get(seq, ()), guess)
+            spans = [
+                DraftSpan(s.sequence, s.sequence.cache.num_draft_tokens, drafts[s.sequence][-1:], 1)
+                for s in spans
+                if s.num_samples and len(drafts[s.sequence]) < wanted[s.sequence]
+            ]
+        return drafts
+
+    def _run(self, spans: Seq[DraftSpan]) -> list[tuple[Sequence, int]]:
+        """A guess for each sequence that wants one."""
+        logits, _ = self._runner.run(spans)
+        for s in spans:
+            self._cache.note(s.sequence.cache, s.start + s.num_tokens)
+        guesses = logits[:, : self._vocab_size].argmax(-1).tolist()
+        return list(zip((s.sequence for s in spans if s.num_samples), guesses, strict=True))
+
+    def _catch_up(self, scheduled: Seq[ScheduledSequence], wanted: Mapping[Sequence, int]) -> list[DraftSpan]:
+        spans = []
+        num_left = self._max_num_batched_tokens
+        for s in scheduled:
+            if s.sequence in wanted or self._will_want(s):
+                span = self._span(s, num_left, wanted.get(s.sequence, 0))
+                num_left -= span.num_tokens
+                spans += [span] if span.num_tokens else []
+        return spans
+
+    def _will_want(self, s: ScheduledSequence) -> bool:
+        """Whether it computes a part of a prompt whose output has room for a draft."""
+        return not s.is_decode and s.sequence.max_tokens - s.sequence.num_output_tokens > 2
+
+    def _span(self, s: ScheduledSequence, num_left: int, num_wanted: int) -> DraftSpan:
+        seq, start = s.sequence, s.sequence.cache.num_draft_tokens
+        if s.end + num_wanted > self._runner.max_model_len:
+            return DraftSpan(seq, start, (), 0)
+        end = min(s.end, start + min(num_left, s.num_tokens + CATCH_UP))
+        is_guessing = end == s.end and num_wanted > 0
+        return DraftSpan(seq, start, seq.token_ids[start:end], int(is_guessing))
