@@ -14,6 +14,12 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
+from engine.errors import CallerLimitError as CallerLimitError
+from engine.errors import DeadEngineError as DeadEngineError
+from engine.errors import EngineError as EngineError
+from engine.errors import LogitsProcessorError as LogitsProcessorError
+from engine.errors import QueueFullError as QueueFullError
+from engine.errors import RequestError as RequestError
 from engine.processor_specs import LogitsProcessorSpec
 from engine.stats import EngineStats as EngineStats
 
@@ -65,18 +71,23 @@ class SamplingParams:
         return max(self.n, self.best_of or 0)
 
 
+_PROMPT_FIELDS = {"completions": "prompt", "rerank": "documents", "score": "text_1"}
+_PROMPT_FIELDS |= dict.fromkeys(("responses", "embeddings"), "input")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
     """One request of a caller: all of one HTTP request.
 
     A request for completions has `prompts`, and each prompt gets `sampling.n` outputs. Output `p * n + i` is
-    the i-th output of prompt p. A request to any other endpoint has `messages`.
+    the i-th output of prompt p. A chat, on three endpoints, has `messages`. All other requests have `prompts`
+    and no output (`engine.relay`).
     """
 
     request_id: str
     model: str
     """The model's name, as the caller gave it."""
-    endpoint: Literal["chat", "completions", "responses", "messages"]
+    endpoint: Literal["chat", "completions", "responses", "messages", "embeddings", "rerank", "score"]
     messages: tuple[Mapping[str, Any], ...] = ()
     prompts: tuple[Prompt, ...] = ()
     sampling: SamplingParams = SamplingParams()
@@ -113,12 +124,12 @@ class GenerationRequest:
     @property
     def is_chat(self) -> bool:
         """Whether the request has `messages`."""
-        return self.endpoint != "completions"
+        return self.endpoint in ("chat", "responses", "messages")
 
     @property
     def prompt_field(self) -> str:
         """The field of the caller's JSON that holds the prompt."""
-        return {"completions": "prompt", "responses": "input"}.get(self.endpoint, "messages")
+        return _PROMPT_FIELDS.get(self.endpoint, "messages")
 
     @property
     def num_outputs(self) -> int:
@@ -327,73 +338,3 @@ class Engine(Protocol):
 
     async def aclose(self) -> None:
         """Abort all requests and free all resources."""
-
-
-class RequestError(ValueError):
-    """The caller is at fault. The message is for the caller; `param` names the field.
-
-    `unquoted`: if the message quotes another server, the same error in Weir's words. It is for callers who
-    may only see text that hooks have seen.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        param: str | None = None,
-        code: str | None = None,
-        status: int = 400,
-        unquoted: "RequestError | None" = None,
-    ) -> None:
-        super().__init__(message)
-        self.param = param
-        self.code = code
-        self.status = status
-        self.unquoted = unquoted
-
-
-class EngineError(RuntimeError):
-    """The engine is at fault. The caller may see the message: it holds no model output and no internals."""
-
-    def __init__(self, message: str, *, status: int = 500) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-class DeadEngineError(EngineError):
-    """The engine can never serve again. Only a new process can."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, status=503)
-
-
-class LogitsProcessorError(EngineError):
-    """The logits processor `processor` failed its request (contract 7.6). The message does not name it."""
-
-    def __init__(self, processor: str) -> None:
-        super().__init__("A logits processor failed, so the request was ended.")
-        self.processor = processor
-
-
-class QueueFullError(EngineError):
-    """Too many requests wait already (HTTP 429). `retry_after`: the seconds to wait before another try.
-    `unquoted` is as in `RequestError`."""
-
-    code = "queue_full"  # as the API's clients read it
-
-    def __init__(
-        self,
-        message: str = "The engine's queue is full; try again later.",
-        *,
-        retry_after: int = 1,
-        unquoted: "QueueFullError | None" = None,
-    ) -> None:
-        super().__init__(message, status=429)
-        self.retry_after = retry_after
-        self.unquoted = unquoted
-
-
-class CallerLimitError(QueueFullError):
-    """This caller has too much under way; other callers may go on (HTTP 429). The message names the limit."""
-
-    code = "rate_limit_exceeded"

@@ -10,8 +10,7 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from engine.prompt_size import text_size
-from engine.protocol import GenerationRequest, Tokenizer
-from hooks.pipeline.driver import admit
+from engine.protocol import Tokenizer
 from proxy import __version__
 from proxy.access.bodies import let_others_in, max_body_size, read_json
 from proxy.access.callers import CALLER, KEY
@@ -25,9 +24,11 @@ from proxy.messages.models import model_object
 from proxy.openai.answer import new_id
 from proxy.openai.chat import ChatAnswer, ChatRequest
 from proxy.openai.completions import CompletionAnswer, CompletionRequest
+from proxy.openai.relayed import EmbeddingsRequest, RelayedRequest, RerankRequest, ScoreRequest
 from proxy.openai.response_answer import ResponsesAnswer
 from proxy.openai.responses import ResponsesRequest
 from proxy.openai.tokens import DetokenizeRequest, TokenizeRequest
+from proxy.relay import admitted_or_refused, relay
 from proxy.respond import respond
 from proxy.service import SERVICE, Service
 from proxy.state.protocol import Owner, StateError
@@ -96,13 +97,33 @@ async def count_tokens(http: web.Request) -> web.Response:
     tokenizer = _tokenizer(service)
     async with service.opened(request) as guard:
         check_prompts(request, service.engine.info)
-        admitted = await admit(guard, tokenizer)
-    if not isinstance(admitted, GenerationRequest):
-        raise APIError(400, "The prompt was refused.", param=request.prompt_field, code="content_filter")
+        admitted = await admitted_or_refused(guard, tokenizer)
     encode = partial(tokenizer.encode_chat, admitted)
     size = text_size(admitted.messages)
     ids = await service.prompt_threads.run(encode, size=size, caller=http[CALLER])
     return _json({"input_tokens": len(ids)})
+
+
+async def embeddings(http: web.Request) -> web.Response:
+    return await _relayed(http, EmbeddingsRequest)
+
+
+async def rerank(http: web.Request) -> web.Response:
+    return await _relayed(http, RerankRequest)
+
+
+async def score(http: web.Request) -> web.Response:
+    return await _relayed(http, ScoreRequest)
+
+
+async def _relayed(http: web.Request, kind: type[RelayedRequest]) -> web.Response:
+    service = http.app[SERVICE]
+    with service.running():
+        service.check_room(kind.endpoint, http[CALLER])
+        fields = await _read(http, kind)
+        model = service.model_name(fields.model)
+        request = fields.to_request(new_id(kind.endpoint), model, caller=http[CALLER])
+        return await relay(http, request, fields.body)
 
 
 async def _keep(store: ResponseStore, owner: Owner, conversation: Conversation, body: dict[str, Any]) -> bool:

@@ -10,11 +10,12 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from engine.protocol import (
     Deltas,
@@ -27,6 +28,7 @@ from engine.protocol import (
     Tokenizer,
 )
 from engine.recording import Failure, Line, TimedDelta, TimedRewind, encode, seconds_since
+from engine.relay import relayed
 from engine.rewindable import answered
 
 logger = logging.getLogger("weir.engine")
@@ -67,6 +69,10 @@ class RecordingEngine:
             self._folder.path,
         )
         await self._engine.start()
+
+    async def relay(self, request: GenerationRequest, path: str, fields: Mapping[str, Any]) -> bytes:
+        """Not recorded: the answer has no deltas."""
+        return await relayed(self._engine, request, path, fields)
 
     async def generate(self, request: GenerationRequest) -> Deltas:
         file: RecordingFile | None = None

@@ -65,6 +65,11 @@ async def admit(guard: OpenGuard, tokenizer: Tokenizer | None = None) -> Generat
     return without_unread(admitted) if guard.decides_prompts else admitted
 
 
+def in_own_words(error: RequestError | QueueFullError, guard: OpenGuard) -> RequestError | QueueFullError:
+    """The error without another server's words, if hooks must see all text first (contract 5.3)."""
+    return error if error.unquoted is None or isinstance(guard, PassThrough) else error.unquoted
+
+
 async def guarded(guard: OpenGuard, deltas: Deltas) -> AsyncGenerator[Delta, None]:
     """Yield each released delta at once. Closes `deltas` and the guard at its end.
 
@@ -96,9 +101,7 @@ async def guarded(guard: OpenGuard, deltas: Deltas) -> AsyncGenerator[Delta, Non
                     return
                 rewind = step.rewind
     except (RequestError, QueueFullError) as error:
-        if error.unquoted is None or isinstance(guard, PassThrough):
-            raise
-        raise error.unquoted from None
+        raise in_own_words(error, guard) from None
     finally:
         await guard.close()
 

@@ -5,7 +5,7 @@ import base64
 import json
 import logging
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -138,6 +138,19 @@ class OpenAIEngine(TrackedEngine):
                     yield delta
                 if events.is_complete:
                     await _drain(response)
+
+    async def relay(self, request: GenerationRequest, path: str, fields: Mapping[str, Any]) -> bytes:
+        body = orjson.dumps({**fields, "model": self.model or request.model})
+        patience = Patience(self._options, asyncio.get_running_loop().time)
+        with self._requests.track(), self._engine_errors():
+            async with await self._requests.wait(self._post(path, body), patience.deadline) as response:
+                self._failed_at = None
+                if response.status != 200:
+                    raise await self._refusal(response, request, fields)
+                with Body(response, self._requests, patience) as answer:
+                    data = await answer.beginning(self._options.max_upstream_answer)
+                _loads(data)
+                return data
 
     def check_health(self) -> None:
         """Raise `EngineError` if a connection to the upstream failed within the last 10 seconds."""

@@ -2,16 +2,18 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from typing import Any
 
 from engine.backends.pool.health import HealthChecks
-from engine.backends.pool.replica import Replica
+from engine.backends.pool.replica import Attempt, Replica
 from engine.backends.pool.route import Route, may_retry
 from engine.backends.pool.routing import PrefixAffinity, Routing
 from engine.backends.pool.totals import info_of, stats_of
 from engine.backends.request_tracker import RequestTracker
 from engine.protocol import Delta, Deltas, EngineError, EngineStats, GenerationRequest, ModelInfo, Tokenizer
+from engine.relay import relayed
 from engine.rewindable import answered
 
 
@@ -89,11 +91,25 @@ class PoolEngine:
                             delta = await answered(deltas, rewind)
                         return
             except EngineError as error:
-                self._requests.check()
-                following = None if attempt.has_begun or not may_retry(error) else route.next()
+                following = self._following(route, attempt, error)
                 if following is None:
                     raise
-                attempt.retry()
+                attempt = following
+
+    async def relay(self, request: GenerationRequest, path: str, fields: Mapping[str, Any]) -> bytes:
+        self._requests.check()
+        route = Route(self.replicas.values(), self._routing, request, self._retries)
+        attempt = route.first()
+        while True:
+            try:
+                with attempt:
+                    answer = await relayed(attempt.engine, request, path, fields)
+                    route.has_begun(attempt)
+                    return answer
+            except EngineError as error:
+                following = self._following(route, attempt, error)
+                if following is None:
+                    raise
                 attempt = following
 
     def drain(self, name: str) -> None:
@@ -126,6 +142,14 @@ class PoolEngine:
         self._requests.close()
         await self._health.aclose()
         await asyncio.gather(*(replica.engine.aclose() for replica in self.replicas.values()))
+
+    def _following(self, route: Route, attempt: Attempt, error: EngineError) -> Attempt | None:
+        """Another attempt at the request on which this one failed. None: there is none."""
+        self._requests.check()
+        following = None if attempt.has_begun or not may_retry(error) else route.next()
+        if following is not None:
+            attempt.retry()
+        return following
 
     async def _first_of(self, deltas: Deltas) -> Delta | None:
         """The first delta. None if there is none."""

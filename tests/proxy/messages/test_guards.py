@@ -17,7 +17,7 @@ CHANNELS = ["content", "reasoning", "tool_call"]
 
 
 @given(seed=st.integers(0, 2**32))
-async def test_nothing_of_a_forbidden_span_gets_out(seed: int) -> None:  # contract 1.1
+async def test_nothing_of_a_forbidden_span_gets_out(seed: int) -> None:
     await leaks_messages.run(5, seed)
 
 

@@ -1,0 +1,71 @@
+"""The errors of engines: who is at fault, and what the caller may read."""
+
+
+class RequestError(ValueError):
+    """The caller is at fault. The message is for the caller; `param` names the field.
+
+    `unquoted`: if the message quotes another server, the same error in Weir's words. It is for callers who
+    may only see text that hooks have seen.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        status: int = 400,
+        unquoted: "RequestError | None" = None,
+    ) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+        self.status = status
+        self.unquoted = unquoted
+
+
+class EngineError(RuntimeError):
+    """The engine is at fault. The caller may see the message: it holds no model output and no internals."""
+
+    def __init__(self, message: str, *, status: int = 500) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class DeadEngineError(EngineError):
+    """The engine can never serve again. Only a new process can."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, status=503)
+
+
+class LogitsProcessorError(EngineError):
+    """The logits processor `processor` failed its request (contract 7.6). The message does not name it."""
+
+    def __init__(self, processor: str) -> None:
+        super().__init__("A logits processor failed, so the request was ended.")
+        self.processor = processor
+
+
+class QueueFullError(EngineError):
+    """Too many requests wait already (HTTP 429). `retry_after`: the seconds to wait before another try.
+    `unquoted` is as in `RequestError`."""
+
+    code = "queue_full"  # as the API's clients read it
+
+    def __init__(
+        self,
+        message: str = "The engine's queue is full; try again later.",
+        *,
+        retry_after: int = 1,
+        unquoted: "QueueFullError | None" = None,
+    ) -> None:
+        super().__init__(message, status=429)
+        self.retry_after = retry_after
+        self.unquoted = unquoted
+
+
+class CallerLimitError(QueueFullError):
+    """This caller has too much under way; other callers may go on (HTTP 429). The message names the limit."""
+
+    code = "rate_limit_exceeded"

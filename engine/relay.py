@@ -1,0 +1,22 @@
+"""Requests that an engine passes on to an upstream, because it has no model for them itself."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from engine.protocol import Engine, EngineError, GenerationRequest
+
+
+@runtime_checkable
+class UpstreamRelay(Protocol):
+    """An engine that can also pass on requests that are no generation."""
+
+    async def relay(self, request: GenerationRequest, path: str, fields: Mapping[str, Any]) -> bytes:
+        """Post `fields` to the upstream's `path`, such as `/embeddings`, with its name for the model. Returns
+        the answer, which is a JSON object. Raises as `Engine.generate` does."""
+
+
+async def relayed(engine: Engine, request: GenerationRequest, path: str, fields: Mapping[str, Any]) -> bytes:
+    """The answer of `UpstreamRelay.relay`. Raises `EngineError` (501) for an engine without an upstream."""
+    if not isinstance(engine, UpstreamRelay):
+        raise EngineError(f"This engine cannot answer requests for {request.endpoint}.", status=501)
+    return await engine.relay(request, path, fields)

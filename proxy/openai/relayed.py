@@ -1,0 +1,122 @@
+"""Requests that only upstreams can answer: embeddings, and the ranks and scores of texts.
+
+Their texts are prompts. Hooks read and change them as those of a generation. The answer has numbers, and
+perhaps the request's own texts.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from engine.protocol import GenerationRequest, Prompt, RequestError
+from proxy.openai.answer import JSONObject
+from proxy.openai.fields import RequestObject, TokenId
+
+RelayedEndpoint = Literal["embeddings", "rerank", "score"]
+
+
+class TextObject(RequestObject):
+    text: str
+
+
+Text = str | TextObject
+Texts = Text | Annotated[list[Text], Field(min_length=1, fail_fast=True)]
+
+
+class RelayedRequest(RequestObject):
+    """The fields that all have. Unknown fields go on to the upstream; hooks read them."""
+
+    endpoint: ClassVar[RelayedEndpoint]
+    text_fields: ClassVar[tuple[str, ...]]
+    """The fields that hold texts."""
+
+    model: str | None = Field(None, description="Default: the served model")
+    user: str | None = None
+
+    def to_request(self, request_id: str, model: str, *, caller: str) -> GenerationRequest:
+        """Raises `RequestError` if there is no text."""
+        prompts = tuple(text for value in self._texts().values() for text in _prompts(value))
+        if not prompts:
+            raise RequestError("There is no text.", param=self.text_fields[0])
+        return GenerationRequest(
+            request_id=request_id,
+            model=model,
+            endpoint=self.endpoint,
+            prompts=prompts,
+            user=self.user,
+            caller=caller,
+            extra=self._others(),
+        )
+
+    def body(self, admitted: GenerationRequest) -> JSONObject:
+        """The upstream's body: the fields, with the texts as hooks let them go on."""
+        prompts = iter(admitted.prompts)
+        texts = {name: _refilled(value, prompts) for name, value in self._texts().items()}
+        user = {} if admitted.user is None else {"user": admitted.user}
+        return {**admitted.extra, **texts, **user}
+
+    def _texts(self) -> JSONObject:
+        fields = self.model_dump(exclude_unset=True)
+        return {name: fields[name] for name in self.text_fields if fields.get(name) is not None}
+
+    def _others(self) -> JSONObject:
+        known = {*self.text_fields, "model", "user"}
+        fields = self.model_dump(exclude_unset=True)
+        return {name: value for name, value in fields.items() if name not in known and value is not None}
+
+
+class EmbeddingsRequest(RelayedRequest):
+    """Texts, or lists of token ids, to make vectors of."""
+
+    endpoint = "embeddings"
+    text_fields = ("input",)
+
+    input: (
+        str
+        | Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
+        | Annotated[list[str], Field(min_length=1, fail_fast=True)]
+        | Annotated[list[Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]], Field(min_length=1)]
+    )
+
+
+class RerankRequest(RelayedRequest):
+    """Documents to put in the order of how well they answer a query."""
+
+    endpoint = "rerank"
+    text_fields = ("query", "documents")
+
+    query: Text
+    documents: Annotated[list[Text], Field(min_length=1, fail_fast=True)]
+
+
+class ScoreRequest(RelayedRequest):
+    """Pairs of texts to score, by the names that vLLM gives them."""
+
+    endpoint = "score"
+    text_fields = ("text_1", "text_2", "queries", "documents", "items")
+
+    text_1: Texts | None = None
+    text_2: Texts | None = None
+    queries: Texts | None = None
+    documents: Texts | None = None
+    items: Texts | None = None
+
+
+def _prompts(value: Any) -> Iterator[Prompt]:
+    """The texts of a field, in order. Token ids are one prompt."""
+    if isinstance(value, list) and not (value and isinstance(value[0], int)):
+        for one in value:
+            yield from _prompts(one)
+    elif isinstance(value, dict):
+        yield value["text"]
+    else:
+        yield tuple(value) if isinstance(value, list) else value
+
+
+def _refilled(value: Any, prompts: Iterator[Prompt]) -> Any:
+    """The field with the next of `prompts` in the places of its texts."""
+    if isinstance(value, list) and not (value and isinstance(value[0], int)):
+        return [_refilled(one, prompts) for one in value]
+    prompt = next(prompts)
+    return {**value, "text": prompt} if isinstance(value, dict) else prompt

@@ -1,0 +1,41 @@
+"""The way of a request that is no generation, to an upstream and back."""
+
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from engine.protocol import GenerationRequest, QueueFullError, RequestError, Tokenizer
+from engine.relay import relayed
+from hooks.pipeline.driver import admit, in_own_words
+from hooks.pipeline.open_guard import OpenGuard
+from proxy.access.prompts import check_prompts
+from proxy.service import SERVICE
+
+
+async def relay(
+    http: web.Request, request: GenerationRequest, body: Callable[[GenerationRequest], dict[str, Any]]
+) -> web.Response:
+    """Admit, relay, answer. `body`: the upstream's, for the request as hooks let it go on."""
+    service = http.app[SERVICE]
+    engine = service.engine
+    with service.metrics.request(request.endpoint) as metrics:
+        async with service.opened(request) as guard:
+            check_prompts(request, engine.info)
+            admitted = await admitted_or_refused(guard, engine.tokenizer)
+            try:
+                answer = await relayed(engine, admitted, f"/{request.endpoint}", body(admitted))
+            except (RequestError, QueueFullError) as error:
+                raise in_own_words(error, guard) from None
+        metrics.end("finished")
+        headers = {"X-Request-Id": request.request_id}
+        return web.Response(body=answer, content_type="application/json", headers=headers)
+
+
+async def admitted_or_refused(guard: OpenGuard, tokenizer: Tokenizer | None) -> GenerationRequest:
+    """The request as hooks let it go on. Raises `RequestError` if a hook answered in the engine's place:
+    there is no answer of words here."""
+    admitted = await admit(guard, tokenizer)
+    if isinstance(admitted, GenerationRequest):
+        return admitted
+    raise RequestError("The prompt was refused.", param=guard.request.prompt_field, code="content_filter")
