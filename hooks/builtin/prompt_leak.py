@@ -113,17 +113,6 @@ def _weight(word: str) -> int:
     return 2 if _goes_on(word) else 1
 
 
-def _ends(words: Sequence[str], last: str) -> Iterator[str]:
-    """Yield the ends of the text, the longest first, that begin with one of `words` or are the word `last`. A
-    word that is complete has a space after it."""
-    said = " ".join([*words, last])
-    for word in words:
-        yield said
-        said = said[len(word) + 1 :]
-    if last:
-        yield last
-
-
 class _Words:
     """The folded words of `text[start:]`, and their places in `text`."""
 
@@ -205,7 +194,7 @@ class LeakDetector:
                 words = part.split()
                 runs.update(" ".join([*words[first:end], ""]) for first, end in self._windows(words))
         self._known = runs
-        self._sorted = sorted(runs)
+        self._sorted = [*sorted(runs), "\U0010ffff"]
         self._most = 2 * max(map(len, runs), default=0) + 64
         """Most characters of a leak, with everything between its words. A longer text is no leak."""
         self.longest = self._most + _REACH if runs else 0
@@ -236,33 +225,49 @@ class LeakDetector:
         begun = int(words.begins_before())
         is_open = not is_final and begun < len(words.all) and words.may_go_on()
         said, indices = words.without_numbers(begun, len(words.all) - is_open)
-        matches: list[Match] = []
+        runs: list[tuple[int, int]] = []
         rest = 0
         for first, end in self._windows(said):
             rest = first + 1
             if " ".join([*said[first:end], ""]) in self._known:
                 begin, stop = words.span(indices[first])[0], words.span(indices[end - 1])[1]
                 if stop - begin <= self._most:
-                    matches.append(Match(begin, stop, ENTITY))
+                    runs.append((begin, stop))
+        matches = _leaks(runs, taken) if runs else []
         if is_final:
             return matches, len(text)
-        last = words.all[-1] if is_open else ""
-        for index, beginning in zip(indices[rest:], _ends(said[rest:], last), strict=False):
-            if self._begins(beginning, last):
-                begin = words.span(index)[0]
-                if len(text) - begin < self.longest:
-                    return matches, begin
+        for index in self._open_words(said[rest:], words.all[-1] if is_open else ""):
+            begin = words.span(indices[rest + index])[0]
+            if len(text) - begin < self.longest:
+                return matches, begin
         return matches, len(text)
 
-    def _begins(self, said: str, last: str) -> bool:
-        """Whether a run begins with `said` and any completion of its last word `last`. A number so far may be
-        one that is ignored."""
-        return self._has(said) or (_is_number(last) and last != said and self._has(said[: -len(last)]))
+    def _open_words(self, words: Sequence[str], last: str) -> Iterator[int]:
+        """Yield the indices of words from which the rest of the text is the beginning of a run. The word
+        `last` follows `words` and may be incomplete; a number so far may be one that is ignored."""
+        rest = " ".join([*words, last])
+        is_number = _is_number(last)
+        for index, word in enumerate(words):
+            if self._has(rest) or (is_number and self._has(rest[: -len(last)])):
+                yield index
+            rest = rest[len(word) + 1 :]
+        if last and self._has(last):
+            yield len(words)
 
     def _has(self, beginning: str) -> bool:
         """Whether a run begins with this text."""
-        place = bisect_left(self._sorted, beginning)
-        return place < len(self._sorted) and self._sorted[place].startswith(beginning)
+        return self._sorted[bisect_left(self._sorted, beginning)].startswith(beginning)
+
+
+def _leaks(runs: Iterable[tuple[int, int]], taken: Sequence[Match]) -> list[Match]:
+    """Return the leaks: runs that overlap are one. One of `taken` that goes on is returned again, longer."""
+    leaks = list(taken[-1:])
+    for begin, stop in runs:
+        if leaks and begin < leaks[-1].end:
+            leaks[-1] = Match(leaks[-1].start, max(stop, leaks[-1].end), ENTITY)
+        else:
+            leaks.append(Match(begin, stop, ENTITY))
+    return leaks[1:] if taken and leaks[0] == taken[-1] else leaks
 
 
 def _goes_on_from_left(text: str, begin: int) -> bool:

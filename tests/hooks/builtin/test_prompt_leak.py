@@ -108,6 +108,18 @@ def test_the_prompt_is_what_those_roles_say() -> None:
     assert said(PromptLeak(), [LEAK], request=asked("Be brief.", parts, None)) == "[prompt_leak]"
 
 
+def test_a_leak_that_goes_on_is_one_match_that_grows() -> None:
+    detector = LeakDetector([PROMPT], 8)
+    begin, end = len("Hm, "), len(f"Hm, {PROMPT}") - 1
+    text = f"Hm, {PROMPT} Oh."
+    (whole,), _ = detector.scan(text)
+    assert whole == Match(begin, end, "prompt_leak")
+    within = text.index("code word")
+    (first,), start = detector.scan(text[:within], 0, False)
+    assert detector.scan(text[: within + 3], start, False, [first]) == ([], start)
+    assert detector.scan(text, start, True, [first])[0] == [whole]
+
+
 def test_a_run_does_not_go_from_one_message_to_the_next() -> None:
     request = asked("one two three four five", "six seven eight nine ten")
     assert said(PromptLeak(), ["one two three four five six seven eight"], request=request) == (
