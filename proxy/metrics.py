@@ -5,8 +5,7 @@ asks. No label contains text of a caller or a model.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from contextlib import aclosing
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from time import perf_counter
 from types import TracebackType
@@ -61,18 +60,13 @@ class RequestMetrics:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.end("closed" if error is None else _outcome(error))
-
-    async def counted(self, deltas: AsyncGenerator[Delta, None]) -> AsyncGenerator[Delta, None]:
-        """The same deltas, counted as they are released. Closes `deltas`."""
-        with self:
-            async with aclosing(deltas):
-                async for delta in deltas:
-                    self.release(delta)
-                    yield delta
-            self.end("finished")
+        if error is None:
+            self.end("closed")
+        else:
+            self.fail(error)
 
     def release(self, delta: Delta) -> None:
+        """Count a delta that the client gets now."""
         now = perf_counter()
         last = self._released.get(delta.index)
         if last is None:
@@ -86,6 +80,10 @@ class RequestMetrics:
             self._usage = delta.usage
         if delta.finish_reason is not None:
             self._endpoint.finished[delta.finish_reason] += 1
+
+    def fail(self, error: BaseException) -> None:
+        """The request ends with this error."""
+        self.end(_outcome(error))
 
     def end(self, outcome: str) -> None:
         """`outcome`: `finished`, `refused`, `failed` or `closed`. Only the first call counts."""

@@ -10,8 +10,10 @@ from engine.parsers import parsed
 from engine.protocol import Delta, GenerationRequest
 from engine.rewindable import rewindable
 from hooks.pipeline.driver import admit, as_deltas, guarded
+from hooks.pipeline.open_guard import PassThrough
 from proxy.access.prompts import check_prompts
 from proxy.errors import APIError, to_api_error
+from proxy.metrics import RequestMetrics
 from proxy.openai.answer import Answer
 from proxy.service import SERVICE
 from proxy.sse import EventStream
@@ -37,13 +39,15 @@ async def respond(http: web.Request, request: GenerationRequest, answer: Answer)
                 if guard.may_rewind:
                     deltas = rewindable(deltas)
                 deltas = parsed(parsers, admitted, deltas, engine.tokenizer)
-                released = guarded(guard, deltas)
+                released = deltas if isinstance(guard, PassThrough) else guarded(guard, deltas)
             else:
                 released = as_deltas(admitted)
-            return await send(http, answer, metrics.counted(released))
+            return await send(http, answer, released, metrics)
 
 
-async def send(http: web.Request, answer: Answer, deltas: AsyncGenerator[Delta, None]) -> web.StreamResponse:
+async def send(
+    http: web.Request, answer: Answer, deltas: AsyncGenerator[Delta, None], metrics: RequestMetrics
+) -> web.StreamResponse:
     """Send the answer. Streaming changes only the time of sending, not the deltas (contract 2.5)."""
     headers = answer.headers
     async with aclosing(deltas):
@@ -51,15 +55,17 @@ async def send(http: web.Request, answer: Answer, deltas: AsyncGenerator[Delta, 
             keep_alive = http.app[SERVICE].settings.keep_alive_interval
             filler = answer.keep_alive
             async with EventStream(http, keep_alive=keep_alive, headers=headers, filler=filler) as stream:
-                return await _send_events(stream, deltas, answer)
+                return await _send_events(stream, deltas, answer, metrics)
         async for delta in deltas:
+            metrics.release(delta)
             answer.fold(delta)
+        metrics.end("finished")
         await answer.settle()
         return web.Response(body=answer.whole(), content_type="application/json", headers=headers)
 
 
 async def _send_events(
-    stream: EventStream, deltas: AsyncGenerator[Delta, None], answer: Answer
+    stream: EventStream, deltas: AsyncGenerator[Delta, None], answer: Answer, metrics: RequestMetrics
 ) -> web.StreamResponse:
     """Send each delta as events. A failure before the first has a status of its own; after it, one `error`
     event tells of it (contract 4.2). Either way `answer.done` is last.
@@ -69,13 +75,17 @@ async def _send_events(
     """
     try:
         async for delta in deltas:
+            metrics.release(delta)
             if frames := answer.chunk(delta):
                 await stream.write(frames)
+        metrics.end("finished")
         await answer.settle()
         last = answer.end()
-    except ConnectionError:
-        raise  # the client is gone
+    except ConnectionError:  # the client is gone
+        metrics.end("closed")
+        raise
     except Exception as error:
+        metrics.fail(error)
         if not stream.started:
             raise
         last = _failure(answer, to_api_error(error))

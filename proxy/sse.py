@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
 
 DONE = b"data: [DONE]\n\n"
 COMMENT = b": keep-alive\n\n"
@@ -32,6 +33,8 @@ class EventStream:
         self._starting = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self._last_write = self._loop.time()
+        self._writer: AbstractStreamWriter | None = None
+        """Writes the response's body. The response's own `write` would only pass each event on to it."""
         self.response = web.StreamResponse(headers={**_HEADERS, **headers})
 
     async def __aenter__(self) -> Self:
@@ -51,12 +54,17 @@ class EventStream:
     async def write(self, frames: bytes) -> None:
         """Send whole events. Waits while the client has too much unread data. Raises `ConnectionError` if the
         client is gone."""
-        if not self.response.prepared:
-            async with self._starting:
-                if not self.response.prepared:
-                    await self.response.prepare(self._request)
+        writer = self._writer or await self._started_writer()
         self._last_write = self._loop.time()
-        await self.response.write(frames)
+        await writer.write(frames)
+
+    async def _started_writer(self) -> AbstractStreamWriter:
+        """Start the response, once."""
+        async with self._starting:
+            if self._writer is None:
+                self._writer = await self.response.prepare(self._request)
+                assert self._writer is not None
+            return self._writer
 
     async def _tick(self) -> None:
         while True:

@@ -25,14 +25,12 @@ class EventReader:
             data = await self._body.read()
             self._patience.take(len(data))
             self.has_ended = not data
-            return self._before_done(self._decoder.feed(data) if data else self._decoder.flush())
+            events = self._decoder.feed(data) if data else self._decoder.flush()
         except (TimeoutError, TooMuchError, EventTooLongError):
             if not self._patience.has_finish:
                 raise
             self.has_ended = True
             return []
-
-    def _before_done(self, events: list[Event]) -> list[Event]:
         for number, event in enumerate(events):
             if event.data.strip() == b"[DONE]":
                 self.is_complete = self.has_ended = True

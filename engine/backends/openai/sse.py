@@ -29,6 +29,8 @@ class SSEDecoder:
         self.max_event = max_event
         self._unread = b""
         """The short beginning of an event, of which no line was read."""
+        self._is_inside = False
+        """Whether lines of an event were read that has not ended."""
         self._unfinished = bytearray()
         """The beginning of a line."""
         self._has_return = False
@@ -41,36 +43,24 @@ class SSEDecoder:
         """The events that `data` completes. Raises `EventTooLongError`."""
         if self._unread:
             data, self._unread = self._unread + data, b""
-        if b"\r" in data or not self._is_between_events():
-            events = self._read_lines(data)
+        if self._is_inside or b"\r" in data:
+            return self._read_lines(data)
+        # Most events are one line of data. They are not read line by line.
+        *blocks, rest = data.split(b"\n\n")
+        events: list[Event] = []
+        for number, block in enumerate(blocks):
+            if not block.startswith(b"data: ") or b"\n" in block:
+                return events + self._read_lines(b"\n\n".join((*blocks[number:], rest)))
+            events.append(Event(block[6:]))
+        if len(rest) > _SHORT or len(rest) > self.max_event:
+            events += self._read_lines(rest)
         else:
-            events = self._read_events(data)
-        if len(self._unread) + len(self._unfinished) + self._size > self.max_event:
-            raise EventTooLongError(f"an event of more than {self.max_event} bytes")
+            self._unread = rest
         return events
 
     def flush(self) -> list[Event]:
         """The stream has ended: the last event, if its empty line is missing."""
         return self.feed(b"\n\n")
-
-    def _is_between_events(self) -> bool:
-        return not (self._unfinished or self._data or self._event or self._has_return)
-
-    def _read_events(self, data: bytes) -> list[Event]:
-        """Read bytes that begin with an event and have no CR. Most events are one line of data, which this
-        reads faster than `_read_lines`."""
-        events: list[Event] = []
-        *blocks, rest = data.split(b"\n\n")
-        for block in blocks:
-            if block.startswith(b"data: ") and b"\n" not in block:
-                events.append(Event(block[6:]))
-            else:
-                events += self._read_lines(block + b"\n\n")
-        if len(rest) <= _SHORT:
-            self._unread = rest
-        else:
-            events += self._read_lines(rest)
-        return events
 
     def _read_lines(self, data: bytes) -> list[Event]:
         events: list[Event] = []
@@ -82,6 +72,10 @@ class SSEDecoder:
                 self._data, self._size, self._event = [], 0, ""
             else:
                 self._event = ""
+        unfinished = len(self._unfinished) + self._size
+        if unfinished > self.max_event:
+            raise EventTooLongError(f"an event of more than {self.max_event} bytes")
+        self._is_inside = bool(unfinished or self._event or self._has_return)
         return events
 
     def _lines(self, data: bytes) -> list[bytes]:
