@@ -157,16 +157,12 @@ async def mixed_requests(engine: LocalEngine, end: float) -> None:
 
 
 async def memory_by_minute(engine: LocalEngine, minutes: int) -> None:
-    sizes = []
+    print(f"memory in MiB after each minute of mixed requests, {2 * STREAMS} at a time:", end="", flush=True)
     for _ in range(minutes):
         end = time.perf_counter() + 60
         await asyncio.gather(*(mixed_requests(engine, end) for _ in range(2 * STREAMS)))
-        sizes.append(resident_bytes() / 2**20)
-    listed = ", ".join(f"{size:.0f}" for size in sizes)
-    grown = (sizes[-1] - sizes[0]) / max(1, minutes - 1)
-    print(
-        f"MiB after each minute of {2 * STREAMS} mixed requests at a time: {listed} ({grown:+.1f} a minute)"
-    )
+        print(f" {resident_bytes() / 2**20:.0f}", end="", flush=True)
+    print()
 
 
 async def main() -> None:

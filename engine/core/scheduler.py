@@ -235,7 +235,8 @@ class Scheduler:
         num_decodes = min(num_decodes, self._max_num_batched_tokens)
         units: float = self._max_num_batched_tokens - num_decodes
         if num_decodes:
-            units = min(units, self._step_budget.plan(num_decodes, num_prompts))
+            num_context = sum(s.num_tokens for s in self.running if s.num_uncomputed_tokens == 1)
+            units = min(units, self._step_budget.plan(num_decodes, num_prompts, num_context))
         elif (most := self._step_budget.plan_prompts()) is not None:
             units = min(units, most)
         return num_decodes, units

@@ -20,6 +20,7 @@ such a step takes about `PROMPT_SECONDS`, by the time that tokens took in earlie
 """
 
 from collections import deque
+from dataclasses import dataclass, field
 from statistics import median
 
 from engine.core.prompt_cost import PromptCost, num_attended
@@ -46,7 +47,27 @@ NUM_REMEMBERED = 5
 MAX_MIXED_IN_A_ROW = 16
 """After this many steps with prompts, a step without prompts measures again how long one takes."""
 ALIKE = 1.25
-"""Two steps compare if their numbers of decoding sequences differ by this factor at most."""
+"""Two steps compare if their numbers of decoding sequences differ by this factor at most,"""
+ALIKE_CONTEXT = 2.0
+"""and if the tokens that they attend to differ by this factor at most."""
+SHORT = 256
+"""Tokens that a sequence attends to at about no cost. They are added before contexts are compared."""
+NUM_GROUPS = 32
+"""Groups of steps that compare and that are remembered."""
+
+
+@dataclass(slots=True)
+class _DecodeSteps:
+    """The latest steps that only decoded, among those that compare with each other."""
+
+    num_decodes: int
+    num_context: int
+    seconds: deque[float] = field(default_factory=lambda: deque(maxlen=NUM_REMEMBERED))
+
+    def compares(self, num_decodes: int, num_context: int) -> bool:
+        return _is_within(ALIKE, self.num_decodes, num_decodes) and _is_within(
+            ALIKE_CONTEXT, self.num_context + SHORT * self.num_decodes, num_context + SHORT * num_decodes
+        )
 
 
 class StepBudget:
@@ -61,9 +82,10 @@ class StepBudget:
         """Waiting prompts for each sequence that decodes, in the last step planned; at least 1."""
         self._planned: float | None = None
         """Units of that step; None once it is over."""
-        self._decode_seconds: deque[float] = deque(maxlen=NUM_REMEMBERED)
-        self._num_decodes = 0
-        """Sequences that decoded in those steps."""
+        self._decode_steps: list[_DecodeSteps] = []
+        """The group that was used last is the last one."""
+        self._decodes = _DecodeSteps(0, 0)
+        """The group that the planned step compares with. If it is new, it has no steps."""
         self._prompt_share = float(FEWEST_PROMPT_TOKENS)
         """Units of a step in which no sequence decodes."""
         self._num_mixed = 0
@@ -73,13 +95,15 @@ class StepBudget:
         """Whether the last step took much longer than expected. One such step may have any reason. Two in a
         row mean that what was learned is no longer right."""
 
-    def plan(self, num_decodes: int, num_prompts: int) -> float:
+    def plan(self, num_decodes: int, num_prompts: int, num_context: int = 0) -> float:
         """The units of the next step's prompt tokens; now and then 0. `num_decodes`: sequences that decode in
-        it, at least 1; `num_prompts`: sequences that wait for their prompts."""
+        it, at least 1; `num_prompts`: sequences that wait for their prompts; `num_context`: tokens that those
+        that decode attend to."""
         if self._fixed is not None:
             return self._fixed
         self._crowding = max(1.0, num_prompts / num_decodes)
-        is_measured = self._is_alike(num_decodes) and self._num_mixed < MAX_MIXED_IN_A_ROW
+        self._decodes = self._group(num_decodes, num_context)
+        is_measured = self._decodes.seconds and self._num_mixed < MAX_MIXED_IN_A_ROW
         self._planned = self._share() * self._crowding * self._dither if is_measured else 0.0
         return self._planned
 
@@ -124,38 +148,41 @@ class StepBudget:
         if num_prefill_tokens:
             self._num_mixed += 1
             if planned:
-                added = max(0.0, seconds - median(self._decode_seconds))
+                added = max(0.0, seconds - median(self._decodes.seconds))
                 self._learn(num_prefill_tokens, attended, added)
             is_full = units + units / num_prefill_tokens >= planned  # one more token was too much
             if is_full or num_prefill_tokens >= self._most_tokens():
                 self._tried = planned / self._crowding
                 self._tried_tokens = num_prefill_tokens / self._crowding
             return
-        if not self._is_alike(num_decodes):
-            self._decode_seconds.clear()
-            self._num_decodes = num_decodes
-        self._decode_seconds.append(seconds)
+        self._decodes.seconds.append(seconds)
         self._num_mixed = 0
 
     @property
     def _dither(self) -> float:
         return DITHER if self._num_mixed % 2 else 1.0
 
-    def _is_alike(self, num_decodes: int) -> bool:
-        return self._num_decodes <= num_decodes * ALIKE and num_decodes <= self._num_decodes * ALIKE
+    def _group(self, num_decodes: int, num_context: int) -> _DecodeSteps:
+        groups = self._decode_steps
+        at = next(
+            (i for i in reversed(range(len(groups))) if groups[i].compares(num_decodes, num_context)), None
+        )
+        groups.append(_DecodeSteps(num_decodes, num_context) if at is None else groups.pop(at))
+        del groups[:-NUM_GROUPS]
+        return groups[-1]
 
     def _most_tokens(self) -> int:
         return max(MIN_SHARE, int(2 * self._tried_tokens * self._crowding))
 
     def _room(self) -> float:
         """Seconds that prompts may add to a step."""
-        return (SLOWDOWN - 1) * median(self._decode_seconds)
+        return (SLOWDOWN - 1) * median(self._decodes.seconds)
 
     def _share(self) -> float:
         """Units of a step, if no more prompts wait than sequences decode."""
         overhead, per_unit = self._cost.fit()
         room = self._room()
-        borne = 2 * overhead if overhead > room else min(2 * overhead, MOST * median(self._decode_seconds))
+        borne = 2 * overhead if overhead > room else min(2 * overhead, MOST * median(self._decodes.seconds))
         tried = 2 * self._tried
         share = (max(room, borne) - overhead) / per_unit if per_unit else tried
         return max(MIN_SHARE, min(tried, share))
@@ -176,3 +203,7 @@ class StepBudget:
     def _begin_again(self) -> None:
         self._cost.forget()
         self._tried = self._tried_tokens = FIRST_SHARE / 2
+
+
+def _is_within(factor: float, a: float, b: float) -> bool:
+    return a <= factor * b and b <= factor * a

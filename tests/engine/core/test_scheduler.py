@@ -499,7 +499,7 @@ class Budget(StepBudget):
         self.size = size
         self.asked: list[tuple[int, int]] = []
 
-    def plan(self, num_decodes: int, num_prompts: int) -> int:
+    def plan(self, num_decodes: int, num_prompts: int, num_context: int = 0) -> int:
         self.asked.append((num_decodes, num_prompts))
         return self.size
 

@@ -179,6 +179,22 @@ def test_decoding_is_measured_again_when_many_more_sequences_decode() -> None:
     assert run.step(10**6)[0]
 
 
+def test_a_number_of_decoding_sequences_that_comes_back_is_not_measured_again() -> None:
+    run = Run(MACHINES["a small model on a CPU"])
+    for run.num_decodes in (1, 8, 30):
+        run.step(0)
+    for run.num_decodes in (8, 1, 30):
+        assert run.step(10**6)[0]
+
+
+def test_decoding_is_measured_again_when_texts_are_much_longer() -> None:
+    budget = StepBudget()
+    budget.plan(8, 0, 8 * 10)
+    budget.observe(8, 0, 1.0)
+    assert budget.plan(8, 1, 8 * 100)
+    assert not budget.plan(8, 1, 8 * 1000)
+
+
 def test_a_fixed_share_is_kept() -> None:
     budget = StepBudget(100)
     for _ in range(50):
