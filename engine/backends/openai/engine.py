@@ -18,11 +18,11 @@ from engine.backends.openai.errors import stream_error, upstream_error
 from engine.backends.openai.events import EventReader
 from engine.backends.openai.limits import Patience, TooMuchError, UpstreamOptions
 from engine.backends.openai.request import request_body
-from engine.backends.openai.sse import EventTooLongError, SSEDecoder
+from engine.backends.openai.sse import Event, EventTooLongError, SSEDecoder
 from engine.backends.openai.stream import StreamTranslator
 from engine.backends.request_tracker import TrackedEngine, refuse_logits_processors
-from engine.deltas import in_pieces
-from engine.protocol import Deltas, EngineError, GenerationRequest, ModelInfo, RequestError
+from engine.deltas import in_pieces, join
+from engine.protocol import Delta, Deltas, EngineError, GenerationRequest, ModelInfo, RequestError
 
 _KEEPALIVE = 4.0
 """Seconds that an idle connection is kept. uvicorn closes idle connections after 5, so ours close first."""
@@ -118,20 +118,20 @@ class OpenAIEngine(TrackedEngine):
                 with Body(response, self._requests, patience) as answer:
                     events = EventReader(answer, patience, SSEDecoder(self._options.max_upstream_event))
                     while not events.has_ended:
-                        for number, event in enumerate(await events.read(), start=1):
-                            chunk = _loads(event.data)
-                            if event.event == "error" or chunk.get("error"):
-                                raise stream_error(chunk, begun=has_begun, fields=fields)
-                            for delta in in_pieces(translator.feed(chunk), _LONG_TEXT):
+                        for burst in _bursts(await events.read()):
+                            deltas, error = _translated(burst, translator, fields, has_begun=has_begun)
+                            for delta in in_pieces(deltas, _LONG_TEXT):
                                 has_begun = True
                                 tracked.usage = delta.usage or tracked.usage
                                 yield delta
                                 patience.renew()
                                 if len(delta.text) >= _LONG_TEXT:
                                     await asyncio.sleep(0)
+                            if error is not None:
+                                raise error
                             if translator.is_finished:
                                 patience.end()
-                            if number % _BURST == 0:
+                            if len(burst) == _BURST:
                                 await asyncio.sleep(0)
                 for delta in in_pieces(translator.finish(complete=events.is_complete), _LONG_TEXT):
                     tracked.usage = delta.usage or tracked.usage
@@ -243,6 +243,31 @@ class OpenAIEngine(TrackedEngine):
         except (LookupError, ArithmeticError, TypeError, AttributeError, ValueError, RecursionError) as error:
             _log.warning("upstream %s: answer not understood (%s)", self.url, type(error).__name__)
             raise EngineError("The upstream engine's answer makes no sense.", status=502) from error
+
+
+def _bursts(events: list[Event]) -> Iterator[list[Event]]:
+    for start in range(0, len(events), _BURST):
+        yield events[start : start + _BURST]
+
+
+def _translated(
+    events: list[Event], translator: StreamTranslator, fields: Collection[str], *, has_begun: bool
+) -> tuple[list[Delta], Exception | None]:
+    """The deltas of events that came together, joined; and the error of the event that ends the stream.
+
+    Events come together when Weir reads more slowly than the upstream writes. Joined, they cost little more
+    than one: hooks are called once, and the client gets one event.
+    """
+    deltas: list[Delta] = []
+    try:
+        for event in events:
+            chunk = _loads(event.data)
+            if event.event == "error" or chunk.get("error"):
+                raise stream_error(chunk, begun=has_begun or bool(deltas), fields=fields)
+            deltas += translator.feed(chunk)
+    except Exception as error:  # noqa: BLE001 - it is raised once the deltas before it have left
+        return join(deltas), error
+    return join(deltas), None
 
 
 def _without_password(upstream: str) -> tuple[str, str | None]:

@@ -20,6 +20,7 @@ from multidict import CIMultiDict
 from engine.backends.openai import engine as openai_engine
 from engine.backends.openai.engine import OpenAIEngine
 from engine.backends.openai.limits import UpstreamOptions
+from engine.deltas import join
 from engine.protocol import (
     Delta,
     EngineError,
@@ -106,7 +107,8 @@ async def test_learns_the_longest_context(upstream: Any) -> None:
 
 async def test_usage_comes_with_the_end(upstream: Any) -> None:
     deltas = await ask(upstream, chunk("a"), chunk("b"), chunk("", "stop"), USAGE, DONE)
-    assert [(d.text, d.finish_reason) for d in deltas] == [("a", None), ("b", None), ("", "stop")]
+    assert "".join(d.text for d in deltas) == "ab"
+    assert [d.finish_reason for d in deltas] == [None] * (len(deltas) - 1) + ["stop"]
     assert deltas[-1].usage == Usage(1, 2)
 
 
@@ -121,25 +123,44 @@ async def test_deltas_come_as_they_are_sent(upstream: Any) -> None:
         assert (await anext(stream)).text == "a"
 
 
+async def test_events_that_come_together_are_joined(upstream: Any) -> None:
+    """Hooks are called once for them, and the client gets one event."""
+    together = b"".join(map(_event, (chunk("a"), chunk("b"), chunk("c"))))
+    deltas = await ask(upstream, together, 0.0, chunk("", "stop"), DONE)
+    assert [delta.text for delta in deltas] == ["abc", ""]
+    assert deltas[0].usage == Usage(0, 3)
+
+
+async def test_text_before_an_error_in_the_same_read_comes_first(upstream: Any) -> None:
+    together = b"".join(map(_event, (chunk("a"), {"error": {"message": "no", "code": 400}}, chunk("b"))))
+    upstream.script = lambda body: [together, DONE]
+    texts: list[str] = []
+    async with started(upstream.url) as engine, aclosing(engine.generate(CHAT)) as stream:
+        with pytest.raises(EngineError):
+            async for delta in stream:
+                texts.append(delta.text)
+    assert texts == ["a"]
+
+
 async def test_others_get_their_turn_while_a_burst_is_read(upstream: Any) -> None:
     """A reader that never waits itself must not keep the event loop from others."""
     burst = b"".join(_event(chunk("a")) for _ in range(1000))
     upstream.script = lambda body: [burst, chunk("", "stop"), DONE]
     turns: list[int] = []
-    longest = num_deltas = 0
+    longest = length = 0
 
     async def take_turns() -> None:
         while True:
-            turns.append(num_deltas)
+            turns.append(length)
             await asyncio.sleep(0)
 
     async with started(upstream.url) as engine, aclosing(engine.generate(CHAT)) as stream:
         other = asyncio.get_running_loop().create_task(take_turns())
-        async for _ in stream:
-            num_deltas += 1
-            longest = max(longest, num_deltas - turns[-1] if turns else 0)
+        async for delta in stream:
+            length += len(delta.text)
+            longest = max(longest, length - turns[-1] if turns else 0)
         other.cancel()
-    assert num_deltas == 1001
+    assert length == 1000
     assert longest <= 2 * openai_engine._BURST
 
 
@@ -497,7 +518,7 @@ async def test_any_cut_of_the_bytes_reads_the_same(upstream: Any) -> None:
         return [frame for i in range(0, len(data), size) for frame in (data[i : i + size], 0.0)]
 
     for size in (1, 7, 100):
-        assert await ask(upstream, *pieces(size)) == expected
+        assert join(await ask(upstream, *pieces(size))) == join(expected)
 
 
 def _event(value: dict[str, Any]) -> bytes:
