@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 from engine.demo import MODEL_DIR
 from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS
 
-Quantization = Literal["int8"]
+Quantization = Literal["int8", "int4"]
 CpuKernels = Literal["auto", "native", "torch"]
 AttentionBackendName = Literal["auto", "triton", "varlen", "sdpa"]
 SpeculativeMethod = Literal["ngram", "draft_model"]
@@ -53,8 +53,10 @@ class EngineOptions(BaseModel):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Number format of weights, keys and values (auto: as the checkpoint was saved)"""
     quantization: Quantization | None = None
-    """int8: round weights to 8 bits while loading. Each token then reads half the memory, which helps with
-    few streams at once. Only for models that run on Weir's own code"""
+    """Round weights to 8 or 4 bits while loading. A step then reads a half, or a third, of the memory. Only
+    for models that run on Weir's own code"""
+    quantization_group_size: Literal[32, 64, 128] = 32
+    """Inputs that share a scale in int4. Larger groups are faster and less exact"""
     model_impl: Literal["auto", "weir", "transformers"] = "auto"
     """The code that runs the model (auto: Weir's own for the families that it knows, else transformers')"""
     cpu_kernels: CpuKernels = "auto"

@@ -7,6 +7,7 @@ from typing import Protocol
 from torch import Tensor
 
 from engine.execution.batch import Batch
+from engine.execution.kernels.quantized import Weight
 from engine.execution.kv_cache import KVCache
 
 
@@ -45,9 +46,9 @@ class Linear(Protocol):
 class LinearMaker(Protocol):
     """Makes `Linear`s of one kind."""
 
-    def __call__(self, weight: Tensor, bias: Tensor | None, scales: Tensor | None = None, /) -> Linear | None:
-        """`weight` is `[out, in]`; `scales` `[out]` come with weights of 8 bits. None: it cannot multiply
-        weights of this type."""
+    def __call__(self, weight: Weight, bias: Tensor | None, /) -> Linear | None:
+        """`weight` is `[out, in]`, its columns in the order of the inputs. None: it cannot multiply such
+        weights."""
 
 
 class StepKernels(Protocol):

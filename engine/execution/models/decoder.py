@@ -15,9 +15,11 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from engine.execution.batch import Batch
 from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, Kernels, Linear
+from engine.execution.kernels.quantized import Weight
 from engine.execution.kernels.torch_kernels import TorchKernels
 from engine.execution.kv_cache import KVCache, LayerShape
 from engine.execution.models.checkpoint import Checkpoint
+from engine.execution.models.weights import WeightFormat
 
 FAMILY = {"llama", "mistral", "qwen2", "qwen3"}
 """Values of `model_type` in transformers' configurations."""
@@ -83,16 +85,18 @@ class Decoder:
         config: DecoderConfig,
         checkpoint: Checkpoint,
         kernels: Kernels,
-        make_linear: Callable[[Tensor, Tensor | None], Linear],
+        weights: WeightFormat,
+        make_linear: Callable[[Weight, Tensor | None], Linear],
     ) -> None:
         """Raises `KeyError` for a missing tensor, `ValueError` for a tensor that nothing reads."""
         self._kernels = kernels
+        self._weights = weights
         self._make_linear = make_linear
         self._embedding = checkpoint.take("model.embed_tokens.weight")
         self._layers = [self._layer(checkpoint, i, window) for i, window in enumerate(config.windows)]
         self._norm = checkpoint.take("model.norm.weight")
-        head = self._embedding if config.tie_word_embeddings else checkpoint.take("lm_head.weight")
-        self._lm_head = make_linear(head, None)
+        head = self._embedding if config.tie_word_embeddings else None
+        self._lm_head = make_linear(weights.take_head(checkpoint, head), None)
         if left := [n for n in checkpoint.untaken if not n.endswith(DERIVED) and n != "lm_head.weight"]:
             raise ValueError(f"it has tensors that this decoder does not know: {', '.join(sorted(left)[:3])}")
         self.device = self._embedding.device
@@ -120,10 +124,10 @@ class Decoder:
         name = f"model.layers.{index}."
 
         def linear(*parts: str) -> Linear:
-            weights = [checkpoint.take(f"{name}{part}.weight") for part in parts]
+            weight = self._weights.take(checkpoint, *(name + part for part in parts))
             biases = [checkpoint.take_any(f"{name}{part}.bias") for part in parts]
             bias = torch.cat([b for b in biases if b is not None]) if biases[0] is not None else None
-            return self._make_linear(torch.cat(weights), bias)
+            return self._make_linear(weight, bias)
 
         q_norm = checkpoint.take_any(f"{name}self_attn.q_norm.weight")
         k_norm = checkpoint.take_any(f"{name}self_attn.k_norm.weight")

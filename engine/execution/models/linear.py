@@ -1,13 +1,15 @@
 """Matrix multiplications. Weights are laid out once, at load, for the device that they run on."""
 
 import bisect
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.config import Quantization
 from engine.execution.kernels.protocol import Linear, LinearMaker
+from engine.execution.kernels.quantized import QuantizedWeight, Weight
+from engine.execution.models.quantized import Int4Linear, Int8Linear, OrderedLinear
 
 _pack = torch.ops.mkldnn._reorder_linear_weight
 _packed_linear = torch.ops.mkldnn._linear_pointwise
@@ -17,28 +19,20 @@ BUCKETS = (0, 1, 2, 4, 8, 16, 24, 32, 48, *range(64, 513, 64))
 """Numbers of rows that torch multiplies on a CPU. oneDNN compiles and keeps code for each number of rows."""
 
 
-def make_linear(
-    weight: Tensor,
-    bias: Tensor | None,
-    quantization: Quantization | None = None,
-    maker: LinearMaker | None = None,
-) -> Linear:
+def make_linear(weight: Weight, bias: Tensor | None, maker: LinearMaker | None = None) -> Linear:
     """A `Linear` for a weight `[out, in]`, which it may copy to another layout. None: by torch."""
-    maker = maker or torch_linear
-    if quantization == "int8":
-        rounded, scales = quantize_int8(weight)
-        linear = maker(rounded, bias, scales)
-    else:
-        linear = maker(weight, bias)
+    if isinstance(weight, QuantizedWeight) and weight.order is not None:
+        return OrderedLinear(make_linear(replace(weight, order=None), bias, maker), weight.order)
+    linear = (maker or torch_linear)(weight, bias)
     assert linear is not None
     return linear
 
 
-def torch_linear(weight: Tensor, bias: Tensor | None, scales: Tensor | None = None, /) -> Linear:
+def torch_linear(weight: Weight, bias: Tensor | None, /) -> Linear:
     """By torch's operators: a `LinearMaker` for every device."""
     linear: Linear
-    if scales is not None:
-        linear = Int8Linear(weight, scales, bias)
+    if isinstance(weight, QuantizedWeight):
+        linear = Int8Linear(weight, bias) if weight.bits == 8 else Int4Linear(weight, bias)
     elif weight.device.type == "cpu" and can_pack(weight.dtype):
         linear = PackedLinear(weight, bias)
     else:
@@ -97,28 +91,3 @@ class PackedLinear:
         else:
             out = _packed_linear.binary(x, residual, self._weight, self._bias, "add")
         return out
-
-
-class Int8Linear:
-    """Keeps weights of 8 bits, and widens them to the activations' type at each call."""
-
-    def __init__(self, weight: Tensor, scales: Tensor, bias: Tensor | None) -> None:
-        self._weight = weight
-        self._scales = scales
-        self._bias = bias
-
-    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        out = F.linear(x, self._weight.to(x.dtype)).mul_(self._scales)
-        if self._bias is not None:
-            out += self._bias
-        return out if residual is None else out.add_(residual)
-
-
-def quantize_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The weight as int8, and its scales `[out]`, float32.
-
-    Each row is divided by its scale, which is its largest magnitude / 127, and rounded. Reading the weights
-    takes half the time of bfloat16. Activations are not quantized.
-    """
-    scales = weight.float().abs().amax(1).clamp_min_(torch.finfo(torch.float32).tiny) / 127
-    return (weight.float() / scales[:, None]).round_().to(torch.int8), scales

@@ -2,7 +2,7 @@
 
 import bisect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from engine.execution.kernels.cpu.native_linear import memory
 from engine.execution.kernels.protocol import Linear, LinearMaker
+from engine.execution.kernels.quantized import QuantizedWeight, Weight
 from engine.execution.trials import Times, TrialRecord, least_seconds, relative_slowness
 
 logger = logging.getLogger("weir.engine")
@@ -37,24 +38,25 @@ class LinearTrial:
         *,
         batch_invariant: bool = True,
     ) -> None:
-        """`makers`: the ways to multiply, by name. The first one that takes a weight is used for small ones.
-        `dtype`: the type of the rows. `batch_invariant`: one way for every number of rows."""
+        """`makers`: the ways to multiply, by name. The first one that takes a weight is used for small
+        weights and for quantized ones, which torch would widen at each call. `dtype`: the type of the rows.
+        `batch_invariant`: one way for every number of rows."""
         self._makers = makers
         self._dtype = dtype
         self._record = record
         self._batch_invariant = batch_invariant
         self._told: set[str] = set()
 
-    def __call__(self, weight: Tensor, bias: Tensor | None, scales: Tensor | None = None, /) -> Linear:
-        makers = {name: make for name, make in self._makers.items() if _takes(make, weight, scales)}
-        if len(makers) == 1 or weight.numel() < SMALL:
-            return _made(next(iter(makers.values())), weight, bias, scales)
+    def __call__(self, weight: Weight, bias: Tensor | None, /) -> Linear:
+        if isinstance(weight, QuantizedWeight) or weight.numel() < SMALL:
+            return _first(self._makers.values(), weight, bias)
+        makers = {name: make for name, make in self._makers.items() if make(weight[:1], None) is not None}
         outs, ins = weight.shape
         what = f"{outs} x {ins} {weight.dtype}, {torch.get_num_threads()} threads".replace("torch.", "")
-        times = self._record.times(what, makers, ROWS, partial(measured, makers, weight, scales, self._dtype))
+        times = self._record.times(what, makers, ROWS, partial(measured, makers, weight, self._dtype))
         names = chosen(times, batch_invariant=self._batch_invariant)
         self._tell(what, names, times)
-        made = {name: _made(makers[name], weight, bias, scales) for name in dict.fromkeys(names.values())}
+        made = {name: _made(makers[name], weight, bias) for name in dict.fromkeys(names.values())}
         if len(made) == 1:
             return next(iter(made.values()))
         return MixedLinear({rows: made[name] for rows, name in names.items()})
@@ -98,20 +100,14 @@ def chosen(times: Times, *, batch_invariant: bool) -> dict[int, str]:
     }
 
 
-def measured(
-    makers: Mapping[str, LinearMaker], weight: Tensor, scales: Tensor | None, dtype: torch.dtype
-) -> Times:
+def measured(makers: Mapping[str, LinearMaker], weight: Tensor, dtype: torch.dtype) -> Times:
     """The times of one call. Copies of the weights take turns, so that each is read from memory."""
     ins = weight.shape[1]
     part = weight[: READ // ins]
-    part_scales = scales[: READ // ins] if scales is not None else None
     copies = max(1, READ // part.numel())
     times: dict[str, dict[int, float]] = {name: {} for name in makers}
     with memory.apart():
-        linears = {
-            name: [_made(make, part, None, part_scales) for _ in range(copies)]
-            for name, make in makers.items()
-        }
+        linears = {name: [_made(make, part, None) for _ in range(copies)] for name, make in makers.items()}
         for rows in ROWS:
             used = copies if rows <= FEW else max(1, min(copies, COMPUTED // part.numel()))
             x = torch.ones(rows, ins, dtype=dtype)
@@ -126,11 +122,9 @@ def _run(linears: Sequence[Linear], x: Tensor) -> None:
         linear(x)
 
 
-def _takes(make: LinearMaker, weight: Tensor, scales: Tensor | None) -> bool:
-    return make(weight[:1], None, scales[:1] if scales is not None else None) is not None
+def _first(makers: Iterable[LinearMaker], weight: Weight, bias: Tensor | None) -> Linear:
+    return next(linear for make in makers if (linear := make(weight, bias)) is not None)
 
 
-def _made(make: LinearMaker, weight: Tensor, bias: Tensor | None, scales: Tensor | None) -> Linear:
-    linear = make(weight, bias, scales)
-    assert linear is not None
-    return linear
+def _made(make: LinearMaker, weight: Tensor, bias: Tensor | None) -> Linear:
+    return _first([make], weight, bias)

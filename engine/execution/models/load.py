@@ -19,6 +19,7 @@ from engine.execution.models.checkpoint import Checkpoint
 from engine.execution.models.decoder import Decoder, DecoderConfig
 from engine.execution.models.linear import make_linear, torch_linear
 from engine.execution.models.linear_trial import LinearTrial
+from engine.execution.models.weights import weight_format
 from engine.execution.trials import TrialRecord
 
 logger = logging.getLogger("weir.engine")
@@ -82,8 +83,8 @@ def _load_decoder(
     with torch.inference_mode(), Checkpoint(files, dtype, device) as checkpoint:
         kernels = make_kernels(config.cpu_kernels, config.attention_backend, shape, needs)
         maker = _linear_maker(config, kernels, dtype, device)
-        make = partial(make_linear, quantization=config.quantization, maker=maker)
-        return Decoder(decoder_config, checkpoint, kernels, make)
+        make = partial(make_linear, maker=maker)
+        return Decoder(decoder_config, checkpoint, kernels, weight_format(config), make)
 
 
 def _linear_maker(

@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Mapping
 from ctypes import c_float, c_int64, c_void_p
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,8 +11,10 @@ from torch import Tensor
 
 from engine.execution.batch import Batch
 from engine.execution.kernels.cpu.native_library import QUICK, Library, address
-from engine.execution.kernels.cpu.native_linear import native_linears
-from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, LinearMaker
+from engine.execution.kernels.cpu.native_linear import NativeLinear
+from engine.execution.kernels.cpu.native_quantized import NativeQuantizedLinear
+from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, Linear, LinearMaker
+from engine.execution.kernels.quantized import QuantizedWeight, Weight
 from engine.execution.kv_cache import KVCache
 
 MAX_DIM, MAX_GROUP = 256, 16
@@ -69,6 +72,25 @@ class NativeKernels:
                 layer.window or 0,
             )
         return known
+
+
+def native_linears(library: Library) -> Mapping[str, LinearMaker]:
+    """The ways to multiply a matrix in C on this processor, by name, the likely fastest first."""
+    makers: dict[str, LinearMaker] = {}
+    if library.has_tiles:
+        makers["C, AMX"] = partial(_tiled_linear, library)
+    return {**makers, "C": partial(_native_linear, library)}
+
+
+def _tiled_linear(library: Library, weight: Weight, bias: Tensor | None, /) -> Linear | None:
+    return NativeLinear(library, weight, bias, by_tiles=True) if isinstance(weight, Tensor) else None
+
+
+def _native_linear(library: Library, weight: Weight, bias: Tensor | None, /) -> Linear | None:
+    if isinstance(weight, QuantizedWeight):
+        can_multiply = NativeQuantizedLinear.can_multiply(library, weight)
+        return NativeQuantizedLinear(library, weight, bias) if can_multiply else None
+    return NativeLinear(library, weight, bias)
 
 
 class NativeStep:

@@ -23,8 +23,8 @@ from torch import Tensor
 logger = logging.getLogger("weir.engine")
 
 FOLDER = Path(__file__).parent
-SOURCES = (FOLDER / "kernels.c", FOLDER / "linear.c")
-HEADERS = (FOLDER / "vectors.h", FOLDER / "tiles.h")
+SOURCES = tuple(FOLDER / name for name in ("kernels.c", "linear.c", "quantized.c"))
+HEADERS = tuple(FOLDER / name for name in ("vectors.h", "panels.h", "tiles.h"))
 FAST_MATH = ("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math")
 FLAGS = ("-O3", "-march=native", "-mprefer-vector-width=512", "-fopenmp", *FAST_MATH, "-shared", "-fPIC")
 DEFINES = {torch.float32: "-DSCALAR_F32", torch.bfloat16: "-DSCALAR_BF16"}
@@ -58,6 +58,12 @@ class Library:
         """Inputs that one step of a matrix multiplication reads: 2 of this type, or 1 in float32."""
         self.grain: int = self._constant("linear_grain")
         """A matrix multiplication reads a multiple of this number of inputs."""
+        self.quantized_panel: int = self._constant("quantized_panel")
+        """Outputs whose quantized weights lie together."""
+        self.quantized_grain: int = self._constant("quantized_grain")
+        """A multiplication with quantized weights reads a multiple of this number of inputs."""
+        self.quantized_span: int = self._constant("quantized_span")
+        """It scales the sums of so many inputs, or of a group that has fewer."""
         self.has_tiles = bool(self.functions.can_use_tiles())
         """Whether the processor has AMX for this type, and the system lets this process use it."""
 
@@ -84,11 +90,14 @@ def _declared(functions: ctypes.CDLL) -> ctypes.CDLL:
     functions.silu_and_mul.argtypes = (pointer, pointer, size, size)
     functions.attend.argtypes = (pointer,) * 5
     functions.linear.argtypes = (pointer, pointer, pointer, pointer, size)
-    functions.pack.argtypes = (pointer, pointer, size, size, c_int)
-    for name in ("rms_norm", "silu_and_mul", "attend", "linear", "pack"):
+    functions.pack.argtypes = (pointer, pointer, size, size)
+    functions.quantized_linear.argtypes = (pointer, pointer, pointer, pointer, size)
+    functions.quantized_linear.restype = c_int
+    functions.quantized_pack.argtypes = (pointer, pointer, size, size, size, c_int)
+    for name in ("quantized_pack", "rms_norm", "silu_and_mul", "attend", "linear", "pack"):
         getattr(functions, name).restype = None
     functions.can_use_tiles.argtypes, functions.can_use_tiles.restype = (), size
-    functions.packed_bytes.argtypes, functions.packed_bytes.restype = (size, size, c_int), size
+    functions.packed_bytes.argtypes, functions.packed_bytes.restype = (size, size), size
     return functions
 
 

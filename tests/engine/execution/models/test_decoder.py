@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import GPT2Config, LlamaConfig, PreTrainedConfig
 
-from engine.config import EngineConfig
+from engine.config import CpuKernels, EngineConfig, Quantization
 from engine.execution.model_runner import ModelRunner
 from engine.execution.models import linear_trial
 from engine.execution.models.decoder import DecoderConfig
@@ -84,16 +84,28 @@ def test_models_outside_the_family_are_not_taken(config: PreTrainedConfig) -> No
     assert DecoderConfig.of(config, 8, torch.device("cpu")) is None
 
 
-def test_int8_keeps_logits_close(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cpu_kernels", ["native", "torch"])
+@pytest.mark.parametrize(("quantization", "closeness"), [("int8", 0.995), ("int4", 0.95)])
+def test_rounded_weights_keep_logits_close(
+    quantization: Quantization, closeness: float, cpu_kernels: CpuKernels, tmp_path: Path
+) -> None:
     save(FAMILY["qwen3 of 64"], tmp_path)
     prompts = prompts_of(30, 11, 50)
     exact, rounded = (
         torch.stack(
-            logits_of(ModelRunner.load(EngineConfig(model=str(tmp_path), quantization=q)), prompts, [10])
+            logits_of(
+                ModelRunner.load(EngineConfig(model=str(tmp_path), quantization=q, cpu_kernels=cpu_kernels)),
+                prompts,
+                [10],
+            )
         )
-        for q in (None, "int8")
+        for q in (None, quantization)
     )
-    assert torch.cosine_similarity(exact, rounded).min() > 0.995
+    assert torch.cosine_similarity(exact, rounded).min() > closeness
+
+
+def test_rounded_weights_need_our_own_decoder(tmp_path: Path) -> None:
+    save(FAMILY["qwen3 of 64"], tmp_path)
     with pytest.raises(ValueError, match="own decoder"):
         ModelRunner.load(EngineConfig(model=str(tmp_path), quantization="int8", model_impl="transformers"))
 

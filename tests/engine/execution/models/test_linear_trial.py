@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 from engine.execution.kernels.protocol import Linear
+from engine.execution.kernels.quantized import Weight
 from engine.execution.models.linear import torch_linear
 from engine.execution.models.linear_trial import MARGIN, ROWS, SMALL, LinearTrial, MixedLinear, chosen
+from engine.execution.models.quantized import quantize_int8
 from engine.execution.trials import TrialRecord
 
 
@@ -22,7 +24,7 @@ class Named:
         return torch.full((x.shape[0], 1), self.name)
 
 
-def no_linear(weight: Tensor, bias: Tensor | None, scales: Tensor | None = None, /) -> None:
+def no_linear(weight: Weight, bias: Tensor | None, /) -> None:
     return None
 
 
@@ -78,17 +80,23 @@ def test_a_small_matrix_is_not_tried(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-@pytest.mark.parametrize("int8", [False, True])
-def test_what_was_measured_is_kept(int8: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quantized_matrix_is_not_tried(tmp_path: Path) -> None:
+    path = tmp_path / "trials.json"
+    makers = {"never": no_linear, "a": torch_linear}
+    weight, x = torch.randn(SMALL // 128, 128), torch.randn(3, 128)
+    linear = LinearTrial(makers, torch.float32, TrialRecord(path))(quantize_int8(weight), None)
+    assert torch.allclose(linear(x), x @ weight.T, atol=1.0)
+    assert not path.exists()
+
+
+def test_what_was_measured_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.execution.models.linear_trial.READ", SMALL)
     path = tmp_path / "trials.json"
-    weight, scales = torch.randn(SMALL // 128, 128), None
-    if int8:
-        weight, scales = torch.ones(SMALL // 128, 128, dtype=torch.int8), torch.ones(SMALL // 128)
+    weight = torch.randn(SMALL // 128, 128)
     for _ in range(2):
         make = LinearTrial({"a": torch_linear, "b": torch_linear}, torch.float32, TrialRecord(path))
         x = torch.randn(5, 128)
-        assert torch.allclose(make(weight, None, scales)(x), x @ weight.float().T, atol=1e-4)
+        assert torch.allclose(make(weight, None)(x), x @ weight.T, atol=1e-4)
         text = path.read_text()
         monkeypatch.setattr("engine.execution.models.linear_trial.measured", lambda *_: pytest.fail("again"))
     assert str(ROWS[-1]) in text

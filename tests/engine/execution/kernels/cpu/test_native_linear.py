@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from engine.execution.kernels.cpu import native_library
+from engine.execution.kernels.cpu.native_kernels import native_linears
 from engine.execution.kernels.cpu.native_library import Library
-from engine.execution.kernels.cpu.native_linear import Memory, NativeLinear, native_linears
+from engine.execution.kernels.cpu.native_linear import Memory, NativeLinear
 from engine.execution.kernels.protocol import Linear
-from engine.execution.models.linear import quantize_int8
 
 IS_X86 = platform.machine() == "x86_64"
 BUILDS = [("float32", ""), ("bfloat16", "")]
@@ -41,15 +41,14 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return build(dtype, options, tmp_path_factory.mktemp("cache") if options else None)
 
 
-KINDS = ["bfloat16 or float32", "int8", "tiles"]
-"""Weights of the library's type, weights of 8 bits, and AMX."""
+KINDS = ["vectors", "tiles"]
+"""Without AMX, and with AMX."""
 
 
 @dataclass
 class Case:
     linear: Linear
     weight: Tensor
-    """The exact values that the product uses: rounded to 8 bits and scaled back, if int8."""
     bias: Tensor | None
 
     @classmethod
@@ -57,13 +56,10 @@ class Case:
         if kind == "tiles" and not library.has_tiles:
             pytest.skip("the processor has no AMX")
         torch.manual_seed(ins)
-        weight, scales = torch.randn(outs, ins).to(library.dtype), None
+        weight = torch.randn(outs, ins).to(library.dtype)
         added = torch.randn(outs).to(library.dtype) if bias else None
-        if kind == "int8":
-            weight, scales = quantize_int8(weight)
-        exact = weight.double() if scales is None else weight.double() * scales.double()[:, None]
-        linear = NativeLinear(library, weight, added, scales, by_tiles=kind == "tiles")
-        return cls(linear, exact, added)
+        linear = NativeLinear(library, weight, added, by_tiles=kind == "tiles")
+        return cls(linear, weight.double(), added)
 
 
 @pytest.mark.parametrize("kind", KINDS)

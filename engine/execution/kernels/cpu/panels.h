@@ -1,0 +1,88 @@
+/* Rows times panels: the weights of PANEL outputs, in the order in which they are read.
+
+   On processors that multiply pairs of bfloat16, a step reads two inputs. Such a processor adds in float, rounds to the
+   nearest, and reads denormal numbers as zero. On other processors, a step reads one input in float. */
+
+#include "vectors.h"
+
+#define ROWS 6 /* rows computed together: their sums, VECS vectors each, stay in registers */
+#if defined __AVX__ && !defined __AVX512F__
+#define VECS 2 /* for 16 registers */
+#else
+#define VECS 4 /* for 32 registers */
+#endif
+#define PANEL (VECS * LANES)
+#define DEPTH 16 /* steps in a tile of AMX: panels and rows are padded to whole tiles */
+
+#if defined SCALAR_BF16 && defined __AVX512BF16__ && defined __AVX512VBMI__
+#define PAIR 2 /* inputs that a step reads */
+typedef uint32_t input;
+typedef __m512bh weights;
+
+static inline vec multiply_add(vec sum, weights w, input x) {
+    return (vec)_mm512_dpbf16_ps((__m512)sum, w, (__m512bh)_mm512_set1_epi32(x));
+}
+#else
+#define PAIR 1
+typedef float input;
+typedef vec weights;
+
+static inline vec multiply_add(vec sum, weights w, input x) { return sum + w * x; }
+#endif
+
+/* Add bias and residual to the sums of one row with a panel, of which `count` outputs exist, and round. */
+static inline void finish_some(scalar *out, const float *sums, const float *bias, const scalar *residual,
+                               int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        float sum = sums[i];
+        if (bias) sum += bias[i];
+        out[i] = store(residual ? sum + load(residual[i]) : sum);
+    }
+}
+
+static inline void finish(scalar *out, const float *sums, const float *bias, const scalar *residual, int64_t count) {
+    if (count < PANEL) return finish_some(out, sums, bias, residual, count);
+    for (int64_t v = 0; v < VECS; v++) {
+        vec sum = *(const floats *)(sums + v * LANES);
+        if (bias) sum += *(const floats *)(bias + v * LANES);
+        if (residual) sum += load_vec(residual + v * LANES);
+        store_vec(out + v * LANES, sum);
+    }
+}
+
+#if PAIR == 2 && defined __AMX_BF16__ && defined __linux__
+#define AMX 1
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define TILE_ROWS 16
+#define STRIDE (PANEL * PAIR * sizeof(scalar)) /* bytes from a step of a panel to the next */
+
+typedef struct {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} TileConfig;
+
+static int has_tiles;
+/* Linux gives a process the registers only if it asks for them. */
+__attribute__((constructor)) static void ask_for_tiles(void) { has_tiles = !syscall(SYS_arch_prctl, 0x1023, 18); }
+
+/* Tiles 0 to 3 are sums, 4 and 5 rows, 6 and 7 weights. Up to 16 rows have sums for 64 outputs, more have sums for 32
+   and use tiles 2, 3 and 5 for the rows from the 17th on. */
+static void shape_tiles(int64_t rows) {
+    TileConfig c = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        int is_second = rows > TILE_ROWS && (i == 2 || i == 3 || i == 5);
+        c.row_bytes[i] = 64;
+        c.rows[i] = i > 5 ? TILE_ROWS : is_second ? rows - TILE_ROWS : rows < TILE_ROWS ? rows : TILE_ROWS;
+    }
+    __asm__ volatile("" ::: "memory"); /* gcc 12 does not know that the next line reads all of `c` */
+    _tile_loadconfig(&c);
+}
+#else
+#define AMX 0
+static const int has_tiles = 0;
+static void shape_tiles(int64_t rows) {}
+static void _tile_release(void) {}
+#endif

@@ -1,0 +1,48 @@
+"""Matrices of whole numbers with scales. Their makers and the kernels both import this module."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuantizedWeight:
+    """Stands for the matrix `(numbers + offsets) * scales`, in which the inputs of a group share both."""
+
+    bits: Literal[4, 8]
+    numbers: Tensor
+    """`[out, in]`, int8: from -8 to 7 if there are 4 bits, else from -127 to 127."""
+    scales: Tensor
+    """`[out, groups]`: float16 if there are 4 bits, else float32."""
+    offsets: Tensor | None
+    """`[out, groups]`, int8. None: they are zero. With 8 bits they are None."""
+    group_size: int
+    """Inputs of a group. The last group may have fewer."""
+    order: Tensor | None = None
+    """The input that each column of `numbers` belongs to, `[in]`. None: column i is input i."""
+
+    @property
+    def device(self) -> torch.device:
+        return self.numbers.device
+
+    def dequantized(self) -> Tensor:
+        """The matrix in float32, `[out, in]`, columns in the order of the inputs."""
+        ins = self.numbers.shape[1]
+        numbers = self.numbers.float()
+        if self.offsets is not None:
+            numbers += per_input(self.offsets, self.group_size, ins)
+        matrix = numbers.mul_(per_input(self.scales.float(), self.group_size, ins))
+        if self.order is None:
+            return matrix
+        return torch.empty_like(matrix).index_copy_(1, self.order, matrix)
+
+
+Weight = Tensor | QuantizedWeight
+"""A matrix `[out, in]`."""
+
+
+def per_input(values: Tensor, group_size: int, num_inputs: int) -> Tensor:
+    """Each group's value for each of its inputs: `[out, groups]` to `[out, in]`."""
+    return values.repeat_interleave(group_size, 1)[:, :num_inputs]

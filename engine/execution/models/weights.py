@@ -1,0 +1,58 @@
+"""How the decoder's matrices come from a checkpoint: as they are, or rounded."""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from engine.config import EngineConfig
+from engine.execution.kernels.quantized import QuantizedWeight, Weight
+from engine.execution.models.checkpoint import Checkpoint
+from engine.execution.models.quantized import quantize_int4, quantize_int8
+
+
+class WeightFormat(Protocol):
+    def take(self, checkpoint: Checkpoint, *names: str) -> Weight:
+        """The matrix of the modules `names`, which have the same inputs: the outputs of the first come first.
+        Raises `KeyError` for a missing tensor, `ValueError` for tensors that do not belong together."""
+
+    def take_head(self, checkpoint: Checkpoint, tied: Tensor | None) -> Weight:
+        """The matrix that gives the logits. `tied`: the embedding, if the model has no other such matrix."""
+
+
+class PlainWeights:
+    """Implements `WeightFormat`."""
+
+    def take(self, checkpoint: Checkpoint, *names: str) -> Tensor:
+        return torch.cat([checkpoint.take(f"{name}.weight") for name in names])
+
+    def take_head(self, checkpoint: Checkpoint, tied: Tensor | None) -> Tensor:
+        return self.take(checkpoint, "lm_head") if tied is None else tied
+
+
+class Int8Weights:
+    """Implements `WeightFormat`."""
+
+    def take(self, checkpoint: Checkpoint, *names: str) -> QuantizedWeight:
+        return quantize_int8(PlainWeights().take(checkpoint, *names))
+
+    def take_head(self, checkpoint: Checkpoint, tied: Tensor | None) -> QuantizedWeight:
+        return quantize_int8(PlainWeights().take_head(checkpoint, tied))
+
+
+class Int4Weights(Int8Weights):
+    """Implements `WeightFormat`. The logits' matrix gets 8 bits: 4 cost it more than they cost the others."""
+
+    def __init__(self, group_size: int) -> None:
+        self._group_size = group_size
+
+    def take(self, checkpoint: Checkpoint, *names: str) -> QuantizedWeight:
+        return quantize_int4(PlainWeights().take(checkpoint, *names), self._group_size)
+
+
+def weight_format(config: EngineConfig) -> WeightFormat:
+    if config.quantization == "int8":
+        return Int8Weights()
+    if config.quantization == "int4":
+        return Int4Weights(config.quantization_group_size)
+    return PlainWeights()
