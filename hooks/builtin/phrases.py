@@ -86,11 +86,9 @@ class PhraseDetector:
         return folded
 
     def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
+        if not is_final and (place := self._undecided_alone(text, start)) is not None:
+            return [], place
         folded, origins = self._folding.fold(text[start:])
-        if not is_final and type(origins) is range and len(folded) <= self._most:
-            undecided = self._undecided_alone(text, start, folded)
-            if undecided is not None:
-                return [], undecided
         matches: list[Match] = []
         complete: set[int] = set()
         open_from = len(text)
@@ -111,9 +109,12 @@ class PhraseDetector:
         undecided = min(open_from, self._undecided(text, start, folded, origins, complete))
         return [match for match in matches if match.start < undecided], undecided
 
-    def _undecided_alone(self, text: str, start: int, folded: str) -> int | None:
-        """Return the undecided place of a text whose characters each fold to one; None if a phrase may be
-        whole in it. Most chunks are decided here."""
+    def _undecided_alone(self, text: str, start: int) -> int | None:
+        """Return the undecided place of a text in which each character folds to one and no phrase is whole;
+        None if the text may be another. Most chunks are decided here."""
+        folded = self._folding.evenly(text[start:])
+        if folded is None or len(folded) > self._most:
+            return None
         place = 0
         while rest := folded[place:]:
             length = self._automaton.longest_prefix(rest)

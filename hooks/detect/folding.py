@@ -68,15 +68,19 @@ class Folding:
             return self._ascii(text)  # these characters differ from their folds only in case
         return text.translate(self._table)
 
-    def fold(self, text: str) -> tuple[str, Sequence[int]]:
-        """Return the folded text, and for each of its characters the place in `text` that it comes from:
-        a `range` if each character folds to one."""
+    def evenly(self, text: str) -> str | None:
+        """Return the folded text if each character of `text` folds to one; None if not."""
         if text.isascii() and text.isprintable():
-            folded, is_even = self._ascii(text), True
+            folded = self._ascii(text)
         else:
             folded = text.translate(self._table)
-            is_even = len(folded) == len(text) and (text.isascii() or self._table.uneven.isdisjoint(text))
-        if is_even and not (self._joins_spaces and "  " in folded):
+            if len(folded) != len(text) or not (text.isascii() or self._table.uneven.isdisjoint(text)):
+                return None
+        return None if self._joins_spaces and "  " in folded else folded
+
+    def fold(self, text: str) -> tuple[str, Sequence[int]]:
+        """Return the folded text, and for each of its characters the place in `text` that it comes from."""
+        if (folded := self.evenly(text)) is not None:
             return folded, range(len(text))
         pieces: list[str] = []
         origins: list[int] = []

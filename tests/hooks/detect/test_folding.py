@@ -72,3 +72,4 @@ def test_a_text_folds_character_by_character(one: str, other: str, folds: set[Fo
         parts = [part for part, is_double in zip(parts, doubled, strict=True) if not is_double]
     folded, places = folding.fold(one + other)
     assert list(zip(folded, places, strict=True)) == parts
+    assert folding.evenly(one + other) == (folded if list(places) == [*range(len(one + other))] else None)
