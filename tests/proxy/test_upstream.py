@@ -57,7 +57,8 @@ async def test_the_upstreams_models_are_listed(serve: Serve) -> None:
 
 async def test_a_terminate_closes_the_upstreams_connection(serve: Serve) -> None:
     def guard(chunk: Chunk) -> Verdict:
-        return terminate("x") if "lo" in chunk.text else emit(chunk.pending)
+        found = chunk.pending.find("lo")
+        return emit(chunk.pending) if found < 0 else terminate("x", after=found)
 
     engine = ScriptedEngine(lambda r: [*hello(r)[:2], asyncio.Event()])
     front, _ = await in_front_of(serve, engine, Script(guard))
