@@ -122,6 +122,9 @@ class ActingGuard:
     def _withholds_at_cut(self, chunk: Chunk) -> bool:
         return chunk.is_cut and not self._releases_at_cut
 
+    def _keeps_alternatives(self, chunk: Chunk) -> bool:
+        return not (self._withholds and chunk.request.sampling.logprobs)
+
     def _own_name(self, chunk: Chunk) -> str:
         """The name of a tool call at the call's first chunk: as written and, on a second line, as words.
         Empty at later chunks, and if the request has a tool of that name."""
@@ -164,7 +167,7 @@ class ActingGuard:
     ) -> Verdict:
         """The verdict for these matches; the text from `undecided` on is held. `withheld_from`: text from
         there on is withheld (None: none)."""
-        keeps = not (self._withholds and chunk.request.sampling.logprobs)
+        keeps = self._keeps_alternatives(chunk)
         if matches and self._ends:
             first = min(matches, key=order)
             after = excerpt.written(excerpt.widened(text, first)[0])

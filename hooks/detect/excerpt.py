@@ -10,6 +10,9 @@ from hooks.detect.detector import Match, going_on, moved
 from hooks.detect.lead import Lead
 from hooks.json.editing import JsonText
 
+_SLACK = 512
+"""Characters that a plain excerpt may keep beyond what it needs, so that it is seldom cut."""
+
 
 class Excerpt:
     """The part of a stream that may still matter: some decided text, and all pending text.
@@ -17,7 +20,18 @@ class Excerpt:
     Positions count the characters of `text`. For JSON, `text` has the characters that escapes stand for.
     """
 
-    __slots__ = ("_json", "_waiting", "covered", "lead", "owed", "pending", "start", "taken", "text")
+    __slots__ = (
+        "_json",
+        "_waiting",
+        "covered",
+        "is_plain",
+        "lead",
+        "owed",
+        "pending",
+        "start",
+        "taken",
+        "text",
+    )
 
     def __init__(self, *, is_json: bool, lead: Lead | None = None) -> None:
         self.lead = lead
@@ -36,6 +50,8 @@ class Excerpt:
         """The replacement of that match if it is not written yet: the match was only JSON structure."""
         self._waiting: list[Match] = []
         """Matches that were found, and that the guard cannot act on yet."""
+        self.is_plain = False
+        """Whether `text` is the stream as it is written, and no earlier match reaches beyond `start`."""
 
     def read(self, piece: str, is_final: bool) -> str:
         """The new characters of `text` in the next piece of the stream."""
@@ -126,6 +142,18 @@ class Excerpt:
             self.taken = moved(self.taken, -gone)
         if gone and self._waiting:
             self._waiting = moved(self._waiting, -gone)
+        matters = self._json or self.lead or self.taken or self._waiting or self.covered > self.start
+        self.is_plain = not matters
+
+    def go_on(self, text: str, undecided: int, reach: int) -> None:
+        """Do what `settled` and `move` do for a plain excerpt without a match."""
+        self.text = text
+        self.start = self.pending = undecided
+        if undecided - reach > _SLACK:
+            gone = undecided - reach
+            self.text = text[gone:]
+            self.start = self.pending = reach
+            self.covered = max(0, self.covered - gone)
 
     def _move_lead(self, lead: Lead, gone: int, reach: int) -> int:
         """Move the search behind the lead on. Returns how many of the first `gone` characters to forget."""

@@ -59,6 +59,7 @@ class Reading:
         name; `unfinished_` ones match an incomplete token at the end. `longest`: most characters."""
         self.longest = longest
         self._firsts = re.compile(f"[{first}]")
+        self._only_first = "\\" if first == r"\\" else ""
         self._match = re.compile("|".join(f"(?P<{kind}>{one})" for kind, one in kinds.items())).match
 
     def tokens(self, text: str, place: int) -> Iterator[re.Match[str]]:
@@ -69,6 +70,8 @@ class Reading:
 
     def may_be_in(self, text: str, place: int) -> bool:
         """Whether `text[place:]` may contain a token: a cheap check."""
+        if self._only_first:
+            return text.find(self._only_first, place) >= 0
         return self._firsts.search(text, place) is not None
 
     def read(self, text: str) -> str:
@@ -96,6 +99,9 @@ class Reader:
 
     def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
         """Each rule of the detector becomes two: `2 * rule` for the written text, plus 1 for its reading."""
+        if not taken and not self._reading.may_be_in(text, max(0, start - self._span)):
+            matches, undecided = self._detector.scan(text, start, is_final)
+            return _in_both(matches) if matches else matches, undecided
         in_written = [match._replace(rule=match.rule // 2) for match in taken if match.rule % 2 == 0]
         in_read = [match._replace(rule=match.rule // 2) for match in taken if match.rule % 2 == 1]
         matches, undecided = self._detector.scan(text, start, is_final, in_written)
@@ -107,7 +113,7 @@ class Reader:
             view = self._view(text, start, is_final)
             is_same = is_same and view.is_as_written
         if is_same:
-            return [*found, *(match._replace(rule=match.rule + 1) for match in found)], undecided
+            return _in_both(matches), undecided
         known = [match._replace(start=view.read(match.start), end=view.read(match.end)) for match in in_read]
         matches, open_from = self._detector.scan(view.text, view.read(start), is_final, known)
         if not is_final:  # an incomplete token may begin before `start`
@@ -193,6 +199,10 @@ def _read(kind: str, token: str) -> str:
         codes = "".join(re.findall("u(.{4})", token))
         return bytes.fromhex(codes).decode("utf-16-be")
     return _READ[kind]
+
+
+def _in_both(matches: Sequence[Match]) -> list[Match]:
+    return [match._replace(rule=2 * match.rule + i) for i in (0, 1) for match in matches]
 
 
 def _behind_escapes(found: list[Match], view: _View) -> tuple[list[Match], list[tuple[Match, int]]]:

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from hooks.detect.automaton.positions import bits
-from hooks.detect.automaton.states import Automaton, Place, Sketch
-from hooks.detect.automaton.tree import tree_of
+from hooks.detect.automaton.states import NEAR, Automaton, Place, Sketch, numbers
+from hooks.detect.automaton.tree import literals_of, tree_of
 from hooks.detect.detector import Findings, Match
 from hooks.detect.extras import from_extra
 from hooks.detect.regex_analysis import UNLIMITED, analyse, finder, matcher
@@ -15,8 +14,9 @@ from hooks.detect.regex_analysis import UNLIMITED, analyse, finder, matcher
 with from_extra("guards", "regex"):
     import regex
 
-NEAR = 64
-"""Most characters to the left of a match in which its required words may be."""
+_LONG = 24
+"""Undecided characters from which on the last open rule is tried before the automaton reads them all."""
+_NONE: Mapping[int, int] = {}
 BEGIN = r"(?<![^\W_])(?<!\d[-./])"
 END = r"(?![^\W_])(?![-./]\d)"
 """Patterns around a text that is no part of a longer word or number."""
@@ -85,17 +85,17 @@ class RuleDetector:
         """The rule that left the last text undecided. It often does so again; then no other rule matters."""
 
     def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
-        likely = None if is_final or taken else self._likely
+        likely = self._likely if len(text) - start > _LONG and not (is_final or taken) else None
         if likely is not None and likely.is_open(text, start):
             return [], start
-        grown = [self._searchers[match.rule].grown(text, match) for match in taken]
-        ends = {match.rule: match.end for match in grown}
+        grown = [self._searchers[match.rule].grown(text, match) for match in taken] if taken else []
+        ends = {match.rule: match.end for match in grown} if taken else _NONE
         places = self._automaton.places(text, start)
         undecided = len(text) if is_final else self._first_open(text, start, places, ends)
         if undecided == start and not is_final:
             return [], start
         matches = [match for match, known in zip(grown, taken, strict=True) if match.end > known.end]
-        for searcher, begin in self._woken(start, undecided, places):
+        for searcher, begin in self._woken(text, start, undecided, places):
             matches += searcher.matches(text, max(begin, ends.get(searcher.index, 0)), undecided)
         return matches, undecided
 
@@ -107,27 +107,30 @@ class RuleDetector:
         for place, may_open, _ in places:
             if place >= undecided:
                 break
-            for rule in bits(may_open):
+            for rule in numbers(may_open):
                 searcher = self._searchers[rule]
                 if place >= ends.get(rule, 0) and searcher.is_open(text, place):
                     self._likely = searcher
                     return place
-        self._likely = None
         return undecided
 
     def _woken(
-        self, start: int, undecided: int, places: Sequence[Place]
-    ) -> Iterator[tuple["_Searcher", int]]:
-        """Yield the searchers that may find a match before `undecided`, and where to begin."""
-        for searcher in self._everywhere:
-            yield searcher, start
+        self, text: str, start: int, undecided: int, places: Sequence[Place]
+    ) -> list[tuple["_Searcher", int]]:
+        """Return the searchers that may find a match before `undecided`, and where to begin."""
+        woken = [(searcher, start) for searcher in self._everywhere]
         awake = 0
         for place, _, may_be in places:
             if place >= undecided:
                 break
-            for rule in bits(may_be & ~awake):
-                yield self._searchers[rule], place
+            if not may_be:
+                continue
+            for rule in numbers(may_be & ~awake):
+                searcher = self._searchers[rule]
+                if len(text) - place >= searcher.shortest:
+                    woken.append((searcher, place))
             awake |= may_be
+        return woken
 
 
 class _Searcher:
@@ -150,11 +153,13 @@ class _Searcher:
         self._find = finder(rule.pattern, timeout)
         self._find_open = finder(analysis.opened, timeout, partial=True)
         self._match_open = matcher(analysis.opened, timeout, partial=True)
-        self._near = rule.near and re.compile(rule.near)
+        self._near = re.compile(rule.near).search if rule.near else None
         # Apart from the pattern: partial matching reports a look-behind with alternatives as an open match.
         sides = [f"(?<={rule.behind})"] * bool(rule.behind) + [f"(?<!{rule.unless})"] * bool(rule.unless)
         self._sides = regex.compile("".join(sides), regex.IGNORECASE).match if sides else None
         self.longest = longest + (analysis.ahead if self._limit is None else -1)
+        self._is_conditional = bool(self._near or self._sides)
+        self.shortest = analysis.shortest
         self._until = regex.compile(rule.until).search if rule.until else None
         besides = [analyse(pattern or "") for pattern in (rule.until, rule.behind, rule.unless)]
         self._closing = besides[0].longest
@@ -164,8 +169,12 @@ class _Searcher:
     def sketch(self) -> Sketch | None:
         """What an automaton may know of the rule; None: the pattern has no tree."""
         tree = tree_of(self.rule.pattern)
+        if tree is None:
+            return None
         behind = tree_of(f"(?i){self.rule.behind}") if self.rule.behind else None
-        return Sketch(tree, behind, self.reach, self._limit is not None) if tree is not None else None
+        near = tree_of(self.rule.near) if self.rule.near else None
+        words = literals_of(near) if near is not None else ()
+        return Sketch(tree, behind, self.reach, words, is_cut=self._limit is not None)
 
     def first_open(self, text: str, begin: int) -> int:
         """Return the first place of a possible match that depends on the text after `text`."""
@@ -178,8 +187,9 @@ class _Searcher:
 
     def is_open(self, text: str, place: int) -> bool:
         """Whether a possible match at `place` depends on the text after `text`."""
-        is_near = len(text) - place <= self.longest
-        return is_near and self._match_open(text, place) is not None and self._fits(text, place)
+        if len(text) - place > self.longest or (self._is_conditional and not self._fits(text, place)):
+            return False
+        return self._match_open(text, place) is not None
 
     def matches(self, text: str, begin: int, stop: int) -> Iterator[Match]:
         """Yield the matches that begin before `stop`."""
@@ -209,7 +219,7 @@ class _Searcher:
 
     def _fits(self, text: str, start: int) -> bool:
         """Whether the text before `start` satisfies the rule's conditions."""
-        if self._near and not self._near.search(text[max(0, start - NEAR) : start].lower()):
+        if self._near and not self._near(text[max(0, start - NEAR) : start].lower()):
             return False
         return self._sides is None or self._sides(text, start) is not None
 

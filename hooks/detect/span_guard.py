@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache, partial
 from typing import Unpack
 
-from hooks import Chunk, GenerationRequest, PromptText, Verdict, emit, prompt_texts, with_prompt_texts
+from hooks import Chunk, GenerationRequest, PromptText, Verdict, emit, hold, prompt_texts, with_prompt_texts
 from hooks.detect.acting_guard import ActingGuard, Options, PromptReply, spliced
 from hooks.detect.detector import Detector, Match
 from hooks.detect.excerpt import Excerpt, excerpt_of
@@ -29,6 +29,21 @@ class SpanGuard(ActingGuard):
         self._searched = lru_cache(_LEADS)(partial(Lead.of, detector))
 
     def __call__(self, chunk: Chunk) -> Verdict:
+        excerpt: Excerpt | None = chunk.state.get("excerpt")
+        if excerpt is None or not excerpt.is_plain or chunk.is_final:
+            return self._vetted(chunk)
+        text = excerpt.text + chunk.text_diff
+        matches, undecided = self.detector.scan(text, excerpt.start, False)
+        if matches:
+            return self._act(chunk, excerpt, text, *excerpt.settled(text, matches, undecided, is_final=False))
+        begin, held = excerpt.pending, len(text) - undecided
+        pending = chunk.text_diff if begin == len(excerpt.text) else text[begin:]
+        excerpt.go_on(text, undecided, self._reach)
+        alternatives = self._keeps_alternatives(chunk)
+        return hold(held, alternatives=alternatives) if held else emit(pending, alternatives=alternatives)
+
+    def _vetted(self, chunk: Chunk) -> Verdict:
+        """The verdict on any chunk; `__call__` has a shorter way for most."""
         if self._passes(chunk):
             return emit(chunk.pending)
         name = self._own_name(chunk)

@@ -7,6 +7,7 @@ reports, the rule's own pattern must confirm.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from hooks.detect.automaton.positions import Fragment, Positions, bits
@@ -14,6 +15,8 @@ from hooks.detect.automaton.tree import After, Behind, Next, Node, begun, condit
 
 Place = tuple[int, int, int]
 """A place, the rules that may have an open match there, and those that may have a whole one, as bits."""
+NEAR = 64
+"""Most characters to the left of a match in which its required words may be."""
 MAX_STEPS = 50_000
 """Most steps that an automaton keeps. Then it forgets them all."""
 
@@ -25,7 +28,9 @@ class Sketch(NamedTuple):
     behind: Node | None = None
     """What must stand directly before a match."""
     width: int = 0
-    """Most characters before a match that it depends on."""
+    """Most characters of `behind`."""
+    words: Sequence[str] = ()
+    """In lower case. One of them must stand in the `NEAR` characters before a match. None: no word must."""
     is_cut: bool = False
     """A match may end before the text that its pattern reads."""
 
@@ -81,10 +86,17 @@ class Automaton:
         self._rules: list[int] = []
         """For each position its rule, as a bit."""
         self._bodies = self._rights = self._lefts = self._behinds = self._outermost = self._shown_by_text = 0
+        self._words: dict[int, Sequence[str]] = {}
+        """The words of the rules that have some."""
+        self._needing_words = 0
         self._width = 0
         for rule, sketch in enumerate(sketches):
             if sketch is not None:
                 self._add(sketch, 1 << rule)
+                if sketch.words:
+                    self._words[rule] = sketch.words
+                    self._needing_words |= 1 << rule
+                self._width = max(self._width, sketch.width)
         self._positions.close()
         self._states: dict[tuple[int, int, int], State] = {}
         self._num_steps = 0
@@ -120,7 +132,6 @@ class Automaton:
                 self._behinds |= _between(first, positions.count)
                 self._outermost |= left.first
                 self._shown_by_text |= rule
-                self._width = max(self._width, sketch.width)
                 return left
         patterns = [one.pattern for one in conditions if isinstance(one, Behind)]
         return positions.add_condition(Behind("".join(patterns)))
@@ -150,16 +161,33 @@ class Automaton:
         for _, one in found:
             wanted |= one.may_open | one.may_be
             shown |= one.shown
-        if not wanted & self._shown_by_text:
-            return wanted
-        state = state.left
+        if wanted & self._shown_by_text:
+            wanted &= ~self._shown_by_text | shown | self._shown(text, start, state.left)
+        if wanted & self._needing_words:
+            wanted = self._with_words(text, start, wanted)
+        return wanted
+
+    def _shown(self, text: str, start: int, state: State) -> int:
+        """Return the rules whose `behind` may begin before `start`."""
+        shown = 0
         place = start - 1
         end = max(0, place - self._width)
         while state.going and place > end:
             place -= 1
             state = state[text[place]]
             shown |= state.shown
-        return wanted & (shown | ~self._shown_by_text)
+        return shown
+
+    def _with_words(self, text: str, start: int, rules: int) -> int:
+        """Return the rules without those whose words are not in the text."""
+        near = text[max(0, start - NEAR) :].lower()
+        for rule in numbers(rules & self._needing_words):
+            for word in self._words[rule]:
+                if word in near:
+                    break
+            else:
+                rules ^= 1 << rule
+        return rules
 
     def step(self, state: State, char: str) -> State:
         """Return the state before `char`, which stands before the place of `state`."""
@@ -196,6 +224,12 @@ class Automaton:
         states, self._states, self._num_steps = self._states, {}, 0
         for state in (self._end, *states.values()):
             state.clear()
+
+
+@lru_cache(1 << 12)
+def numbers(rules: int) -> tuple[int, ...]:
+    """Return the numbers of rules that are given as bits."""
+    return tuple(bits(rules))
 
 
 def _between(first: int, end: int) -> int:

@@ -18,7 +18,8 @@ class One:
     """One character."""
 
     pattern: str
-    is_literal: bool = False
+    literal: str = ""
+    """The character itself, unless the pattern is of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +90,28 @@ def begun(node: Node) -> Node:
     num_literals = 0
     for i, part in enumerate(node.parts):
         if isinstance(part, One):
-            num_literals = num_literals + 1 if part.is_literal else 0
+            num_literals = num_literals + 1 if part.literal else 0
         elif not isinstance(part, (Behind, After, Ahead, Next)):
             num_literals = 0
         if num_literals == _RARE:
             return Join((*node.parts[: i + 1], _ANY))
     return node
+
+
+def literals_of(node: Node) -> tuple[str, ...]:
+    """Return texts of which every match contains one. The pattern regards case."""
+    match node:
+        case One(_, literal):
+            return (literal,)
+        case Repeat(part, fewest) if fewest:
+            return literals_of(part)
+        case Either(branches):
+            return tuple(literal for branch in branches for literal in literals_of(branch))
+        case Join(parts):
+            rows = "".join(one.literal or "\0" if isinstance(one, One) else "\0" for one in parts).split("\0")
+            found = [(row,) for row in rows] + [literals_of(part) for part in parts]
+            return max(found, key=lambda literals: min(map(len, literals)))
+    return ("",)
 
 
 def conditions_before(node: Node) -> "list[Behind | After]":
@@ -148,7 +165,8 @@ class _Parser:
         self._captured: dict[str, Node] = {}
         openers = [token[0] for token in self._tokens if token.lastgroup == "open"]
         self.has_tree = "(?" not in openers  # a condition on a group
-        self._knows_groups = "i" not in "".join([self._flags, *openers]) and not any(
+        self._regards_case = "i" not in "".join([self._flags, *openers])
+        self._knows_groups = self._regards_case and not any(
             opener == "(?|" or opener.endswith(">") for opener in openers if opener != "(?>"
         )
         self._numbers: list[int] = []
@@ -163,7 +181,7 @@ class _Parser:
     def _take(self, token: re.Match[str]) -> None:
         kind, text, parts = token.lastgroup, token[0], self._frames[-1].parts
         if kind == "one":
-            parts.append(One(self._in_context(text), _LITERAL.fullmatch(text) is not None))
+            parts.append(One(self._in_context(text), self._literal(text)))
         elif kind == "open":
             self._open(text)
         elif kind == "close":
@@ -201,6 +219,9 @@ class _Parser:
         if isinstance(node, One):
             return Behind(f"{opener}{node.pattern})")
         return After(node) if opener == "(?<=" else NOTHING
+
+    def _literal(self, text: str) -> str:
+        return text[-1] if self._regards_case and _LITERAL.fullmatch(text) else ""
 
     def _in_context(self, text: str) -> str:
         """Return the pattern `text` with the flags that hold where it stands."""

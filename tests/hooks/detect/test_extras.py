@@ -17,7 +17,6 @@ ROOT = Path(__file__).parents[3]
         ("regex", "json_schema", {}),
         ("regex", "patterns", {"patterns": {"a": "b"}}),
         ("regex", "pii", {}),
-        ("regex", "prompt_leak", {}),
         ("regex", "secrets", {}),
     ],
 )

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hooks import prompt_texts
+from hooks import Chunk, hold, prompt_texts
+from hooks.api import StreamContext
 from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import PhraseDetector, Phrases
 from hooks.builtin.pii import Pii
@@ -153,3 +154,16 @@ def test_a_match_is_found_wherever_it_stands_in_a_long_prompt() -> None:
         prompt = f"{filler[:at]} zoe@millrace.example.com {filler[at:]}"
         assert play(refuses, stream_of("ok", prompt=prompt)).refused == "EMAIL_ADDRESS"
         assert asked(redacts, prompt) == [f"{filler[:at]} [EMAIL_ADDRESS] {filler[at:]}"]
+
+
+@pytest.mark.parametrize("mode", ["no stream"], indirect=True)
+@pytest.mark.parametrize("guard", [Pii(), Secrets()])
+def test_the_text_that_is_kept_of_a_stream_does_not_grow(guard: Pii | Secrets) -> None:
+    kept = []
+    context = StreamContext(request_for("Hi"))
+    for piece in ["The harbour was quiet: zoe@millrace.example.com, "] + ["and 3 of 4 herons waited. "] * 700:
+        context.pieces.append(piece)
+        assert not isinstance(guard(Chunk(context, piece)), hold)
+        kept.append(len(context.state["excerpt"].text))
+    assert max(kept) == max(kept[:-200])
+    assert max(kept) <= guard.detector.reach + 600
