@@ -160,7 +160,7 @@ class Guard:
             if stage.is_closed:
                 continue
             if fragments is not None:
-                text, tokens = text_of(fragments), tokens_of(fragments)
+                text, tokens, started = text_of(fragments), tokens_of(fragments), clock()
             call, held, tally = stage.call, stage.held, stage.tally
             stage.pieces.append(text)
             chunk = Chunk(stage.context, text, tokens, False, False, held)

@@ -162,10 +162,7 @@ class HookStage:
             pieces = [] if self.held is None else self.held[0]
             pieces.append(chunk.text_diff)
             self.held = (pieces, len(pieces))
-        action = "hold" if isinstance(verdict, hold) else "emit"
-        self.tally.count(action)
-        if self._decisions is not None:
-            self._decisions.decided(chunk, verdict, action, num_held)
+        self._count(chunk, verdict, "hold" if isinstance(verdict, hold) else "emit")
         return fragments if verdict.alternatives else without_alternatives(fragments)
 
     def _decide(

@@ -306,6 +306,15 @@ def test_a_step_carries_nothing_that_was_not_decided(usage: Any) -> None:
     assert [(d.text, d.tokens) for d in step.released] == [("a", ())]
 
 
+def test_a_hook_is_not_counted_the_time_that_another_ones_verdict_takes() -> None:
+    times = iter([0.0, 1.0, 5.0, 7.0])
+    first, second = hook("first", lambda chunk: hold(1)), hook("second", lambda chunk: hold(0))
+    guard = guard_of(first, second)
+    run(guard.feed(Delta(text="a")), lambda _, chunk: emit(chunk.pending))
+    guard.pass_through(lambda: next(times), Delta(text="bc"))
+    assert [tally.seconds for tally in guard._guarded.tallies.values()] == [1.0, 2.0]
+
+
 def test_a_hook_that_raises_late_fails_with_its_own_error() -> None:
     """Contract 4.1: the log names the line that raised, not the deadline."""
 
