@@ -279,7 +279,7 @@ static inline __attribute__((always_inline)) void attend_band(const Shape *s, co
             sum[row * vecs + i] = (vec){0};
         }
     }
-    for (int64_t begin = first; begin < position + tokens; begin += TILE) {
+    for (int64_t begin = first / TILE * TILE; begin < position + tokens; begin += TILE) {
         int64_t count = position + tokens - begin < TILE ? position + tokens - begin : TILE;
         for (int64_t t = 0; t < count; t++)
             widen(tile + t * vecs, layer->keys + place(s, table, begin + t, kv_head), dim);
@@ -340,12 +340,23 @@ static inline __attribute__((always_inline)) void attend_band(const Shape *s, co
     }
 }
 
+#if defined SCALAR_BF16 && defined __AMX_BF16__ && defined __AVX512BF16__ && defined __AVX512BW__ && defined __linux__
+#include "attention_tiles.h"
+#else
+#define attend_by_tiles attend_band
+static const int has_tiles = 0;
+#endif
+
+#define ATTEND_BAND(dim)                                                                                   \
+    if (has_tiles && dim % 32 == 0) attend_by_tiles(s, layer, qkv, out, table, position, tokens, kv_head, dim); \
+    else attend_band(s, layer, qkv, out, table, position, tokens, kv_head, dim)
+
 static void attend_tokens(const Shape *s, const Layer *layer, const scalar *qkv, scalar *out,
                           const int64_t *table, int64_t position, int64_t tokens, int64_t kv_head) {
     switch (s->head_dim) {
-    case 64: attend_band(s, layer, qkv, out, table, position, tokens, kv_head, 64); break;
-    case 128: attend_band(s, layer, qkv, out, table, position, tokens, kv_head, 128); break;
-    default: attend_band(s, layer, qkv, out, table, position, tokens, kv_head, s->head_dim);
+    case 64: ATTEND_BAND(64); break;
+    case 128: ATTEND_BAND(128); break;
+    default: ATTEND_BAND(s->head_dim);
     }
 }
 

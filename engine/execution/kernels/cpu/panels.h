@@ -52,33 +52,16 @@ static inline void finish(scalar *out, const float *sums, const float *bias, con
 
 #if PAIR == 2 && defined __AMX_BF16__ && defined __linux__
 #define AMX 1
-#include <sys/syscall.h>
-#include <unistd.h>
+#include "amx.h"
 
 #define TILE_ROWS 16
 #define STRIDE (PANEL * PAIR * sizeof(scalar)) /* bytes from a step of a panel to the next */
 
-typedef struct {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-} TileConfig;
-
-static int has_tiles;
-/* Linux gives a process the registers only if it asks for them. */
-__attribute__((constructor)) static void ask_for_tiles(void) { has_tiles = !syscall(SYS_arch_prctl, 0x1023, 18); }
-
 /* Tiles 0 to 3 are sums, 4 and 5 rows, 6 and 7 weights. Up to 16 rows have sums for 64 outputs, more have sums for 32
    and use tiles 2, 3 and 5 for the rows from the 17th on. */
 static void shape_tiles(int64_t rows) {
-    TileConfig c = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        int is_second = rows > TILE_ROWS && (i == 2 || i == 3 || i == 5);
-        c.row_bytes[i] = 64;
-        c.rows[i] = i > 5 ? TILE_ROWS : is_second ? rows - TILE_ROWS : rows < TILE_ROWS ? rows : TILE_ROWS;
-    }
-    __asm__ volatile("" ::: "memory"); /* gcc 12 does not know that the next line reads all of `c` */
-    _tile_loadconfig(&c);
+    int64_t first = rows < TILE_ROWS ? rows : TILE_ROWS, second = rows > TILE_ROWS ? rows - TILE_ROWS : first;
+    set_tiles((const uint8_t[]){first, first, second, second, first, second, TILE_ROWS, TILE_ROWS});
 }
 #else
 #define AMX 0

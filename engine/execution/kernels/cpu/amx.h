@@ -1,0 +1,25 @@
+/* AMX: registers for tiles of 16 rows of 64 bytes, and one instruction that multiplies two tiles of bfloat16. */
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+typedef struct {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} TileConfig;
+
+static int has_tiles;
+/* Linux gives a process the registers only if it asks for them. */
+__attribute__((constructor)) static void ask_for_tiles(void) { has_tiles = !syscall(SYS_arch_prctl, 0x1023, 18); }
+
+/* `rows` has the rows of the eight tiles. */
+static inline void set_tiles(const uint8_t *rows) {
+    TileConfig c = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        c.row_bytes[i] = 64;
+        c.rows[i] = rows[i];
+    }
+    __asm__ volatile("" ::: "memory"); /* gcc 12 does not know that the next line reads all of `c` */
+    _tile_loadconfig(&c);
+}
