@@ -51,7 +51,8 @@ class EngineOptions(BaseModel):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device that the model runs on (auto: on CUDA if there is a device, else on the CPU)"""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Number format of weights, keys and values (auto: as the checkpoint was saved)"""
+    """Number format of weights, keys and values (auto: as the checkpoint was saved, but bfloat16 for AWQ and
+    GPTQ checkpoints on a CPU)"""
     quantization: Quantization | None = None
     """Round weights to 8 or 4 bits while loading. A step then reads a half, or a third, of the memory. Only
     for models that run on Weir's own code"""

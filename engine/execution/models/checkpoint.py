@@ -47,15 +47,22 @@ class Checkpoint:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._files
+
     def take(self, name: str) -> Tensor:
         """Raises `KeyError` if the checkpoint has no tensor of this name."""
+        return self.take_as_stored(name).to(self._dtype)
+
+    def take_as_stored(self, name: str) -> Tensor:
+        """As `take`, in the type of the file."""
         path = self._files[name]
         if path not in self._open:
             self._open[path] = self._stack.enter_context(safe_open(path, "pt"))
         self.untaken.discard(name)
         tensor: Tensor = self._open[path].get_tensor(name)
-        return tensor.to(self._device, self._dtype)
+        return tensor.to(self._device)
 
     def take_any(self, name: str) -> Tensor | None:
         """None if the checkpoint has no tensor of this name."""
-        return self.take(name) if name in self._files else None
+        return self.take(name) if name in self else None

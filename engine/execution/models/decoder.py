@@ -47,7 +47,6 @@ class DecoderConfig:
             or config.hidden_act != "silu"
             or rope.get("rope_type", "default") not in ROPE_TYPES
             or rope.get("partial_rotary_factor", 1.0) != 1.0
-            or getattr(config, "quantization_config", None) is not None
         ):
             return None
         num_heads = config.num_attention_heads

@@ -19,6 +19,7 @@ from engine.execution.models.checkpoint import Checkpoint
 from engine.execution.models.decoder import Decoder, DecoderConfig
 from engine.execution.models.linear import make_linear, torch_linear
 from engine.execution.models.linear_trial import LinearTrial
+from engine.execution.models.packed import PackedWeights, UnsupportedPackingError
 from engine.execution.models.weights import weight_format
 from engine.execution.trials import TrialRecord
 
@@ -51,7 +52,8 @@ def load_model(config: EngineConfig, hf_config: PreTrainedConfig, max_model_len:
             return _load_decoder(config, hf_config, max_model_len, torch.device(device))
         except (KeyError, ValueError) as error:
             reason = f"tensor {error} is missing" if isinstance(error, KeyError) else str(error)
-            if config.model_impl == "weir" or config.quantization or config.cpu_kernels == "native":
+            is_wanted = config.model_impl == "weir" or isinstance(error, UnsupportedPackingError)
+            if is_wanted or config.quantization or config.cpu_kernels == "native":
                 raise ValueError(f"Weir's own decoder cannot run {config.model}: {reason}.") from error
             logger.info("transformers' code runs this model: %s", reason)
     elif config.quantization is not None:
@@ -75,7 +77,10 @@ def _load_decoder(
     files = Checkpoint.find(config.model)
     if files is None:
         raise ValueError("it has no safetensors files")
+    weights = weight_format(config, hf_config)
     dtype = _dtype(config, hf_config)
+    if isinstance(weights, PackedWeights) and device.type == "cpu":
+        dtype = _dtype_on_cpu(config, dtype)
     shape = decoder_config.attention
     stored = frozenset({LayerShape(shape.num_kv_heads, shape.head_dim, shape.head_dim)})
     windows = frozenset(decoder_config.windows)
@@ -84,7 +89,7 @@ def _load_decoder(
         kernels = make_kernels(config.cpu_kernels, config.attention_backend, shape, needs)
         maker = _linear_maker(config, kernels, dtype, device)
         make = partial(make_linear, maker=maker)
-        return Decoder(decoder_config, checkpoint, kernels, weight_format(config), make)
+        return Decoder(decoder_config, checkpoint, kernels, weights, make)
 
 
 def _linear_maker(
@@ -114,3 +119,8 @@ def _dtype(config: EngineConfig, hf_config: PreTrainedConfig) -> torch.dtype:
     name = hf_config.dtype if config.dtype == "auto" else config.dtype
     dtype: torch.dtype = getattr(torch, name) if isinstance(name, str) else name or torch.float32
     return dtype
+
+
+def _dtype_on_cpu(config: EngineConfig, dtype: torch.dtype) -> torch.dtype:
+    """AWQ and GPTQ checkpoints name float16, for which a CPU has no kernels."""
+    return torch.bfloat16 if config.dtype == "auto" and dtype == torch.float16 else dtype

@@ -1,13 +1,15 @@
-"""How the decoder's matrices come from a checkpoint: as they are, or rounded."""
+"""How the decoder's matrices come from a checkpoint: as they are, rounded, or unpacked."""
 
 from typing import Protocol
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedConfig
 
 from engine.config import EngineConfig
 from engine.execution.kernels.quantized import QuantizedWeight, Weight
 from engine.execution.models.checkpoint import Checkpoint
+from engine.execution.models.packed import packed_weights
 from engine.execution.models.quantized import quantize_int4, quantize_int8
 
 
@@ -50,7 +52,13 @@ class Int4Weights(Int8Weights):
         return quantize_int4(PlainWeights().take(checkpoint, *names), self._group_size)
 
 
-def weight_format(config: EngineConfig) -> WeightFormat:
+def weight_format(config: EngineConfig, hf_config: PreTrainedConfig) -> WeightFormat:
+    """Raises `ValueError` for a checkpoint that cannot be read so."""
+    packing = getattr(hf_config, "quantization_config", None)
+    if packing is not None:
+        if config.quantization:
+            raise ValueError("its weights are rounded already, so quantization must not be set")
+        return packed_weights(packing if isinstance(packing, dict) else packing.to_dict())
     if config.quantization == "int8":
         return Int8Weights()
     if config.quantization == "int4":
