@@ -82,9 +82,12 @@ class Stream:
             data = self._socket.recv(1 << 20)
         except BlockingIOError:
             return
-        self.num_events += data.count(b"data: ")
+        self.num_events += self._count(data)
         if data.endswith(b"0\r\n\r\n"):
             self._socket.sendall(self._request)
+
+    def _count(self, data: bytes) -> int:
+        return data.count(b"data: ")
 
     def close(self) -> None:
         self._socket.close()

@@ -5,6 +5,7 @@ is not used: it starts the response before the first event, and it formats each 
 """
 
 import asyncio
+from collections.abc import Awaitable
 from types import TracebackType
 from typing import Self
 
@@ -51,20 +52,20 @@ class EventStream:
     def started(self) -> bool:
         return self.response.prepared
 
-    async def write(self, frames: bytes) -> None:
+    def write(self, frames: bytes) -> Awaitable[None]:
         """Send whole events. Waits while the client has too much unread data. Raises `ConnectionError` if the
         client is gone."""
-        writer = self._writer or await self._started_writer()
+        if self._writer is None:
+            return self._start(frames)
         self._last_write = self._loop.time()
-        await writer.write(frames)
+        return self._writer.write(frames)
 
-    async def _started_writer(self) -> AbstractStreamWriter:
-        """Start the response, once."""
+    async def _start(self, frames: bytes) -> None:
+        """Start the response, once, and send its first events."""
         async with self._starting:
-            if self._writer is None:
-                self._writer = await self.response.prepare(self._request)
-                assert self._writer is not None
-            return self._writer
+            self._writer = self._writer or await self.response.prepare(self._request)
+            assert self._writer is not None
+        await self.write(frames)
 
     async def _tick(self) -> None:
         while True:

@@ -3,7 +3,7 @@
 import asyncio
 
 from benchmarks.guards import PROSE
-from benchmarks.relay import LENGTH, Upstream, answer_frames
+from benchmarks.relay import LENGTH, ChunkStream, Upstream, answer_frames
 from engine.backends.openai.engine import OpenAIEngine
 from engine.protocol import GenerationRequest
 
@@ -23,10 +23,10 @@ async def test_the_upstream_sends_one_chunk_a_step() -> None:
     stepping.cancel()
     await engine.aclose()
     server.close()
-    words = [delta.text for delta in deltas if delta.text]
+    text = "".join(delta.text for delta in deltas)
     assert engine.info.names == ("m",)
-    assert len(words) == LENGTH
-    assert "".join(words).startswith(" " + " ".join(PROSE.split()[:40]))
+    assert len(text.split()) == LENGTH
+    assert text.startswith(" " + " ".join(PROSE.split()[:40]))
     assert deltas[-1].finish_reason == "stop"
     assert deltas[-1].usage is not None
     assert deltas[-1].usage.completion_tokens == LENGTH
@@ -37,3 +37,10 @@ async def step_always(connections: set[Upstream]) -> None:
         for connection in list(connections):
             connection.step()
         await asyncio.sleep(0)
+
+
+def test_chunks_are_counted_however_they_are_joined_and_cut() -> None:
+    one = b'data: {"choices": [{"delta": {"content": " one"}}]}\n\n'
+    said = one + b'data: {"delta":{"content":" two three \\" x"}}\n\n'
+    stream = object.__new__(ChunkStream)
+    assert sum(stream._count(said[i : i + 1]) for i in range(len(said))) == 5

@@ -245,9 +245,10 @@ class OpenAIEngine(TrackedEngine):
             raise EngineError("The upstream engine's answer makes no sense.", status=502) from error
 
 
-def _bursts(events: list[Event]) -> Iterator[list[Event]]:
-    for start in range(0, len(events), _BURST):
-        yield events[start : start + _BURST]
+def _bursts(events: list[Event]) -> list[list[Event]]:
+    if len(events) <= _BURST:
+        return [events]
+    return [events[start : start + _BURST] for start in range(0, len(events), _BURST)]
 
 
 def _translated(
