@@ -33,6 +33,7 @@ from hooks.api import (
 )
 from hooks.loading.checked import checked
 from hooks.pipeline.decision import Decision
+from hooks.prompts.media import PromptMedium, prompt_media
 from hooks.prompts.texts import PromptText, Refusal, prompt_texts, refuse, with_prompt_texts
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "PostProcessorHook",
     "PostProcessorHookChunk",
     "PostProcessorHookVerdict",
+    "PromptMedium",
     "PromptText",
     "Refusal",
     "Span",
@@ -51,6 +53,7 @@ __all__ = [
     "checked",
     "emit",
     "hold",
+    "prompt_media",
     "prompt_texts",
     "redact",
     "refuse",

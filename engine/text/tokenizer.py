@@ -144,7 +144,10 @@ class LocalTokenizer:
             part.get("text") for part in content if isinstance(part, Mapping) and part.get("type") == "text"
         ]
         if len(texts) < len(content) or not all(isinstance(text, str) for text in texts):
-            raise RequestError("Only text content is supported by this engine.", param="messages")
+            kinds = ", ".join(sorted({_kind(part) for part in content} - {"text"})) or "This"
+            raise RequestError(
+                f"{kinds} content is not supported by this engine. It takes text only.", param="messages"
+            )
         parts = [dict(part) for part in content]
         return {**message, "content": parts if self._takes_parts else "\n".join(map(str, texts))}
 
@@ -167,6 +170,13 @@ class LocalTokenizer:
             return self._render([message]) != self._render([message], tools=tools)
         except TEMPLATE_ERRORS:
             return False
+
+
+def _kind(part: Any) -> str:
+    """The name of a part's type, if it is one that the API knows."""
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    known = ("text", "image_url", "input_audio", "file", "video_url", "audio_url", "refusal")
+    return kind if kind in known else "other"
 
 
 def _ending(request: GenerationRequest) -> dict[str, bool]:

@@ -117,9 +117,9 @@ def test_the_chat_template_asks_for_the_assistant(local: LocalTokenizer) -> None
     ("content", "error"),
     [
         ([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}], None),
-        ([{"type": "image_url", "image_url": {"url": "data:"}}], "Only text"),
-        ([{"type": "text"}], "Only text"),
-        (["one"], "Only text"),
+        ([{"type": "image_url", "image_url": {"url": "data:"}}], "takes text only"),
+        ([{"type": "text"}], "takes text only"),
+        (["one"], "takes text only"),
         (None, "refuses"),
         (5, "refuses"),
     ],

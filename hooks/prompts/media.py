@@ -1,0 +1,86 @@
+"""The images, sounds and files of a prompt. They are no text: hooks see that they are there, and may refuse."""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from engine.protocol import GenerationRequest
+
+MediumKind = Literal["image", "audio", "video", "file"]
+
+_KINDS: dict[str, MediumKind] = {
+    "image_url": "image",
+    "video_url": "video",
+    "audio_url": "audio",
+    "input_audio": "audio",
+    "file": "file",
+}
+"""By the field of a content part that holds it (OpenAI's chat, and vLLM's further fields)."""
+_ADDRESSES = ("url", "data", "file_data", "file_id")
+
+
+class PromptMedium(NamedTuple):
+    """One image, sound, video or file of a prompt."""
+
+    kind: MediumKind
+    place: str
+    """The place, such as `messages[2].content[1]`, as in `PromptText.place`."""
+    media_type: str | None
+    """As the caller gave it, such as `image/png`; for sound, its format. Nobody checks it."""
+    size: int | None
+    """Bytes. None: they are elsewhere, at `url`, or they cannot be read."""
+    sha256: str | None
+    """The hash of the bytes, in hexadecimal digits; None with `size`."""
+    url: str | None
+    """The address of bytes that are elsewhere, or the upstream's id of a file."""
+
+
+def prompt_media(request: GenerationRequest) -> list[PromptMedium]:
+    """The images, sounds, videos and files of a request's messages, in order.
+
+    It reads and hashes all of their bytes, so it takes some milliseconds for a large image.
+    """
+    return [
+        medium
+        for i, message in enumerate(request.messages)
+        for j, part in enumerate(_parts(message))
+        for medium in _media(part, f"messages[{i}].content[{j}]")
+    ]
+
+
+def _parts(message: Mapping[str, Any]) -> Iterator[Any]:
+    content = message.get("content")
+    yield from content if isinstance(content, list | tuple) else ()
+
+
+def _media(part: Any, place: str) -> Iterator[PromptMedium]:
+    if not isinstance(part, Mapping):
+        return
+    for field, kind in _KINDS.items():
+        if (value := part.get(field)) is not None:
+            yield _medium(kind, place, value if isinstance(value, Mapping) else {"url": value})
+
+
+def _medium(kind: MediumKind, place: str, value: Mapping[str, Any]) -> PromptMedium:
+    given = next((value[name] for name in _ADDRESSES if isinstance(value.get(name), str)), "")
+    media_type = value.get("format") if isinstance(value.get("format"), str) else None
+    if not given.startswith("data:"):
+        if "data" not in value and "file_data" not in value:
+            return PromptMedium(kind, place, media_type, None, None, given or None)
+        return _inline(kind, place, media_type, given, is_base64=True)
+    head, _, body = given.partition(",")
+    named, *options = head.removeprefix("data:").split(";")
+    return _inline(kind, place, media_type or named or None, body, is_base64="base64" in options)
+
+
+def _inline(
+    kind: MediumKind, place: str, media_type: str | None, text: str, *, is_base64: bool
+) -> PromptMedium:
+    try:
+        data = base64.b64decode(text) if is_base64 else unquote_to_bytes(text)
+    except (binascii.Error, ValueError):
+        return PromptMedium(kind, place, media_type, None, None, None)
+    return PromptMedium(kind, place, media_type, len(data), hashlib.sha256(data).hexdigest(), None)
