@@ -4,7 +4,7 @@ No guard reads what is in them. A deployment whose guards must see every word al
 """
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -20,7 +20,6 @@ from hooks import (
     refuse,
 )
 from hooks.detect.argument_types import Text
-from hooks.prompts.media import MediumKind
 
 
 class Media:
@@ -32,7 +31,7 @@ class Media:
     def __init__(
         self,
         *,
-        allow: Sequence[MediumKind] = (),
+        allow: Sequence[Literal["image", "audio", "video", "file"]] = (),
         max_bytes: Annotated[int, Field(ge=0)] | None = None,
         addresses: bool = False,
         text: Text | None = None,

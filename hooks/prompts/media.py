@@ -1,4 +1,7 @@
-"""The images, sounds and files of a prompt. They are no text: hooks see that they are there, and may refuse."""
+"""The images, sounds and files of a prompt. They are no text.
+
+Hooks see that they are there, and may refuse the prompt.
+"""
 
 import base64
 import binascii
