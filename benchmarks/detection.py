@@ -92,7 +92,7 @@ def redacted(text: str, found: Iterable[Found]) -> str:
 
 async def streamed(guard: SpanGuard, pieces: Iterable[str]) -> str:
     deltas = [Delta(text=piece) for piece in pieces]
-    released = vetted(pipeline(guard, 1).open(REQUEST), lambda _: source(deltas))
+    released = vetted(pipeline(guard).open(REQUEST), lambda _: source(deltas))
     return "".join([delta.text async for delta in released])
 
 

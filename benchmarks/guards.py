@@ -1,7 +1,8 @@
 """What the guards that ship cost: `make bench-guards`.
 
 `call`: wall time of a call of the hook. `chunk`: CPU time of a chunk through the pipeline, with what holding
-and cutting costs there, over that of a hook that lets all through. `flat`: CPU time around the 20,000th chunk
+and cutting costs there, over that of a hook that lets all through. `ratio`: `chunk` divided by the CPU time
+of that hook, which travels between machines. `flat`: CPU time around the 20,000th chunk
 of one stream over that around the 200th. All are medians of runs taken in turn.
 """
 
@@ -10,7 +11,7 @@ import asyncio
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -93,16 +94,16 @@ class Timed:
         return verdict
 
 
-def call_time(hook: Any, items: list[Delta], request: GenerationRequest) -> float:
+def call_time(hooks: Sequence[Any], items: list[Delta], request: GenerationRequest) -> float:
     """Microseconds."""
-    timed = Timed(hook)
-    cpu_per_chunk(timed, 1, items, request)
-    return timed.seconds / len(items) * 1e6
+    timed = [Timed(hook) for hook in hooks]
+    cpu_per_chunk(timed, items, request)
+    return sum(hook.seconds for hook in timed) / len(items) * 1e6
 
 
-async def flat(hook: Any, items: list[Delta], request: GenerationRequest) -> float:
+async def flat(hooks: Sequence[Any], items: list[Delta], request: GenerationRequest) -> float:
     """CPU time of 2,000 chunks from the 20,000th on or later, over that of the same from the 200th on."""
-    guard = pipeline(hook, 1).open(request)
+    guard = pipeline(*hooks).open(request)
     late = 200 + len(items) * -(-20_000 // len(items))
     marks: dict[int, float] = {}
     for i in range(late + 2_001):
@@ -119,37 +120,41 @@ def main() -> None:
     repetitions = parser.parse_args().repetitions
     print(processor())
     fours = chunked(PROSE * 40, (4,), seed=1)
-    cases: dict[str, tuple[Any, list[Delta], GenerationRequest]] = {}
+    cases: dict[str, tuple[Sequence[Any], list[Delta], GenerationRequest]] = {}
     for count in (10, 1_000, 100_000):
         guard, seconds = started(count)
         print(f"phrases, {count:,}: ready after {seconds:.2f} s")
-        cases[f"phrases, {count:,}"] = guard, fours, REQUEST
+        cases[f"phrases, {count:,}"] = [guard], fours, REQUEST
     fives = partial(chunked, sizes=(4, 5, 6), seed=1)
     for name, made, kinds in (
         ("pii", Pii(), pii_samples.KINDS),
         ("secrets", Secrets(), secret_samples.KINDS),
     ):
-        cases[f"{name}, prose"] = made, fives(PROSE * 40), REQUEST
-        cases[f"{name}, text full of it"] = made, fives(full_of(kinds, positives)), REQUEST
-        cases[f"{name}, text full of near misses"] = made, fives(full_of(kinds, near_misses)), REQUEST
+        cases[f"{name}, prose"] = [made], fives(PROSE * 40), REQUEST
+        cases[f"{name}, text full of it"] = [made], fives(full_of(kinds, positives)), REQUEST
+        cases[f"{name}, text full of near misses"] = [made], fives(full_of(kinds, near_misses)), REQUEST
+    cases["phrases, 100,000, prose"] = [guard], fives(PROSE * 40), REQUEST
+    three = [guard, Pii(), Secrets()]
+    cases["phrases, 100,000, pii and secrets, prose"] = three, fives(PROSE * 40), REQUEST
     request, seconds = prompted(10_000)
     print(f"prompt_leak, 10,000 words: ready after {seconds:.3f} s")
     prompt = request.messages[0]["content"]
-    cases["prompt_leak, prose"] = PromptLeak(), fives(PROSE * 40), request
-    cases["prompt_leak, the prompt itself"] = PromptLeak(), fives(prompt[:20_000]), request
-    cases["repetition, prose"] = Repetition(action="suppress"), fives(prompt[:20_000]), REQUEST
-    cases["repetition, a loop"] = Repetition(action="suppress"), fives(PROSE * 40), REQUEST
+    cases["prompt_leak, prose"] = [PromptLeak()], fives(PROSE * 40), request
+    cases["prompt_leak, the prompt itself"] = [PromptLeak()], fives(prompt[:20_000]), request
+    cases["repetition, prose"] = [Repetition(action="suppress")], fives(prompt[:20_000]), REQUEST
+    cases["repetition, a loop"] = [Repetition(action="suppress")], fives(PROSE * 40), REQUEST
     measures: dict[str, Callable[[], float]] = {}
-    for name, (hook, items, request) in cases.items():
-        measures[f"call {name}"] = partial(call_time, hook, items, request)
-        measures[f"chunk {name}"] = partial(cpu_per_chunk, hook, 1, items, request)
-        measures[f"none {name}"] = partial(cpu_per_chunk, PassThrough(), 1, items, request)
+    for name, (hooks, items, request) in cases.items():
+        measures[f"call {name}"] = partial(call_time, hooks, items, request)
+        measures[f"chunk {name}"] = partial(cpu_per_chunk, hooks, items, request)
+        measures[f"none {name}"] = partial(cpu_per_chunk, [PassThrough()], items, request)
     medians = medians_of(measures, repetitions)
-    print("\nMicroseconds                                   call    chunk     flat")
-    for name, (hook, items, request) in cases.items():
-        ratio = statistics.median(asyncio.run(flat(hook, items, request)) for _ in range(3))
-        chunk = medians[f"chunk {name}"] - medians[f"none {name}"]
-        print(f"  {name:<40} {medians[f'call {name}']:8.1f} {chunk:8.1f} {ratio:8.2f}")
+    print(f"\n{'Microseconds':<43}    call    chunk    ratio     flat")
+    for name, (hooks, items, request) in cases.items():
+        growth = statistics.median(asyncio.run(flat(hooks, items, request)) for _ in range(3))
+        none = medians[f"none {name}"]
+        chunk = medians[f"chunk {name}"] - none
+        print(f"  {name:<41} {medians[f'call {name}']:7.1f} {chunk:8.1f} {chunk / none:8.1f} {growth:8.2f}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import argparse
 import asyncio
 import statistics
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import Any
 
 import ahocorasick
@@ -110,17 +110,17 @@ async def vet(guard: OpenGuard, delta: Delta) -> None:
         await guard.feed(delta, first)
 
 
-def pipeline(hook: Callable[..., Any], count: int) -> Pipeline:
-    return Pipeline([LoadedHook(f"h{i}", hook, is_async=False) for i in range(count)])
+def pipeline(*hooks: Callable[..., Any]) -> Pipeline:
+    return Pipeline([LoadedHook(f"h{i}", hook, is_async=False) for i, hook in enumerate(hooks)])
 
 
 def cpu_per_chunk(
-    hook: Callable[..., Any], count: int, items: list[Delta], request: GenerationRequest = REQUEST
+    hooks: Sequence[Callable[..., Any]], items: list[Delta], request: GenerationRequest = REQUEST
 ) -> float:
-    """Microseconds, with `count` such hooks."""
+    """Microseconds, with these hooks."""
 
     async def drain() -> None:
-        async for _ in guarded(pipeline(hook, count).open(request), source(items)):
+        async for _ in guarded(pipeline(*hooks).open(request), source(items)):
             pass
 
     started = time.process_time()
@@ -141,13 +141,15 @@ def chunks(repetitions: int) -> None:
     items, passing = deltas(10_000), PassThrough()
     measures: dict[str, Callable[[], float]] = {}
     for count in (0, 1, 3, 10):
-        measures[f"{count} pass-through hooks"] = lambda n=count: cpu_per_chunk(passing, n, items)  # type: ignore[misc]
+        measures[f"{count} pass-through hooks"] = lambda n=count: cpu_per_chunk([passing] * n, items)  # type: ignore[misc]
     for count in (1, 3):
-        measures[f"{count} hooks that hold 5 characters"] = lambda n=count: cpu_per_chunk(Holds(), n, items)  # type: ignore[misc]
-    measures["1 hook that redacts and holds"] = lambda: cpu_per_chunk(Redacts(), 1, items)
+        measures[f"{count} hooks that hold 5 characters"] = lambda n=count: cpu_per_chunk(
+            [Holds()] * n, items
+        )  # type: ignore[misc]
+    measures["1 hook that redacts and holds"] = lambda: cpu_per_chunk([Redacts()], items)
     for size in (10, 1_000, 100_000):
         guard = Phrases(size)
-        measures[f"a phrase guard, {size:,} phrases"] = lambda hook=guard: cpu_per_chunk(hook, 1, items)  # type: ignore[misc]
+        measures[f"a phrase guard, {size:,} phrases"] = lambda hook=guard: cpu_per_chunk([hook], items)  # type: ignore[misc]
     medians = medians_of(measures, repetitions)
     none = medians["0 pass-through hooks"]
     print("\nCPU a chunk, hooks in process                  µs  over none")
@@ -163,7 +165,7 @@ def flatness(repetitions: int) -> None:
     items = deltas(31_000)
 
     async def ratio(hook: Callable[..., Any]) -> float:
-        guard = pipeline(hook, 3).open(REQUEST)
+        guard = pipeline(hook, hook, hook).open(REQUEST)
         marks: dict[int, float] = {}
         for i, item in enumerate(items):
             if i in (100, 1_100, 29_500, 30_500):
@@ -197,7 +199,7 @@ async def service(repetitions: int, counts: list[int], length: int) -> None:
     items = [*deltas(length), Delta(finish_reason="stop")]
     recordings = [Recording(REQUEST, tuple(TimedDelta(0.0, item) for item in items))]
     servers = [
-        Server(engine, pipeline(PassThrough(), n), ServeSettings(port=0), ["m"])
+        Server(engine, pipeline(*[PassThrough()] * n), ServeSettings(port=0), ["m"])
         for engine, n in (
             (ListEngine(items), 0),
             (ReplayEngine(recordings), 0),

@@ -91,6 +91,8 @@ class RuleDetector:
         grown = [self._searchers[match.rule].grown(text, match) for match in taken] if taken else []
         ends = {match.rule: match.end for match in grown} if taken else _NONE
         places = self._automaton.places(text, start)
+        if not (places or taken or self._everywhere):
+            return [], len(text)
         undecided = len(text) if is_final else self._first_open(text, start, places, ends)
         if undecided == start and not is_final:
             return [], start

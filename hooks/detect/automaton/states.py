@@ -6,8 +6,9 @@ shows a place where a match may be open, or may be whole. What the automaton exc
 reports, the rule's own pattern must confirm.
 """
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial, reduce
+from operator import or_
 from typing import NamedTuple
 
 from hooks.detect.automaton.positions import Fragment, Positions, bits
@@ -15,6 +16,7 @@ from hooks.detect.automaton.tree import After, Behind, Next, Node, begun, condit
 
 Place = tuple[int, int, int]
 """A place, the rules that may have an open match there, and those that may have a whole one, as bits."""
+_NOWHERE: list[Place] = []
 NEAR = 64
 """Most characters to the left of a match in which its required words may be."""
 MAX_STEPS = 50_000
@@ -42,6 +44,7 @@ class State(dict[str, "State"]):
         "_automaton",
         "_left",
         "going",
+        "is_conditional",
         "is_marked",
         "may_be",
         "may_open",
@@ -65,6 +68,7 @@ class State(dict[str, "State"]):
         self.shown = automaton.shown(going | whole)
         """The rules whose `behind` may begin here."""
         self.is_marked = bool(self.may_open | self.may_be | self.shown)
+        self.is_conditional = bool((self.may_open | self.may_be) & automaton.conditional)
 
     def __missing__(self, char: str) -> "State":
         state = self[char] = self._automaton.step(self, char)
@@ -86,17 +90,19 @@ class Automaton:
         self._rules: list[int] = []
         """For each position its rule, as a bit."""
         self._bodies = self._rights = self._lefts = self._behinds = self._outermost = self._shown_by_text = 0
-        self._words: dict[int, Sequence[str]] = {}
-        """The words of the rules that have some."""
-        self._needing_words = 0
+        words: dict[str, int] = {}
         self._width = 0
         for rule, sketch in enumerate(sketches):
             if sketch is not None:
                 self._add(sketch, 1 << rule)
-                if sketch.words:
-                    self._words[rule] = sketch.words
-                    self._needing_words |= 1 << rule
+                for word in sketch.words:
+                    words[word] = words.get(word, 0) | 1 << rule
                 self._width = max(self._width, sketch.width)
+        self._words_of = lru_cache(1 << 10)(partial(_words_of, words))
+        """Returns the words of rules, each with those of the rules that need it or another."""
+        self._needing_words = reduce(or_, words.values(), 0)
+        self.conditional = self._shown_by_text | self._needing_words
+        """The rules that the text before a match may exclude."""
         self._positions.close()
         self._states: dict[tuple[int, int, int], State] = {}
         self._num_steps = 0
@@ -151,9 +157,13 @@ class Automaton:
             if state.is_marked:
                 found.append((0, state))
         if not found:
-            return []
-        allowed = self._allowed(text, start, found, state)
-        return [(place, one.may_open & allowed, one.may_be & allowed) for place, one in reversed(found)]
+            return _NOWHERE
+        found.reverse()
+        for _, one in found:
+            if one.is_conditional:
+                allowed = self._allowed(text, start, found, state)
+                return [(place, one.may_open & allowed, one.may_be & allowed) for place, one in found]
+        return [(place, one.may_open, one.may_be) for place, one in found]
 
     def _allowed(self, text: str, start: int, found: list[tuple[int, State]], state: State) -> int:
         """Return the rules, as bits, that the text before the found places does not exclude."""
@@ -164,7 +174,8 @@ class Automaton:
         if wanted & self._shown_by_text:
             wanted &= ~self._shown_by_text | shown | self._shown(text, start, state.left)
         if wanted & self._needing_words:
-            wanted = self._with_words(text, start, wanted)
+            needing = wanted & self._needing_words
+            wanted ^= needing ^ self._shown_by_words(text, start, needing)
         return wanted
 
     def _shown(self, text: str, start: int, state: State) -> int:
@@ -178,16 +189,14 @@ class Automaton:
             shown |= state.shown
         return shown
 
-    def _with_words(self, text: str, start: int, rules: int) -> int:
-        """Return the rules without those whose words are not in the text."""
+    def _shown_by_words(self, text: str, start: int, rules: int) -> int:
+        """Return those of the rules that have one of their words in the text."""
         near = text[max(0, start - NEAR) :].lower()
-        for rule in numbers(rules & self._needing_words):
-            for word in self._words[rule]:
-                if word in near:
-                    break
-            else:
-                rules ^= 1 << rule
-        return rules
+        shown = 0
+        for word, needed_by in self._words_of(rules):
+            if word in near:
+                shown |= needed_by
+        return shown
 
     def step(self, state: State, char: str) -> State:
         """Return the state before `char`, which stands before the place of `state`."""
@@ -230,6 +239,10 @@ class Automaton:
 def numbers(rules: int) -> tuple[int, ...]:
     """Return the numbers of rules that are given as bits."""
     return tuple(bits(rules))
+
+
+def _words_of(words: Mapping[str, int], rules: int) -> list[tuple[str, int]]:
+    return [(word, needed_by & rules) for word, needed_by in words.items() if needed_by & rules]
 
 
 def _between(first: int, end: int) -> int:
