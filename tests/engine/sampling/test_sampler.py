@@ -1,6 +1,7 @@
 """Parity with transformers' logits processors, warpers and draws."""
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -175,6 +176,34 @@ def test_draws_follow_the_distribution(sampler: Sampler) -> None:
     sampled = sampler.sample(logits, [state()] * 20000)
     counts = torch.bincount(torch.tensor([token.id for token in sampled if token]), minlength=4)
     assert ((counts - 20000 * probs).abs() < 5 * (20000 * probs * (1 - probs)).sqrt()).all()
+
+
+def test_a_token_without_probability_is_never_drawn(sampler: Sampler) -> None:
+    logits = torch.full((5000, VOCAB_SIZE), float("-inf"))
+    logits[:, [1, VOCAB_SIZE - 2]] = 0.0
+    logits[:, 40] = -15.0
+    drawn = {token.id for token in sampler.sample(logits, [state()] * len(logits)) if token}
+    assert {1, VOCAB_SIZE - 2} <= drawn <= {1, 40, VOCAB_SIZE - 2}
+
+
+def test_unlikely_tokens_of_a_large_vocabulary_are_drawn_as_often_as_they_should() -> None:
+    """Half of the probability is one token's; the rest is shared by 100,000. Wrong once in a million."""
+    logits = torch.zeros(400, 100_001)
+    logits[:, 7] = math.log(100_000)
+    sampled = Sampler(torch.device("cpu"), seed=0).sample(logits, [state()] * 400)
+    ids = [token.id for token in sampled if token]
+    assert abs(ids.count(7) - 200) < 50
+    rest = [i for i in ids if i != 7]
+    assert abs(sum(i > 50_000 for i in rest) - len(rest) / 2) < 2.5 * len(rest) ** 0.5
+    assert len(set(rest)) > 0.95 * len(rest)
+
+
+def test_a_row_s_seeded_draw_does_not_depend_on_unseeded_rows(sampler: Sampler) -> None:
+    logits = logits_of(3)
+    alone, among = state(seed=5), [state(), state(), state(seed=5)]
+    for _ in range(5):
+        one, three = sampler.sample(logits[2:], [alone]), sampler.sample(logits, among)
+        assert one[0] == three[2]
 
 
 def test_logprobs_are_of_the_raw_distribution_unless_configured_otherwise(sampler: Sampler) -> None:
