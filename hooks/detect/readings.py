@@ -54,16 +54,18 @@ _READ = {
 
 
 class Reading:
-    def __init__(self, first: str, kinds: Mapping[str, str], longest: int) -> None:
-        """`first`: the first characters of tokens, for a character class. `kinds`: patterns of tokens by
-        name; `unfinished_` ones match an incomplete token at the end. `longest`: most characters."""
+    def __init__(self, first: str, kinds: Mapping[str, str], longest: int, single: str = "") -> None:
+        """`first`: the first characters of tokens, for a character class. `single`: the characters that are
+        tokens. `kinds`: patterns of tokens by name; `unfinished_` ones match an incomplete token at the end.
+        `longest`: most characters."""
         self.longest = longest
-        self._firsts = re.compile(f"[{first}]")
-        self._only_first = "\\" if first == r"\\" else ""
+        self._first = re.compile(f"[{first}]")
+        self._any = re.compile(f"[{first}{single}]")
+        self._only_first = "\\" if first + single == r"\\" else ""
         self._match = re.compile("|".join(f"(?P<{kind}>{one})" for kind, one in kinds.items())).match
 
     def tokens(self, text: str, place: int) -> Iterator[re.Match[str]]:
-        for found in self._firsts.finditer(text, place):
+        for found in self._any.finditer(text, place):
             if found.start() >= place and (token := self._match(text, found.start())):
                 place = token.end()
                 yield token
@@ -72,16 +74,20 @@ class Reading:
         """Whether `text[place:]` may contain a token: a cheap check."""
         if self._only_first:
             return text.find(self._only_first, place) >= 0
-        return self._firsts.search(text, place) is not None
+        return self._any.search(text, place) is not None
+
+    def may_reach(self, text: str, place: int) -> bool:
+        """Whether a token may begin before `place` and end behind it: a cheap check."""
+        return self._first.search(text, max(0, place - self.longest), place) is not None
 
     def read(self, text: str) -> str:
         return _View(self, text, 0, is_final=True).text
 
 
 ESCAPES = Reading(r"\\", _ESCAPES, longest=16)
-MARKUP = Reading(rf"\\<*_~`{_BLANK}", {**_MARKUP, **_ESCAPES}, longest=64)
+MARKUP = Reading(r"\\<", {**_MARKUP, **_ESCAPES}, longest=64, single=rf"*_~`{_BLANK}")
 """The reading of `ESCAPES`, also without tags and emphasis."""
-LOOSE = Reading(rf"\\<*_~`{_BLANK}:\]{_UNSEEN}", {**_BETWEEN, **_MARKUP, **_ESCAPES}, longest=64)
+LOOSE = Reading(r"\\<:\]", {**_BETWEEN, **_MARKUP, **_ESCAPES}, longest=64, single=rf"*_~`{_BLANK}{_UNSEEN}")
 """The reading of `MARKUP`, also without other text between words: targets of links, values that are no
 strings, and invisible characters."""
 
@@ -99,7 +105,8 @@ class Reader:
 
     def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
         """Each rule of the detector becomes two: `2 * rule` for the written text, plus 1 for its reading."""
-        if not taken and not self._reading.may_be_in(text, max(0, start - self._span)):
+        left = max(0, start - self._span) if taken else self._left(text, start)
+        if not taken and not self._reading.may_be_in(text, left):
             matches, undecided = self._detector.scan(text, start, is_final)
             return _in_both(matches) if matches else matches, undecided
         in_written = [match._replace(rule=match.rule // 2) for match in taken if match.rule % 2 == 0]
@@ -109,8 +116,8 @@ class Reader:
             return [], start
         found = [match._replace(rule=2 * match.rule) for match in matches]
         is_same = in_written == in_read
-        if not is_same or self._reading.may_be_in(text, max(0, start - self._span)):
-            view = self._view(text, start, is_final)
+        if not is_same or self._reading.may_be_in(text, left):
+            view = self._view(text, start, is_final, left)
             is_same = is_same and view.is_as_written
         if is_same:
             return _in_both(matches), undecided
@@ -127,8 +134,20 @@ class Reader:
             return [], start
         return [match for match in found if match.start < undecided], undecided
 
-    def _view(self, text: str, start: int, is_final: bool) -> "_View":
-        """Return a view with all text before `start` that the detector may read, and no token cut in two."""
+    def _left(self, text: str, start: int) -> int:
+        """Return where the text begins that the detector reads from `start` on, or before it if a token may
+        begin there and reach into this text."""
+        left = max(0, start - self._detector.reach)
+        return max(0, start - self._span) if self._reading.may_reach(text, left) else left
+
+    def _view(self, text: str, start: int, is_final: bool, left: int) -> "_View":
+        """Return a view with all text before `start` that the detector may read, and no token cut in two.
+        `left`: see `_left`."""
+        reach = self._detector.reach
+        if start - left <= reach:
+            view = _View(self._reading, text, left, is_final)
+            if left == 0 or view.read(start) >= reach:
+                return view
         needed = self._span - self._reading.longest
         span = self._span
         while True:

@@ -128,6 +128,7 @@ PARTS = [
     *("a", "b", "ab", " ", "\n", "\\", "\\\\", "n", "u", "u0061", r"\u0062", r"\ud83d", r"\ude00", "😀", '"'),
     *["<", ">", "<b>", "</b>", "<br>", "*", "_", "true", "12", ",", ":", "](b)", "](", ")"],
     *("1. ", "\n2) ", '": ', "\u200b", "\u3164", r"\n", r"\\t", r"\u003c", r"<b c=\"d\">"),
+    *(f"<b {'c' * 40}>", f"]({'c' * 50})", "d " * 10),
 ]
 TEXTS = st.lists(st.sampled_from(PARTS), max_size=20).map("".join)
 REQUEST = make_request(messages=({"role": "system", "content": "a b ab 1. ba b<br>a"},))
@@ -166,8 +167,12 @@ def test_nothing_is_lost_that_is_found_as_it_is_written(text: str) -> None:
 @given(TEXTS, st.sampled_from([ESCAPES, MARKUP, LOOSE]), st.integers(0, 60))
 def test_what_is_read_is_found_where_it_is_written(text: str, reading: Any, start: int) -> None:
     """Read from any place on, a text reads the same, but for a token that is cut in two there."""
-    view = Reader(PhraseDetector(["\ufffe"]), reading)._view(text, min(start, len(text)), True)
-    assert reading.read(text).endswith(view.text[reading.longest :])
+    place = min(start, len(text))
+    reader = Reader(PhraseDetector(["\ufffe"]), reading)
+    left = reader._left(text, place)
+    view = reader._view(text, place, True, left)
+    is_near = place - left <= PhraseDetector.reach < view.read(place) + 1
+    assert reading.read(text).endswith(view.text if is_near else view.text[reading.longest :])
     places = [view.written(i) for i in range(len(view.text) + 1)]
     assert places == sorted(set(places))
     assert places[-1] == len(text)
