@@ -1,6 +1,7 @@
 """Matrices of whole numbers with scales. Their makers and the kernels both import this module."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -22,6 +23,17 @@ class QuantizedWeight:
     """Inputs of a group. The last group may have fewer."""
     order: Tensor | None = None
     """The input that each column of `numbers` belongs to, `[in]`. None: column i is input i."""
+
+    @classmethod
+    def cat(cls, parts: Sequence["QuantizedWeight"]) -> "QuantizedWeight":
+        """The outputs of all parts, which have the same inputs, groups and order."""
+        offsets = [part.offsets for part in parts if part.offsets is not None]
+        return replace(
+            parts[0],
+            numbers=torch.cat([part.numbers for part in parts]),
+            scales=torch.cat([part.scales for part in parts]),
+            offsets=torch.cat(offsets) if offsets else None,
+        )
 
     @property
     def device(self) -> torch.device:

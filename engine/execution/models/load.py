@@ -1,5 +1,6 @@
 """Loads a model: chooses whose code runs it, its type, its device and its attention."""
 
+import ctypes
 import logging
 from functools import partial
 from typing import Protocol
@@ -89,7 +90,15 @@ def _load_decoder(
         kernels = make_kernels(config.cpu_kernels, config.attention_backend, shape, needs)
         maker = _linear_maker(config, kernels, dtype, device)
         make = partial(make_linear, maker=maker)
-        return Decoder(decoder_config, checkpoint, kernels, weights, make)
+        decoder = Decoder(decoder_config, checkpoint, kernels, weights, make)
+    _give_back_freed_memory()
+    return decoder
+
+
+def _give_back_freed_memory() -> None:
+    """Laying out weights frees as much memory as they take, and glibc keeps most of it."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
 
 
 def _linear_maker(

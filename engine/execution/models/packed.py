@@ -152,15 +152,7 @@ def joined(weights: list[QuantizedWeight], names: tuple[str, ...]) -> QuantizedW
         orders = [o for o in (first.order, other.order) if o is not None]
         if len(orders) == 1 or (orders and not torch.equal(*orders)):
             raise UnsupportedPackingError(f"the g_idx of {' and '.join(names)} differ")
-    offsets = [weight.offsets for weight in weights if weight.offsets is not None]
-    return QuantizedWeight(
-        bits=first.bits,
-        numbers=torch.cat([weight.numbers for weight in weights]),
-        scales=torch.cat([weight.scales for weight in weights]),
-        offsets=torch.cat(offsets),
-        group_size=first.group_size,
-        order=first.order,
-    )
+    return QuantizedWeight.cat(weights)
 
 
 def _first(config: Mapping[str, Any], names: tuple[str, ...], default: Any) -> Any:

@@ -7,17 +7,32 @@ from torch import Tensor
 from engine.execution.kernels.protocol import Linear
 from engine.execution.kernels.quantized import QuantizedWeight
 
+PART = 2**22
+"""Weights that are rounded at a time: their copies in float32 take little memory."""
+
 
 def quantize_int8(weight: Tensor) -> QuantizedWeight:
     """Each row is divided by its scale, which is its largest magnitude / 127, and rounded."""
-    scales = weight.float().abs().amax(1, keepdim=True).clamp_min_(torch.finfo(torch.float32).tiny) / 127
-    numbers = (weight.float() / scales).round_().to(torch.int8)
-    return QuantizedWeight(8, numbers, scales, None, weight.shape[1])
+    return QuantizedWeight.cat([_rounded_to_int8(part) for part in _parts(weight)])
 
 
 def quantize_int4(weight: Tensor, group_size: int) -> QuantizedWeight:
     """The 16 numbers of a group of inputs reach evenly from its least value to its greatest. One number is
     zero exactly."""
+    return QuantizedWeight.cat([_rounded_to_int4(part, group_size) for part in _parts(weight)])
+
+
+def _parts(weight: Tensor) -> tuple[Tensor, ...]:
+    return torch.split(weight, max(1, PART // weight.shape[1]))
+
+
+def _rounded_to_int8(weight: Tensor) -> QuantizedWeight:
+    scales = weight.float().abs().amax(1, keepdim=True).clamp_min_(torch.finfo(torch.float32).tiny) / 127
+    numbers = (weight.float() / scales).round_().to(torch.int8)
+    return QuantizedWeight(8, numbers, scales, None, weight.shape[1])
+
+
+def _rounded_to_int4(weight: Tensor, group_size: int) -> QuantizedWeight:
     outs, ins = weight.shape
     groups = F.pad(weight.float(), (0, -ins % group_size)).view(outs, -1, group_size)
     low, high = groups.amin(2).clamp_max_(0), groups.amax(2).clamp_min_(0)
