@@ -216,17 +216,17 @@ def cut(fragments: list[Fragment], length: int) -> tuple[list[Fragment], list[Fr
 def take_from(fragments: deque[Fragment], length: int) -> list[Fragment]:
     """Take the first `length` characters out of `fragments`. Splits as `cut` does."""
     taken: list[Fragment] = []
-    for fragment in fragments:
+    while fragments:
+        fragment = fragments.popleft()
         size = len(fragment.text)
         if size > length:
+            if length:
+                head, fragment = fragment.split(length)
+                taken.append(head)
+            fragments.appendleft(fragment)
             break
         length -= size
         taken.append(fragment)
-    for _ in taken:
-        fragments.popleft()
-    if length:
-        head, fragments[0] = fragment.split(length)
-        taken.append(head)
     return taken
 
 
