@@ -136,7 +136,8 @@ class GuardDriver:
         self._log = DecisionLog() if self._listeners else None
         self._guard = Guard(request, hooks, tallies, options, can_rewind=can_rewind, decisions=self._log)
         self.may_rewind = self._guard.may_rewind
-        self.pass_through = partial(self._guard.pass_through, monotonic)
+        short_way = partial(self._guard.pass_through, monotonic)
+        self.pass_through = short_way if self._log is None else partial(self._pass_and_tell, self._log)
 
     @property
     def request(self) -> GenerationRequest:
@@ -153,6 +154,13 @@ class GuardDriver:
     def admit(self, shown: GenerationRequest) -> Awaitable[Step]:
         size = 0 if self._prompt_threads is None else prompt_size(shown)
         return self._run(self._guard.admit(shown), size if size >= READ_BESIDE else 0)
+
+    def _pass_and_tell(self, log: DecisionLog, delta: Delta) -> Delta | list[Delta] | HookReply | None:
+        try:
+            return self._guard.pass_through(monotonic, delta)
+        finally:
+            if log and (failed := self._tell(log.take())) is not None:
+                raise failed
 
     def feed(self, delta: Delta, first: HookReply | None = None) -> Awaitable[Step]:
         return self._run(self._guard.feed(delta, first))

@@ -60,8 +60,6 @@ class Guard:
         self._outputs = [self._output(i) for i in range(request.num_outputs)]
         self._released_usage = _ReleasedUsage() if options.usage == "released" else None
         self._is_terminated = False
-        self._settles_at_once = decisions is None and not self.may_rewind
-        """Whether the short way carries verdicts out: no listener waits, and nothing is ever taken back."""
 
     @property
     def request(self) -> GenerationRequest:
@@ -143,7 +141,7 @@ class Guard:
 
         Returns the released delta or deltas; the first reply that only `feed` carries out, for it to go on
         from; or None if the delta cannot go this way. Raises `HookError`. `clock`: seconds, for the deadline
-        and the tally.
+        and the tally. Decisions stay in the log: listeners hear them before anything released leaves.
         """
         output = self._outputs[delta.index]
         stream = output.stream_for_short_way(delta)
@@ -153,6 +151,7 @@ class Guard:
             self._guarded.usage = delta.usage
         # `HookStage.show` and `HookStage.lets_through`, spelt out: this runs for every chunk and hook.
         text, tokens, timeout = delta.text, delta.tokens, self._guarded.options.hook_timeout
+        log = self._guarded.decisions
         fragments: list[Fragment] | None = None  # None: all of the delta, and the ledger does not have it
         reply: Reply
         started = clock()
@@ -182,10 +181,12 @@ class Guard:
             ):
                 tally.num_emitted += 1
                 continue
-            if not (self._settles_at_once and type(reply) in ENDS_NOTHING):
+            if type(reply) not in ENDS_NOTHING or self.may_rewind:
                 return HookReply(stream.stages.index(stage), chunk, reply, fragments)
             if fragments is None:
                 fragments = output.take_in(delta)
+            if log is not None:
+                log.now = ended
             fragments, _ = stage.settle(chunk, reply, fragments, None)
             if not fragments:
                 break

@@ -13,6 +13,7 @@ from engine.protocol import Channel, Delta, EngineError, SamplingParams, ToolCal
 from hooks import Chunk, Verdict, emit, hold, redact, rewind, suppress, terminate
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.ask import Machine, Reply, Step
+from hooks.pipeline.decision import Decision, DecisionLog
 from hooks.pipeline.failure import HookError, HookFailure
 from hooks.pipeline.guard import Guard
 from hooks.pipeline.options import PipelineOptions
@@ -55,11 +56,18 @@ def hook(name: str, call: Callable[[Chunk], Reply] = never, **options: Any) -> L
 
 
 def guard_of(
-    *hooks: LoadedHook, n: int = 1, logprobs: int | None = 2, can_rewind: bool = False, **options: Any
+    *hooks: LoadedHook,
+    n: int = 1,
+    logprobs: int | None = 2,
+    can_rewind: bool = False,
+    log: DecisionLog | None = None,
+    **options: Any,
 ) -> Guard:
     tallies = {hook.name: Tally() for hook in hooks}
     request = replace(make_request(), sampling=SamplingParams(n=n, logprobs=logprobs))
-    return Guard(request, list(hooks), tallies, PipelineOptions(**options), can_rewind=can_rewind)
+    return Guard(
+        request, list(hooks), tallies, PipelineOptions(**options), can_rewind=can_rewind, decisions=log
+    )
 
 
 # Any verdict, and anything that is none.
@@ -193,8 +201,10 @@ def test_whatever_hooks_reply_the_promises_hold(
 def test_the_short_way_releases_what_the_long_way_does(
     deltas: list[Delta], kinds: list[str], num_hooks: int, logprobs: int | None, shadow: bool, keeps: bool
 ) -> None:
-    def played(*, is_short: bool) -> tuple[list[Delta], list[str], dict[str, Tally]]:
+    def played(*, is_short: bool) -> tuple[list[Delta], list[str], list[Decision], dict[str, Tally]]:
         replies = iter(kinds)
+        log = DecisionLog()
+        told: list[Decision] = []
         seen: list[str] = []
 
         def call(chunk: Chunk) -> Reply:
@@ -211,22 +221,27 @@ def test_the_short_way_releases_what_the_long_way_does(
                 return HookFailure(error)
 
         hooks = [hook(f"hook{i}", call, is_shadow=shadow and i == 0) for i in range(num_hooks)]
-        guard = guard_of(*hooks, n=2, logprobs=logprobs, rewritten_tokens="keep" if keeps else "withhold")
+        guard = guard_of(
+            *hooks, n=2, logprobs=logprobs, log=log, rewritten_tokens="keep" if keeps else "withhold"
+        )
         released: list[Delta] = []
         for delta in deltas:
             try:
                 first = guard.pass_through(lambda: 0.0, delta) if is_short else None
             except HookError:
                 break
+            finally:
+                told += log.take()
             if isinstance(first, (Delta, list)):
                 released += [first] if isinstance(first, Delta) else first
                 continue
             step = run(guard.feed(delta, first), answer)
             released += step.released
+            told += step.decisions
             if step.error is not None or step.is_over:
                 break
-        run(guard.close(), answer)
-        return released, seen, guard._guarded.tallies
+        told += run(guard.close(), answer).decisions
+        return released, seen, told, guard._guarded.tallies
 
     assert played(is_short=True) == played(is_short=False)
 
