@@ -2,10 +2,13 @@
 
     python -m benchmarks.engine [--shape tiny] [--batches 1,4,16] [--threads 1] [--dtype bfloat16]
 
-CPU time of one decode step, from the difference between long outputs and short ones, and prompt tokens
-prefilled a second. Weights are random, in the shape of a Qwen3 of 19M parameters (tiny), of Qwen2.5-0.5B
-(0.5b) or of Qwen3-0.6B (small): what they say is noise, what they cost is not. All take turns within one run;
-medians.
+CPU time of one decode step for each thread, from the difference between long outputs and short ones, and of
+the prefill of a prompt in one step. Weights are random, in the shape of a Qwen3 of 19M parameters (tiny), of
+Qwen2.5-0.5B (0.5b) or of Qwen3-0.6B (small): what they say is noise, what they cost is not. All take turns
+within one run; medians.
+
+The floor is what reading the matrices takes at the bandwidth of as many threads, or what their multiply-adds
+take at the speed of a large product, if that is longer. It takes its turn in the same run.
 """
 
 import argparse
@@ -21,6 +24,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
+from benchmarks.machine import bandwidth, multiply_adds, processor
 from engine.config import EngineConfig
 from engine.core.engine_core import EngineCore
 from engine.core.input_processor import InputProcessor
@@ -120,10 +124,41 @@ def transformers_generate(folder: Path) -> Generate:
 
 
 def seconds(generate: Generate, prompts: list[list[int]], max_tokens: int) -> float:
-    """Of the CPU, on all threads."""
+    """Of the CPU, for each thread."""
     begin = time.process_time()
     generate(prompts, max_tokens)
-    return time.process_time() - begin
+    return (time.process_time() - begin) / torch.get_num_threads()
+
+
+class Floor:
+    """The least time of a step on this machine, as measured in turns with the engines."""
+
+    def __init__(self, shape: str, dtype: str, threads: int) -> None:
+        sizes = SHAPES[shape]
+        hidden, head_dim = sizes["hidden_size"], sizes["head_dim"]
+        heads, kv_heads = sizes["num_attention_heads"], sizes["num_key_value_heads"]
+        attention = hidden * head_dim * (2 * heads + 2 * kv_heads)
+        self._layers = sizes["num_hidden_layers"] * (attention + 3 * hidden * sizes["intermediate_size"])
+        self._head = hidden * sizes["vocab_size"]
+        self._bytes = getattr(torch, dtype).itemsize
+        self._dtype, self._threads = dtype, threads
+        self._bandwidth = self._multiply_adds = 0.0
+
+    def measure(self) -> None:
+        self._bandwidth = max(self._bandwidth, bandwidth(self._threads))
+        self._multiply_adds = max(self._multiply_adds, multiply_adds(self._threads, self._dtype))
+
+    def milliseconds(self, rows: int, logits: int) -> float:
+        """`rows`: tokens of the step; `logits`: tokens whose logits are computed."""
+        reading = self._bytes * (self._layers + self._head) / self._bandwidth
+        multiplying = (rows * self._layers + logits * self._head) / self._multiply_adds
+        return 1e3 * max(reading, multiplying)
+
+    def __str__(self) -> str:
+        return (
+            f"{self._bandwidth / 1e9:.1f} GB/s read, {self._multiply_adds / 1e9:.0f} G multiply-adds/s "
+            f"in {self._dtype}"
+        )
 
 
 def main() -> None:
@@ -136,6 +171,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", default="", help="the engine to measure (default: all)")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     rng = random.Random(0)
@@ -145,38 +181,48 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         make_model(options.shape, options.dtype, Path(folder))
+        own: dict[str, Any] = {"num_threads": options.threads, "max_num_prefill_tokens": LONG_PROMPT}
         engines = {
             "transformers generate": transformers_generate(Path(folder)),
-            "weir": weir(Path(folder)),
-            "weir, int8": weir(Path(folder), quantization="int8"),
-            "weir, torch's operators": weir(Path(folder), cpu_kernels="torch"),
-            "weir, transformers' code": weir(Path(folder), model_impl="transformers"),
+            "weir": weir(Path(folder), **own),
+            "weir, int8": weir(Path(folder), quantization="int8", **own),
+            "weir, torch's operators": weir(Path(folder), cpu_kernels="torch", **own),
+            "weir, transformers' code": weir(Path(folder), model_impl="transformers", **own),
         }
+        engines = {name: engines[name] for name in engines if options.only in ("", name)}
+        floor = Floor(options.shape, options.dtype, options.threads)
+        print(processor())
         print(
-            f"{options.shape}, {options.dtype}, {options.threads} thread(s): CPU ms a decode step (x faster)"
+            f"{options.shape}, {options.dtype}, {options.threads} thread(s): CPU ms a decode step and thread "
+            "(x faster than the first; times the floor)"
         )
         for batch in map(int, options.batches.split(",")):
             steps: dict[str, list[float]] = {name: [] for name in engines}
             for generate in engines.values():
                 generate(random_prompts(batch, PROMPT), 4)
             for _ in range(options.repeats):
+                floor.measure()
                 for name, generate in engines.items():
                     short = seconds(generate, random_prompts(batch, PROMPT), 1)
                     long = seconds(generate, random_prompts(batch, PROMPT), options.tokens)
                     steps[name].append(1e3 * (long - short) / (options.tokens - 1))
-            report(f"batch {batch}", steps)
+            report(f"batch {batch}", steps, floor.milliseconds(batch, batch))
         prefills: dict[str, list[float]] = {name: [] for name in engines}
         for _ in range(options.repeats):
+            floor.measure()
             for name, generate in engines.items():
                 prefills[name].append(1e3 * seconds(generate, random_prompts(1, LONG_PROMPT), 1))
-        report(f"prefill of {LONG_PROMPT}", prefills)
+        report(f"prefill of {LONG_PROMPT}", prefills, floor.milliseconds(LONG_PROMPT, 1))
+        print(f"  the machine: {floor}")
 
 
-def report(what: str, times: dict[str, list[float]]) -> None:
+def report(what: str, times: dict[str, list[float]], floor: float) -> None:
     medians = {name: statistics.median(values) for name, values in times.items()}
     first = next(iter(medians.values()))
-    row = "   ".join(f"{name} {value:.2f} ({first / value:.2f})" for name, value in medians.items())
-    print(f"  {what}: {row}", flush=True)
+    row = "   ".join(
+        f"{name} {value:.2f} ({first / value:.2f}x; {value / floor:.2f})" for name, value in medians.items()
+    )
+    print(f"  {what}: floor {floor:.2f}   {row}", flush=True)
 
 
 if __name__ == "__main__":
