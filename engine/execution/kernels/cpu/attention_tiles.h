@@ -5,16 +5,17 @@
 
 #define KEYS 64        /* keys that are weighed together */
 #define ROWS LANES     /* rows in a tile */
+#define TILED_BAND 128 /* rows of a chunk that share a tile of keys */
 #define FEWEST -1e30f  /* below every score */
 
 typedef struct {
-    uint32_t query[BAND / ROWS][MAX_DIM / 2][ROWS]; /* pairs of a query's elements */
+    uint32_t query[TILED_BAND / ROWS][MAX_DIM / 2][ROWS]; /* pairs of a query's elements */
     scalar key[KEYS][MAX_DIM];                      /* [KEYS, dim] */
     uint32_t value[KEYS / 2][MAX_DIM];              /* [KEYS / 2, dim]: pairs of keys */
     vec score[KEYS];
     __m512i weight[KEYS / 2]; /* pairs of keys; then [KEYS / 32, ROWS] */
-    float sum[BAND * MAX_DIM]; /* [BAND, dim] */
-    vec max[BAND / ROWS], total[BAND / ROWS];
+    float sum[TILED_BAND * MAX_DIM]; /* [TILED_BAND, dim] */
+    vec max[TILED_BAND / ROWS], total[TILED_BAND / ROWS];
 } BandMemory;
 
 static inline void transpose_words(__m512i *x) {

@@ -344,6 +344,7 @@ static inline __attribute__((always_inline)) void attend_band(const Shape *s, co
 #include "attention_tiles.h"
 #else
 #define attend_by_tiles attend_band
+#define TILED_BAND BAND
 static const int has_tiles = 0;
 #endif
 
@@ -362,7 +363,8 @@ static void attend_tokens(const Shape *s, const Layer *layer, const scalar *qkv,
 
 void attend(const Shape *s, const Layer *layer, const Step *step, scalar *qkv, scalar *out) {
     int64_t dim = s->head_dim, heads = s->num_heads, kv_heads = s->num_kv_heads, group = heads / kv_heads;
-    int64_t stride = (heads + 2 * kv_heads) * dim, num_keys = 0, band = BAND / group;
+    int64_t stride = (heads + 2 * kv_heads) * dim, num_keys = 0;
+    int64_t band = (has_tiles && dim % 32 == 0 ? TILED_BAND : BAND) / group;
     for (int64_t i = 0; i < step->num_singles; i++) num_keys += step->positions[i] + 1;
 #pragma omp parallel for if (step->num_tokens * stride > WORTH_THREADS)
     for (int64_t i = 0; i < step->num_tokens; i++)
