@@ -88,15 +88,18 @@ class RuleDetector:
         likely = self._likely if len(text) - start > _LONG and not (is_final or taken) else None
         if likely is not None and likely.is_open(text, start):
             return [], start
-        grown = [self._searchers[match.rule].grown(text, match) for match in taken] if taken else []
-        ends = {match.rule: match.end for match in grown} if taken else _NONE
+        matches: list[Match] = []
+        ends = _NONE
+        if taken:
+            grown = [self._searchers[match.rule].grown(text, match) for match in taken]
+            ends = {match.rule: match.end for match in grown}
+            matches = [match for match, known in zip(grown, taken, strict=True) if match.end > known.end]
         places = self._automaton.places(text, start)
         if not (places or taken or self._everywhere):
             return [], len(text)
         undecided = len(text) if is_final else self._first_open(text, start, places, ends)
         if undecided == start and not is_final:
             return [], start
-        matches = [match for match, known in zip(grown, taken, strict=True) if match.end > known.end]
         for searcher, begin in self._woken(text, start, undecided, places):
             matches += searcher.matches(text, max(begin, ends.get(searcher.index, 0)), undecided)
         return matches, undecided
@@ -120,7 +123,7 @@ class RuleDetector:
         self, text: str, start: int, undecided: int, places: Sequence[Place]
     ) -> list[tuple["_Searcher", int]]:
         """Return the searchers that may find a match before `undecided`, and where to begin."""
-        woken = [(searcher, start) for searcher in self._everywhere]
+        woken = [(searcher, start) for searcher in self._everywhere] if self._everywhere else []
         awake = 0
         for place, _, may_be in places:
             if place >= undecided:

@@ -43,6 +43,7 @@ class State(dict[str, "State"]):
     __slots__ = (
         "_automaton",
         "_left",
+        "begun",
         "going",
         "is_conditional",
         "is_marked",
@@ -67,8 +68,9 @@ class State(dict[str, "State"]):
         """The rules that may have a whole match at the next place."""
         self.shown = automaton.shown(going | whole)
         """The rules whose `behind` may begin here."""
-        self.is_marked = bool(self.may_open | self.may_be | self.shown)
-        self.is_conditional = bool((self.may_open | self.may_be) & automaton.conditional)
+        self.begun = self.may_open | self.may_be
+        self.is_marked = bool(self.begun | self.shown)
+        self.is_conditional = bool(self.begun & automaton.conditional)
 
     def __missing__(self, char: str) -> "State":
         state = self[char] = self._automaton.step(self, char)
@@ -162,17 +164,24 @@ class Automaton:
         for _, one in found:
             if one.is_conditional:
                 allowed = self._allowed(text, start, found, state)
-                return [(place, one.may_open & allowed, one.may_be & allowed) for place, one in found]
+                return [
+                    (place, one.may_open & allowed, one.may_be & allowed)
+                    for place, one in found
+                    if one.begun & allowed
+                ]
         return [(place, one.may_open, one.may_be) for place, one in found]
 
     def _allowed(self, text: str, start: int, found: list[tuple[int, State]], state: State) -> int:
         """Return the rules, as bits, that the text before the found places does not exclude."""
         wanted = shown = 0
         for _, one in found:
-            wanted |= one.may_open | one.may_be
+            wanted |= one.begun
             shown |= one.shown
         if wanted & self._shown_by_text:
-            wanted &= ~self._shown_by_text | shown | self._shown(text, start, state.left)
+            left = state.left
+            if left.going:
+                shown |= self._shown(text, start, left)
+            wanted &= ~self._shown_by_text | shown
         if wanted & self._needing_words:
             needing = wanted & self._needing_words
             wanted ^= needing ^ self._shown_by_words(text, start, needing)
