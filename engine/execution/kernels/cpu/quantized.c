@@ -15,6 +15,7 @@
 #define SPAN 128  /* steps that are added up before their sum is scaled */
 #define RUN 32    /* steps widened at a time for few rows: longer runs leave the memory idle between them */
 #define AHEAD 128 /* steps from those that are widened to those that are fetched from memory meanwhile */
+#define FEW 64    /* rows whose sums are kept from one run of RUN steps to the next */
 #define BAND 512  /* rows that go through a panel before the next */
 
 typedef int8_t bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
@@ -241,20 +242,21 @@ static void add_steps(const Quantized *l, Sums *totals, Sums *sums, const input 
 static void add_panel(const Quantized *l, Sums *totals, const input *x, const float *row_sums, int64_t rows,
                       int64_t p) {
     char wide[SPAN * VECS * sizeof(weights)] __attribute__((aligned(64)));
-    Sums sums[16] __attribute__((aligned(64)));
+    Sums sums[FEW] __attribute__((aligned(64)));
     int64_t shaped = 0, most = has_tiles ? 16 : ROWS, bytes = step_bytes(l->bits);
-    int is_widened = has_tiles || rows > ROWS;
+    int is_widened = has_tiles || rows > ROWS, is_few = rows <= FEW;
     const char *panel = l->panels + p * l->steps * bytes;
     for (int64_t k = 0, end; k < l->steps; k = end) {
         const char *at = panel + k * bytes;
-        end = smaller(k + (rows > most ? SPAN : RUN), l->steps);
+        end = smaller(k + (is_few ? RUN : SPAN), l->steps);
         if (is_widened && l->bits == 8) widen(wide, at, end - k, 8);
         else if (is_widened) widen(wide, at, end - k, 4);
         for (int64_t r = 0; r < rows; r += most) {
             int64_t count = smaller(rows - r, most);
             if (has_tiles && count != shaped) shape_tiles(shaped = count);
-            add_steps(l, totals + r, sums, x + r * l->steps, row_sums ? row_sums + r * groups_of(l) : NULL, count, p, k,
-                      end, is_widened ? wide : at, is_widened ? 16 : l->bits);
+            add_steps(l, totals + r, is_few ? sums + r : sums, x + r * l->steps,
+                      row_sums ? row_sums + r * groups_of(l) : NULL, count, p, k, end, is_widened ? wide : at,
+                      is_widened ? 16 : l->bits);
         }
     }
     if (has_tiles) _tile_release();
