@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer
 
-from benchmarks.engine import LONG_PROMPT, PROMPT, SHAPES, Generate, make_model, report, seconds, weir
+from benchmarks.engine import LONG_PROMPT, SHAPES, Generate, make_model, report, seconds, weir
 from benchmarks.machine import processor
 from engine.config import EngineConfig
 from engine.core.engine_core import EngineCore
@@ -33,6 +33,8 @@ from tools.demo.train import IGNORED, encode
 
 SEED = 20_000
 """Another than the trainer's, so that the conversations are new to the model."""
+SHORT_PROMPT = 2
+"""Tokens of a prompt before decode steps: longer prompts would weigh more than the steps."""
 FORMATS: dict[str, dict[str, Any]] = {
     "bfloat16": {},
     "int8": {"quantization": "int8"},
@@ -105,8 +107,8 @@ def main() -> None:
             steps: dict[str, list[float]] = {name: [] for name in engines}
             for repeat in range(options.repeats + 1):
                 for name, generate in engines.items():
-                    short = seconds(generate, random_prompts(batch, PROMPT), 1)
-                    long = seconds(generate, random_prompts(batch, PROMPT), options.tokens)
+                    short = seconds(generate, random_prompts(batch, SHORT_PROMPT), 1)
+                    long = seconds(generate, random_prompts(batch, SHORT_PROMPT), options.tokens)
                     if repeat:
                         steps[name].append(1e3 * (long - short) / (options.tokens - 1))
             report(f"batch {batch}", steps)
