@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 import os
+import resource
 import statistics
 import tempfile
 import time
@@ -28,6 +29,10 @@ ROUNDS, ENOUGH = 5, 0.5
 """Most rounds of a trial, and seconds after which no other round begins."""
 SLOW = 4.0
 """A way that takes so many times as long as the fastest in the first round takes no part in the others."""
+MOST_PREEMPTIONS, FEW = 60.0, 5
+"""A second, and in a short trial: how often other programs may take a core from a trial whose times are kept.
+A busy core changes hands a hundred times a second or more. A trial on a busy machine finds fewer threads
+better than they are."""
 _Kept = TypeAdapter(dict[str, dict[str, dict[int, PositiveFloat]]])
 
 
@@ -59,6 +64,8 @@ class TrialRecord:
         """None: nothing is kept."""
         self._path = path
         self._kept = _read(path) if path else {}
+        self._disturbed: dict[str, dict[str, dict[int, float]]] = {}
+        """Times that serve this process only."""
 
     @classmethod
     def open(cls) -> "TrialRecord":
@@ -73,12 +80,18 @@ class TrialRecord:
         self, what: str, names: Iterable[str], rows: Iterable[int], measure: Callable[[], Times]
     ) -> Times:
         """The times of all `names` for all `rows`: the kept ones, or else those that `measure` gives."""
-        kept = self._kept.get(what, {})
+        kept = self._disturbed.get(what) or self._kept.get(what, {})
         if set(kept) == set(names) and all(set(by_rows) == set(rows) for by_rows in kept.values()):
             return kept
-        self._kept[what] = {name: dict(by_rows) for name, by_rows in measure().items()}
-        self._save()
-        return self._kept[what]
+        begin, num_before = time.perf_counter(), _num_preemptions()
+        times = {name: dict(by_rows) for name, by_rows in measure().items()}
+        if _num_preemptions() - num_before <= MOST_PREEMPTIONS * (time.perf_counter() - begin) + FEW:
+            self._kept[what] = times
+            self._save()
+        else:
+            self._disturbed[what] = times
+            logger.info("other programs disturbed the trial of %s: it is not kept", what)
+        return times
 
     def _save(self) -> None:
         if self._path is None:
@@ -90,6 +103,11 @@ class TrialRecord:
             os.replace(file.name, self._path)  # atomic: another process may read or write it now
         except OSError as error:
             logger.info("the times of the kernels are not kept: %s", error)
+
+
+def _num_preemptions() -> int:
+    """How often the system has taken a core from a thread of this process that had work to do."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 def _read(path: Path) -> dict[str, dict[str, dict[int, float]]]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.execution import trials
 from engine.execution.kernels.cpu import native_library
 from engine.execution.trials import ROUNDS, Times, TrialRecord, least_seconds
 
@@ -53,6 +54,19 @@ def test_times_that_cannot_be_kept_are_still_used(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert times_of(TrialRecord(tmp_path / "file" / "trials.json")) == (TIMES, True)
     assert times_of(TrialRecord(None)) == (TIMES, True)
+
+
+def test_a_trial_that_other_programs_disturb_serves_this_start_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    counts = iter([0, 10_000])
+    monkeypatch.setattr(trials, "_num_preemptions", lambda: next(counts))
+    record = TrialRecord(tmp_path / "trials.json")
+    assert times_of(record) == (TIMES, True)
+    assert times_of(record) == (TIMES, False), "not again for the next matrix of this shape"
+    monkeypatch.setattr(trials, "_num_preemptions", lambda: 0)
+    assert times_of(TrialRecord(tmp_path / "trials.json")) == (TIMES, True)
+    assert times_of(TrialRecord(tmp_path / "trials.json")) == (TIMES, False)
 
 
 def test_a_user_without_a_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
