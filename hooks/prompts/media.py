@@ -20,6 +20,8 @@ _KINDS: dict[str, MediumKind] = {
     "audio_url": "audio",
     "input_audio": "audio",
     "file": "file",
+    "image_embeds": "image",
+    "audio_embeds": "audio",
 }
 """By the field of a content part that holds it (OpenAI's chat, and vLLM's further fields)."""
 _ADDRESSES = ("url", "data", "file_data", "file_id")
@@ -63,19 +65,26 @@ def _media(part: Any, place: str) -> Iterator[PromptMedium]:
     if not isinstance(part, Mapping):
         return
     for field, kind in _KINDS.items():
-        if (value := part.get(field)) is not None:
-            yield _medium(kind, place, value if isinstance(value, Mapping) else {"url": value})
+        value = part.get(field)
+        if value is None and part.get("type") != field:
+            continue  # without bytes, a part of this type names a medium that the upstream keeps
+        name = "data" if field.endswith("_embeds") else "url"
+        yield _medium(kind, place, value if isinstance(value, Mapping) else {name: value})
 
 
 def _medium(kind: MediumKind, place: str, value: Mapping[str, Any]) -> PromptMedium:
-    given = next((value[name] for name in _ADDRESSES if isinstance(value.get(name), str)), "")
     media_type = value.get("format") if isinstance(value.get("format"), str) else None
-    if not given.startswith("data:"):
-        if "data" not in value and "file_data" not in value:
-            return PromptMedium(kind, place, media_type, None, None, given or None)
-        return _inline(kind, place, media_type, given, is_base64=True)
-    head, _, body = given.partition(",")
-    named, *options = head.removeprefix("data:").split(";")
+    given = [name for name in _ADDRESSES if value.get(name) is not None]
+    if len(given) != 1 or not isinstance(value[given[0]], str):  # an upstream takes any one of several
+        return PromptMedium(kind, place, media_type, None, None, None)
+    text = value[given[0]]
+    head, _, body = text.partition(",")
+    scheme, _, described = head.partition(":")
+    if scheme.lower() != "data":
+        if given[0] in ("url", "file_id"):
+            return PromptMedium(kind, place, media_type, None, None, text or None)
+        return _inline(kind, place, media_type, text, is_base64=True)
+    named, *options = described.split(";")
     return _inline(kind, place, media_type or named or None, body, is_base64="base64" in options)
 
 
@@ -83,7 +92,7 @@ def _inline(
     kind: MediumKind, place: str, media_type: str | None, text: str, *, is_base64: bool
 ) -> PromptMedium:
     try:
-        data = base64.b64decode(text) if is_base64 else unquote_to_bytes(text)
+        data = base64.b64decode(text, validate=True) if is_base64 else unquote_to_bytes(text)
     except (binascii.Error, ValueError):
         return PromptMedium(kind, place, media_type, None, None, None)
     return PromptMedium(kind, place, media_type, len(data), hashlib.sha256(data).hexdigest(), None)

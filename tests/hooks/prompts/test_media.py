@@ -52,6 +52,26 @@ def request_with(*parts: Any) -> Any:
             PromptMedium("video", PLACE, "video/mp4", None, None, None),
         ),
         ({"type": "audio_url", "audio_url": {}}, PromptMedium("audio", PLACE, None, None, None, None)),
+        (
+            {"type": "image_url", "image_url": {"url": f"DATA:image/png;base64,{BASE64}"}},
+            PromptMedium("image", PLACE, "image/png", len(DATA), HASH, None),
+        ),
+        (
+            {"type": "input_audio", "input_audio": {"url": "aGk=", "data": BASE64}},
+            PromptMedium("audio", PLACE, None, None, None, None),
+        ),
+        (
+            {"type": "input_audio", "input_audio": {"data": [BASE64]}},
+            PromptMedium("audio", PLACE, None, None, None, None),
+        ),
+        (
+            {"type": "image_embeds", "image_embeds": BASE64},
+            PromptMedium("image", PLACE, None, len(DATA), HASH, None),
+        ),
+        (
+            {"type": "image_url", "image_url": None, "uuid": "kept"},
+            PromptMedium("image", PLACE, None, None, None, None),
+        ),
     ],
 )
 def test_a_hook_sees_type_size_hash_and_place(part: Any, medium: PromptMedium) -> None:
