@@ -7,7 +7,7 @@ perhaps the request's own texts.
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from engine.protocol import GenerationRequest, Prompt, RequestError
 from proxy.openai.answer import JSONObject
@@ -17,6 +17,10 @@ RelayedEndpoint = Literal["embeddings", "rerank", "score"]
 
 
 class TextObject(RequestObject):
+    """Other fields are refused: hooks would not be shown them, and the upstream would (contract 8.1)."""
+
+    model_config = ConfigDict(extra="forbid")
+
     text: str
 
 

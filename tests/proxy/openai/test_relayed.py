@@ -82,8 +82,8 @@ class Reads:
         ),
         (
             "/v1/rerank",
-            {"query": "secret?", "documents": ["a", {"text": "secret", "id": 1}], "top_n": 1},
-            {"query": "[x]?", "documents": ["a", {"text": "[x]", "id": 1}], "top_n": 1},
+            {"query": "secret?", "documents": ["a", {"text": "secret"}], "top_n": 1},
+            {"query": "[x]?", "documents": ["a", {"text": "[x]"}], "top_n": 1},
         ),
         ("/rerank", {"query": "q", "documents": ["a"]}, {"query": "q", "documents": ["a"]}),
         ("/v1/score", {"text_1": "q", "text_2": ["a", "secret"]}, {"text_1": "q", "text_2": ["a", "[x]"]}),
@@ -101,6 +101,17 @@ async def test_the_texts_are_prompts_that_hooks_read_and_change(
     endpoint = "/v1/" + path.rpartition("/")[2]
     assert upstream.asked == [(endpoint, {"model": "theirs", **sent})]
     assert any("secret" in text or text == "a" for text in reads.seen[-1])
+
+
+async def test_a_text_object_has_no_field_that_hooks_would_not_read(
+    serve: Serve, upstreams: list[Upstream]
+) -> None:  # contract 8.1
+    client = await serve(OpenAIEngine(upstreams[0].url), Reads())
+    documents = [{"text": "a", "title": "a secret"}]
+    status, error, _ = await client.post("/v1/rerank", {"query": "q", "documents": documents})
+    assert status == 400
+    assert error["error"]["param"] == "documents.0"
+    assert not upstreams[0].asked
 
 
 async def test_token_ids_go_on_as_they_are_without_hooks(serve: Serve, upstreams: list[Upstream]) -> None:
