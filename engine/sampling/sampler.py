@@ -98,7 +98,13 @@ class Sampler:
         return token_ids
 
     def _draw_freely(self, logits: Tensor) -> Tensor:
-        """By one random number for each row: far cheaper than one for each token of the vocabulary."""
+        """By one random number for each row: on a CPU far cheaper than one for each token of the vocabulary.
+
+        Other devices add in parallel. Their sums may grow at a token without probability, and a draw could
+        fall there (contract 7.5).
+        """
+        if logits.device.type != "cpu":
+            return _drawn_by_noise(logits, self._generator)
         sums = logits.softmax(-1).cumsum(-1)
         # More than 0 and at most 1, so that no token without probability is drawn.
         shares = 1 - torch.rand(len(sums), 1, generator=self._generator, device=sums.device)
@@ -146,7 +152,11 @@ def _draw_seeded(logits: Tensor, state: SamplingState) -> Tensor:
     if state.generator is None:
         assert state.draw_seed is not None
         state.generator = torch.Generator(logits.device).manual_seed(state.draw_seed % 2**64)
-    noise = torch.empty_like(logits).exponential_(generator=state.generator)
+    return _drawn_by_noise(logits, state.generator)
+
+
+def _drawn_by_noise(logits: Tensor, generator: torch.Generator) -> Tensor:
+    noise = torch.empty_like(logits).exponential_(generator=generator)
     return (logits.softmax(-1) / noise.clamp_min_(torch.finfo(noise.dtype).tiny)).argmax(-1)
 
 

@@ -186,6 +186,16 @@ def test_a_token_without_probability_is_never_drawn(sampler: Sampler) -> None:
     assert {1, VOCAB_SIZE - 2} <= drawn <= {1, 40, VOCAB_SIZE - 2}
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_token_without_probability_is_never_drawn_on_a_gpu() -> None:
+    """A GPU's running sums may grow where nothing is added. Half of the tokens are masked."""
+    logits = torch.randn(512, 100_000, device="cuda")
+    logits[:, ::2] = float("-inf")
+    sampler = Sampler(logits.device, seed=0)
+    for _ in range(100):
+        assert all(token and token.id % 2 for token in sampler.sample(logits, [state()] * len(logits)))
+
+
 def test_unlikely_tokens_of_a_large_vocabulary_are_drawn_as_often_as_they_should() -> None:
     """Half of the probability is one token's; the rest is shared by 100,000. Wrong once in a million."""
     logits = torch.zeros(400, 100_001)
