@@ -165,7 +165,9 @@ class MessagesAnswer(Answer):
 
     def _usage_object(self) -> JSONObject:
         used = self._usage
-        num_prompt = used.prompt_tokens or self._guess()
+        # After a prompt that a hook answered, no tokens are counted (contract 8.8).
+        is_unasked = self._finish.finish_reason is not None and not used.completion_tokens
+        num_prompt = used.prompt_tokens or (0 if is_unasked else self._guess())
         return {
             "input_tokens": num_prompt - used.cached_tokens,
             "cache_creation_input_tokens": 0,

@@ -103,6 +103,7 @@ async def test_a_refused_prompt_is_a_refusal(serve: Serve) -> None:
     message = await both(client)
     assert message["content"] == [{"type": "text", "text": "I cannot."}]
     assert message["stop_reason"] == "refusal"
+    assert not any(message["usage"].values())  # contract 8.8
 
 
 class Refuses:
