@@ -7,7 +7,7 @@ the end of the text. Assertions that fail at the end of a text, but may hold wit
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ TOKEN = re.compile(
     r"""
     (?P<comment>\(\?\#[^)]*\))
   | (?P<flags>\(\?[imsau]+\))
-  | (?P<refused>\\[XKGL]|\(\*|\(\?(?:[imsau]*[fprwxLV]|R|\d|&|P>|\(DEFINE)|\{[^{}]*[idse][^{}]*\})
+  | (?P<refused>\\[XKGL]|\(\*|\(\?(?:[imsau]*[fprwxLV]|R|\d|&|P>|\((?:DEFINE|\?))|\{[^{}]*[idse][^{}]*\})
   | (?P<reference>\\[1-9]\d?|\\g<\w+>|\(\?P=\w+\))
   | (?P<line_break>\\R)
   | (?P<boundary>\\[bBmM])
@@ -92,6 +92,13 @@ def _bound(find: Any, timeout: float | None, partial: bool) -> Find:
     if timeout is None and not partial:
         return find  # type: ignore[no-any-return]
     return lambda text, begin: find(text, begin, None, None, partial, timeout)
+
+
+def encoding_of(openers: Sequence[str]) -> str:
+    """Return the flag `a` or `u` that holds within groups, if it is not the whole pattern's. `regex` takes a
+    group such as `(?a:` to hold for its own text, and not for that of a `(?:` or `(?i:` within it."""
+    flagged = next((opener for opener in reversed(openers) if opener.endswith(":")), "")
+    return "".join(flag for flag in flagged.partition("-")[0] if flag in "au")
 
 
 @dataclass(slots=True)
@@ -182,13 +189,17 @@ class _Walk:
         elif opener == "(" or opener.endswith(">"):
             self._captured = max(self._captured, group.widest)
         if opener == "(?>" and group.asserts:
-            self._opened[group.place] = "(?:"
+            self._opened[group.place] = self._plain_opener
         self.groups[-1].add(*((0, 0) if is_around else (group.widest, group.narrowest)))
         self.groups[-1].last_asserts = group.asserts
 
     @property
     def opened(self) -> str:
         return "".join(self._opened)
+
+    @property
+    def _plain_opener(self) -> str:
+        return f"(?{encoding_of([group.opener for group in self.groups])}:"
 
     def _rewritten(self, token: re.Match[str], group: _Group) -> str:
         """Return the token's form in `Analysis.opened`. It must allow every way that the pattern could take
@@ -199,7 +210,7 @@ class _Walk:
         if (is_ahead and around & _AROUND) or (kind in ("boundary", "end") and "(?<!" in around):
             raise ValueError(f"pattern {token.string!r}: {text} cannot stand within another assertion")
         if kind == "boundary":
-            return rf"(?:(?=\Z[\s\S])|{text})"
+            return rf"{self._plain_opener}(?=\Z[\s\S])|{text})"
         if kind == "end":
             return rf"(?:(?=\n?\Z[\s\S])|{text})"
         if kind == "repeat" and len(text) > 1 and group.last_asserts:

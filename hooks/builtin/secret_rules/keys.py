@@ -77,7 +77,7 @@ _ENCRYPTED = rf"{_PART}{{0,1000}}+{_PART}{{8,64}}+{_PART}{{1,8000}}+{_PART}{{16,
 JWT = Rule(
     "JWT",
     # RFC 7515, with two parts if there is no signature; RFC 7516.
-    rf"(?a:{_BEFORE}eyJ[\w-]{{10,1000}}+(?:{_ENCRYPTED}|{_SIGNED}){_BEHIND})",
+    rf"(?a){_BEFORE}eyJ[\w-]{{10,1000}}+(?:{_ENCRYPTED}|{_SIGNED}){_BEHIND}",
     check=is_jwt,
 )
 
@@ -112,7 +112,7 @@ PRIVATE_KEY = Rule(
 
 KEYS = (
     *(
-        Rule(entity, f"(?a:{_BEFORE}{prefix}{rest}{_BEHIND})", check=_is_drawn)
+        Rule(entity, f"(?a){_BEFORE}{prefix}{rest}{_BEHIND}", check=_is_drawn)
         for entity, forms in _ISSUED.items()
         for prefix, rest in forms
     ),

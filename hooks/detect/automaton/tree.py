@@ -226,7 +226,10 @@ class _Parser:
     def _in_context(self, text: str) -> str:
         """Return the pattern `text` with the flags that hold where it stands."""
         around = [frame.opener for frame in self._frames if frame.opener.endswith(":")]
-        around = [self._flags, *(opener for opener in around if opener != "(?:")]
+        if not any("a" in opener or "u" in opener for opener in around):
+            # A group without these flags takes the whole pattern's: see `encoding_of`.
+            around = [opener for opener in around if opener != "(?:"]
+        around = [self._flags, *around]
         return f"{''.join(around)}{text}{')' * (len(around) - 1)}"
 
 

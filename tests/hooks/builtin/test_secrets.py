@@ -74,6 +74,7 @@ def test_entities_can_be_chosen() -> None:
         ("glptt-" + "0a1b2c3d" * 5, "[GITLAB_TOKEN]"),
         ("hvs.6j4cuewowBGit65rheNoceI7", "[VAULT_TOKEN]"),
         ("ghs_123456_eyJhbGciOiJSUzI1NiJ9." + "aB3d" * 20 + "." + "x-Y_z" * 9 + ".", "[GITHUB_TOKEN]."),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.SflKxwRJSMeKKF2QT4fwp是我的é", "[JWT]是我的é"),
         ("eyJhbGciOiJkaXIifQ..aB3dEf5hIj7l." + "aB3d" * 20 + ".Qw3rTy6uIoP9aSdF", "[JWT]"),
     ],
 )  # fmt: skip

@@ -4,7 +4,7 @@ import random
 
 from hooks.detect.regex_analysis import analyse
 
-ALPHABET = "ab \n"
+ALPHABET = "ab é\n"
 ATOMS = ["a", "b", " ", "[ab]", r"\w", ".", "ab", "a?", "b{1,2}", "[ab]{0,2}?", "a{1,3}+", "(a|b)", "A"]
 EDGES = [r"\b", r"\B", r"\m", r"\M", "$", r"\Z", "^", r"\A"]
 
@@ -20,7 +20,7 @@ def random_pattern(rng: random.Random, depth: int = 3) -> str:
     if drawn < 0.6:
         return part() + part()
     if drawn < 0.7:
-        return f"(?:{part()}|{part()})"
+        return f"{rng.choice(['(?:', '(?:', '(?a:', '(?u:', '(?i:'])}{part()}|{part()})"
     if drawn < 0.77:
         return f"(?:{part()}){rng.choice(['?', '{1,2}', '{0,2}?'])}"
     if drawn < 0.85:

@@ -128,6 +128,8 @@ def test_patterns_find_the_same_with_and_without_the_automaton(rng: random.Rando
         (r"abcd\d{2}(?!\d)", "abcd12 abcd123", ["abcd12"]),
         (r"(?:(?<!x)a)?b", "xab", ["b"]),
         (r"ſ|(?i)k", "ſ K k", ["ſ", "K", "k"]),
+        (r"(?a:x(?:\w)y)", "xéy", ["xéy"]),
+        (r"(?a:x(?:\w)\w)", "xéy xéé", ["xéy"]),
     ],
 )
 def test_every_form_of_a_pattern_is_found(pattern: str, text: str, expected: list[str]) -> None:

@@ -52,6 +52,8 @@ def test_text_around_a_match_is_counted_too() -> None:
         ("a(?!b)", "xa", 1),
         ("(?>a|ab)c", "ab", 2),
         (r"(?>a\b|ab)c", "ab", 0),
+        (r"(?a:a\b.b)", "aé", 0),
+        (r"(?a:(?>a\b|b).b)", "aé", 0),
     ],
 )
 def test_an_open_match_begins_where_more_text_decides(pattern: str, text: str, place: int) -> None:
@@ -64,6 +66,7 @@ def test_an_open_match_begins_where_more_text_decides(pattern: str, text: str, p
     [
         ("(a", r"missing \)"),
         (r"\X", r"\\X cannot be looked for in a stream"),
+        ("(?(?=a)ab|cd)", r"\(\?\(\? cannot be looked for in a stream"),
         ("(?r)foo", r"\(\?r cannot be looked for in a stream"),
         ("a(?=b(?!c))", r"\(\?! cannot stand within another assertion"),
         (r"(?<!a\b)c", r"\\b cannot stand within another assertion"),
