@@ -32,7 +32,7 @@ class Sketch(NamedTuple):
     width: int = 0
     """Most characters of `behind`."""
     words: Sequence[str] = ()
-    """In lower case. One of them must stand in the `NEAR` characters before a match. None: no word must."""
+    """In lower case. One of them must stand in the `NEAR` characters before a match. Empty: no word must."""
     is_cut: bool = False
     """A match may end before the text that its pattern reads."""
 
