@@ -155,8 +155,7 @@ class Scheduler:
         cache = seq.cache
         del cache.block_hashes[seq.num_tokens // self.block_manager.block_size :]
         # The last token is computed again, to get the logits of the next one.
-        num_held = self.block_manager.truncate(cache.block_table, seq.num_tokens - 1)
-        cache.num_computed_tokens = min(cache.num_computed_tokens, num_held)
+        cache.keep(self.block_manager.truncate(cache.block_table, seq.num_tokens - 1))
         if seq not in self.running and seq not in self.waiting:
             self.waiting.add(seq.caller, seq)
 
@@ -331,7 +330,7 @@ class Scheduler:
 
     def _give_up(self, seq: Sequence) -> None:
         self.block_manager.free(seq.cache.block_table)
-        seq.cache.clear()
+        seq.cache.keep(0)
 
     def _count(self, seq: Sequence) -> None:
         # A prompt's other candidates, and preempted sequences, find blocks that were computed for themselves.

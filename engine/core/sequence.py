@@ -42,9 +42,11 @@ class CacheState:
     has_run: bool = False
     """Whether the sequence ever had blocks."""
 
-    def clear(self) -> None:
-        """Note that the sequence has no blocks any more."""
-        self.num_computed_tokens = self.num_draft_tokens = self.num_settled_tokens = 0
+    def keep(self, num_tokens: int) -> None:
+        """Note that the blocks hold no more than the first `num_tokens`."""
+        self.num_computed_tokens = min(self.num_computed_tokens, num_tokens)
+        self.num_draft_tokens = min(self.num_draft_tokens, num_tokens)
+        self.num_settled_tokens = min(self.num_settled_tokens, num_tokens)
 
 
 @dataclass(eq=False, slots=True)

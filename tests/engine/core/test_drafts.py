@@ -211,6 +211,21 @@ def test_guesses_go_on_behind_a_rewind_and_behind_a_lookup(
     assert accepted >= drafted - 4 > 20
 
 
+def test_a_rewind_forgets_what_the_draft_model_had_in_blocks_that_are_gone(
+    tiny_core: Callable[..., Any],
+    drafting: Callable[..., dict[str, Any]],
+    completion_request: Callable[..., GenerationRequest],
+) -> None:
+    """The blocks that the output gets next may hold another text."""
+    core = tiny_core("qwen3", **drafting("qwen3"), block_size=4)
+    group = core.add(completion_request(tuple([7] * 20), max_tokens=20, ignore_eos=True))
+    core.run()
+    (seq,) = group.sequences
+    assert seq.cache.num_draft_tokens > 0
+    core.core.rewind(group, Rewind(0, 11))
+    assert seq.cache.num_draft_tokens == seq.cache.num_settled_tokens == 0
+
+
 def test_drafting_pauses_where_guesses_stay_wrong(
     tiny_core: Callable[..., Any],
     drafting: Callable[..., dict[str, Any]],
