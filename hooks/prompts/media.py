@@ -81,7 +81,7 @@ def _medium(kind: MediumKind, place: str, value: Mapping[str, Any]) -> PromptMed
     head, _, body = text.partition(",")
     scheme, _, described = head.partition(":")
     if scheme.lower() != "data":
-        if given[0] in ("url", "file_id"):
+        if given[0] in ("url", "file_id") or "://" in head:  # as a document of the Messages API
             return PromptMedium(kind, place, media_type, None, None, text or None)
         return _inline(kind, place, media_type, text, is_base64=True)
     named, *options = described.split(";")

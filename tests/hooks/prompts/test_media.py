@@ -65,6 +65,10 @@ def request_with(*parts: Any) -> Any:
             PromptMedium("audio", PLACE, None, None, None, None),
         ),
         (
+            {"type": "file", "file": {"file_data": "https://a.example/b.pdf"}},
+            PromptMedium("file", PLACE, None, None, None, "https://a.example/b.pdf"),
+        ),
+        (
             {"type": "image_embeds", "image_embeds": BASE64},
             PromptMedium("image", PLACE, None, len(DATA), HASH, None),
         ),
