@@ -6,7 +6,15 @@ A model server offers these options to its users as they stand here: the docstri
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass
 
 from engine.demo import MODEL_DIR
@@ -20,6 +28,14 @@ LogprobsMode = Literal["raw_logprobs", "processed_logprobs"]
 
 AtLeastOne = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
+
+
+def _number_of(value: Any) -> Any:
+    """The command line and the environment give text. pydantic takes none for one of several numbers."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+GroupSize = Annotated[Literal[32, 64, 128], BeforeValidator(_number_of)]
 
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
@@ -56,7 +72,7 @@ class EngineOptions(BaseModel):
     quantization: Quantization | None = None
     """Round weights to 8 or 4 bits while loading. A step then reads a half, or a third, of the memory. Only
     for models that run on Weir's own code"""
-    quantization_group_size: Literal[32, 64, 128] = 32
+    quantization_group_size: GroupSize = 32
     """Inputs that share a scale in int4. Larger groups are faster and less exact"""
     model_impl: Literal["auto", "weir", "transformers"] = "auto"
     """The code that runs the model (auto: Weir's own for the families that it knows, else transformers')"""

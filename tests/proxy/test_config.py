@@ -28,6 +28,14 @@ def test_the_command_line_wins_over_the_environment_and_the_environment_over_the
     assert load_settings([]).max_model_len == 3
 
 
+def test_a_choice_of_numbers_may_be_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_settings(["--quantization-group-size", "64"]).quantization_group_size == 64
+    monkeypatch.setenv("WEIR_QUANTIZATION_GROUP_SIZE", "128")
+    assert load_settings([]).quantization_group_size == 128
+    with pytest.raises(SystemExit, match="quantization_group_size: Input should be 32, 64 or 128"):
+        load_settings(["--quantization-group-size", "48"])
+
+
 def test_hooks_come_with_arguments_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "weir.yaml"
     file.write_text("hooks:\n  - acme.Plain\n  - path: acme.Fancy\n    args: {phrases: [a, b]}\n")
