@@ -47,7 +47,7 @@ def test_guards_that_act_on_matches_have_arguments_in_common() -> None:
         "action", "'redact' | 'suppress' | 'terminate' | 'rewind'", False, "redact"
     )
     assert not any(argument.is_required for argument in common.values())
-    assert [one.name for one in guards() if not one.has_common_arguments] == ["audit", "json_schema"]
+    assert [one.name for one in guards() if not one.has_common_arguments] == ["audit", "json_schema", "media"]
 
 
 @pytest.mark.parametrize("library", ["regex", "torch", "presidio_analyzer", "ahocorasick", "phonenumbers"])
