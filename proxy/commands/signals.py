@@ -49,11 +49,12 @@ class Signals:
 
     def _listen(self) -> None:
         while True:
-            number = self._read.recv(1)[0]
-            if number == signal.SIGHUP:
-                logger.info("SIGHUP is ignored")
-            elif number in (signal.SIGTERM, signal.SIGINT) and self._leave is not None:
-                self._end(self._leave)
+            # Linux handles the later of two pending signals first. SIGHUP has the lowest number.
+            for number in sorted(self._read.recv(64)):
+                if number == signal.SIGHUP:
+                    logger.info("SIGHUP is ignored")
+                elif number in (signal.SIGTERM, signal.SIGINT) and self._leave is not None:
+                    self._end(self._leave)
 
     def _end(self, leave: float) -> None:
         if self._is_ending:
