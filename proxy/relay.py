@@ -3,13 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 from aiohttp import web
 
 from engine.protocol import GenerationRequest, QueueFullError, RequestError, Tokenizer
 from engine.relay import relayed
 from hooks.pipeline.driver import admit, in_own_words
-from hooks.pipeline.open_guard import OpenGuard
+from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.access.prompts import check_prompts
+from proxy.openai.relayed import without_unseen
 from proxy.service import SERVICE
 
 
@@ -27,6 +29,8 @@ async def relay(
                 answer = await relayed(engine, admitted, f"/{request.endpoint}", body(admitted))
             except (RequestError, QueueFullError) as error:
                 raise in_own_words(error, guard) from None
+            if not isinstance(guard, PassThrough):
+                answer = orjson.dumps(without_unseen(orjson.loads(answer), admitted))
         metrics.end("finished")
         headers = {"X-Request-Id": request.request_id}
         return web.Response(body=answer, content_type="application/json", headers=headers)

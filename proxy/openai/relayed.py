@@ -4,7 +4,8 @@ Their texts are prompts. Hooks read and change them as those of a generation. Th
 perhaps the request's own texts.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Container, Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
@@ -124,3 +125,33 @@ def _refilled(value: Any, prompts: Iterator[Prompt]) -> Any:
         return [_refilled(one, prompts) for one in value]
     prompt = next(prompts)
     return {**value, "text": prompt} if isinstance(value, dict) else prompt
+
+
+_FIELDS = frozenset(
+    {"object", "data", "results", "index", "embedding", "created", "score", "relevance_score", "document"}
+    | {"text", "usage", "prompt_tokens", "completion_tokens", "total_tokens"}
+)
+_KINDS = frozenset({"list", "embedding", "score"})
+"""Values of `object`."""
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+
+
+def without_unseen(answer: JSONObject, admitted: GenerationRequest) -> JSONObject:
+    """The answer without text that no hook was shown (contract 5.3): its known fields, with numbers, vectors
+    and the request's own texts."""
+    own = {prompt for prompt in admitted.prompts if isinstance(prompt, str)}
+    kept: JSONObject = _seen(answer, _KINDS | own)
+    return {**kept, "model": admitted.model}
+
+
+def _seen(value: Any, texts: Container[str]) -> Any:
+    if isinstance(value, list):
+        return [_seen(one, texts) for one in value]
+    if not isinstance(value, dict):
+        return value if not isinstance(value, str) or value in texts else None
+    kept = {name: one for name, one in value.items() if name in _FIELDS}
+    vector = kept.get("embedding")
+    is_vector = isinstance(vector, str) and _BASE64.fullmatch(vector) is not None
+    return {
+        name: one if is_vector and name == "embedding" else _seen(one, texts) for name, one in kept.items()
+    }

@@ -96,7 +96,7 @@ async def test_the_texts_are_prompts_that_hooks_read_and_change(
     upstream, reads = upstreams[0], Reads()
     client = await serve(OpenAIEngine(upstream.url, model="theirs"), reads)
     status, answer, headers = await client.post(path, {"model": "m", **body})
-    assert (status, answer) == (200, EMBEDDING)
+    assert (status, answer) == (200, {**EMBEDDING, "model": "m"})
     assert headers["X-Request-Id"]
     endpoint = "/v1/" + path.rpartition("/")[2]
     assert upstream.asked == [(endpoint, {"model": "theirs", **sent})]
@@ -112,6 +112,45 @@ async def test_a_text_object_has_no_field_that_hooks_would_not_read(
     assert status == 400
     assert error["error"]["param"] == "documents.0"
     assert not upstreams[0].asked
+
+
+async def test_text_of_an_upstream_that_no_hook_saw_stays_behind(
+    serve: Serve, upstreams: list[Upstream]
+) -> None:  # contract 5.3
+    client = await serve(OpenAIEngine(upstreams[0].url), Reads())
+    upstreams[0].answer = orjson.dumps(
+        {
+            "id": "hunter2",
+            "model": "hunter2",
+            "hunter2": 1,
+            "usage": {"total_tokens": 3, "note": "hunter2"},
+            "results": [
+                {"index": 0, "relevance_score": 0.5, "document": {"text": "b"}},
+                {"index": 1, "relevance_score": 0.25, "document": {"text": "hunter2"}},
+            ],
+        }
+    )
+    status, answer, _ = await client.post("/v1/rerank", {"model": "m", "query": "a", "documents": ["b", "c"]})
+    assert status == 200
+    assert answer == {
+        "model": "m",
+        "usage": {"total_tokens": 3},
+        "results": [
+            {"index": 0, "relevance_score": 0.5, "document": {"text": "b"}},
+            {"index": 1, "relevance_score": 0.25, "document": {"text": None}},
+        ],
+    }
+
+
+@pytest.mark.parametrize(("vector", "told"), [("AACAvw==", "AACAvw=="), ("not base64", None)])
+async def test_a_vector_in_base64_goes_on(
+    serve: Serve, upstreams: list[Upstream], vector: str, told: str | None
+) -> None:
+    client = await serve(OpenAIEngine(upstreams[0].url), Reads())
+    data = [{"object": "embedding", "index": 0, "embedding": vector}]
+    upstreams[0].answer = orjson.dumps({**EMBEDDING, "data": data})
+    _, answer, _ = await client.post("/v1/embeddings", {"model": "m", "input": "a"})
+    assert answer["data"][0]["embedding"] == told
 
 
 async def test_token_ids_go_on_as_they_are_without_hooks(serve: Serve, upstreams: list[Upstream]) -> None:
