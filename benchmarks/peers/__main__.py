@@ -100,7 +100,7 @@ async def cost(started: Started, rounds: int = 3) -> None:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Of the process and of its children."""
+    """CPU seconds of the process and of its children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     own = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     tasks = Path(f"/proc/{pid}/task").iterdir()

@@ -1,4 +1,4 @@
-"""What a client of a system receives: the text of each channel, and when."""
+"""A client of a system: it notes the text of each channel, and when it comes."""
 
 import time
 from collections import defaultdict

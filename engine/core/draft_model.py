@@ -44,7 +44,7 @@ class DraftSpan:
 
 
 class Runner(Protocol):
-    """What the draft model runs on: a `ModelRunner`."""
+    """The part of a `ModelRunner` that a draft model needs."""
 
     @property
     def max_model_len(self) -> int: ...

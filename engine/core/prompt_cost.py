@@ -42,7 +42,7 @@ class PromptCost:
         return self._lines[self._reach].fit()
 
     def seconds(self, num_tokens: int, attended: float) -> float:
-        """What the tokens are expected to add to a step."""
+        """The time that the tokens are expected to add to a step."""
         return self._lines[self._reach].at(self.units(num_tokens, attended))
 
     def learn(self, num_tokens: int, attended: float, added: float) -> None:

@@ -29,7 +29,7 @@ SLOWDOWN = 1.65
 """How many times as long as a step that only decodes a step with prompts may take. It is below the promised
 2, since some steps take longer than planned."""
 MOST = 0.9
-"""What an overhead that prompts have to bear may make prompts add at most, as a part of such a step."""
+"""The most that prompts with a long overhead may add, as a part of a step that only decodes."""
 FIRST_SHARE = 8
 """Prompt tokens in the first step that has any."""
 MIN_SHARE = 3
@@ -125,7 +125,7 @@ class StepBudget:
         return max(fewest, min(num_tokens, self._most_tokens()))
 
     def units(self, num_tokens: int, num_context: int) -> float:
-        """What the prompt's next tokens cost."""
+        """The cost of the prompt's next tokens."""
         if self._fixed is not None:
             return num_tokens
         return self._cost.units(num_tokens, num_attended(num_tokens, num_context))

@@ -172,7 +172,7 @@ class _Searcher:
 
     @property
     def sketch(self) -> Sketch | None:
-        """What an automaton may know of the rule; None: the pattern has no tree."""
+        """The facts about the rule that an automaton may know; None: the pattern has no tree."""
         tree = tree_of(self.rule.pattern)
         if tree is None:
             return None

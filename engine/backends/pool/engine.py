@@ -91,10 +91,7 @@ class PoolEngine:
                             delta = await answered(deltas, rewind)
                         return
             except EngineError as error:
-                following = self._following(route, attempt, error)
-                if following is None:
-                    raise
-                attempt = following
+                attempt = self._following(route, attempt, error)
 
     async def relay(self, request: GenerationRequest, path: str, fields: Mapping[str, Any]) -> bytes:
         self._requests.check()
@@ -107,10 +104,7 @@ class PoolEngine:
                     route.has_begun(attempt)
                     return answer
             except EngineError as error:
-                following = self._following(route, attempt, error)
-                if following is None:
-                    raise
-                attempt = following
+                attempt = self._following(route, attempt, error)
 
     def drain(self, name: str) -> None:
         """Give the replica no new request; those that run go on. Raises `KeyError` for an unknown name."""
@@ -143,12 +137,13 @@ class PoolEngine:
         await self._health.aclose()
         await asyncio.gather(*(replica.engine.aclose() for replica in self.replicas.values()))
 
-    def _following(self, route: Route, attempt: Attempt, error: EngineError) -> Attempt | None:
-        """Another attempt at the request on which this one failed. None: there is none."""
+    def _following(self, route: Route, attempt: Attempt, error: EngineError) -> Attempt:
+        """Another attempt at the request on which this one failed. Raises `error` if there is none."""
         self._requests.check()
         following = None if attempt.has_begun or not may_retry(error) else route.next()
-        if following is not None:
-            attempt.retry()
+        if following is None:
+            raise error
+        attempt.retry()
         return following
 
     async def _first_of(self, deltas: Deltas) -> Delta | None:

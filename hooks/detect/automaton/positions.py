@@ -40,7 +40,7 @@ class Positions:
         """Returns the positions that a character matches; '' is the start or the end of the text."""
         self._by_node: dict[One | Behind | Next, int] = {}
         self._allowing: list[tuple[Callable[[str], object], int]] = []
-        """What tells whether a character is allowed, and the positions that it is allowed at."""
+        """Each test of a character, and the positions that a character is allowed at if it passes."""
         self._before: list[int] = []
         """For each position the ones that may stand directly before it."""
         self._in_order = self._looping = self._special = 0

@@ -24,11 +24,11 @@ MAX_STEPS = 50_000
 
 
 class Sketch(NamedTuple):
-    """What the automaton knows of a rule."""
+    """The facts about a rule that the automaton knows."""
 
     match: Node
     behind: Node | None = None
-    """What must stand directly before a match."""
+    """The text that must stand directly before a match."""
     width: int = 0
     """Most characters of `behind`."""
     words: Sequence[str] = ()
@@ -38,7 +38,7 @@ class Sketch(NamedTuple):
 
 
 class State(dict[str, "State"]):
-    """What the automaton knows at a place, and the states at the place before it, by the character there."""
+    """The facts about a place, and the states at the place before it, by the character there."""
 
     __slots__ = (
         "_automaton",

@@ -129,7 +129,7 @@ def sources() -> list[bytes]:
 
 
 def cache_folder() -> Path:
-    """Where compiled kernels are kept, and times of trials. Raises `OSError` if the user has no home."""
+    """The folder of compiled kernels and of the times of trials. Raises `OSError` if the user has no home."""
     if cache := os.environ.get("XDG_CACHE_HOME"):
         return Path(cache) / "weir"
     try:
