@@ -44,21 +44,35 @@ class PromptMedium(NamedTuple):
 
 
 def prompt_media(request: GenerationRequest) -> list[PromptMedium]:
-    """The images, sounds, videos and files of a request's messages, in order.
+    """The images, sounds, videos and files of a request's messages, in order, and then those of its other
+    fields, which an upstream may read as messages too.
 
     It reads and hashes all of their bytes, so it takes some milliseconds for a large image.
     """
-    return [
+    of_messages = (
         medium
         for i, message in enumerate(request.messages)
         for j, part in enumerate(_parts(message))
         for medium in _media(part, f"messages[{i}].content[{j}]")
-    ]
+    )
+    return [*of_messages, *_media_within(request.extra, "extra")]
 
 
 def _parts(message: Mapping[str, Any]) -> Iterator[Any]:
     content = message.get("content")
     yield from content if isinstance(content, list | tuple) else ()
+
+
+def _media_within(value: Any, place: str, *, is_part: bool = False) -> Iterator[PromptMedium]:
+    """The media of a value whose shape Weir does not know. `is_part`: it stands in a list called `content`."""
+    if isinstance(value, Mapping):
+        found = list(_media(value, place)) if is_part or value.get("type") in _KINDS else []
+        yield from found
+        for name, one in value.items() if not found else ():
+            yield from _media_within(one, f"{place}.{name}", is_part=name == "content")
+    elif isinstance(value, list | tuple):
+        for i, one in enumerate(value):
+            yield from _media_within(one, f"{place}[{i}]", is_part=is_part)
 
 
 def _media(part: Any, place: str) -> Iterator[PromptMedium]:

@@ -87,6 +87,18 @@ def test_a_prompt_of_text_has_none() -> None:
     assert prompt_media(request_with("text", {"type": "text", "text": "data:image/png;base64,aGk="})) == []
 
 
+def test_fields_that_an_upstream_may_read_as_messages_have_media_too() -> None:
+    messages = [{"role": "user", "content": [{"image_url": {"url": f"data:image/png;base64,{BASE64}"}}]}]
+    request = make_request(extra={"messages": messages, "prediction": {"content": "text"}})
+    place = "extra.messages[0].content[0]"
+    assert prompt_media(request) == [PromptMedium("image", place, "image/png", len(DATA), HASH, None)]
+
+
+def test_a_schema_with_a_property_of_that_name_is_no_medium() -> None:
+    schema = {"type": "object", "properties": {"file": {"type": "string"}}}
+    assert prompt_media(make_request(extra={"response_format": {"json_schema": schema}})) == []
+
+
 IMAGE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{BASE64}"}}
 ADDRESS = {"type": "image_url", "image_url": {"url": "https://a.example/b.png"}}
 
