@@ -64,7 +64,7 @@ def _parts(message: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _media_within(value: Any, place: str, *, is_part: bool = False) -> Iterator[PromptMedium]:
-    """The media of a value whose shape Weir does not know. `is_part`: it stands in a list called `content`."""
+    """The media of a value whose shape Weir does not know. `is_part`: it is in a list called `content`."""
     if isinstance(value, Mapping):
         found = list(_media(value, place)) if is_part or value.get("type") in _KINDS else []
         yield from found
