@@ -100,13 +100,26 @@ def _vllm_engine(settings: ServeSettings) -> Engine:
 
 
 def _engine_config(settings: ServeSettings) -> EngineConfig:
-    """The options that the settings give. Raises `ValueError` for a model folder that is not there."""
-    if settings.model.startswith(("/", ".", "~")) and not Path(settings.model).expanduser().is_dir():
-        raise ValueError(f"there is no model folder {settings.model}")
+    """The options that the settings give. Raises `ValueError` for a folder without a model."""
+    for option in ("model", "speculative_model"):
+        _check_folder(f"--{option.replace('_', '-')}", getattr(settings, option))
     can_withhold = settings.hook_specs or settings.allowed_hooks
     names = EngineOptions.model_fields.keys() & settings.model_fields_set
     given = {name: getattr(settings, name) for name in names}
     return EngineConfig(**given, share_outputs=not can_withhold)
+
+
+def _check_folder(option: str, model: str | None) -> None:
+    """Raise `ValueError`, with the option's name, for a folder without a model. Hub names pass."""
+    if model is None:
+        return
+    folder = Path(model).expanduser()
+    if model.startswith(("/", ".", "~")) and not folder.is_dir():
+        raise ValueError(f"{option}: there is no model folder {model}")
+    if not model.strip():
+        raise ValueError(f"{option}: give a model's folder or its hub name")
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise ValueError(f"{option}: the folder {model} has no model: config.json is missing")
 
 
 def model_name(model: str) -> str:

@@ -1,5 +1,6 @@
 """The settings choose the engine."""
 
+import re
 from importlib.util import find_spec
 from typing import Any
 
@@ -31,6 +32,21 @@ def test_the_cache_shares_answers_only_if_no_hook_can_run(settings: ServeSetting
     engine, _ = make_engine(settings)
     assert isinstance(engine, LocalEngine)
     assert engine.config.share_outputs is shares
+
+
+@pytest.mark.parametrize("option", ["model", "speculative_model"])
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ("./nowhere", "there is no model folder ./nowhere"),
+        ("", "give a model's folder or its hub name"),
+        ("examples", "the folder examples has no model: config.json is missing"),
+    ],
+)
+def test_a_folder_without_a_model_is_told_by_its_option(option: str, model: str, reason: str) -> None:
+    settings = ServeSettings(**{"num_speculative_tokens": 2, "speculative_model": None, option: model})
+    with pytest.raises(ValueError, match=f"^--{option.replace('_', '-')}: {re.escape(reason)}$"):
+        make_engine(settings)
 
 
 def pool_of(upstream: Any, **settings: Any) -> PoolEngine:
