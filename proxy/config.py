@@ -34,8 +34,8 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
-from engine.backends.openai.limits import UpstreamOptions
 from engine.backends.pool.options import PoolOptions, UpstreamConfig
+from engine.backends.upstream.limits import UpstreamOptions
 from engine.backends.vllm.options import VLLMOptions, from_command_line
 from engine.config import EngineOptions
 from hooks.loading.loader import HookSpec

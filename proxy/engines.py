@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from engine.backends.openai.limits import UpstreamOptions
 from engine.backends.pool.options import PoolOptions, UpstreamConfig
 from engine.backends.recorder import RecordingEngine
+from engine.backends.upstream.limits import UpstreamOptions
 from engine.backends.vllm.options import VLLMOptions, require_vllm
 from engine.config import EngineConfig, EngineOptions
 from engine.demo import MODEL_DIR

@@ -82,7 +82,7 @@ def test_the_testing_kit_reads_recordings_as_well_and_parses_them() -> None:
 
 
 def test_the_load_generator_knows_only_how_to_read_a_stream() -> None:
-    assert imports_of("weir_bench") == {"engine.backends.openai.sse"}
+    assert imports_of("weir_bench") == {"engine.backends.upstream.sse"}
 
 
 def test_the_guards_that_ship_are_written_on_public_names() -> None:

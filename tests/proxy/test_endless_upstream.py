@@ -10,9 +10,9 @@ import orjson
 import pytest
 from aiohttp import web
 
-from engine.backends.openai import limits
 from engine.backends.openai.engine import OpenAIEngine
-from engine.backends.openai.limits import UpstreamOptions
+from engine.backends.upstream import limits
+from engine.backends.upstream.limits import UpstreamOptions
 from tests.engine.backends.conftest import FakeUpstream
 from tests.engine.backends.conftest import upstream as _upstream
 from tests.proxy.conftest import CHAT, COMPLETION, Client, Serve

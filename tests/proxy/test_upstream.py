@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engine.backends.openai.engine import OpenAIEngine
-from engine.backends.openai.errors import upstream_error
+from engine.backends.upstream.errors import upstream_error
 from engine.protocol import Delta, RequestError, Token, TopLogprob, Usage
 from hooks import Chunk, Verdict, emit, terminate
 from tests.helpers import Script, ScriptedEngine, make_deltas, until

@@ -1,312 +1,33 @@
-"""The engine that asks an OpenAI-compatible upstream: connections, health, and failures of the network."""
+"""OpenAI's API, as `UpstreamEngine` needs it."""
 
-import asyncio
-import base64
-import json
-import logging
-import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
-import aiohttp
-import orjson
-
-from engine.backends.openai.body import Body
-from engine.backends.openai.errors import stream_error, upstream_error
-from engine.backends.openai.events import EventReader
-from engine.backends.openai.limits import Patience, TooMuchError, UpstreamOptions
 from engine.backends.openai.request import request_body
-from engine.backends.openai.sse import Event, EventTooLongError, SSEDecoder
 from engine.backends.openai.stream import StreamTranslator
-from engine.backends.request_tracker import TrackedEngine, refuse_logits_processors
-from engine.deltas import in_pieces, join
-from engine.protocol import Delta, Deltas, EngineError, GenerationRequest, ModelInfo, RequestError
-
-_KEEPALIVE = 4.0
-"""Seconds that an idle connection is kept. uvicorn closes idle connections after 5, so ours close first."""
-_DRAIN = 0.02
-"""Seconds that the engine waits for a stream's end after its `[DONE]`, to be able to keep the connection."""
-_UNHEALTHY = 10.0
-"""Seconds that the engine reports itself unhealthy after a failed connection."""
-_BURST = 64
-"""Events of one read after which others get their turn: an upstream may send thousands at once."""
-_LONG_TEXT = 2048
-"""Characters of one delta, about. A guard takes microseconds for each. Others get their turn between two
-deltas of this length."""
-_MAX_ERROR = 64 * 1024
-"""Bytes of an upstream's error that are read."""
-_ERROR_TIMEOUT = 10.0
-"""Seconds that an upstream's error may take to come."""
-_MAX_MODELS = 4 * 1024 * 1024
-"""Bytes of an upstream's list of models that are read."""
-_PROBE_TIMEOUT = aiohttp.ClientTimeout(total=5.0)
-_MAX_LENGTH = 2**31
-"""No model has a longer context."""
-
-_log = logging.getLogger("weir.engine")
+from engine.backends.upstream.call import Call
+from engine.backends.upstream.engine import UpstreamEngine
+from engine.backends.upstream.sse import Event
+from engine.protocol import GenerationRequest
 
 
-class _NoCookies(aiohttp.DummyCookieJar):
-    """Keeps no cookies: all callers share the session. It does not read them either, because aiohttp logs the
-    names of cookies that it cannot read."""
+class OpenAIEngine(UpstreamEngine):
+    """An OpenAI-compatible server. A URL without a path gets `/v1`."""
 
-    def update_cookies_from_headers(self, headers: Sequence[str], response_url: Any) -> None:
-        pass
+    @staticmethod
+    def _with_version(url: str) -> str:
+        return url if urlsplit(url).path else f"{url}/v1"
 
+    @staticmethod
+    def _key_headers(api_key: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
-class OpenAIEngine(TrackedEngine):
-    """Asks an upstream for a stream, for every request, and translates the stream.
+    @staticmethod
+    def _is_last(event: Event) -> bool:
+        return event.data.strip() == b"[DONE]"
 
-    `upstream`: the upstream's URL, as a client's `base_url`. A URL without a path gets `/v1`. A user and a
-    password in it become a header, and are nowhere else. `model`: the upstream's name for the model. None:
-    the name that the caller gives. `connect_timeout`: seconds to connect. `options`: bounds of its answers.
-
-    Raises `ValueError` for a URL that cannot be used. The message does not quote the URL.
-    """
-
-    def __init__(
-        self,
-        upstream: str,
-        *,
-        api_key: str | None = None,
-        model: str | None = None,
-        connect_timeout: float = 10.0,
-        options: UpstreamOptions | None = None,
-    ) -> None:
-        super().__init__()
-        self.url, password = _without_password(upstream)
-        self.model = model
-        if password and api_key:
-            raise ValueError("the upstream has a password in its URL and an API key: give one of them")
-        authorization = f"Bearer {api_key}" if api_key else password
-        self._headers = {"Authorization": authorization} if authorization else {}
-        self._options = options or UpstreamOptions()
-        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
-        self._session: aiohttp.ClientSession | None = None
-        self._failed_at: float | None = None
-
-    async def start(self) -> None:
-        """Open the connection pool, and ask for the upstream's models. Succeeds if the upstream is down."""
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE),
-            cookie_jar=_NoCookies(),
-            headers={"Accept-Encoding": "identity", **self._headers},
-            timeout=self._timeout,
-            auto_decompress=False,
+    def _call(self, request: GenerationRequest) -> Call:
+        return Call(
+            "/chat/completions" if request.is_chat else "/completions",
+            request_body(request, self.model),
+            StreamTranslator(request, self._options),
         )
-        try:
-            with self._engine_errors():
-                self.info = await self._served(self._session)
-        except EngineError as error:
-            _log.warning("upstream %s: %s", self.url, error)
-
-    async def generate(self, request: GenerationRequest) -> Deltas:
-        refuse_logits_processors(request)
-        fields = request_body(request, self.model)
-        body = orjson.dumps(fields, default=dict)
-        path = "/chat/completions" if request.is_chat else "/completions"
-        translator = StreamTranslator(request, self._options)
-        patience = Patience(self._options, asyncio.get_running_loop().time)
-        has_begun = False
-        with self._requests.track() as tracked, self._engine_errors():
-            async with await self._requests.wait(self._post(path, body), patience.deadline) as response:
-                self._failed_at = None
-                if response.status != 200:
-                    raise await self._refusal(response, request, fields)
-                with Body(response, self._requests, patience) as answer:
-                    events = EventReader(answer, patience, SSEDecoder(self._options.max_upstream_event))
-                    while not events.has_ended:
-                        for burst in _bursts(await events.read()):
-                            deltas, error = _translated(burst, translator, fields, has_begun=has_begun)
-                            for delta in in_pieces(deltas, _LONG_TEXT):
-                                has_begun = True
-                                tracked.usage = delta.usage or tracked.usage
-                                yield delta
-                                patience.renew()
-                                if len(delta.text) >= _LONG_TEXT:
-                                    await asyncio.sleep(0)
-                            if error is not None:
-                                raise error
-                            if translator.is_finished:
-                                patience.end()
-                            if len(burst) == _BURST:
-                                await asyncio.sleep(0)
-                for delta in in_pieces(translator.finish(complete=events.is_complete), _LONG_TEXT):
-                    tracked.usage = delta.usage or tracked.usage
-                    yield delta
-                if events.is_complete:
-                    await _drain(response)
-
-    async def relay(self, request: GenerationRequest, path: str, fields: Mapping[str, Any]) -> bytes:
-        body = orjson.dumps({**fields, "model": self.model or request.model})
-        patience = Patience(self._options, asyncio.get_running_loop().time)
-        with self._requests.track(), self._engine_errors():
-            async with await self._requests.wait(self._post(path, body), patience.deadline) as response:
-                self._failed_at = None
-                if response.status != 200:
-                    raise await self._refusal(response, request, fields)
-                with Body(response, self._requests, patience) as answer:
-                    data = await answer.beginning(self._options.max_upstream_answer)
-                _loads(data)
-                return data
-
-    def check_health(self) -> None:
-        """Raise `EngineError` if a connection to the upstream failed within the last 10 seconds."""
-        super().check_health()
-        if self._failed_at is not None and time.monotonic() < self._failed_at + _UNHEALTHY:
-            raise EngineError("The upstream engine cannot be reached.", status=503)
-
-    async def probe(self) -> bool:
-        """Ask the upstream how it is, and for its models. Returns False if it takes no new requests: its
-        `/health` answers 503. Raises `EngineError` if it cannot serve. Any server may lack `/health`."""
-        session = self._started()
-        url = self.url.removesuffix("/v1") + "/health"
-        with self._engine_errors():
-            async with session.get(url, timeout=_PROBE_TIMEOUT, allow_redirects=False) as response:
-                status = response.status
-            if status != 503 and status >= 500:
-                raise upstream_error(status, b"")
-            served = await self._served(session)
-        self._failed_at = None
-        self.info = served if served.names else self.info
-        return status != 503
-
-    async def aclose(self) -> None:
-        await super().aclose()
-        if self._session is not None:
-            await self._session.close()
-
-    async def _refusal(
-        self, response: aiohttp.ClientResponse, request: GenerationRequest, fields: Collection[str]
-    ) -> RequestError | EngineError:
-        body, wait = await self._error_of(response), response.headers.get("Retry-After")
-        return upstream_error(response.status, body, fields, model=request.model, retry_after=wait)
-
-    async def _error_of(self, response: aiohttp.ClientResponse) -> bytes:
-        """The body of an error. Empty if it cannot be read, or does not come in time."""
-        try:
-            async with asyncio.timeout(_ERROR_TIMEOUT):
-                with Body(response, self._requests) as body:
-                    return await body.beginning(_MAX_ERROR)
-        except (ValueError, TimeoutError):
-            return b""
-
-    def _post(self, path: str, body: bytes) -> aiohttp.client._RequestContextManager:
-        headers = {"Content-Type": "application/json"}
-        return self._started().post(self.url + path, data=body, headers=headers, allow_redirects=False)
-
-    def _started(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            raise EngineError("The engine has not been started.", status=503)
-        return self._session
-
-    async def _served(self, session: aiohttp.ClientSession) -> ModelInfo:
-        async with session.get(f"{self.url}/models", timeout=_PROBE_TIMEOUT) as response:
-            if response.status != 200:
-                return ModelInfo()
-            with Body(response, self._requests) as body:
-                listed = await body.beginning(_MAX_MODELS)
-        models = _loads(listed).get("data") or ()
-        names = tuple(str(model["id"]) for model in models)
-        lengths = [m.get("max_model_len") for m in models if self.model in (None, m["id"])]
-        length = lengths[0] if lengths else None
-        is_length = type(length) is int and 0 < length < _MAX_LENGTH
-        return ModelInfo(max_model_len=length if is_length else None, names=names)
-
-    @contextmanager
-    def _engine_errors(self) -> Iterator[None]:
-        """Turn failures between Weir and the upstream into `EngineError`, with a message for the caller."""
-        try:
-            yield
-        except RequestError:
-            raise
-        except EngineError:
-            self._requests.check()
-            raise
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            self._failed_at = time.monotonic()
-            self._requests.check()
-            raise EngineError("The upstream engine cannot be reached.", status=503) from error
-        except TimeoutError as error:
-            raise EngineError("The upstream engine did not answer in time.", status=504) from error
-        except (aiohttp.ClientError, ConnectionError) as error:
-            self._requests.check()
-            raise EngineError("The connection to the upstream engine broke.", status=502) from error
-        except EventTooLongError as error:
-            _log.warning("upstream %s: %s (max_upstream_event)", self.url, error)
-            raise EngineError("The upstream engine sent an event that is too long.", status=502) from error
-        except TooMuchError as error:
-            _log.warning("upstream %s: %s", self.url, error)
-            raise EngineError("The upstream engine sent more than an answer may have.", status=502) from error
-        except (LookupError, ArithmeticError, TypeError, AttributeError, ValueError, RecursionError) as error:
-            _log.warning("upstream %s: answer not understood (%s)", self.url, type(error).__name__)
-            raise EngineError("The upstream engine's answer makes no sense.", status=502) from error
-
-
-def _bursts(events: list[Event]) -> list[list[Event]]:
-    if len(events) <= _BURST:
-        return [events]
-    return [events[start : start + _BURST] for start in range(0, len(events), _BURST)]
-
-
-def _translated(
-    events: list[Event], translator: StreamTranslator, fields: Collection[str], *, has_begun: bool
-) -> tuple[list[Delta], Exception | None]:
-    """The deltas of events that came together, joined; and the error of the event that ends the stream.
-
-    Events come together when Weir reads more slowly than the upstream writes. Joined, they cost little more
-    than one: hooks are called once, and the client gets one event.
-    """
-    deltas: list[Delta] = []
-    try:
-        for event in events:
-            chunk = _loads(event.data)
-            if event.event == "error" or chunk.get("error"):
-                raise stream_error(chunk, begun=has_begun or bool(deltas), fields=fields)
-            deltas += translator.feed(chunk)
-    except Exception as error:  # noqa: BLE001 - it is raised once the deltas before it have left
-        return join(deltas), error
-    return join(deltas), None
-
-
-def _without_password(upstream: str) -> tuple[str, str | None]:
-    """The upstream's URL, and the header that replaces a user and a password in it."""
-    try:
-        parts = urlsplit(upstream)
-    except ValueError:
-        raise ValueError("the upstream's URL cannot be read") from None  # the error may quote the password
-    if parts.scheme not in ("http", "https"):
-        raise ValueError("the upstream is no http or https URL")
-    if parts.query or parts.fragment:
-        raise ValueError(
-            "the upstream's URL has a query or a fragment: give a base URL, and a key as the API key"
-        )
-    user, _, host = parts.netloc.rpartition("@")
-    url = parts._replace(netloc=host).geturl().rstrip("/") + ("" if parts.path.strip("/") else "/v1")
-    if not user:
-        return url, None
-    name, _, password = user.partition(":")
-    credentials = f"{unquote(name)}:{unquote(password)}".encode()
-    return url, f"Basic {base64.b64encode(credentials).decode()}"
-
-
-def _loads(data: bytes) -> dict[str, Any]:
-    """Read a JSON object. Python servers also write `-Infinity` and `NaN`, which are not JSON."""
-    try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        value = json.loads(data, parse_constant=float)
-        orjson.dumps(value)  # raises for a text that cannot be written again: half a surrogate pair
-    if not isinstance(value, dict):
-        raise TypeError("not a JSON object")
-    return value
-
-
-async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Read the last bytes if they come soon, so that the connection can be used again."""
-    with suppress(TimeoutError, aiohttp.ClientError, RuntimeError):  # aiohttp's, if the connection is closed
-        async with asyncio.timeout(_DRAIN):
-            while not response.content.at_eof():
-                await response.content.readany()

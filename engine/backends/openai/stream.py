@@ -11,18 +11,10 @@ from typing import Any
 
 import orjson
 
-from engine.backends.openai.limits import OutputLimit, TooMuchError, UpstreamOptions
 from engine.backends.openai.tokens import TokenAligner, TokenReader, checked_ids, is_id
-from engine.protocol import (
-    Channel,
-    Delta,
-    EngineError,
-    FinishReason,
-    GenerationRequest,
-    Token,
-    ToolCall,
-    Usage,
-)
+from engine.backends.upstream.errors import stream_broke
+from engine.backends.upstream.limits import OutputLimit, TooMuchError, UpstreamOptions
+from engine.protocol import Channel, Delta, FinishReason, GenerationRequest, Token, ToolCall, Usage
 
 _FINISH_REASONS: dict[str, FinishReason] = {
     "length": "length",
@@ -41,10 +33,6 @@ _MAX_CHOICES = 64
 
 Segment = tuple[Channel, ToolCall | None, str]
 """A text, and the stream that it belongs to."""
-
-
-def stream_broke() -> EngineError:
-    return EngineError("The upstream engine's answer broke off.", status=502)
 
 
 class StreamTranslator:

@@ -17,9 +17,9 @@ import pytest
 from aiohttp import web
 from multidict import CIMultiDict
 
-from engine.backends.openai import engine as openai_engine
 from engine.backends.openai.engine import OpenAIEngine
-from engine.backends.openai.limits import UpstreamOptions
+from engine.backends.upstream import engine as upstream_engine
+from engine.backends.upstream.limits import UpstreamOptions
 from engine.deltas import join
 from engine.protocol import (
     Delta,
@@ -161,7 +161,7 @@ async def test_others_get_their_turn_while_a_burst_is_read(upstream: Any) -> Non
             longest = max(longest, length - turns[-1] if turns else 0)
         other.cancel()
     assert length == 1000
-    assert longest <= 2 * openai_engine._BURST
+    assert longest <= 2 * upstream_engine._BURST
 
 
 async def test_others_get_their_turn_while_a_long_text_is_read(upstream: Any) -> None:
@@ -182,7 +182,7 @@ async def test_others_get_their_turn_while_a_long_text_is_read(upstream: Any) ->
             most = max(most, length - turns[-1] if turns else 0)
         other.cancel()
     assert length == 50_000
-    assert most <= 2 * openai_engine._LONG_TEXT
+    assert most <= 2 * upstream_engine._LONG_TEXT
 
 
 async def test_minus_infinity_is_read(upstream: Any) -> None:
@@ -219,7 +219,7 @@ async def test_cancelling_before_the_first_byte_hangs_up(upstream: Any) -> None:
 
 async def test_connections_are_used_again(upstream: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in ("_DRAIN", "_KEEPALIVE"):  # a slow machine must not exceed them
-        monkeypatch.setattr(openai_engine, limit, 600.0)
+        monkeypatch.setattr(upstream_engine, limit, 600.0)
     async with started(upstream.url) as engine:
         for _ in range(5):
             await collect(engine)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.backends.openai.sse import Event, EventTooLongError, SSEDecoder
+from engine.backends.upstream.sse import Event, EventTooLongError, SSEDecoder
 
 STREAM = (
     b": a comment\n\n"

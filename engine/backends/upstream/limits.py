@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from engine.backends.openai.sse import MAX_EVENT
+from engine.backends.upstream.sse import MAX_EVENT
 from engine.protocol import Channel, GenerationRequest, Prompt
 
 SLICE = 16 * 1024

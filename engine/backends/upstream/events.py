@@ -1,20 +1,26 @@
 """Reads the events of an upstream's stream, within the stream's bounds."""
 
-from engine.backends.openai.body import Body
-from engine.backends.openai.limits import Patience, TooMuchError
-from engine.backends.openai.sse import Event, EventTooLongError, SSEDecoder
+from collections.abc import Callable
+
+from engine.backends.upstream.body import Body
+from engine.backends.upstream.limits import Patience, TooMuchError
+from engine.backends.upstream.sse import Event, EventTooLongError, SSEDecoder
 
 
 class EventReader:
-    """The events of a body, up to `[DONE]`. Once the answer has its finish, the stream may end in any way."""
+    """The events of a body, up to the one for which `is_last` is true. Once the answer has its finish, the
+    stream may end in any way."""
 
-    def __init__(self, body: Body, patience: Patience, decoder: SSEDecoder) -> None:
+    def __init__(
+        self, body: Body, patience: Patience, decoder: SSEDecoder, is_last: Callable[[Event], bool]
+    ) -> None:
         self._body = body
         self._patience = patience
         self._decoder = decoder
+        self._is_last = is_last
         self.has_ended = False
         self.is_complete = False
-        """Whether `[DONE]` came."""
+        """Whether the last event came."""
 
     async def read(self) -> list[Event]:
         """The events that the next bytes complete; may be empty.
@@ -32,7 +38,7 @@ class EventReader:
             self.has_ended = True
             return []
         for number, event in enumerate(events):
-            if event.data.strip() == b"[DONE]":
+            if self._is_last(event):
                 self.is_complete = self.has_ended = True
                 return events[:number]
         return events

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from engine.backends.openai.refusal import REFUSED, in_own_words
+from engine.backends.upstream.refusal import REFUSED, in_own_words
 from engine.protocol import EngineError, QueueFullError, RequestError
 
 _CALLERS_FAULT = (400, 404, 413, 422)
@@ -46,14 +46,23 @@ def upstream_error(
     return EngineError("The upstream engine failed.", status=502)
 
 
-def stream_error(error: Any, *, begun: bool, fields: Collection[str] = ()) -> RequestError | EngineError:
+def stream_error(
+    error: Any, *, begun: bool, fields: Collection[str] = (), statuses: Mapping[str, int] = {}
+) -> RequestError | EngineError:
     """The error to raise for an error inside a stream. Once the answer has begun, the upstream is at fault.
-    The message is general: inside a stream, an upstream's message may quote the model's output."""
+    The message is general: inside a stream, an upstream's message may quote the model's output.
+
+    `statuses`: the HTTP statuses that types of errors stand for, for an error without a code."""
     details = _error_object(error)
-    code = details.get("code") or details.get("status")
+    code = details.get("code") or details.get("status") or statuses.get(str(details.get("type")))
     status = code if isinstance(code, int) and not begun else 500
     quotable = {"error": {"type": details.get("type"), "param": details.get("param")}}
     return upstream_error(status, quotable, fields)
+
+
+def stream_broke() -> EngineError:
+    """The error to raise for a stream that ends too early."""
+    return EngineError("The upstream engine's answer broke off.", status=502)
 
 
 def _error_object(body: Any) -> Mapping[str, Any]:

@@ -11,8 +11,8 @@ from typing import Self
 
 import aiohttp
 
-from engine.backends.openai.limits import SLICE, Patience
 from engine.backends.request_tracker import RequestTracker
+from engine.backends.upstream.limits import SLICE, Patience
 
 
 class Body:

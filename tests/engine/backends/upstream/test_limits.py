@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.backends.openai.engine import OpenAIEngine
-from engine.backends.openai.limits import SLICE, OutputLimit, Patience, TooMuchError, UpstreamOptions
-from engine.backends.openai.sse import Event, SSEDecoder
 from engine.backends.openai.stream import StreamTranslator
+from engine.backends.upstream.limits import SLICE, OutputLimit, Patience, TooMuchError, UpstreamOptions
+from engine.backends.upstream.sse import Event, SSEDecoder
 from engine.protocol import SamplingParams
 from tests.engine.backends.openai.asked import chat, completion
 
@@ -151,7 +151,7 @@ async def test_others_get_their_turn_while_a_flood_is_read(
             fed.append((turns, len(data)))
             return super().feed(data)
 
-    monkeypatch.setattr("engine.backends.openai.engine.SSEDecoder", Watched)
+    monkeypatch.setattr("engine.backends.upstream.engine.SSEDecoder", Watched)
     engine = OpenAIEngine(upstream.url)
     await engine.start()
     other = asyncio.get_running_loop().create_task(take_turns())

@@ -13,9 +13,9 @@ from aiohttp.base_protocol import BaseProtocol
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.backends.openai.body import Body
-from engine.backends.openai.limits import SLICE, Patience, UpstreamOptions
 from engine.backends.request_tracker import RequestTracker
+from engine.backends.upstream.body import Body
+from engine.backends.upstream.limits import SLICE, Patience, UpstreamOptions
 from engine.protocol import EngineError
 
 

@@ -1,0 +1,26 @@
+"""An upstream's URL, and the password in it."""
+
+import base64
+from urllib.parse import unquote, urlsplit
+
+
+def without_password(upstream: str) -> tuple[str, str | None]:
+    """The URL without a slash at its end, and the header `Authorization` that replaces a user and a password
+    in it. Raises `ValueError` for a URL that cannot be used. The message does not quote the URL."""
+    try:
+        parts = urlsplit(upstream)
+    except ValueError:
+        raise ValueError("the upstream's URL cannot be read") from None  # the error may quote the password
+    if parts.scheme not in ("http", "https"):
+        raise ValueError("the upstream is no http or https URL")
+    if parts.query or parts.fragment:
+        raise ValueError(
+            "the upstream's URL has a query or a fragment: give a base URL, and a key as the API key"
+        )
+    user, _, host = parts.netloc.rpartition("@")
+    url = parts._replace(netloc=host).geturl().rstrip("/")
+    if not user:
+        return url, None
+    name, _, password = user.partition(":")
+    credentials = f"{unquote(name)}:{unquote(password)}".encode()
+    return url, f"Basic {base64.b64encode(credentials).decode()}"

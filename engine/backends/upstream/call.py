@@ -1,0 +1,32 @@
+"""What one request is to an upstream: the values that an API gives to `UpstreamEngine`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from engine.protocol import Delta
+
+
+class Translator(Protocol):
+    """Turns one request's stream to deltas. No I/O."""
+
+    is_finished: bool
+    """Whether every output has its finish reason."""
+
+    def feed(self, chunk: Mapping[str, Any]) -> list[Delta]:
+        """Translate an event (parsed JSON). Raises `EngineError` if the upstream says that it gave up,
+        `TooMuchError` if an output is longer than it may be, and `LookupError`, `TypeError`,
+        `AttributeError` or `ValueError` for an event that makes no sense."""
+
+    def finish(self, *, complete: bool) -> list[Delta]:
+        """The stream has ended, with its last event if `complete`. Raises `EngineError` if it is cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What one request is to an upstream, and how its answer is read."""
+
+    path: str
+    fields: dict[str, Any]
+    """The body."""
+    translator: Translator
