@@ -63,10 +63,13 @@ class Step:
     """The place that the engine has to take this delta's output back to."""
     is_over: bool = False
     """Whether every output has its finish reason and a hook ended one: the engine's work can be cancelled."""
+    refused: str | None = None
+    """The reason of a hook that refused the prompt and gave no text to answer with."""
     error: Exception | None = None
-    """The error that ends the request: a hook failed or refused, or the engine broke its protocol."""
+    """The error that ends the request: a hook failed, or the engine broke its protocol."""
     decisions: tuple[Decision, ...] = ()
-    """The hooks' decisions. Listeners hear them before anything that is released leaves (contract 8.2)."""
+    """The hooks' decisions, if a hook listens or the guard was opened to tell them. Listeners hear them
+    before anything that is released leaves (contract 8.2)."""
 
 
 Machine = Generator[Ask | Step, None, None]

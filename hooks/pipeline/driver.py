@@ -34,6 +34,7 @@ from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.stage import HookReply
 from hooks.pipeline.tally import Tallies
+from hooks.prompts.admission import RefusedError
 from hooks.prompts.texts import without_unread
 from hooks.prompts.token_ids import has_token_ids, in_ids, in_text
 
@@ -59,6 +60,8 @@ async def admit(guard: OpenGuard, tokenizer: Tokenizer | None = None) -> Generat
             raise
         return asked  # no hook in force reads prompts, so nothing is refused
     step = await guard.admit(shown)
+    if step.refused is not None:
+        raise RefusedError(step.refused, guard.request)
     if step.is_over:
         return step.released
     admitted = await in_ids(guard.request, asked, shown, tokenizer)
@@ -123,9 +126,11 @@ class GuardDriver:
         options: PipelineOptions,
         *,
         can_rewind: bool = False,
+        tells_decisions: bool = False,
         prompt_threads: PromptThreads | None = None,
     ) -> None:
         """`tallies`: counts of what the hooks do. `can_rewind`: whether the engine can take outputs back.
+        `tells_decisions`: whether each `Step` has the hooks' decisions, and no delta goes the short way.
         `prompt_threads`: where thread-safe hooks read prompts that are not short; None: in this
         thread."""
         self._hooks = hooks
@@ -133,11 +138,10 @@ class GuardDriver:
         self._timeout = options.hook_timeout
         self._prompt_threads = prompt_threads
         self._listeners = [hook for hook in hooks if hook.on_decision is not None]
-        self._log = DecisionLog() if self._listeners else None
+        self._log = DecisionLog() if self._listeners or tells_decisions else None
         self._guard = Guard(request, hooks, tallies, options, can_rewind=can_rewind, decisions=self._log)
         self.may_rewind = self._guard.may_rewind
-        short_way = partial(self._guard.pass_through, monotonic)
-        self.pass_through = short_way if self._log is None else partial(self._pass_and_tell, self._log)
+        self.pass_through = self._short_way(tells_decisions)
 
     @property
     def request(self) -> GenerationRequest:
@@ -154,6 +158,13 @@ class GuardDriver:
     def admit(self, shown: GenerationRequest) -> Awaitable[Step]:
         size = 0 if self._prompt_threads is None else prompt_size(shown)
         return self._run(self._guard.admit(shown), size if size >= READ_BESIDE else 0)
+
+    def _short_way(self, tells_decisions: bool) -> Callable[[Delta], Delta | list[Delta] | HookReply | None]:
+        if tells_decisions:
+            return lambda _: None
+        if self._log is not None:
+            return partial(self._pass_and_tell, self._log)
+        return partial(self._guard.pass_through, monotonic)
 
     def _pass_and_tell(self, log: DecisionLog, delta: Delta) -> Delta | list[Delta] | HookReply | None:
         try:

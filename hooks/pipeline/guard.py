@@ -26,7 +26,7 @@ from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.output import Output
 from hooks.pipeline.stage import GuardedRequest, HookReply
 from hooks.pipeline.tally import Tallies
-from hooks.prompts.admission import RefusedError, checked_answer
+from hooks.prompts.admission import checked_answer
 from hooks.prompts.texts import Refusal
 
 logger = logging.getLogger("weir.hooks")
@@ -34,7 +34,7 @@ logger = logging.getLogger("weir.hooks")
 ENDS_NOTHING = {emit, hold, redact, suppress}
 """The verdicts that the short way carries out."""
 
-EndsRequest = HookError, RefusedError, EngineError
+EndsRequest = HookError, EngineError
 
 
 class Guard:
@@ -53,7 +53,7 @@ class Guard:
         can_rewind: bool = False,
         decisions: DecisionLog | None = None,
     ) -> None:
-        """`can_rewind`: whether the engine can take outputs back. `decisions`: None if no hook listens."""
+        """`can_rewind`: whether the engine can take outputs back. `decisions`: None if nobody wants them."""
         self.may_rewind = can_rewind and any(hook.may_rewind and not hook.is_shadow for hook in hooks)
         """Whether a hook may take outputs back, and the engine can."""
         self._guarded = GuardedRequest(request, hooks, tallies, options, decisions)
@@ -69,23 +69,29 @@ class Guard:
     def admit(self, shown: GenerationRequest) -> Machine:
         """Show the request to the hooks that read prompts (contract 8.1). `shown`: its prompts as text.
 
-        If a hook refuses with a text, the step releases the whole answer, and is over.
+        If a hook refuses, the step says why; or, if the hook gave a text, it releases the whole answer and is
+        over.
         """
         guarded = self._guarded
         guarded.request = shown
         released: list[Delta] = []
+        refused: str | None = None
         error: Exception | None = None
         try:
             for i, hook in enumerate(guarded.hooks):
                 if hook.on_request is None:
                     continue
-                if (refusal := (yield from self._ask_prompt(hook))) is not None:
+                if (refusal := (yield from self._ask_prompt(hook))) is None:
+                    continue
+                if refusal.text is None:
+                    refused = refusal.reason
+                else:
                     guarded.hooks = guarded.hooks[i + 1 :]
-                    released = yield from self._refuse(refusal)
-                    break
+                    released = yield from self._answer(refusal.text, refusal.reason)
+                break
         except EndsRequest as failure:
             error = failure
-        yield self._step(released, error=error)
+        yield self._step(released, refused=refused, error=error)
 
     def _ask_prompt(self, hook: LoadedHook) -> Asking[Refusal | None]:
         """Show one hook the request, and take its change of it. Returns its refusal, if it refuses."""
@@ -122,16 +128,14 @@ class Guard:
         if guarded.decisions is not None:
             guarded.decisions.add(prompt_decision(guarded.request, hook.name, hook.is_shadow, action, reason))
 
-    def _refuse(self, refusal: Refusal) -> Asking[list[Delta]]:
-        """Answer in the engine's place. Raises `RefusedError` for a refusal without a text."""
-        if refusal.text is None:
-            raise RefusedError(refusal.reason, self.request)
+    def _answer(self, text: str, reason: str) -> Asking[list[Delta]]:
+        """Answer in the engine's place."""
         self._is_terminated = True
         self._guarded.usage = Usage(0, 0)
         released: list[Delta] = []
         for output in self._outputs:
-            released += yield from output.refuse(refusal.text)
-            released.append(output.end(self._guarded.options.terminate_finish_reason, refusal.reason))
+            released += yield from output.refuse(text)
+            released.append(output.end(self._guarded.options.terminate_finish_reason, reason))
         return released
 
     def pass_through(
@@ -226,7 +230,7 @@ class Guard:
                 guarded.decisions.forget_repeated(num_decisions)
         if self._released_usage is not None:
             released = [self._released_usage.count(one) for one in released]
-        yield self._step(released, rewound, error)
+        yield self._step(released, rewound, error=error)
 
     def _restart_output(self, output: Output) -> Asking[None]:
         self._guarded.num_rewinds += 1
@@ -262,11 +266,16 @@ class Guard:
         return Output(self._guarded, index, delivery or (Delivery() if self.may_rewind else None))
 
     def _step(
-        self, released: list[Delta], rewound: Rewind | None = None, error: Exception | None = None
+        self,
+        released: list[Delta],
+        rewound: Rewind | None = None,
+        *,
+        refused: str | None = None,
+        error: Exception | None = None,
     ) -> Step:
         is_over = self._is_terminated and all(output.is_finished for output in self._outputs)
         decisions = self._guarded.decisions.take() if self._guarded.decisions else ()
-        return Step(released, rewound, is_over, error, decisions)
+        return Step(released, rewound, is_over, refused, error, decisions)
 
 
 class _ReleasedUsage:

@@ -29,9 +29,10 @@ class OpenGuard(Protocol):
         `engine.rewindable`: tokens with positions, and an output from its beginning after a rewind."""
 
     def admit(self, shown: GenerationRequest) -> Awaitable[Step]:
-        """Show the hooks the request, its prompts as text. Raises `RefusedError` and `HookError`.
+        """Show the hooks the request, its prompts as text. Raises `HookError`.
 
-        If a hook answers in the engine's place, the step releases that answer and is over.
+        If a hook refuses, the step has the reason in `refused`; or, if the hook answers in the engine's
+        place, it releases that answer and is over.
         """
 
     def pass_through(self, delta: Delta) -> Delta | list[Delta] | HookReply | None:

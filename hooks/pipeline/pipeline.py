@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Container, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -17,7 +16,6 @@ from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.tally import Tallies, Tally
-from hooks.prompts.admission import RefusedError
 
 logger = logging.getLogger("weir.hooks")
 
@@ -39,8 +37,11 @@ class GuardFactory(Protocol):
     def rewinders(self) -> frozenset[str]:
         """The names of the hooks that may return `rewind`."""
 
-    def open(self, request: GenerationRequest, *, can_rewind: bool = False) -> OpenGuard:
-        """A guard for the request. `can_rewind`: whether the engine can take outputs back.
+    def open(
+        self, request: GenerationRequest, *, can_rewind: bool = False, tells_decisions: bool = False
+    ) -> OpenGuard:
+        """A guard for the request. `can_rewind`: whether the engine can take outputs back. `tells_decisions`:
+        whether each `Step` has the hooks' decisions.
 
         Raises `RequestError` if the request names a hook that it may not (contract 1.3).
         """
@@ -113,7 +114,9 @@ class Pipeline:
     def rewinders(self) -> frozenset[str]:
         return frozenset(hook.name for hook in self._all if hook.may_rewind)
 
-    def open(self, request: GenerationRequest, *, can_rewind: bool = False) -> OpenGuard:
+    def open(
+        self, request: GenerationRequest, *, can_rewind: bool = False, tells_decisions: bool = False
+    ) -> OpenGuard:
         check_named(request, self.allowed)
         hooks = [*self.hooks, *(self.allowed[name] for name in request.hooks)]
         if not hooks:
@@ -124,6 +127,7 @@ class Pipeline:
             self.tallies,
             self.options,
             can_rewind=can_rewind,
+            tells_decisions=tells_decisions,
             prompt_threads=self._prompt_threads,
         )
 
@@ -140,8 +144,7 @@ class Pipeline:
         hook = replace(hook, on_decision=None)  # the canaries' decisions are nobody's to hear
         chat, *_ = _CANARIES
         for request in _CANARIES if hook.on_request else ():
-            with suppress(RefusedError):
-                await GuardDriver(request, [hook], tallies, self.options).admit(request)
+            await GuardDriver(request, [hook], tallies, self.options).admit(request)
         guard = GuardDriver(chat, [hook], tallies, self.options)
         try:
             for i, word in enumerate(("Hello", ", ", "world.")):

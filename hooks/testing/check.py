@@ -22,7 +22,6 @@ from hooks.loading.loader import HookLoadError, HookSpec, load_hook
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
-from hooks.prompts.admission import RefusedError
 from hooks.testing.difference import num_shared
 from hooks.testing.play import Released, play_once
 from hooks.testing.probe import Probe
@@ -208,19 +207,17 @@ class _Checker:
         return result
 
     async def _result_of_prompt(self, pipeline: GuardFactory, label: str, request: GenerationRequest) -> Any:
-        """The request that goes on, with the answer if there is one; or the reason of a refusal."""
+        """The request that goes on, the reason of a refusal, and the answer if a hook gave one."""
         self._announce(f"it saw a prompt {label}")
         guard = pipeline.open(request)
         try:
             step = await guard.admit(request)
-        except RefusedError as error:
-            return error.reason
         except HookError as error:
             self._check_late(error)
             raise
         finally:
             await guard.close()
-        return guard.request, step.released if step.is_over else None
+        return guard.request, step.refused, step.released if step.is_over else None
 
     def _check_late(self, failure: BaseException | None) -> None:
         if failure is not None and isinstance(failure.__cause__, TimeoutError):

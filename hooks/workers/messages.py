@@ -52,6 +52,8 @@ class Open:
     request: GenerationRequest
     can_rewind: bool = False
     """Whether the engine can take outputs back."""
+    tells_decisions: bool = False
+    """Whether each `Step` has the hooks' decisions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +80,9 @@ class Reply:
 
     key: int
     step: Step | None = None
-    """None: the guard raised an error, which one of the next three fields tells."""
+    """None: the guard raised an error, which one of the next two fields tells."""
     failed: str | None = None
     """The name of the hook that failed."""
-    refused: str | None = None
-    """The reason of a refusal without an answer."""
     engine_error: tuple[str, int] | None = None
     """Message and status of an `EngineError`."""
     request: GenerationRequest | None = None

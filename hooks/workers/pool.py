@@ -22,7 +22,6 @@ from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import check_named
 from hooks.pipeline.stage import HookReply
 from hooks.pipeline.tally import Tallies, Tally
-from hooks.prompts.admission import RefusedError
 from hooks.workers.messages import Admit, Close, Counts, Feed, Open, Ready, Reply, Setup
 from hooks.workers.process import Child
 
@@ -70,12 +69,14 @@ class WorkerPool:
             await self.aclose()
             raise
 
-    def open(self, request: GenerationRequest, *, can_rewind: bool = False) -> OpenGuard:
+    def open(
+        self, request: GenerationRequest, *, can_rewind: bool = False, tells_decisions: bool = False
+    ) -> OpenGuard:
         """Raises `RequestError` if the request names a hook that it may not."""
         check_named(request, {spec.label for spec in self.setup.allowed})
         if not self.setup.specs and not request.hooks:
             return PassThrough(request)
-        return RemoteGuard(self, request, can_rewind)
+        return RemoteGuard(self, request, can_rewind, tells_decisions)
 
     async def worker(self) -> "WorkerProcess":
         """The worker with the fewest requests. Waits for one, up to a deadline: then `HookError`."""
@@ -192,11 +193,11 @@ class WorkerProcess(Child):
         self._replies.clear()
         await super().stop()
 
-    def open(self, request: GenerationRequest, can_rewind: bool) -> int:
+    def open(self, request: GenerationRequest, can_rewind: bool, tells_decisions: bool) -> int:
         """Tell the worker of a request. Returns the key that identifies it."""
         key = next(self._keys)
         self.num_requests += 1
-        self.connection.send(Open(key, request, can_rewind))
+        self.connection.send(Open(key, request, can_rewind, tells_decisions))
         return key
 
     async def ask(self, key: int, message: Admit | Feed | Close) -> Reply:
@@ -235,10 +236,13 @@ class WorkerProcess(Child):
 class RemoteGuard:
     """A request's guard, which runs in a worker. One message is under way at a time, so that none pile up."""
 
-    def __init__(self, pool: WorkerPool, request: GenerationRequest, can_rewind: bool) -> None:
+    def __init__(
+        self, pool: WorkerPool, request: GenerationRequest, can_rewind: bool, tells_decisions: bool
+    ) -> None:
         self._pool = pool
         self.request = request
         self._can_rewind = can_rewind
+        self._tells_decisions = tells_decisions
         self._worker: WorkerProcess | None = None
         self._key = 0
 
@@ -275,15 +279,13 @@ class RemoteGuard:
         """The step, and the request as it goes on. Raises the error that the guard raised in the worker."""
         if self._worker is None:
             self._worker = await self._pool.worker()
-            self._key = self._worker.open(self.request, self._can_rewind)
+            self._key = self._worker.open(self.request, self._can_rewind, self._tells_decisions)
         reply = await self._worker.ask(self._key, message(self._key, about))
         if reply.failed is not None:
             raise HookError(reply.failed)
         if reply.engine_error is not None:
             text, status = reply.engine_error
             raise EngineError(text, status=status)
-        if reply.refused is not None:
-            raise RefusedError(reply.refused, self.request)
         assert reply.step is not None
         return reply.step, reply.request or self.request
 

@@ -25,7 +25,6 @@ from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.pipeline import Pipeline
 from hooks.pipeline.tally import Tally
-from hooks.prompts.admission import RefusedError
 from hooks.workers.messages import Admit, Close, Connection, Counts, Feed, Open, Ready, Reply, Setup
 from hooks.workers.process import inherited
 
@@ -108,8 +107,10 @@ class Worker:
 
     async def _obey(self, message: Any) -> None:
         match message:
-            case Open(key, request, can_rewind):
-                self._guards[key] = self._pipeline.open(request, can_rewind=can_rewind)
+            case Open(key, request, can_rewind, tells_decisions):
+                self._guards[key] = self._pipeline.open(
+                    request, can_rewind=can_rewind, tells_decisions=tells_decisions
+                )
             case Admit(key, shown) if self._is_async or prompt_size(shown) >= READ_BESIDE:
                 self._feeding[key] = self._spawn(self._ask(message))
             case Feed(key) if self._is_async:
@@ -142,8 +143,6 @@ class Worker:
                     reply = Reply(key, await guard.feed(message.delta, first))
         except HookError as error:
             reply = Reply(key, failed=error.hook)
-        except RefusedError as error:
-            reply = Reply(key, refused=error.reason)
         except EngineError as error:
             reply = Reply(key, engine_error=(str(error), error.status))
         except Exception:
