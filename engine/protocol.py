@@ -72,7 +72,7 @@ class SamplingParams:
 
 
 _PROMPT_FIELDS = {"completions": "prompt", "rerank": "documents", "score": "text_1"}
-_PROMPT_FIELDS |= dict.fromkeys(("responses", "embeddings"), "input")
+_PROMPT_FIELDS |= dict.fromkeys(("responses", "embeddings", "moderations"), "input")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,14 +80,17 @@ class GenerationRequest:
     """One request of a caller: all of one HTTP request.
 
     A request for completions has `prompts`, and each prompt gets `sampling.n` outputs. Output `p * n + i` is
-    the i-th output of prompt p. A chat, on three endpoints, has `messages`. All other requests have `prompts`
-    and no output (`engine.relay`).
+    the i-th output of prompt p. A chat, on three endpoints, has `messages`. Embeddings, ranks and scores have
+    `prompts` and no output (`engine.relay`). No engine gets a request for moderations: hooks judge its texts,
+    which are `prompts`, or outputs without a prompt.
     """
 
     request_id: str
     model: str
     """The model's name, as the caller gave it."""
-    endpoint: Literal["chat", "completions", "responses", "messages", "embeddings", "rerank", "score"]
+    endpoint: Literal[
+        "chat", "completions", "responses", "messages", "embeddings", "rerank", "score", "moderations"
+    ]
     messages: tuple[Mapping[str, Any], ...] = ()
     prompts: tuple[Prompt, ...] = ()
     sampling: SamplingParams = SamplingParams()

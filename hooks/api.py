@@ -9,7 +9,7 @@ from hooks.prompts.lead import lead_of
 
 Span = tuple[int, int, str] | tuple[int, int, str, str]
 """`(start, end, replacement)`: characters `start` up to `end` of `Chunk.pending` become `replacement`. A
-fourth item may give a reason, which only `on_decision` hears."""
+fourth item may give a reason, for `on_decision` and moderations (contract 3.13)."""
 
 Scope = Literal["request", "output"]
 
@@ -40,7 +40,8 @@ class emit(Verdict):
 
 @dataclass(frozen=True, slots=True)
 class suppress(Verdict):
-    """Withhold the pending text for good, on every channel (contract 3.2). Only `on_decision` hears why."""
+    """Withhold the pending text for good, on every channel (contract 3.2). The reason is for
+    `on_decision` and moderations (contract 3.13)."""
 
     reason: str | None = None
 

@@ -26,6 +26,7 @@ from proxy.messages.errors import error_response
 from proxy.messages.fields import CountFields, MessagesRequest
 from proxy.openai.chat import ChatRequest
 from proxy.openai.completions import CompletionRequest
+from proxy.openai.moderations import ModerationRequest
 from proxy.openai.relayed import EmbeddingsRequest, RerankRequest, ScoreRequest
 from proxy.openai.responses import ResponsesRequest
 from proxy.openai.tokens import DetokenizeRequest, TokenizeRequest
@@ -47,6 +48,7 @@ ENDPOINTS: list[Endpoint] = [
     ("POST", "/v1/responses", "Respond to a conversation", ResponsesRequest, handlers.responses),
     ("POST", "/v1/messages", "Answer a conversation (Messages API)", MessagesRequest, handlers.messages),
     ("POST", "/v1/messages/count_tokens", "Count a prompt's tokens", CountFields, handlers.count_tokens),
+    ("POST", "/v1/moderations", "What the hooks say to texts", ModerationRequest, handlers.moderations),
     ("POST", "/v1/embeddings", "Vectors of texts, by an upstream", EmbeddingsRequest, handlers.embeddings),
     ("POST", "/v1/rerank", "The order of documents, by an upstream", RerankRequest, handlers.rerank),
     ("POST", "/rerank", "The order of documents, by an upstream", RerankRequest, handlers.rerank),

@@ -174,6 +174,9 @@ class ServeSettings(
     """Hook that a request may name in its field hooks, to run beside the others; repeat"""
     hook_workers: Annotated[int, Field(ge=0)] = 0
     """Processes that hooks run in (0: in the service's own)"""
+    moderations: bool = False
+    """Answer POST /v1/moderations with the hooks' decisions. Callers then learn what each hook does, and why;
+    hooks in shadow mode included"""
     skip_tokenizer_init: bool = False
     """Refused: hooks need text, and text needs a tokenizer"""
 

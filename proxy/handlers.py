@@ -21,9 +21,11 @@ from proxy.messages.answer import MessagesAnswer
 from proxy.messages.errors import speaks_messages
 from proxy.messages.fields import CountFields, MessagesRequest
 from proxy.messages.models import model_object
+from proxy.moderate import moderate
 from proxy.openai.answer import new_id
 from proxy.openai.chat import ChatAnswer, ChatRequest
 from proxy.openai.completions import CompletionAnswer, CompletionRequest
+from proxy.openai.moderations import ModerationRequest
 from proxy.openai.relayed import EmbeddingsRequest, RelayedRequest, RerankRequest, ScoreRequest
 from proxy.openai.response_answer import ResponsesAnswer
 from proxy.openai.responses import ResponsesRequest
@@ -102,6 +104,11 @@ async def count_tokens(http: web.Request) -> web.Response:
     size = text_size(admitted.messages)
     ids = await service.prompt_threads.run(encode, size=size, caller=http[CALLER])
     return _json({"input_tokens": len(ids)})
+
+
+async def moderations(http: web.Request) -> web.Response:
+    with http.app[SERVICE].running():
+        return _json(await moderate(http, await _read(http, ModerationRequest)))
 
 
 async def embeddings(http: web.Request) -> web.Response:

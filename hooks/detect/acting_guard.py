@@ -32,7 +32,7 @@ CHANNELS: tuple[Channel, ...] = get_args(Channel)
 PromptReply = GenerationRequest | Refusal
 """The request, perhaps with other texts, or why it is refused."""
 AT_CUT = "at_cut"
-"""The reason for withholding text that may be the beginning of a match. Only `on_decision` hears it."""
+"""The reason for withholding text that may be the beginning of a match. Listeners hear it."""
 _JOINTS = str.maketrans("_-.", "   ")
 """The separators between the words of a tool's name."""
 

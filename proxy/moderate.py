@@ -1,0 +1,80 @@
+"""The way of a text through the hooks to their decisions, without an engine."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from engine.protocol import Delta, GenerationRequest
+from hooks.pipeline.decision import Decision
+from hooks.pipeline.open_guard import OpenGuard, PassThrough
+from proxy.access.callers import CALLER
+from proxy.access.prompts import check_prompts
+from proxy.errors import APIError
+from proxy.openai.answer import JSONObject, new_id
+from proxy.openai.moderations import MODEL, ModerationRequest, result
+from proxy.service import SERVICE, Service
+
+PIECE = 1024
+"""Characters that hooks are shown at a time. Guards take milliseconds for them; then others have a turn."""
+
+
+async def moderate(http: web.Request, fields: ModerationRequest) -> JSONObject:
+    """Judge each input by itself, as a prompt and as an answer (contract 8.13). Raises `APIError` 501 if the
+    server judges no texts, `RequestError` for a field that it does not take, and `HookError`."""
+    service = http.app[SERVICE]
+    if not service.settings.moderations:
+        raise APIError(501, "This server answers no moderations (--moderations).", "server_error")
+    request_id = new_id("modr")
+    with service.metrics.request("moderations") as metrics:
+        results = []
+        for i, texts in enumerate(fields.inputs()):
+            as_prompt, as_answer = fields.to_requests(f"{request_id}-{i}", texts, caller=http[CALLER])
+            check_prompts(as_prompt, service.engine.info)
+            decisions = await _of_prompt(service, as_prompt)
+            decisions += await _of_answer(service, as_answer, texts)
+            results.append(result(decisions))
+        metrics.end("finished")
+        return {"id": request_id, "model": MODEL, "results": results}
+
+
+async def _of_prompt(service: Service, request: GenerationRequest) -> list[Decision]:
+    async with _opened(service, request) as guard:
+        if isinstance(guard, PassThrough):
+            raise APIError(501, "This server has no hooks to judge a text by.", "server_error")
+        if not guard.reads_prompts:
+            return []
+        step = await guard.admit(request)
+        # If a hook answers in the engine's place, later hooks also decide on that answer.
+        return [decision for decision in step.decisions if decision.channel == "prompt"]
+
+
+async def _of_answer(service: Service, request: GenerationRequest, texts: tuple[str, ...]) -> list[Decision]:
+    decisions: list[Decision] = []
+    async with _opened(service, request) as guard:
+        for delta in _deltas(texts):
+            step = await guard.feed(delta)
+            decisions += step.decisions
+            if step.is_over:
+                break
+            await asyncio.sleep(0)
+    return decisions
+
+
+@asynccontextmanager
+async def _opened(service: Service, request: GenerationRequest) -> AsyncIterator[OpenGuard]:
+    """A guard that tells decisions. There is no engine to go back, so a rewind acts as a terminate."""
+    guard = service.pipeline.open(request, tells_decisions=True)
+    try:
+        yield guard
+    finally:
+        await guard.close()
+
+
+def _deltas(texts: tuple[str, ...]) -> Iterator[Delta]:
+    """Each text as an output, piece by piece."""
+    for index, text in enumerate(texts):
+        for start in range(0, len(text), PIECE):
+            yield Delta(index=index, text=text[start : start + PIECE])
+        yield Delta(index=index, finish_reason="stop")
