@@ -83,6 +83,7 @@ class InputProcessor:
         group = self._group(request)
         for seq in group.sequences:
             seq.sampling.processors = tuple(one.start(seq.sampling.token_ids) for one in processors)
+        _check_limits(group.sequences[0].sampling.limits)
         if grammar is not None:
             self.guidance.begin(group, grammar)
         return group
@@ -151,6 +152,14 @@ class InputProcessor:
                 )
 
 
+def _check_limits(limits: Mapping[str, Any]) -> None:
+    """Raise `RequestError` if `bad_words` forbids each of `allowed_token_ids` (contract 7.5)."""
+    if len(limits) == 2:
+        single = {word[0] for word in limits["bad_words"].sequences if len(word) == 1}
+        if limits["allowed_token_ids"].token_ids <= single:
+            raise RequestError("bad_words leaves none of the allowed_token_ids.", param="bad_words")
+
+
 def make_context(
     tokenizer: LocalTokenizer, vocab_size: int, eos_token_ids: frozenset[int], device: "torch.device"
 ) -> Context:
@@ -194,9 +203,7 @@ def check_sampling(s: SamplingParams) -> None:
 
 
 UNSUPPORTED = (
-    "allowed_token_ids",
     "audio",
-    "bad_words",
     "chat_template",
     "custom_logit_processor",
     "documents",

@@ -5,6 +5,8 @@ Processors run in the order registered, masks before shapers. The order in a req
 A request names processors in `SamplingParams.logits_processors`. Clients of vLLM and SGLang name them in
 `vllm_xargs` or `custom_params` instead: an object whose keys are processors' names and whose values are
 objects of parameters, or an object of parameters that exactly one processor has.
+
+vLLM's fields `allowed_token_ids` and `bad_words` need no registered processor: every server has these two.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +18,9 @@ from typing import Any, NamedTuple
 
 from engine.config import LogitsProcessorConfig
 from engine.logits_processors.api import Context, TokenIds
+from engine.logits_processors.builtin.bad_words import BadWords
 from engine.logits_processors.builtin.forced_sequence import ForcedSequence
+from engine.logits_processors.builtin.token_lists import AllowedTokens
 from engine.logits_processors.load import (
     ParamsError,
     ProcessorLoadError,
@@ -39,6 +43,11 @@ from engine.protocol import GenerationRequest, LogitsProcessorError, RequestErro
 FIELD = "logits_processors"
 OTHER_FIELDS = ("vllm_xargs", "custom_params")
 """The fields of `GenerationRequest.extra` that vLLM and SGLang use."""
+LIMITS: dict[str, tuple[type, str]] = {
+    "allowed_token_ids": (AllowedTokens, "token_ids"),
+    "bad_words": (BadWords, "bad_words"),
+}
+"""vLLM's fields that say which tokens may come: the processor that honours each, and its parameter."""
 AFTER_ALL = 1_000_000
 """The rank of a processor without a place among the registered ones."""
 
@@ -91,8 +100,8 @@ class ProcessorRegistry:
         classes = enumerate(find_processors(configs))
         self._registered = {c.name: register(c, cls, rank, context) for rank, (c, cls) in classes}
         self._stage = stage
-        forced = LogitsProcessorConfig(ForcedTokenSequenceSpec.kind, ForcedTokenSequenceSpec.kind)
-        self._forced = register(forced, ForcedSequence, AFTER_ALL, context)
+        self._forced = _register_own(ForcedTokenSequenceSpec.kind, ForcedSequence, context)
+        self._limits = {field: _register_own(field, cls, context) for field, (cls, _) in LIMITS.items()}
         self._named = {name: r for name, r in self._registered.items() if not r.config.mandatory}
         mandatory = [r.config for r in self._registered.values() if r.config.mandatory]
         specs = [*(NamedProcessorSpec(c.name, c.params) for c in mandatory), *always]
@@ -103,13 +112,23 @@ class ProcessorRegistry:
         Raises `RequestError`, which names the field, and `LogitsProcessorError`."""
         requested = [*self._from_specs(request.sampling.logits_processors), *self._from_extra(request.extra)]
         self._check_names(requested)
-        sampling, processors = request.sampling, list[SequenceProcessor]()
+        sampling, processors = request.sampling, self._realize_limits(request.extra)
         for one in [*self._always, *self._realize(requested)]:
             if isinstance(one, SequenceProcessor):
                 processors.append(one)
             else:
                 sampling = one(sampling)
         return replace(request, sampling=sampling), sorted(processors, key=attrgetter("rank"))
+
+    def _realize_limits(self, extra: Mapping[str, Any]) -> list[SequenceProcessor]:
+        made: list[SequenceProcessor] = []
+        for field, (_, param) in LIMITS.items():
+            # vLLM takes no words for no limit, but refuses an empty list of tokens.
+            if (given := extra.get(field)) is not None and (given != [] or field != "bad_words"):
+                limit = _with_params(self._limits[field], {param: given}, field, f".{param}")
+                assert isinstance(limit, SequenceProcessor)
+                made.append(limit)
+        return made
 
     def _from_specs(self, specs: Iterable[LogitsProcessorSpec]) -> Iterator[RequestedProcessor]:
         for i, spec in enumerate(specs):
@@ -176,15 +195,24 @@ class ProcessorRegistry:
                 raise RequestError(f"{FIELD}: this engine does not know {type(spec).__name__}.", param=FIELD)
 
 
+def _register_own(name: str, cls: type, context: Context) -> RegisteredProcessor:
+    """A processor that every server has."""
+    registered = register(LogitsProcessorConfig(name, name), cls, AFTER_ALL, context)
+    return replace(registered, entry=replace(registered.entry, field=name if name in LIMITS else None))
+
+
 def _with_params(
-    registered: RegisteredProcessor, params: Mapping[str, Any], at: str
+    registered: RegisteredProcessor, params: Mapping[str, Any], at: str, known: str = ""
 ) -> SequenceProcessor | SamplingChange:
-    """Raises `RequestError` for parameters that it does not take, `LogitsProcessorError` if it fails."""
+    """`known`: the part of a parameter's place that `at` stands for.
+
+    Raises `RequestError` for parameters that it does not take, `LogitsProcessorError` if it fails."""
     failing = _failing_as(registered.config.name)
     try:
         valid = failing(registered.validate)(params)
     except ParamsError as error:
-        raise RequestError(f"{at}{error.at}: {error}.", param=f"{at}{error.at}") from error
+        place = at + error.at.removeprefix(known)
+        raise RequestError(f"{place}: {error}.", param=place) from error
     if registered.sampling is not None:
         return failing(partial(registered.sampling, valid))
     start = failing(partial(registered.start, valid))

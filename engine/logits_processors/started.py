@@ -20,6 +20,8 @@ class ProcessorEntry:
     """Among processors of one kind, the lowest rank runs first."""
     batch: BatchLogitsProcessor | None = None
     """The processor's only instance, if it has the batch form."""
+    field: str | None = None
+    """The field of a request that asks for it, if that is one of vLLM's own (`registry.LIMITS`)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

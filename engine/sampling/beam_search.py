@@ -145,6 +145,8 @@ async def beam_search(
     plain = {name: value for name, value in request.extra.items() if name not in FIELDS}
     group = await process(replace(request, extra=plain))
     _check(group.request)  # now with the changes that the server's own processors made
+    for limit in group.sequences[0].sampling.limits:
+        raise RequestError(f"use_beam_search cannot be combined with {limit}.", param=limit)
     if any(seq.sampling.processors for seq in group.sequences):
         # Hypotheses are ranked by the model's own logprobs, and each step is a request of its own.
         raise RequestError(

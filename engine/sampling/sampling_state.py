@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.logits_processors import TokenIds
 from engine.logits_processors.started import StartedProcessor
@@ -65,6 +65,11 @@ class SamplingState:
         self.banned[num_output_tokens] = self.banned.get(num_output_tokens, frozenset()).union(banned)
         self.generator = self.token_counts = self.lookup = self.acceptance = None
         self.num_rewinds += 1
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The processors of the request's `allowed_token_ids` and `bad_words`, by the field."""
+        return {one.entry.field: one.call for one in self.processors if one.entry.field is not None}
 
     @property
     def num_output_tokens(self) -> int:

@@ -22,8 +22,11 @@ from engine.backends.vllm.places import FairPlaces
 from engine.backends.vllm.processors import FailureNotes
 from engine.backends.vllm.sampling import (
     KV_TRANSFER,
+    WORDS,
     WorkerRequest,
     banned_here,
+    is_allowed,
+    is_for_one_token,
     prefill_fields,
     read_logprobs,
     request_fields,
@@ -125,14 +128,14 @@ class Outputs:
             return
         key = f"weir-{next(_numbers)}"
         params = self._params(seq, key, transfer)
-        begun_at, banned = seq.num_output_tokens, banned_here(seq)
+        begun_at, banned, is_whole = seq.num_output_tokens, banned_here(seq), not is_for_one_token(seq)
         async with aclosing(self._generate(self._runtime.llm, seq, params, key)) as outputs:
             async for output in outputs:
                 self._check_notes(key, params)
                 self._take(seq, output, banned)
                 if seq.finish_reason is not None:
                     return
-        if not banned or seq.num_output_tokens == begun_at:
+        if is_whole or seq.num_output_tokens == begun_at:
             logger.error("vLLM ended an output before its time (%s)", output.outputs[0].finish_reason)
             raise EngineError("The engine ended this output before its time.")
 
@@ -170,16 +173,21 @@ class Outputs:
         extra_args = {} if transfer is None else {KV_TRANSFER: transfer}
         if "structured_outputs" in fields:
             fields["structured_outputs"] = StructuredOutputsParams(**fields["structured_outputs"])
-        # A grammar's guide is a processor too, but vLLM follows grammars by itself.
-        if len(seq.sampling.processors) > (seq.sampling.guide is not None):
+        words = fields.pop(WORDS, None)
+        # A grammar's guide is a processor too, and limits are, but vLLM honours both by itself.
+        num_native = (seq.sampling.guide is not None) + len(seq.sampling.limits)
+        if len(seq.sampling.processors) > num_native:
             if self._runtime.notes is None:
                 raise RequestError(
                     "logits_processors: this server has no logits processors.", param="logits_processors"
                 )
             extra_args |= WorkerRequest.of(seq, key, OTHER_FIELDS).to_args()
-        return SamplingParams(
+        params = SamplingParams(
             output_kind=RequestOutputKind.DELTA, skip_clone=True, extra_args=extra_args or None, **fields
         )
+        if words is not None:
+            params._bad_words_token_ids = words
+        return params
 
     def _check_notes(self, key: str, params: SamplingParams) -> None:
         """Raises `LogitsProcessorError`. A token that is drawn after the failure never gets further."""
@@ -197,6 +205,9 @@ class Outputs:
             if token_id in banned:
                 logger.error("vLLM drew a token that a rewind forbids")
                 raise EngineError("The engine failed this request.")
+            if seq.sampling.limits and not is_allowed(seq, token_id):
+                # No token was left to draw (contract 7.5), or vLLM does not honour the field.
+                raise LogitsProcessorError(", ".join(seq.sampling.limits))
             drawn = SampledToken(token_id, self._logprobs(seq, completion.logprobs, i, banned))
             deltas += self._runtime.processor.advance(seq, drawn)
             banned = frozenset()

@@ -21,6 +21,8 @@ KV_TRANSFER = "kv_transfer_params"
 _NO_REMOTE = dict.fromkeys(("remote_engine_id", "remote_block_ids", "remote_host", "remote_port"))
 MIN_TOP_P = 1e-6
 """vLLM takes no 0. So little leaves only the most likely token."""
+WORDS = "bad_words_token_ids"
+"""The tokens of `bad_words`. vLLM has no field that takes them: its own tokenizer would find fewer."""
 EXTRA = "weir"
 """The name under which Weir's own arguments stand in vLLM's `extra_args`."""
 
@@ -38,13 +40,12 @@ class FlatLogprobs(Protocol):
 def request_fields(seq: Sequence) -> dict[str, Any]:
     """The fields of vLLM's `SamplingParams` that let a sequence go on from where it stands.
 
-    After a rewind, the tokens that are kept are a part of vLLM's prompt. If tokens are banned here, the
-    request is for one token: a bias holds for all tokens of a request.
+    After a rewind, the tokens that are kept are a part of vLLM's prompt. If tokens are forbidden at this
+    place alone, the request is for one token: a bias holds for all tokens of a request.
     """
     p, state = seq.sampling.params, seq.sampling
-    banned = banned_here(seq)
     room = max(1, seq.max_tokens - seq.num_output_tokens)
-    max_tokens = 1 if banned else room
+    max_tokens = 1 if is_for_one_token(seq) else room
     fields: dict[str, Any] = {
         "max_tokens": max_tokens,
         "min_tokens": min(max(0, p.min_tokens - seq.num_output_tokens), max_tokens),
@@ -65,8 +66,12 @@ def request_fields(seq: Sequence) -> dict[str, Any]:
         fields["logprobs"] = p.logprobs or 0
     if seq.needs_prompt_logprobs:
         fields["prompt_logprobs"] = p.logprobs or 0
-    if bias := {**_bias(seq), **dict.fromkeys(banned, float("-inf"))}:
+    if bias := _bias(seq) | dict.fromkeys([*banned_here(seq), *_ends_of_begun_words(seq)], float("-inf")):
         fields["logit_bias"] = bias
+    if (allowed := state.limits.get("allowed_token_ids")) is not None:
+        fields["allowed_token_ids"] = sorted(allowed.token_ids)
+    if (words := state.limits.get("bad_words")) is not None:
+        fields[WORDS] = [list(word) for word in words.sequences]
     if state.guide is not None:
         fields["structured_outputs"] = structured_outputs(state.guide.grammar.source)
     return fields
@@ -93,6 +98,29 @@ def prefill_fields(seq: Sequence) -> dict[str, Any]:
 def banned_here(seq: Sequence) -> frozenset[int]:
     """Token ids that may not come next, because rewinds forbid them."""
     return seq.sampling.banned.get(seq.num_output_tokens, frozenset())
+
+
+def is_for_one_token(seq: Sequence) -> bool:
+    """Whether vLLM is asked for the next token alone, because it may not be what later ones may be."""
+    return bool(banned_here(seq)) or _has_begun_word(seq)
+
+
+def is_allowed(seq: Sequence, token_id: int) -> bool:
+    """Whether `allowed_token_ids` and `bad_words` let this token come next."""
+    limits, token_ids = seq.sampling.limits, seq.token_ids
+    if (allowed := limits.get("allowed_token_ids")) is not None and token_id not in allowed.token_ids:
+        return False
+    return (words := limits.get("bad_words")) is None or token_id not in words.forbidden(token_ids)
+
+
+def _has_begun_word(seq: Sequence) -> bool:
+    """Whether a bad word may have begun in vLLM's prompt, where vLLM does not look for it."""
+    words = seq.sampling.limits.get("bad_words")
+    return words is not None and words.is_begun(seq.token_ids)
+
+
+def _ends_of_begun_words(seq: Sequence) -> list[int]:
+    return seq.sampling.limits["bad_words"].forbidden(seq.token_ids) if _has_begun_word(seq) else []
 
 
 def _bias(seq: Sequence) -> dict[int, float]:

@@ -5,6 +5,7 @@ keep a word out for certain, use a hook that reads the text as well.
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Annotated, Self
 
 from pydantic import BaseModel, Field, PrivateAttr, ValidationInfo, model_validator
@@ -37,18 +38,28 @@ class BadWords:
             return self
 
     def __init__(self, params: Params, context: Context) -> None:
+        self.sequences = [ids for ids in params._sequences if ids[-1] < context.vocab_size]
+        """The tokens of each word, without the words that the model cannot say."""
         self._device = context.device
         self._endings: dict[int | None, list[tuple[list[int], int]]] = defaultdict(list)
         """By the last token before a word's end: the word's tokens before its last one, and the last one.
         None: words of one token, which are forbidden anywhere."""
-        for *first, last in params._sequences:
-            if last < context.vocab_size:  # otherwise the model cannot say the word
-                self._endings[first[-1] if first else None].append((first, last))
+        for *first, last in self.sequences:
+            self._endings[first[-1] if first else None].append((first, last))
 
     def __call__(self, input_ids: TokenIds, logits: Tensor) -> None:
-        masked = [last for _, last in self._endings.get(None, ())]
-        for first, last in self._endings.get(input_ids[-1], ()):
-            if input_ids[-len(first) :] == first:
-                masked.append(last)
-        if masked:
+        if masked := self.forbidden(input_ids):
             take_out(logits, as_index(masked, self._device))
+
+    def forbidden(self, token_ids: Sequence[int]) -> list[int]:
+        """The tokens that would end a word behind `token_ids`."""
+        words = [*self._endings.get(None, ()), *self._endings.get(token_ids[-1], ())]
+        return [last for first, last in words if not first or [*token_ids[-len(first) :]] == first]
+
+    def is_begun(self, token_ids: Sequence[int]) -> bool:
+        """Whether `token_ids` end with the beginning of a word."""
+        return any(
+            tuple(token_ids[-length:]) == word[:length]
+            for word in self.sequences
+            for length in range(1, len(word))
+        )

@@ -20,12 +20,13 @@ class AllowedTokens:
     Params = _Params
 
     def __init__(self, params: _Params, context: Context) -> None:
-        self._token_ids = as_index(params.token_ids, context.device)
+        self.token_ids = frozenset(params.token_ids)
+        self._index = as_index(params.token_ids, context.device)
 
     def __call__(self, input_ids: TokenIds, logits: Tensor) -> None:
-        keep_only(logits, self._token_ids)
+        keep_only(logits, self._index)
 
 
 class DisallowedTokens(AllowedTokens):
     def __call__(self, input_ids: TokenIds, logits: Tensor) -> None:
-        take_out(logits, self._token_ids)
+        take_out(logits, self._index)

@@ -228,6 +228,13 @@ def kinds(eos: int) -> list[dict[str, Any]]:
     ]
 
 
+LIMITED: list[dict[str, Any]] = [
+    {"extra": {"allowed_token_ids": [11, 22, 33, 44]}, "temperature": 1.5, "seed": 3},
+    {"extra": {"bad_words": WORDS}, "temperature": 1.5, "seed": 4},
+]
+"""Requests with vLLM's fields that limit tokens."""
+
+
 def names(registry: ProcessorRegistry, request: GenerationRequest) -> list[str]:
     return [one.name for one in registry.realize(request)[1]]
 

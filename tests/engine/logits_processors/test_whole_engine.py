@@ -18,7 +18,7 @@ from engine.logits_processors import ForcedTokenSequenceSpec, PythonProcessorSpe
 from engine.logits_processors.started import StartedProcessor
 from engine.protocol import GenerationRequest, LogitsProcessorError, RequestError
 from tests.engine.conftest import TinyCore, answers, completion, cramped_core, random_prompts
-from tests.engine.logits_processors.processors import ALL, EVERYTHING, HERE, config, kinds, named
+from tests.engine.logits_processors.processors import ALL, EVERYTHING, HERE, LIMITED, config, kinds, named
 from tests.helpers import slow
 
 EOS = 1
@@ -84,7 +84,7 @@ def test_each_request_of_a_mixed_batch_gets_the_same_outputs_as_alone(
         cramped_core(tiny_core, family, **settings) if setting == "cramped" else tiny_core(family, **settings)
     )
     requests = []
-    asked = kinds(core.processor.tokenizer.eos_token_id) * 3
+    asked = kinds(core.processor.tokenizer.eos_token_id) * 3 + LIMITED * 3
     for kind, prompt in zip(asked, random_prompts(len(asked), longest=30, seed=1), strict=True):
         prompt = prompt * (2 if setting == "speculative" else 1)
         sizes = {"n": rng.choice([1, 1, 2]), "max_tokens": rng.randint(1, 20)}

@@ -4,12 +4,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.backends.vllm.sampling import (
     KV_TRANSFER,
+    WORDS,
     WorkerRequest,
+    is_allowed,
+    is_for_one_token,
     prefill_fields,
     read_logprobs,
     request_fields,
@@ -17,6 +21,8 @@ from engine.backends.vllm.sampling import (
 )
 from engine.core.sequence import Sequence, SequenceGroup
 from engine.guided.grammar import Grammar
+from engine.logits_processors import Context
+from engine.logits_processors.registry import ProcessorRegistry
 from engine.processor_specs import NamedProcessorSpec, PythonProcessorSpec
 from engine.protocol import GenerationRequest, RequestError, SamplingParams
 from engine.text.alignment import LOGPROB_FLOOR
@@ -43,6 +49,48 @@ def sequence(echo: bool = False, seed: int | None = None, extra: Any = None, **s
         eos_token_ids=frozenset({2}),
         echo_texts=("a", "b", "c") if echo else None,
     )
+
+
+class Words:
+    """A tokenizer whose tokens are letters."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        return [ord(letter) for letter in text.strip()]
+
+
+def limited(prompt: str, **extra: Any) -> Sequence:
+    """A sequence whose request has these limits. Its tokens are letters."""
+    seq = sequence(extra=extra)
+    seq.token_ids[:] = map(ord, prompt)
+    context = Context(Words(), 128, (2,), torch.device("cpu"))  # type: ignore[arg-type]
+    _, processors = ProcessorRegistry(context).realize(seq.group.request)
+    seq.sampling.processors = tuple(one.start(seq.sampling.token_ids) for one in processors)
+    return seq
+
+
+def test_limits_are_vllms_own_fields() -> None:
+    fields = request_fields(limited("xyz", allowed_token_ids=[9, 3], bad_words=["fox", "a"]))
+    assert fields["allowed_token_ids"] == [3, 9]
+    assert sorted(fields[WORDS]) == [[97], [102, 111, 120]]
+    assert "logit_bias" not in fields
+    assert not {"allowed_token_ids", WORDS} & request_fields(limited("xyz")).keys()
+
+
+def test_a_word_that_began_in_vllms_prompt_cannot_end_behind_it() -> None:  # contract 7.7
+    seq = limited("a f", bad_words=["fox", "x"])
+    assert is_for_one_token(seq)
+    assert (request_fields(seq)["max_tokens"], is_allowed(seq, ord("o"))) == (1, True)
+    generated(seq, ord("o"))
+    fields = request_fields(seq)
+    assert (fields["max_tokens"], fields["logit_bias"]) == (1, {ord("x"): float("-inf")})
+    generated(seq, ord("r"))
+    assert not is_for_one_token(seq)
+    assert request_fields(seq)["max_tokens"] == 8
+
+
+def test_a_token_that_breaks_a_limit_is_noticed() -> None:  # contract 7.5
+    seq = limited("a fo", allowed_token_ids=[ord("x"), ord("y"), ord("z")], bad_words=["fox", "z"])
+    assert [chr(i) for i in range(128) if is_allowed(seq, i)] == ["y"]
 
 
 def generated(seq: Sequence, *token_ids: int) -> Sequence:
