@@ -5,6 +5,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass
+from functools import cache
 from typing import Self
 
 import orjson
@@ -67,6 +68,12 @@ ENDPOINTS: list[Endpoint] = [
 ]
 
 
+@cache
+def _description() -> bytes:
+    """The OpenAPI document: the same for every service, and slow to make."""
+    return orjson.dumps(openapi([endpoint[:4] for endpoint in ENDPOINTS]))
+
+
 def make_app(service: Service) -> web.Application:
     """The application of `service`. Its runner needs aiohttp's `handler_cancellation`: without it, a client
     that leaves is noticed only at the next write."""
@@ -88,7 +95,7 @@ def make_app(service: Service) -> web.Application:
     app[SERVICE] = service
     app[FORWARDERS] = settings.trusted_forwarders
     app.on_response_prepare.append(cors_signal(settings))
-    description = orjson.dumps(openapi([endpoint[:4] for endpoint in ENDPOINTS]))
+    description = _description()
 
     async def openapi_json(_: web.Request) -> web.Response:
         return web.Response(body=description, content_type="application/json")
