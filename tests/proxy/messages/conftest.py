@@ -52,23 +52,25 @@ def thinking(request: Any) -> list[Delta]:
 
 
 def folded(events: list[tuple[str | None, Any]]) -> dict[str, Any]:
-    """The message that a stream makes. Fails unless the events follow the API's grammar, each valid by the
-    SDK's own types."""
+    """The message that a stream makes, up to an error. Fails unless the events follow the API's grammar, each
+    valid by the SDK's own types."""
     assert all(name == data["type"] for name, data in events)
     events = [(name, data) for name, data in events if data != {"type": "ping"}]
-    for _, data in events:
+    is_failed = events[-1][0] == "error"
+    end = [] if is_failed else events[-2:]
+    events = events[:-1] if is_failed else events[:-2]
+    for _, data in (*events, *end):
         EVENT.validate_python(data, strict=True)
-    kinds = [data["type"] for _, data in events]
-    assert kinds[0] == "message_start"
-    assert kinds[-2:] == ["message_delta", "message_stop"]
-    message: dict[str, Any] = events[0][1]["message"]
+    assert events[0][0] == "message_start"
+    assert [name for name, _ in end] == ([] if is_failed else ["message_delta", "message_stop"])
+    message: dict[str, Any] = orjson.loads(orjson.dumps(events[0][1]["message"]))
     assert message["content"] == []
     is_open, pieces = False, ""
-    for _, data in events[1:-2]:
+    for _, data in events[1:]:
         if data["type"] == "content_block_start":
             assert not is_open
             assert data["index"] == len(message["content"])
-            message["content"].append(data["content_block"])
+            message["content"].append(dict(data["content_block"]))
             is_open, pieces = True, ""
         elif data["type"] == "content_block_delta":
             block, delta = message["content"][-1], data["delta"]
@@ -80,8 +82,10 @@ def folded(events: list[tuple[str | None, Any]]) -> dict[str, Any]:
             assert is_open
             assert data["index"] == len(message["content"]) - 1
             is_open = False
+    if is_failed:
+        return message
     assert not is_open
-    last = events[-2][1]
+    last = end[0][1]
     return {**message, "stop_details": None, **last["delta"], "usage": last["usage"]}
 
 

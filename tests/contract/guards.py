@@ -1,0 +1,239 @@
+"""Hooks for these tests, named by import path as a deployment names its own."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from hooks import (
+    Chunk,
+    Decision,
+    GenerationRequest,
+    Verdict,
+    emit,
+    hold,
+    prompt_texts,
+    redact,
+    refuse,
+    rewind,
+    suppress,
+    terminate,
+    with_prompt_texts,
+)
+
+SELF_TEST = "weir-self-test"
+
+
+class Looks:
+    """Lets all text through, and remembers the chunks of clients' requests."""
+
+    def __init__(self) -> None:
+        self.chunks: list[Chunk] = []
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        if chunk.request_id != SELF_TEST:
+            self.chunks.append(chunk)
+        return emit(chunk.pending)
+
+    @property
+    def finals(self) -> list[Chunk]:
+        return [chunk for chunk in self.chunks if chunk.is_final]
+
+
+class Holds(Looks):
+    """Holds the last `n` characters until the end; None: all."""
+
+    def __init__(self, n: int | None = None) -> None:
+        super().__init__()
+        self.n = n
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        super().__call__(chunk)
+        pending = chunk.pending
+        return (
+            emit(pending)
+            if chunk.is_final
+            else hold(min(len(pending) if self.n is None else self.n, len(pending)))
+        )
+
+
+class AtWord:
+    """Acts where a stream has `word`. It holds text that may become the word."""
+
+    def __init__(self, word: str, *, channel: str | None = None) -> None:
+        self.word = word
+        self.channel = channel
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        pending = chunk.pending
+        if self.channel not in (None, chunk.channel):
+            return emit(pending)
+        place = pending.find(self.word)
+        return self.otherwise(chunk) if place < 0 else self.act(chunk, place)
+
+    def otherwise(self, chunk: Chunk) -> Verdict:
+        return emit(chunk.pending) if chunk.is_final else hold(self.num_undecided(chunk.pending))
+
+    def num_undecided(self, text: str) -> int:
+        return max(n for n in range(len(self.word)) if text.endswith(self.word[:n]))
+
+    def act(self, chunk: Chunk, place: int) -> Verdict:
+        raise NotImplementedError
+
+
+class Redacts(AtWord):
+    """Puts `[x]` in the word's place."""
+
+    def act(self, chunk: Chunk, place: int) -> Verdict:
+        spans, end = [], 0
+        while place >= 0:
+            end = place + len(self.word)
+            spans.append((place, end, "[x]"))
+            place = chunk.pending.find(self.word, end)
+        return redact(spans, hold=0 if chunk.is_final else self.num_undecided(chunk.pending[end:]))
+
+
+class Rewrites(AtWord):
+    """Says the pending text with `[x]` in the word's place."""
+
+    def act(self, chunk: Chunk, place: int) -> Verdict:
+        return emit(chunk.pending.replace(self.word, "[x]"))
+
+
+class Suppresses(AtWord):
+    """Withholds the pending text, from the word's first letter on."""
+
+    def act(self, chunk: Chunk, place: int) -> Verdict:
+        return suppress("no_secrets")
+
+
+class Ends(AtWord):
+    """Terminates in front of the word."""
+
+    def __init__(self, word: str, *, text: str | None = None, scope: Any = "request", **more: Any) -> None:
+        super().__init__(word, **more)
+        self.text = text
+        self.scope = scope
+
+    def act(self, chunk: Chunk, place: int) -> Verdict:
+        return terminate("no_secrets", after=place, text=self.text, scope=self.scope)
+
+
+class Rewinds(AtWord):
+    """Has the model go on otherwise in front of the word."""
+
+    may_rewind = True
+
+    def act(self, chunk: Chunk, place: int) -> Verdict:
+        return rewind("no_secrets", after=place)
+
+
+class Raises(AtWord):
+    """Raises an exception whose message has the text."""
+
+    def act(self, chunk: Chunk, place: int) -> Verdict:
+        raise ValueError(f"I saw {chunk.text}")
+
+
+class Hangs(AtWord):
+    """Never answers."""
+
+    async def __call__(self, chunk: Chunk) -> Verdict:  # type: ignore[override]
+        if self.word in chunk.pending:
+            await asyncio.Event().wait()
+        return self.otherwise(chunk)
+
+
+class Nonsense(AtWord):
+    """Answers with what is no verdict."""
+
+    def __init__(self, word: str, answer: str, **more: Any) -> None:
+        super().__init__(word, **more)
+        self.answer = answer
+
+    def act(self, chunk: Chunk, place: int) -> Any:
+        return {
+            "none": None,
+            "text": chunk.pending,
+            "out of range": redact([(place, len(chunk.pending) + 1, "")]),
+            "overlap": redact([(place, place + 2, ""), (place + 1, place + 3, "")]),
+            "rewind": rewind("it may not"),
+        }[self.answer]
+
+
+class HoldsAtTheEnd:
+    """Holds text on a final chunk, where nothing is left to wait for."""
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        return emit(chunk.pending) if chunk.request_id == SELF_TEST else hold()
+
+
+class WithoutAlternatives:
+    """Lets all text through, and no alternatives of its tokens."""
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        return emit(chunk.pending, alternatives=False)
+
+
+class NoAlternatives(Looks):
+    """Lets text through by one kind of verdict, or ends at the second chunk, without alternatives."""
+
+    def __init__(self, verdict: str) -> None:
+        super().__init__()
+        self.verdict = verdict
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        pending = chunk.pending
+        if self.verdict == "hold":
+            return hold(0 if chunk.is_final else min(2, len(pending)), alternatives=False)
+        if self.verdict == "redact" or len(chunk.text) == len(chunk.text_diff):
+            return redact([], alternatives=False)
+        return terminate("no_secrets", after=0, alternatives=False)
+
+
+class Shouts:
+    """Says everything in capital letters."""
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        return emit(chunk.pending.upper())
+
+
+class Listens:
+    """Remembers every decision, and what the client had of the answer by then."""
+
+    def __init__(self) -> None:
+        self.decisions: list[Decision] = []
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        return emit(chunk.pending)
+
+    def on_decision(self, decision: Decision) -> None:
+        self.decisions.append(decision)
+
+
+class FailsToListen(Listens):
+    def on_decision(self, decision: Decision) -> None:
+        raise ValueError(decision.withheld)
+
+
+class Reads(Looks):
+    """Reads prompts: refuses `hunter2`, with an answer if the prompt says please, and renames `bluebird`."""
+
+    def __init__(self, *, text: str | None = None, raises: bool = False) -> None:
+        super().__init__()
+        self.text = text
+        self.raises = raises
+
+    def on_request(self, request: GenerationRequest) -> Any:
+        texts = " ".join(one.text for one in prompt_texts(request))
+        if "hunter2" in texts:
+            if self.raises:
+                raise ValueError(texts)
+            return refuse("no_passwords", self.text)
+        return with_prompt_texts(request, lambda one: one.text.replace("bluebird", "[name]"))
+
+
+class ChangesTheModel(Looks):
+    """Changes a field of the request that no hook may change."""
+
+    def on_request(self, request: GenerationRequest) -> Any:
+        return request if request.request_id == SELF_TEST else replace(request, model="another")
