@@ -1,22 +1,24 @@
 /* Rows times a matrix. It takes as long as reading the weights or the arithmetic, whichever is longer.
 
-   The weights of PANEL outputs lie in the order in which they are read. ROWS rows go through them at a time. A sum has
-   one accumulator from the first input to the last, so a row's result depends neither on other rows nor on the number
-   of threads.
+   The weights of PANEL outputs lie in the order in which they are read. ROWS rows go through them at a time. All rows
+   go through RUN steps before the next ones. A sum has one accumulator from the first input to the last, so a row's
+   result depends neither on other rows nor on the number of threads.
 
    Where the processor has AMX, the same panels can be multiplied by its tiles (tiles.h). */
 
 #include "panels.h"
 
-#define RUN 512 /* steps packed at a time: this part of a panel stays in the cache */
-#define CACHE 1048576 /* bytes of rows that stay in the cache while panels pass */
-#define BAND 96 /* rows that go through a panel before the next: with so many, reading it takes little of the time */
-#define MOST 32 /* rows computed together by tiles */
+#define PACKED 512    /* steps packed at a time: this part of a panel stays in the cache */
+#define RUN 64        /* steps that all rows pass before the next: their weights stay in the first cache */
+#define AHEAD 32      /* steps from those that are multiplied to those that are fetched from memory meanwhile */
+#define BAND 192      /* rows that go through a panel before the next */
+#define MOST 32       /* rows computed together by tiles */
+#define CACHE 1048576 /* bytes of rows that stay in the cache while panels pass, by tiles */
 #define STEP (PANEL * PAIR * sizeof(scalar)) /* bytes of a step */
 
 static inline void read_weights(weights *to, const char *from) {
 #if PAIR == 2
-    memcpy(to, from, STEP);
+    read_wide(to, from);
 #else
     for (int v = 0; v < VECS; v++) to[v] = load_vec((const scalar *)from + v * LANES);
 #endif
@@ -46,11 +48,11 @@ int64_t packed_bytes(int64_t ins, int64_t outs) { return (outs + PANEL - 1) / PA
 /* Pack `lanes` rows of `bytes` bytes into one panel. */
 static void pack_panel(char *panel, const char *rows, int64_t lanes, int64_t bytes) {
     const int64_t step = PAIR * sizeof(scalar);
-    for (int64_t first = 0; first < bytes; first += RUN * step)
+    for (int64_t first = 0; first < bytes; first += PACKED * step)
         for (int64_t lane = 0; lane < lanes; lane++) {
             const char *from = rows + lane * bytes;
             char *to = panel + lane * step;
-            int64_t end = first + RUN * step < bytes ? first + RUN * step : bytes, i = first;
+            int64_t end = first + PACKED * step < bytes ? first + PACKED * step : bytes, i = first;
             for (; i + step <= end; i += step) memcpy(to + i * PANEL, from + i, step);
             memcpy(to + i * PANEL, from + i, end - i);
         }
@@ -65,40 +67,80 @@ void pack(char *panels, const char *weight, int64_t ins, int64_t outs) {
                    row_bytes);
 }
 
-/* Multiply `rows` rows of `steps` steps each with a panel. In each step, also prefetch `lines` cache lines from `ahead`
-   on. */
-static inline __attribute__((always_inline)) void multiply(vec (*to)[VECS], const input *x, int64_t steps,
-                                                           const char *panel, const char *ahead, int64_t lines,
+/* Multiply `rows` rows with `steps` steps of a panel. Add to `to` if `is_more`. If `fetches`, also fetch the weights
+   that lie AHEAD steps further. */
+static inline __attribute__((always_inline)) void multiply(Sums *to, const input *x, int64_t stride, const char *panel,
+                                                           int64_t steps, int is_more, const int fetches,
                                                            const int rows) {
     vec sums[ROWS][VECS] = {0};
+    if (is_more) load_sums(sums, to, rows);
     for (int64_t k = 0; k < steps; k++, panel += STEP) {
         weights w[VECS];
         read_weights(w, panel);
-        for (int64_t i = 0; i < lines; i++, ahead += 64) __builtin_prefetch(ahead, 0, 2);
-        for (int r = 0; r < rows; r++)
-            for (int v = 0; v < VECS; v++) sums[r][v] = multiply_add(sums[r][v], w[v], x[r * steps + k]);
+        for (int64_t i = 0; fetches && i < (int64_t)STEP; i += 64) __builtin_prefetch(panel + AHEAD * STEP + i, 0, 2);
+        add_step(sums, w, x + k, stride, rows);
     }
-    memcpy(to, sums, rows * sizeof(*sums));
+    store_sums(to, sums, rows);
 }
 
-#define MULTIPLY(rows) \
-    case rows: multiply(sums, x, l->steps, panel, ahead, lines, rows); break;
+#define MULTIPLY(rows)                                                         \
+    case rows:                                                                 \
+        if (fetches) multiply(to, x, stride, panel, steps, is_more, 1, rows);  \
+        else multiply(to, x, stride, panel, steps, is_more, 0, rows);          \
+        break;
 
-/* Multiply up to ROWS rows, or MOST by tiles, with the panel that begins at output `o`. */
-static void tile(const Linear *l, scalar *out, const input *x, const scalar *residual, int64_t rows, int64_t o,
-                 const char *panel, const char *ahead, int64_t lines, int64_t *shaped) {
-    vec sums[MOST][VECS];
-    if (l->by_tiles) multiply_tiles((float *)sums, x, l->steps, panel, ahead, lines, rows, shaped);
-    else switch (rows) { MULTIPLY(1) MULTIPLY(2) MULTIPLY(3) MULTIPLY(4) MULTIPLY(5) MULTIPLY(6) }
+static void multiply_rows(Sums *to, const input *x, int64_t stride, const char *panel, int64_t steps, int is_more,
+                          int fetches, int64_t rows) {
+    switch (rows) { MULTIPLY(1) MULTIPLY(2) MULTIPLY(3) MULTIPLY(4) MULTIPLY(5) MULTIPLY(6) }
+}
+
+/* Multiply `count` rows with a panel. The rows of a single tile pass all steps at once: they wait for the weights, and
+   the processor fetches these by itself. */
+static void multiply_panel(const Linear *l, Sums *sums, const input *x, int64_t count, const char *panel) {
+    int64_t tiles = (count + ROWS - 1) / ROWS, run = tiles > 1 ? RUN : l->steps;
+    for (int64_t k = 0; k < l->steps; k += run) {
+        int64_t steps = l->steps - k < run ? l->steps - k : run, step = STEP;
+        for (int64_t t = 0; t < tiles; t++) {
+            int64_t row = count * t / tiles, rows = count * (t + 1) / tiles - row, fetches = tiles > 1 && t == 0;
+            multiply_rows(sums + row, x + row * l->steps + k, l->steps, panel + k * step, steps, k > 0, fetches, rows);
+        }
+    }
+}
+
+/* Add bias and residual to the sums of some rows with the panel that begins at output `o`, and round. */
+static void finish_rows(const Linear *l, scalar *out, const Sums *sums, const scalar *residual, int64_t rows,
+                        int64_t o) {
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = r * l->outs + o;
-        finish(out + at, (float *)sums[r], l->bias ? l->bias + o : NULL, residual ? residual + at : NULL, l->outs - o);
+        finish(out + at, sums[r], l->bias ? l->bias + o : NULL, residual ? residual + at : NULL, l->outs - o);
+    }
+}
+
+/* Multiply `count` rows with the panel that begins at output `o`. */
+static void add_panel(const Linear *l, scalar *out, const input *x, const scalar *residual, int64_t count, int64_t o) {
+    Sums sums[BAND] __attribute__((aligned(64)));
+    multiply_panel(l, sums, x, count, l->panels + o * l->steps * PAIR * (int64_t)sizeof(scalar));
+    finish_rows(l, out, sums, residual, count, o);
+}
+
+/* As `add_panel`, by tiles. `shaped` is the number of rows that the thread's tiles are shaped for, or 0. */
+static void add_panel_by_tiles(const Linear *l, scalar *out, const input *x, const scalar *residual, int64_t count,
+                               int64_t o, int64_t *shaped) {
+    Sums sums[MOST] __attribute__((aligned(64)));
+    const char *panel = l->panels + o * l->steps * PAIR * (int64_t)sizeof(scalar);
+    int64_t tiles = (count + MOST - 1) / MOST, step = STEP;
+    /* A single tile waits for the weights anyway. Several tiles each prefetch a part of the next panel. */
+    int64_t share = tiles > 1 ? (step / 64 + tiles - 1) / tiles : 0;
+    for (int64_t t = 0; t < tiles; t++) {
+        int64_t row = count * t / tiles, rows = count * (t + 1) / tiles - row;
+        multiply_tiles(*sums, x + row * l->steps, l->steps, panel, panel + l->steps * (step + t * share * 64),
+                       t * share * 64 < step ? share : 0, rows, shaped);
+        finish_rows(l, out + row * l->outs, sums, residual ? residual + row * l->outs : NULL, rows, o);
     }
 }
 
 /* [tokens, steps] to [tokens, outs]: the product plus bias and residual, in float, then rounded. */
 void linear(const Linear *l, scalar *out, const input *x, const scalar *residual, int64_t tokens) {
-    int64_t step = STEP, most = l->by_tiles ? MOST : ROWS;
     int64_t band = l->by_tiles ? (CACHE / (l->steps * sizeof(input)) + MOST) / MOST * MOST : BAND;
     int64_t bands = (tokens + band - 1) / band;
 #pragma omp parallel if (l->steps * l->outs > WORTH_THREADS)
@@ -107,17 +149,12 @@ void linear(const Linear *l, scalar *out, const input *x, const scalar *residual
 #pragma omp for collapse(2) schedule(guided)
         for (int64_t b = 0; b < bands; b++)
             for (int64_t o = 0; o < l->outs; o += PANEL) {
-                const char *panel = l->panels + o / PANEL * l->steps * step;
                 int64_t first = tokens * b / bands, count = tokens * (b + 1) / bands - first;
-                int64_t tiles = (count + most - 1) / most;
-                /* A single tile waits for the weights anyway. Several tiles each prefetch a part of the next panel. */
-                int64_t share = tiles > 1 ? (step / 64 + tiles - 1) / tiles : 0;
-                for (int64_t t = 0; t < tiles; t++) {
-                    int64_t row = first + count * t / tiles, rows = first + count * (t + 1) / tiles - row;
-                    tile(l, out + row * l->outs, x + row * l->steps, residual ? residual + row * l->outs : NULL, rows,
-                         o, panel, panel + l->steps * (step + t * share * 64), t * share * 64 < step ? share : 0,
-                         &shaped);
-                }
+                scalar *to = out + first * l->outs;
+                const input *from = x + first * l->steps;
+                const scalar *more = residual ? residual + first * l->outs : NULL;
+                if (l->by_tiles) add_panel_by_tiles(l, to, from, more, count, o, &shaped);
+                else add_panel(l, to, from, more, count, o);
             }
         if (shaped) _tile_release();
     }

@@ -30,6 +30,33 @@ typedef vec weights;
 static inline vec multiply_add(vec sum, weights w, input x) { return sum + w * x; }
 #endif
 
+typedef float Sums[PANEL]; /* of one row */
+
+/* Read the weights of a step that have the type of `weights`. */
+static inline void read_wide(weights *to, const char *from) {
+#if PAIR == 2
+    for (int v = 0; v < VECS; v++) to[v] = (weights)_mm512_loadu_si512(from + v * 64);
+#else
+    for (int v = 0; v < VECS; v++) to[v] = *(const floats *)(from + v * sizeof(vec));
+#endif
+}
+
+/* The loops have constant lengths when they are inlined, and the sums stay in registers. A memcpy from or to them would
+   make gcc keep them in memory. */
+static inline void load_sums(vec (*sums)[VECS], const Sums *from, const int rows) {
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < VECS; v++) sums[r][v] = *(const floats *)(from[r] + v * LANES);
+}
+static inline void store_sums(Sums *to, vec (*sums)[VECS], const int rows) {
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < VECS; v++) *(floats *)(to[r] + v * LANES) = sums[r][v];
+}
+/* Add the products of one step of `rows` rows, `stride` inputs apart. */
+static inline void add_step(vec (*sums)[VECS], const weights *w, const input *x, int64_t stride, const int rows) {
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < VECS; v++) sums[r][v] = multiply_add(sums[r][v], w[v], x[r * stride]);
+}
+
 /* Add bias and residual to the sums of one row with a panel, of which `count` outputs exist, and round. */
 static inline void finish_some(scalar *out, const float *sums, const float *bias, const scalar *residual,
                                int64_t count) {

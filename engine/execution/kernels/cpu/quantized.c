@@ -44,15 +44,14 @@ static inline void widen_bytes(weights *to, const char *from) { /* gives two vec
     to[1] = (weights)_mm512_unpackhi_epi8(low, high);
 }
 static inline void read_weights(weights *to, const char *from, const int bits) {
+    if (bits == 16) return read_wide(to, from);
     __m512i packed = bits == 4 ? _mm512_loadu_si512(from) : _mm512_setzero_si512();
     for (int v = 0; v < VECS; v++)
-        if (bits == 16) to[v] = (weights)_mm512_loadu_si512(from + v * 64);
-        else if (bits == 4) {
+        if (bits == 4) {
             __m512i index = _mm512_srli_epi16(packed, 4 * v), table = _mm512_loadu_si512(of_4_bits);
             to[v] = (weights)_mm512_permutexvar_epi16(index, table);
         } else if (v % 2 == 0) widen_bytes(to + v, from + v * 32);
 }
-static inline void write_weights(char *to, const weights *from) { memcpy(to, from, VECS * sizeof(weights)); }
 /* A byte holds sign and magnitude. A pair of bytes lies where widen_bytes turns it into a pair of its output. */
 static inline uint8_t pack_byte(int8_t x) { return x < 0 ? -x | 0x80 : x; }
 static inline int64_t place_byte(int64_t lane) {
@@ -64,7 +63,7 @@ static inline vec sums_of_pairs(const input *x) {
 }
 #else
 static inline void read_weights(weights *to, const char *from, const int bits) {
-    if (bits == 16) memcpy(to, from, VECS * sizeof(vec));
+    if (bits == 16) read_wide(to, from);
     else if (bits == 8)
         for (int v = 0; v < VECS; v++) to[v] = load_bytes((const int8_t *)from + v * LANES);
     else {
@@ -85,7 +84,6 @@ static inline void read_weights(weights *to, const char *from, const int bits) {
 #endif
     }
 }
-static inline void write_weights(char *to, const weights *from) { memcpy(to, from, VECS * sizeof(weights)); }
 static inline uint8_t pack_byte(int8_t x) { return x; }
 static inline int64_t place_byte(int64_t lane) { return lane; }
 static inline vec sums_of_pairs(const input *x) { return (vec)*(const floats *)x; }
@@ -98,8 +96,6 @@ typedef struct {
     const float *bias;       /* [outs], or NULL */
     int64_t bits, steps, group_steps, outs;
 } Quantized;
-
-typedef float Sums[PANEL];
 
 const int64_t quantized_grain = GRAIN;
 const int64_t quantized_span = SPAN * PAIR; /* a group has a divisor of this, or a multiple, of inputs */
@@ -132,7 +128,7 @@ static void widen(char *to, const char *from, int64_t steps, const int bits) {
         read_weights(w, from + k * step_bytes(bits), bits);
         const char *ahead = from + (k + AHEAD) * step_bytes(bits);
         for (int64_t i = 0; i < step_bytes(bits); i += 64) __builtin_prefetch(ahead + i, 0, 2);
-        write_weights(to + k * sizeof(w), w);
+        memcpy(to + k * sizeof(w), w, sizeof(w));
     }
 }
 
@@ -141,14 +137,13 @@ static inline __attribute__((always_inline)) void multiply(Sums *to, const input
                                                            int64_t steps, int is_more, const int rows,
                                                            const int bits) {
     vec sums[ROWS][VECS] = {0};
-    if (is_more) memcpy(sums, to, rows * sizeof(*sums));
+    if (is_more) load_sums(sums, to, rows);
     for (int64_t k = 0; k < steps; k++) {
         weights w[VECS];
         read_weights(w, panel + k * (bits == 16 ? (int64_t)sizeof(w) : step_bytes(bits)), bits);
-        for (int r = 0; r < rows; r++)
-            for (int v = 0; v < VECS; v++) sums[r][v] = multiply_add(sums[r][v], w[v], x[r * stride + k]);
+        add_step(sums, w, x + k, stride, rows);
     }
-    memcpy(to, sums, rows * sizeof(*sums));
+    store_sums(to, sums, rows);
 }
 
 #define MULTIPLY(rows)                                                                \
