@@ -16,7 +16,8 @@ from engine.logits_processors.registry import ProcessorRegistry
 from engine.protocol import GenerationRequest, Prompt, RequestError, SamplingParams, Token
 from engine.sampling.penalties import LogitBias
 from engine.text.alignment import align_tokens
-from engine.text.detokenizer import Detokenizer, TextStream
+from engine.text.detokenizer import SKIPPED, Detokenizer, SpecialTokens, TextStream
+from engine.text.fields import TextFields
 from engine.text.tokenizer import LocalTokenizer
 
 if TYPE_CHECKING:
@@ -93,33 +94,50 @@ class InputProcessor:
         secret = b"" if self.config.share_outputs else unique_root()
         bias = LogitBias(request.sampling.logit_bias) if request.sampling.logit_bias else None
         group = SequenceGroup(request, root_hash=root, output_secret=secret, bias=bias)
+        fields = TextFields.of(request)
         if request.is_chat:
-            self._add(group, self.tokenizer.encode_chat(request), None)
+            ids = self.tokenizer.encode_chat(
+                request,
+                add_special_tokens=fields.add_special_tokens is True,
+                is_truncated=fields.truncate_prompt_tokens is not None,
+            )
+            self._add(group, ids, None, fields)
         for prompt in request.prompts:
-            self._add(group, self._encode(prompt), prompt)
+            self._add(group, self._encode(prompt, fields), prompt, fields)
         if not group.sequences:
             raise RequestError("There is no prompt.", param="prompt")
         return group
 
-    def _encode(self, prompt: Prompt) -> list[int]:
-        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+    def _encode(self, prompt: Prompt, fields: TextFields) -> list[int]:
+        if not isinstance(prompt, str):
+            return list(prompt)
+        return self.tokenizer.encode(
+            prompt,
+            add_special_tokens=fields.add_special_tokens is not False,
+            is_truncated=fields.truncate_prompt_tokens is not None,
+        )
 
-    def _add(self, group: SequenceGroup, ids: list[int], prompt: Prompt | None) -> None:
+    def _add(self, group: SequenceGroup, ids: list[int], prompt: Prompt | None, fields: TextFields) -> None:
         request = group.request
         param = "messages" if prompt is None else "prompt"
         if not ids:
             raise RequestError("The prompt is empty.", param=param)
         if not all(0 <= i < self.vocab_size for i in ids):
             raise RequestError(f"Token ids must be between 0 and {self.vocab_size - 1}.", param=param)
+        least = 1 if request.sampling.max_tokens is None else request.sampling.max_tokens
+        kept = fields.truncated(ids, self.max_model_len - least)
+        if len(kept) < len(ids):
+            ids, prompt = kept, None if prompt is None else tuple(kept)
         max_tokens = self._room(len(ids), request.sampling.max_tokens, param)
-        echo_texts = self._echo_texts(ids, prompt) if request.echo and prompt is not None else None
+        special = SpecialTokens(fields.skip_special_tokens, fields.spaces_between_special_tokens)
+        echo_texts = self._echo_texts(ids, prompt, special) if request.echo and prompt is not None else None
         seed = request.sampling.seed
         group.num_prompt_tokens += len(ids)
         for i in range(request.sampling.num_candidates):
             group.add(
                 ids,
                 max_tokens=max_tokens,
-                detokenizer=Detokenizer(self.tokenizer.fast, ids, request.sampling.stop),
+                detokenizer=Detokenizer(self.tokenizer.fast, ids, request.sampling.stop, special),
                 seed=None if seed is None else seed + i,
                 eos_token_ids=frozenset() if request.sampling.ignore_eos else self.eos_token_ids,
                 echo_texts=echo_texts,
@@ -137,8 +155,9 @@ class InputProcessor:
             )
         return self.max_model_len - num_prompt_tokens if max_tokens is None else max_tokens
 
-    def _echo_texts(self, ids: list[int], prompt: Prompt) -> tuple[str, ...]:
-        stream = TextStream(self.tokenizer.fast)
+    def _echo_texts(self, ids: list[int], prompt: Prompt, special: SpecialTokens) -> tuple[str, ...]:
+        # A text is echoed as it is. The special tokens that the tokenizer added are no part of it.
+        stream = TextStream(self.tokenizer.fast, special=SKIPPED if isinstance(prompt, str) else special)
         tokens = [Token(i, stream.step(i)) for i in ids]
         return tuple(t.text for t in (align_tokens(tokens, prompt) if isinstance(prompt, str) else tokens))
 
@@ -210,7 +229,6 @@ UNSUPPORTED = (
     "include_stop_str_in_output",
     "logits_processors",
     "suffix",
-    "truncate_prompt_tokens",
     "use_beam_search",
 )
 """Fields that are refused unless they are empty or false."""

@@ -1,12 +1,13 @@
 """Turns one sequence's token ids into text as they come, and finds stop strings in it.
 
 A token comes out with the text that it completes (contract 2.4). A token that ends inside a character, and a
-special token, have no text. They wait for the next token with text. Stop strings are found here, before
-anything else sees the text (contract 2.7). A token waits only while its text could still become a stop
-string.
+special token that is skipped, have no text. They wait for the next token with text. Stop strings are found
+here, before anything else sees the text (contract 2.7). A token waits only while its text could still become
+a stop string.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from tokenizers import Tokenizer as FastTokenizer
 
@@ -22,18 +23,32 @@ MAX_UNDECIDED_TOKENS = 32
 """No character has so many tokens. Bytes that do not make a character within them become U+FFFD."""
 
 
+class SpecialTokens(NamedTuple):
+    """How special tokens stand in a text. The names and defaults are vLLM's."""
+
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+
+
+SKIPPED = SpecialTokens()
+
+
 class Detokenizer:
     """`decode` each token, then `flush`. Both return the tokens that are decided, with their texts."""
 
     def __init__(
-        self, fast: FastTokenizer, prompt_token_ids: Sequence[int] = (), stop: Sequence[str] = ()
+        self,
+        fast: FastTokenizer,
+        prompt_token_ids: Sequence[int] = (),
+        stop: Sequence[str] = (),
+        special: SpecialTokens = SKIPPED,
     ) -> None:
         """`prompt_token_ids`: the output's text can depend on the prompt's, such as a first word's space."""
         self.stopped: str | None = None
         """The stop string that was found. No token may be decoded after it."""
         self._fast = fast
-        self._texts = TextStream(fast, prompt_token_ids)
-        self._stop = stop
+        self._texts = TextStream(fast, prompt_token_ids, special)
+        self._stop, self._special = stop, special
         self._pending: list[Token] = []
         self._text = ""
         """The text that the pending tokens complete."""
@@ -45,7 +60,7 @@ class Detokenizer:
         returns none of these tokens again, but finds stop strings that begin in their text."""
         num_read = MAX_UNDECIDED_TOKENS + max(map(len, self._stop), default=0)
         begin = len(token_ids) - min(num_output_tokens, num_read)
-        rewound = Detokenizer(self._fast, token_ids[:begin], self._stop)
+        rewound = Detokenizer(self._fast, token_ids[:begin], self._stop, self._special)
         for token_id in token_ids[begin:]:
             rewound.decode(Token(token_id, ""), may_stop=False)
         rewound._num_given = len(rewound._pending)
@@ -105,37 +120,58 @@ class TextStream:
     character at the end, and it accepts bytes that do not fit together.
     """
 
-    def __init__(self, fast: FastTokenizer, prompt_token_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self, fast: FastTokenizer, prompt_token_ids: Sequence[int] = (), special: SpecialTokens = SKIPPED
+    ) -> None:
         self._fast = fast
+        self._skips, has_spaces = special
+        self._unspaced: Mapping[int, str] = {}
+        """The texts of added tokens, if no space may stand between two of them."""
+        if not self._skips and not has_spaces:
+            self._unspaced = {i: token.content for i, token in fast.get_added_tokens_decoder().items()}
+        self._is_behind_added = False
         self._window = list(prompt_token_ids[-NUM_PRIMING_TOKENS:])
-        self._given = fast.decode(self._window).rstrip(INCOMPLETE)
+        self._given = self._decode(self._window).rstrip(INCOMPLETE)
         # The prompt may end inside a character. The first ids then complete it.
         self._num_decided = len(self._window)
-        while self._num_decided and fast.decode(self._window[: self._num_decided]).endswith(INCOMPLETE):
+        while self._num_decided and self._decode(self._window[: self._num_decided]).endswith(INCOMPLETE):
             self._num_decided -= 1
 
     def step(self, token_id: int) -> str:
         """The whole characters that the id completes. An id that also begins the next character completes
         none yet: it goes with that character (contract 3.6)."""
+        new = self._step(token_id)
+        if self._unspaced:
+            added = self._unspaced.get(token_id)
+            if added is not None and self._is_behind_added:
+                new = added
+            self._is_behind_added = added is not None
+        return new
+
+    def _step(self, token_id: int) -> str:
         self._window.append(token_id)
-        text: str = self._fast.decode(self._window)
+        text = self._decode(self._window)
         if not text.startswith(self._given) and not self._given.startswith(text.rstrip(INCOMPLETE)):
             # A run of byte tokens is decoded together. A byte that does not fit changes its earlier text.
             self._window = self._window[self._num_decided :]
             self._num_decided, self._given = 0, ""
-            text = self._fast.decode(self._window)
+            text = self._decode(self._window)
         if text.endswith(INCOMPLETE) and len(self._window) - self._num_decided <= MAX_UNDECIDED_TOKENS:
             return ""
         return self._decide(text)
 
     def flush(self) -> str:
         """The stream has ended: whole characters that waited for a character that was begun."""
-        return self._decide(self._fast.decode(self._window).rstrip(INCOMPLETE))
+        return self._decide(self._decode(self._window).rstrip(INCOMPLETE))
+
+    def _decode(self, token_ids: list[int]) -> str:
+        text: str = self._fast.decode(token_ids, skip_special_tokens=self._skips)
+        return text
 
     def _decide(self, text: str) -> str:
         new = text[len(self._given) :]
         if new:
             self._window = self._window[self._num_decided :]
             self._num_decided = len(self._window)
-            self._given = self._fast.decode(self._window)
+            self._given = self._decode(self._window)
         return new

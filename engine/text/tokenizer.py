@@ -52,14 +52,20 @@ class LocalTokenizer:
         """A longer text has more than `max_tokens`."""
         return None if self.max_tokens is None else self.max_tokens * self._max_token_bytes
 
-    def encode(self, text: str, *, add_special_tokens: bool = True, param: str = "prompt") -> list[int]:
+    def encode(
+        self, text: str, *, add_special_tokens: bool = True, param: str = "prompt", is_truncated: bool = False
+    ) -> list[int]:
         """The text's ids. Other threads run meanwhile: a batch, unlike `fast.encode`, releases the
         interpreter's lock.
 
-        Raises `RequestError`, which names the field `param`, for a text longer than `max_prompt_bytes`, and
-        for a lone surrogate, which is not a character.
+        `is_truncated`: the caller wants the last `max_tokens` at most, so the beginning of a longer text is
+        not read. Raises `RequestError`, which names the field `param`, for a lone surrogate, which is not a
+        character, and for a text longer than `max_prompt_bytes` that is not truncated.
         """
-        check_prompt_length(text, self.max_prompt_bytes, param)
+        if is_truncated:
+            text = text[-(self.max_prompt_bytes or len(text)) :]
+        else:
+            check_prompt_length(text, self.max_prompt_bytes, param)
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -79,15 +85,32 @@ class LocalTokenizer:
             self._raw[token_id] = self._to_raw(token_id)
         return self._raw[token_id]
 
-    def encode_chat(self, request: GenerationRequest) -> list[int]:
-        """The prompt of a request with messages, with its tools. Raises `RequestError`."""
+    def encode_chat(
+        self, request: GenerationRequest, *, add_special_tokens: bool = False, is_truncated: bool = False
+    ) -> list[int]:
+        """The prompt of a request with messages, with its tools. Other parameters are as in `encode`. Raises
+        `RequestError`."""
         template_kwargs = request.extra.get("chat_template_kwargs")
         if not isinstance(template_kwargs, Mapping | None):
             raise RequestError("chat_template_kwargs must be an object.", param="chat_template_kwargs")
         tools = request.tools if request.uses_tools else ()
-        return self.apply_chat_template(request.messages, template_kwargs, tools, **_ending(request))
+        text = self._chat_text(request.messages, template_kwargs, tools, **_ending(request))
+        return self.encode(
+            text, add_special_tokens=add_special_tokens, param="messages", is_truncated=is_truncated
+        )
 
     def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        template_kwargs: Mapping[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> list[int]:
+        """The messages as a prompt, which ends where the next assistant message begins. Raises
+        `RequestError`."""
+        text = self._chat_text(messages, template_kwargs, tools)
+        return self.encode(text, add_special_tokens=False, param="messages")
+
+    def _chat_text(
         self,
         messages: Sequence[Mapping[str, Any]],
         template_kwargs: Mapping[str, Any] | None = None,
@@ -95,10 +118,8 @@ class LocalTokenizer:
         *,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
-    ) -> list[int]:
-        """The messages as a prompt, which ends where the next assistant message begins. With
-        `continue_final_message` it ends within the last message, at the end of its text. Raises
-        `RequestError`."""
+    ) -> str:
+        """With `continue_final_message`, the prompt ends within the last message, at the end of its text."""
         if not self._tokenizer.chat_template:
             raise RequestError(
                 "This model has no chat template; use the completions endpoint.", param="messages"
@@ -112,7 +133,7 @@ class LocalTokenizer:
             raise RequestError("This model's chat template takes no tools.", param="tools")
         plain = [self._plain(message) for message in messages]
         try:
-            text = self._render(
+            return self._render(
                 plain,
                 tools=list(tools) or None,
                 add_generation_prompt=add_generation_prompt,
@@ -124,7 +145,6 @@ class LocalTokenizer:
             raise RequestError(
                 f"The model's chat template refuses these messages{reason}", param="messages"
             ) from error
-        return self.encode(text, add_special_tokens=False, param="messages")
 
     def _render(self, messages: list[dict[str, Any]], **kwargs: Any) -> str:
         options = {"add_generation_prompt": True, "tokenize": False, **kwargs}

@@ -10,9 +10,10 @@ from engine.protocol import GenerationRequest, ModelInfo, RequestError
 def check_prompts(request: GenerationRequest, info: ModelInfo) -> None:
     """Raise `RequestError` for a prompt that is too long for the model, whatever its tokens are.
 
-    A chat template may leave out a part of what the assistant said, so those messages do not count.
+    A chat template may leave out a part of what the assistant said, so those messages do not count. A prompt
+    that is to be truncated may have any length.
     """
-    if info.max_prompt_bytes is None:
+    if info.max_prompt_bytes is None or request.extra.get("truncate_prompt_tokens") is not None:
         return
     param = request.prompt_field
     for prompt in request.prompts:

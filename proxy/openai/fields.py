@@ -180,12 +180,17 @@ class GenerationFields(BaseModel):
         """Fields that could make another server break a promise are refused, whichever engine runs."""
         if self.stream_options is not None and not self.stream:
             raise RequestError("stream_options can only be given when stream is true", param="stream_options")
+        extra = self.model_extra or {}
         for name in STOP_OUTPUT_FIELDS:
-            if self.extra.get(name):
-                raise RequestError("no part of a stop string is ever delivered", param=name)
+            if extra.get(name):
+                reason = "no part of a stop string is ever delivered: it is cut before any hook sees the text"
+                raise RequestError(f"{name} is not supported: {reason}", param=name)
         for name in CODE_FIELDS:
-            if self.extra.get(name):
+            if extra.get(name):
                 raise RequestError("no code is taken from a request", param=name)
-        template_kwargs = self.extra.get("chat_template_kwargs")
+        if extra.get("truncation_side", "left") != "left":
+            reason = "hooks are shown the end of the prompt as the text that the output continues"
+            raise RequestError(f"truncation_side must be left: {reason}", param="truncation_side")
+        template_kwargs = extra.get("chat_template_kwargs")
         if isinstance(template_kwargs, Mapping) and template_kwargs.get("chat_template"):
             raise RequestError("no code is taken from a request", param="chat_template_kwargs.chat_template")

@@ -65,6 +65,7 @@ TOOL = {"type": "function", "function": {"name": "f"}}
         ("tool_choice", "maybe"),
         ("include_stop_str_in_output", True),
         ("no_stop_trim", True),
+        ("truncation_side", "right"),
         ("custom_logit_processor", "pickled"),
         ("logits_processors", ["os.system"]),
         ("chat_template", "{{ 1 }}"),

@@ -74,6 +74,20 @@ REQUESTS: dict[str, dict[str, Any]] = {
             "vllm_xargs": {"bad_words": {"bad_words": ["a", "1"]}},
         },
     },
+    "allowed tokens": {"max_tokens": 20, "extra": {"allowed_token_ids": [100, 101, 102, 103]}},
+    "words of a field": {"max_tokens": 40, "extra": {"bad_words": ["the", "fox", *"abcdeilmnorstuy"]}},
+    "words that the prompt begins": {
+        "prompts": ("over the la",),
+        "max_tokens": 20,
+        "logit_bias": dict.fromkeys(range(60, 100), 8.0),
+        "extra": {"bad_words": ["lazy", "the lax", "over the lab", "the last dog", "lap"]},
+    },
+    "special tokens as text": {
+        "max_tokens": 20,
+        "logit_bias": dict.fromkeys(range(4), 9.0),
+        "extra": {"skip_special_tokens": False},
+    },
+    "a truncated prompt": {"max_tokens": 5, "echo": True, "extra": {"truncate_prompt_tokens": 2}},
     "beams": {"max_tokens": 6, "n": 2, "extra": {"use_beam_search": True}},
 }
 
