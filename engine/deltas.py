@@ -36,7 +36,7 @@ def first_tokens(deltas: Iterable[Delta], num_tokens: int) -> list[Delta]:
         if delta.channel != "echo":
             tokens = tokens[:num_tokens]
             num_tokens -= len(tokens)
-        if tokens or delta.prompt_token_ids is not None:
+        if tokens or delta.channel == "echo" or delta.prompt_token_ids is not None:
             text = delta.text if len(tokens) == len(delta.tokens) else "".join(t.text for t in tokens)
             kept.append(replace(delta, text=text, tokens=tokens, finish_reason=None, stop_reason=None))
     return kept

@@ -24,7 +24,7 @@ from engine.processor_specs import LogitsProcessorSpec
 from engine.stats import EngineStats as EngineStats
 
 Channel = Literal["content", "reasoning", "tool_call", "echo"]
-"""A text stream of an output. `echo` is the prompt, returned on request (completions only)."""
+"""A text stream of an output. `echo` is the prompt, or the message that a chat continues, if asked for."""
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
@@ -62,6 +62,9 @@ class SamplingParams:
     ignore_eos: bool = False
     logprobs: int | None = None
     """Top alternatives for each token. 0: the chosen token's logprob only. None: no logprobs."""
+    prompt_logprobs: int | None = None
+    """Top alternatives for each token of the prompt, counted as in `logprobs`. If given, each output begins
+    with the whole prompt on the `echo` channel."""
     logits_processors: tuple[LogitsProcessorSpec, ...] = ()
     """Processors beside those of every request. An engine that cannot run them refuses the request."""
 
@@ -97,7 +100,8 @@ class GenerationRequest:
     given: frozenset[str] = frozenset()
     """Names of the fields that the caller set, even to a default: an upstream may have other defaults."""
     echo: bool = False
-    """Begin each output with its prompt on the `echo` channel. It has logprobs if the output has."""
+    """Begin each output with its prompt on the `echo` channel. It has logprobs if the output has. For a chat
+    no engine acts on it (`engine.text.chat_echo`)."""
     return_token_ids: bool = False
     """The caller wants token ids. Weir's own engine always gives them; an upstream must be asked."""
     cache_salt: str | None = field(default=None, repr=False)
@@ -133,6 +137,18 @@ class GenerationRequest:
     def prompt_field(self) -> str:
         """The field of the caller's JSON that holds the prompt."""
         return _PROMPT_FIELDS.get(self.endpoint, "messages")
+
+    @property
+    def returns_prompt(self) -> bool:
+        """Whether an engine begins each output with its whole prompt on the `echo` channel."""
+        return self.sampling.prompt_logprobs is not None or (self.echo and not self.is_chat)
+
+    @property
+    def num_prompt_logprobs(self) -> int | None:
+        """Top alternatives for each token of the prompt that is returned. None: no logprobs."""
+        echoed = self.sampling.logprobs if self.echo and not self.is_chat else None
+        wanted = [num for num in (self.sampling.prompt_logprobs, echoed) if num is not None]
+        return max(wanted, default=None)
 
     @property
     def num_outputs(self) -> int:
@@ -200,6 +216,9 @@ class Token(NamedTuple):
     position: int | None = None
     """The token's place among its output's tokens, from 0, for `Rewind.num_tokens`. Parts of a token have the
     whole token's place. `engine.rewindable` sets it. Clients never see it."""
+    rank: int | None = None
+    """The number of tokens of the vocabulary that are at least as likely here, this one included. Only tokens
+    of a prompt have it, and only if the engine says it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from aiohttp import web
 from engine.parsers import parsed
 from engine.protocol import Delta, GenerationRequest
 from engine.rewindable import rewindable
+from engine.text.chat_echo import with_echo
 from hooks.pipeline.driver import admit, as_deltas, guarded
 from hooks.pipeline.open_guard import PassThrough
 from proxy.access.prompts import check_prompts
@@ -35,7 +36,7 @@ async def respond(http: web.Request, request: GenerationRequest, answer: Answer)
             admitted = await admit(guard, engine.tokenizer)
             if isinstance(admitted, GenerationRequest):
                 parsers = service.parsers_for(admitted)
-                deltas = engine.generate(admitted)
+                deltas = with_echo(admitted, engine.generate(admitted))
                 if guard.may_rewind:
                     deltas = rewindable(deltas)
                 deltas = parsed(parsers, admitted, deltas, engine.tokenizer)

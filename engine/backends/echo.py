@@ -1,7 +1,7 @@
 """An engine without a model: it returns the prompt, one word at a time. For trying hooks and clients.
 
-It honours `n`, `max_tokens`, `stop`, `echo`, `logprobs`, and `ignore_eos` (by repeating the prompt).
-Parameters that only a model can honour change nothing.
+It honours `n`, `max_tokens`, `stop`, `echo`, `logprobs`, `prompt_logprobs`, and `ignore_eos` (by repeating
+the prompt). Parameters that only a model can honour change nothing.
 """
 
 import asyncio
@@ -108,6 +108,7 @@ class _Answer:
     def of(cls, prompt: Prompt, request: GenerationRequest) -> Self:
         sampling = request.sampling
         words = _tokenize(prompt, sampling.logprobs)
+        echo = _tokenize(prompt, request.num_prompt_logprobs) if request.returns_prompt else []
         tokens = words[: sampling.max_tokens]
         if sampling.ignore_eos and sampling.max_tokens:
             tokens = list(islice(cycle(words), sampling.max_tokens))
@@ -120,7 +121,7 @@ class _Answer:
             finish_reason, tokens = "stop", cut_tokens(tokens, end)
         ids = tuple(token.id for token in words if token.id is not None)
         # The first token has nothing before it that could tell how likely it is.
-        echo = [words[0]._replace(logprob=None, top=()), *words[1:]] if request.echo and words else []
+        echo[:1] = [first._replace(logprob=None, top=()) for first in echo[:1]]
         return cls(ids, echo, tokens, finish_reason, stop_reason)
 
     def deltas(self, index: int) -> Iterator[Delta]:

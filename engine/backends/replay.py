@@ -21,11 +21,11 @@ class ReplayEngine(TrackedEngine):
     """Answers a request with the recording of a similar request.
 
     `recordings`: a folder of `*.jsonl` files, which `start` reads in name order, or recordings. A recording
-    answers requests with the same messages or prompts, the same `n` and the same `echo`. A recorded chat also
-    answers the responses endpoint. If several recordings fit, the engine takes the one that shares the most
-    sampling parameters with the request, or the first of equals. A message's content may be a text or one
-    text part: both are the same. The recorded deltas come back unchanged, with token ids and logprobs even if
-    the request did not ask for them.
+    answers requests with the same messages or prompts and the same `n`, if both want the prompt returned or
+    both do not. A recorded chat also answers the responses endpoint. If several recordings fit, the engine
+    takes the one that shares the most sampling parameters with the request, or the first of equals. A
+    message's content may be a text or one text part: both are the same. The recorded deltas come back
+    unchanged, with token ids and logprobs even if the request did not ask for them.
 
     `speed`: 0 does not wait, 1 keeps the recorded times, 2 is twice as fast. Raises `ValueError` for a speed
     that would wait for ever.
@@ -75,7 +75,7 @@ class ReplayEngine(TrackedEngine):
             asked = f"{len(getattr(request, name))} {name}"
             raise RequestError(
                 f"No recording matches this request (endpoint {request.endpoint}, {asked}, "
-                f"n {request.sampling.n}, echo {str(request.echo).lower()})."
+                f"n {request.sampling.n}, {'with' if request.returns_prompt else 'without'} the prompt)."
             )
         return max(found, key=lambda recording: _likeness(recording.request.sampling, request.sampling))
 
@@ -85,7 +85,7 @@ class ReplayEngine(TrackedEngine):
 
 def _key(request: GenerationRequest) -> bytes:
     messages = [_plain(message) for message in request.messages]
-    asked = (request.is_chat, messages, request.prompts, request.sampling.n, request.echo)
+    asked = (request.is_chat, messages, request.prompts, request.sampling.n, request.returns_prompt)
     return orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)
 
 

@@ -185,5 +185,6 @@ def _keep_prompt_logprobs(logits: Tensor, scheduled: Seq[ScheduledSequence]) -> 
             seq, rows = s.sequence, slice(row, row + len(positions))
             row = rows.stop
             ids = seq.token_ids[positions.start + 1 : positions.stop + 1]
-            num_top = [seq.sampling.params.logprobs or 0] * len(positions)
-            seq.prompt_logprobs += logprobs_of(logits[rows], torch.tensor(ids, device=logits.device), num_top)
+            num_top = [seq.group.request.num_prompt_logprobs or 0] * len(positions)
+            chosen = torch.tensor(ids, device=logits.device)
+            seq.prompt_logprobs += logprobs_of(logits[rows], chosen, num_top, ranked=True)

@@ -130,7 +130,7 @@ class InputProcessor:
             ids, prompt = kept, None if prompt is None else tuple(kept)
         max_tokens = self._room(len(ids), request.sampling.max_tokens, param)
         special = SpecialTokens(fields.skip_special_tokens, fields.spaces_between_special_tokens)
-        echo_texts = self._echo_texts(ids, prompt, special) if request.echo and prompt is not None else None
+        echo_texts = self._echo_texts(ids, prompt, special) if request.returns_prompt else None
         seed = request.sampling.seed
         group.num_prompt_tokens += len(ids)
         for i in range(request.sampling.num_candidates):
@@ -155,7 +155,7 @@ class InputProcessor:
             )
         return self.max_model_len - num_prompt_tokens if max_tokens is None else max_tokens
 
-    def _echo_texts(self, ids: list[int], prompt: Prompt, special: SpecialTokens) -> tuple[str, ...]:
+    def _echo_texts(self, ids: list[int], prompt: Prompt | None, special: SpecialTokens) -> tuple[str, ...]:
         # A text is echoed as it is. The special tokens that the tokenizer added are no part of it.
         stream = TextStream(self.tokenizer.fast, special=SKIPPED if isinstance(prompt, str) else special)
         tokens = [Token(i, stream.step(i)) for i in ids]
@@ -214,7 +214,10 @@ def check_sampling(s: SamplingParams) -> None:
             f"must hold numbers from -{MAX_BIAS:g} to {MAX_BIAS:g}",
         ),
         "stop": (all(s.stop), "must not hold an empty string"),
-        "logprobs": (0 <= (s.logprobs or 0) <= MAX_LOGPROBS, f"must be between 0 and {MAX_LOGPROBS}"),
+        **{
+            name: (0 <= (getattr(s, name) or 0) <= MAX_LOGPROBS, f"must be between 0 and {MAX_LOGPROBS}")
+            for name in ("logprobs", "prompt_logprobs")
+        },
     }
     for name, (is_met, rule) in rules.items():
         if not is_met:

@@ -76,7 +76,7 @@ class OutputProcessor:
         if logprobs is None:
             return Token(token_id, text, raw(token_id))
         top = tuple(TopLogprob(i, raw(i), logprob) for i, logprob in logprobs.top)
-        return Token(token_id, text, raw(token_id), logprobs.logprob, top)
+        return Token(token_id, text, raw(token_id), logprobs.logprob, top, rank=logprobs.rank)
 
     def _delta(
         self, seq: Sequence, tokens: tuple[Token, ...], is_echo: bool = False, stop_reason: StopReason = None

@@ -136,7 +136,7 @@ class Sequence:
         """Whether the request wants logprobs of its prompt, and some are not known yet."""
         return (
             self.echo_texts is not None
-            and self.sampling.params.logprobs is not None
+            and self.group.request.num_prompt_logprobs is not None
             and len(self.prompt_logprobs) < self.num_prompt_tokens - 1
         )
 

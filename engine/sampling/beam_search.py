@@ -177,6 +177,7 @@ def _check(request: GenerationRequest) -> float:
     penalties = ("presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias")
     is_combined = {
         "echo": request.echo,
+        "prompt_logprobs": s.prompt_logprobs is not None,
         "best_of": s.num_candidates != s.n,
         **{name: getattr(s, name) != getattr(default, name) for name in ("stop", "min_tokens", *penalties)},
     }

@@ -127,14 +127,21 @@ def is_greedy(state: SamplingState) -> bool:
 
 
 @torch.inference_mode()
-def logprobs_of(logits: Tensor, token_ids: Tensor, num_top: Sequence[int]) -> list[Logprobs]:
-    """The tokens' logprobs and their `num_top` best alternatives, row by row of `logits` `[rows, vocab]`."""
+def logprobs_of(
+    logits: Tensor, token_ids: Tensor, num_top: Sequence[int], *, ranked: bool = False
+) -> list[Logprobs]:
+    """The tokens' logprobs and their `num_top` best alternatives, row by row of `logits` `[rows, vocab]`.
+    `ranked`: with the tokens' ranks."""
     logprobs = logits.log_softmax(-1).nan_to_num(nan=LOGPROB_FLOOR).clamp_min(LOGPROB_FLOOR)
-    chosen = logprobs.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1).tolist()
+    chosen = logprobs.gather(-1, token_ids.unsqueeze(-1))
+    ranks = (logprobs >= chosen).sum(-1).tolist() if ranked else [None] * len(num_top)
     top = logprobs.topk(min(max(num_top, default=0), logits.shape[-1]), dim=-1)
-    rows = zip(chosen, top.indices.tolist(), top.values.tolist(), num_top, strict=True)
+    rows = zip(
+        chosen.squeeze(-1).tolist(), top.indices.tolist(), top.values.tolist(), num_top, ranks, strict=True
+    )
     return [
-        Logprobs(logprob, list(zip(ids[:n], values[:n], strict=True))) for logprob, ids, values, n in rows
+        Logprobs(logprob, list(zip(ids[:n], values[:n], strict=True)), rank)
+        for logprob, ids, values, n, rank in rows
     ]
 
 

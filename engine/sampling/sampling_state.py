@@ -27,6 +27,8 @@ class Logprobs(NamedTuple):
     """The logprob of the token that the sequence has there."""
     top: list[tuple[int, float]]
     """Token ids and their logprobs, most likely first."""
+    rank: int | None = None
+    """`Token.rank`. None: not asked for."""
 
 
 @dataclass(eq=False, slots=True)

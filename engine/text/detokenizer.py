@@ -68,7 +68,7 @@ class Detokenizer:
 
     def decode(self, token: Token, *, may_stop: bool = True) -> tuple[Token, ...]:
         """Take the next token, which has no text yet. `may_stop`: whether a stop string may end here."""
-        token_id, _, raw, logprob, top, _ = token
+        token_id, _, raw, logprob, top, *_ = token
         assert token_id is not None
         text = self._texts.step(token_id)
         token = Token(token_id, text, raw, logprob, top)

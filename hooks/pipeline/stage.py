@@ -50,7 +50,9 @@ class GuardedRequest:
     @property
     def tells_bytes(self) -> bool:
         """Whether the client gets the tokens' bytes, and a hook decides which ones (contract 8.4)."""
-        return self.request.sampling.logprobs is not None and any(not h.is_shadow for h in self.hooks)
+        sampling = self.request.sampling
+        has_logprobs = sampling.logprobs is not None or sampling.prompt_logprobs is not None
+        return has_logprobs and any(not hook.is_shadow for hook in self.hooks)
 
     @property
     def can_rewind(self) -> bool:

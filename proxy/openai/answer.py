@@ -3,16 +3,20 @@
 import time
 import uuid
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import orjson
 
 from engine.protocol import Delta, GenerationRequest, Token, TopLogprob, Usage
 from proxy.openai.fields import GenerationFields
+from proxy.openai.prompt_logprobs import prompt_logprobs
 from proxy.sse import COMMENT, DONE, event
 
 JSONObject = dict[str, Any]
 
+PROMPT_FIELDS = frozenset({"prompt_token_ids", "prompt_logprobs"})
+"""The fields of a choice that tell of its prompt."""
 _MARK = "text"
 """Stands for a delta's text where an event is split in two. The rest of an event never contains it."""
 
@@ -93,6 +97,7 @@ class ChoicesAnswer(Answer):
         self._continuous_usage = options is not None and options.continuous_usage_stats
         # A request may ask for thousands of outputs, and be refused. A stream needs none of these.
         self._choices: dict[int, JSONObject] = {}
+        self._num_prompt_logprobs = request.sampling.prompt_logprobs
         # All chunks begin with the same bytes, up to their choices. These are formatted once.
         self._head = orjson.dumps(self._identity())[:-1] + b',"choices":'
         # Most chunks differ only in their text: the bytes before and after it, by output and channel.
@@ -140,8 +145,16 @@ class ChoicesAnswer(Answer):
         self._around[key] = begin, end
         return first
 
+    def beside_choices(self, choices: list[JSONObject]) -> JSONObject:
+        """Fields to take out of the choices, because they stand beside `choices`."""
+        return {}
+
     def _event(self, delta: Delta) -> bytes:
-        body = self._head + orjson.dumps([self.chunk_choice(delta)])
+        choice = self.chunk_choice(delta)
+        beside = self.beside_choices([choice])
+        body = self._head + orjson.dumps([choice])
+        if beside:
+            body += b"," + orjson.dumps(beside)[1:-1]
         if self._continuous_usage:
             body += b',"usage":' + orjson.dumps(self.usage())
         elif self._include_usage:
@@ -156,7 +169,13 @@ class ChoicesAnswer(Answer):
 
     def fold(self, delta: Delta) -> None:
         self._count(delta)
-        whole, part = self._whole_choice(delta.index), self.chunk_choice(delta)
+        whole = self._whole_choice(delta.index)
+        if delta.channel == "echo" and self._num_prompt_logprobs is not None:
+            entries = prompt_logprobs(delta.tokens, self._num_prompt_logprobs)
+            whole["prompt_logprobs"] = (whole["prompt_logprobs"] or []) + entries
+        if delta.channel == "echo" and not self.request.echo:
+            delta = replace(delta, text="", tokens=())  # the prompt came for its logprobs alone
+        part = self.chunk_choice(delta)
         self.fold_choice(whole, part)
         for field in ("finish_reason", "stop_reason", "prompt_token_ids"):
             if part.get(field) is not None:
@@ -180,11 +199,14 @@ class ChoicesAnswer(Answer):
     def whole(self) -> bytes:
         num = self.request.num_outputs
         choices = [self.finish_choice(self._whole_choice(i)) for i in range(num)]
-        return orjson.dumps({**self._identity(), "choices": choices, "usage": self.usage()})
+        beside = self.beside_choices(choices)
+        return orjson.dumps({**self._identity(), "choices": choices, "usage": self.usage(), **beside})
 
     def _whole_choice(self, index: int) -> JSONObject:
         if index not in self._choices:
             nothing = {"logprobs": None, "finish_reason": None, "stop_reason": None}
+            if self._num_prompt_logprobs is not None:
+                nothing["prompt_logprobs"] = None
             self._choices[index] = {"index": index, **self.empty_content(), **nothing}
         return self._choices[index]
 

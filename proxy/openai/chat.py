@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from engine.protocol import Delta, GenerationRequest, RequestError, ToolCall
-from proxy.openai.answer import ChoicesAnswer, JSONObject, new_id
-from proxy.openai.fields import GenerationFields, RequestObject
+from proxy.openai.answer import PROMPT_FIELDS, ChoicesAnswer, JSONObject, new_id
+from proxy.openai.fields import GenerationFields, PromptLogprobs, RequestObject
 
 
 class ContentPart(RequestObject):
@@ -44,6 +44,8 @@ class ChatRequest(GenerationFields):
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=20)
+    prompt_logprobs: PromptLogprobs = None
+    echo: bool = Field(False, description="Begin the answer with the message that it continues")
     tools: list[Tool] = Field([], fail_fast=True)
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool = True
@@ -55,6 +57,8 @@ class ChatRequest(GenerationFields):
             raise RequestError("top_logprobs can only be given when logprobs is true", param="top_logprobs")
         if self.max_tokens == 0:
             raise RequestError("max_tokens must be at least 1", param="max_tokens")
+        if self.echo and self.prompt_logprobs is not None:
+            raise RequestError("echo cannot be combined with prompt_logprobs in a chat", param="echo")
         self._check_tools()
         response_format = {"response_format": self.response_format} if self.response_format else {}
         choice = self.tool_choice
@@ -65,6 +69,8 @@ class ChatRequest(GenerationFields):
             caller=caller,
             max_tokens=self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens,
             logprobs=self.top_logprobs if self.logprobs else None,
+            prompt_logprobs=self.prompt_logprobs,
+            echo=self.echo,
             messages=tuple(message.model_dump(exclude_unset=True) for message in self.messages),
             extra=response_format,
             tools=tuple(tool.model_dump(exclude_unset=True) for tool in self.tools),
@@ -104,7 +110,7 @@ class ChatAnswer(ChoicesAnswer):
         if delta.index not in self._begun:
             self._begun.add(delta.index)
             message["role"] = "assistant"
-            message["content"] = "" if delta.channel == "content" else None
+            message["content"] = "" if delta.channel in ("content", "echo") else None
         if delta.tool_call is not None:
             message["tool_calls"] = [self._tool_call(delta, delta.tool_call)]
         elif delta.channel == "reasoning":
@@ -160,3 +166,11 @@ class ChatAnswer(ChoicesAnswer):
         if calls:
             finished["tool_calls"] = calls
         return {**whole, "message": finished}
+
+    def beside_choices(self, choices: list[JSONObject]) -> JSONObject:
+        """A chat has one prompt: its ids and logprobs stand there once, as vLLM gives them."""
+        of_prompt: JSONObject = {}
+        for choice in choices:
+            for name in PROMPT_FIELDS & choice.keys():
+                of_prompt.setdefault(name, choice.pop(name))
+        return of_prompt

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from engine.protocol import Delta, GenerationRequest, Prompt, RequestError, Token
 from proxy.openai.answer import ChoicesAnswer, JSONObject
-from proxy.openai.fields import GenerationFields, TokenId
+from proxy.openai.fields import GenerationFields, PromptLogprobs, TokenId
 
 # pydantic tries every member of the union. Without `fail_fast` it reports each wrong element of a long list.
 Texts = Annotated[list[str], Field(fail_fast=True)]
@@ -21,6 +21,7 @@ class CompletionRequest(GenerationFields):
     max_tokens: int | None = Field(16, ge=0)
     echo: bool = False
     logprobs: int | None = Field(None, ge=0, le=20, description="Top alternatives; 0: the chosen token only")
+    prompt_logprobs: PromptLogprobs = None
     best_of: int | None = Field(
         None, ge=1, le=128, description="Candidates; the n with the highest logprob per token are returned"
     )
@@ -45,6 +46,7 @@ class CompletionRequest(GenerationFields):
             echo=self.echo,
             max_tokens=self.max_tokens,
             logprobs=self.logprobs,
+            prompt_logprobs=self.prompt_logprobs,
             best_of=self.best_of,
             return_token_ids=not self.detokenize,
         )

@@ -5,6 +5,7 @@ in-process engine refuses those that it knows and cannot honour.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -17,6 +18,10 @@ TokenId = Annotated[int, Field(ge=0)]
 
 MAX_DIGITS = 19
 """Digits of a token id. Python refuses to read a number of some thousands."""
+PromptLogprobs = Annotated[
+    int | None,
+    Field(ge=0, le=20, description="Top alternatives of each prompt token; 0: the token only. No stream"),
+]
 StopString = Annotated[str, Field(min_length=1, max_length=1000)]
 
 STOP_OUTPUT_FIELDS = ("include_stop_str_in_output", "no_stop_trim")
@@ -126,6 +131,7 @@ class GenerationFields(BaseModel):
         *,
         max_tokens: int | None,
         logprobs: int | None,
+        prompt_logprobs: int | None = None,
         best_of: int | None = None,
         extra: Mapping[str, Any] = {},
         return_token_ids: bool = False,
@@ -136,11 +142,14 @@ class GenerationFields(BaseModel):
         Raises `RequestError` for fields that contradict each other or that would break a promise.
         """
         self._check_shared()
+        if prompt_logprobs is not None and self.stream:
+            raise RequestError("prompt_logprobs cannot be streamed", param="prompt_logprobs")
+        sampling = self._sampling(max_tokens, logprobs, best_of)
         return GenerationRequest(
             request_id=request_id,
             model=model,
             endpoint=endpoint,
-            sampling=self._sampling(max_tokens, logprobs, best_of),
+            sampling=replace(sampling, prompt_logprobs=prompt_logprobs),
             given=frozenset(self.model_fields_set),
             # Token ids are also needed to name tokens by them.
             return_token_ids=return_token_ids or self.return_token_ids or self.return_tokens_as_token_ids,

@@ -39,7 +39,7 @@ def request_body(request: GenerationRequest, model: str | None = None) -> dict[s
     if sampling.logit_bias:
         body["logit_bias"] = {str(token_id): bias for token_id, bias in sampling.logit_bias.items()}
     body |= _logprobs(request)
-    if request.echo:
+    if request.echo and not request.is_chat:
         body["echo"] = True
     # With return_token_ids, vLLM leaves out the text of an echoed prompt.
     if request.return_token_ids and not request.echo:

@@ -219,8 +219,10 @@ class Outputs:
         if seq.is_first and not seq.num_output_tokens and not seq.was_rewound:
             seq.group.num_cached_tokens += output.num_cached_tokens or 0
         if seq.needs_prompt_logprobs and output.prompt_logprobs:
-            flat, top = output.prompt_logprobs, seq.sampling.params.logprobs or 0
-            seq.prompt_logprobs += [read_logprobs(flat, i, top, frozenset()) for i in range(1, len(flat))]
+            flat, top = output.prompt_logprobs, seq.group.request.num_prompt_logprobs or 0
+            read = [read_logprobs(flat, i, top, frozenset()) for i in range(1, len(flat))]
+            ranks = (flat.ranks[start] for start in flat.start_indices[1:])
+            seq.prompt_logprobs += [one._replace(rank=rank) for one, rank in zip(read, ranks, strict=True)]
 
     def _logprobs(self, seq: Sequence, flat: Any, at: int, banned: frozenset[int]) -> Logprobs | None:
         if not flat:

@@ -65,7 +65,7 @@ def request_fields(seq: Sequence) -> dict[str, Any]:
     if p.logprobs is not None or seq.group.has_choice:
         fields["logprobs"] = p.logprobs or 0
     if seq.needs_prompt_logprobs:
-        fields["prompt_logprobs"] = p.logprobs or 0
+        fields["prompt_logprobs"] = seq.group.request.num_prompt_logprobs
     if bias := _bias(seq) | dict.fromkeys([*banned_here(seq), *_ends_of_begun_words(seq)], float("-inf")):
         fields["logit_bias"] = bias
     if (allowed := state.limits.get("allowed_token_ids")) is not None:
@@ -91,7 +91,7 @@ def prefill_fields(seq: Sequence) -> dict[str, Any]:
         "extra_args": {KV_TRANSFER: {"do_remote_decode": True, "do_remote_prefill": False} | _NO_REMOTE},
     }
     if seq.needs_prompt_logprobs:
-        fields["prompt_logprobs"] = seq.sampling.params.logprobs or 0
+        fields["prompt_logprobs"] = seq.group.request.num_prompt_logprobs
     return fields
 
 

@@ -104,6 +104,41 @@ async def test_echo_gives_the_prompt_back_with_its_logprobs(
         assert [t.raw for t in token.top] == [engine.tokenizer.raw(t.id) for t in token.top]
 
 
+async def test_prompt_logprobs_are_the_models_with_ranks(
+    engine: Any, tiny_model: Callable[[str], Any]
+) -> None:
+    import torch
+
+    prompt = "hello world, Grüße 你好"
+    (answer,) = await engine.complete(prompt, prompt_logprobs=3, max_tokens=2, n=1)
+    ids = engine.tokenizer.encode(prompt)
+    assert ([t.id for t in answer.echo], "".join(t.text for t in answer.echo)) == (ids, prompt)
+    assert all(t.logprob is None for t in answer.tokens), "the output has none: nobody asked for them"
+    with torch.inference_mode():
+        expected = tiny_model("llama").model(torch.tensor([ids])).logits[0].log_softmax(-1)
+    for position, token in enumerate(answer.echo[1:]):
+        assert token.logprob == pytest.approx(expected[position, token.id].item(), abs=1e-4)
+        assert token.rank == 1 + (expected[position] > expected[position, token.id]).sum().item()
+        assert [t.id for t in token.top] == expected[position].topk(3).indices.tolist()
+
+
+async def test_prompt_logprobs_of_a_chat_are_those_of_the_prompt_that_its_template_makes(engine: Any) -> None:
+    (answer,) = await engine.chat("hello", prompt_logprobs=0, max_tokens=1)
+    assert tuple(t.id for t in answer.echo) == answer.deltas[0].prompt_token_ids
+    assert "".join(t.text for t in answer.echo) == "user\nhello\nassistant\n"
+    assert [t.logprob is None for t in answer.echo] == [True] + [False] * (len(answer.echo) - 1)
+    assert all(not t.top for t in answer.echo)
+
+
+async def test_a_prompt_has_the_most_logprobs_that_two_fields_ask_for(engine: Any) -> None:
+    (answer,) = await engine.complete("hello world", echo=True, logprobs=1, prompt_logprobs=2, max_tokens=1)
+    assert [len(t.top) for t in answer.echo[1:]] == [2] * (len(answer.echo) - 1)
+    assert [len(t.top) for t in answer.tokens] == [1]
+    with pytest.raises(RequestError) as refused:
+        await engine.complete("hello world", prompt_logprobs=21)
+    assert refused.value.param == "prompt_logprobs"
+
+
 @pytest.mark.parametrize("logprobs", [None, 0])
 async def test_echo_alone_needs_no_token_generated(engine: Any, logprobs: int | None) -> None:
     (answer,) = await engine.complete("hello world", echo=True, max_tokens=0, logprobs=logprobs)

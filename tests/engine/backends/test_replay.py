@@ -58,7 +58,7 @@ async def test_a_chat_serves_the_responses_endpoint_too() -> None:
 )
 async def test_finds_nothing_for_another_request(other: GenerationRequest) -> None:
     engine = ReplayEngine([Recording(chat("Hi"), ())])
-    with pytest.raises(RequestError, match=r"No recording matches .*n \d, echo false") as error:
+    with pytest.raises(RequestError, match=r"No recording matches .*n \d, without the prompt") as error:
         await replay(engine, other)
     assert "Ho" not in str(error.value)
 

@@ -96,12 +96,13 @@ def test_the_outputs_of_one_prompt_compute_it_once(
     assert {o.usage.cached_tokens for o in together} == {0}, "no block was known before"
 
 
-def test_an_echo_with_logprobs_computes_the_whole_prompt_once(
-    tiny_core: Core, completion_request: Complete
+@pytest.mark.parametrize("fields", [{"echo": True, "logprobs": 1}, {"prompt_logprobs": 1}])
+def test_logprobs_of_a_prompt_compute_the_whole_prompt_once(
+    tiny_core: Core, completion_request: Complete, fields: dict[str, Any]
 ) -> None:
     core = tiny_core()
-    request = completion_request(PROMPT, n=2, max_tokens=2, echo=True, logprobs=1)
-    first = answer(core, completion_request(PROMPT, max_tokens=2, echo=True, logprobs=1))
+    request = completion_request(PROMPT, n=2, max_tokens=2, **fields)
+    first = answer(core, completion_request(PROMPT, max_tokens=2, **fields))
     computed = count_computed(core)
     group = core.add(request)
     core.run()

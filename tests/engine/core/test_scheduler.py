@@ -35,6 +35,7 @@ def outputs(
         model="m",
         endpoint="completions",
         sampling=SamplingParams(n=n, logprobs=0),
+        echo="echo_texts" in fields,
         priority=priority,
         caller=caller,
     )

@@ -123,6 +123,7 @@ async def test_an_admitted_search_is_not_refused_because_of_later_requests(start
         ({"n": 11}, "n"),
         ({"stop": ("x",)}, "stop"),
         ({"echo": True}, "echo"),
+        ({"prompt_logprobs": 0}, "prompt_logprobs"),
         ({"repetition_penalty": 1.1}, "repetition_penalty"),
         ({"logit_bias": {4: 1.0}}, "logit_bias"),
         ({"extra": {"length_penalty": "much"}}, "length_penalty"),

@@ -38,7 +38,7 @@ class Detokenizer:
 def sequence(echo: bool = False, seed: int | None = None, extra: Any = None, **sampling: Any) -> Sequence:
     params = SamplingParams(**{"max_tokens": 10, **sampling})
     request = GenerationRequest(
-        request_id="r", model="m", endpoint="completions", sampling=params, extra=extra or {}
+        request_id="r", model="m", endpoint="completions", sampling=params, echo=echo, extra=extra or {}
     )
     detokenizer: Any = Detokenizer()
     return SequenceGroup(request).add(

@@ -1,0 +1,49 @@
+"""The echo of a chat: the message that the answer continues, in front of the answer, as vLLM gives it.
+
+The text is the caller's own, so no engine is asked for it: every engine's answer begins in the same way.
+"""
+
+from collections.abc import Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+from engine.protocol import Delta, Deltas, GenerationRequest
+from engine.rewindable import answered
+
+
+def with_echo(request: GenerationRequest, deltas: Deltas) -> Deltas:
+    """`deltas`, each output with its echo first if the request is a chat that wants one. Closes `deltas`
+    however it ends. A `Rewind` sent to this generator goes to `deltas`."""
+    text = echoed_text(request) if request.echo and request.is_chat else ""
+    return _with_text(text, deltas) if text else deltas
+
+
+def echoed_text(request: GenerationRequest) -> str:
+    """The last message's text if the assistant said it, or if the prompt begins no new message. Parts of text
+    are joined by a line's end."""
+    last = request.messages[-1] if request.messages else {}
+    begins_new = not (
+        request.extra.get("continue_final_message") or request.extra.get("add_generation_prompt") is False
+    )
+    if begins_new and last.get("role") != "assistant":
+        return ""
+    content = last.get("content") or ""
+    return content if isinstance(content, str) else "\n".join(filter(None, map(_part_text, content)))
+
+
+def _part_text(part: Any) -> str:
+    text = part.get("text") if isinstance(part, Mapping) else part
+    return text if isinstance(text, str) else ""
+
+
+async def _with_text(text: str, deltas: Deltas) -> Deltas:
+    begun: set[int] = set()
+    async with aclosing(deltas):
+        delta = await anext(deltas, None)
+        while delta is not None:
+            if delta.index not in begun:
+                begun.add(delta.index)
+                ids, delta = delta.prompt_token_ids, replace(delta, prompt_token_ids=None)
+                yield Delta(index=delta.index, text=text, channel="echo", prompt_token_ids=ids)
+            delta = await answered(deltas, (yield delta))

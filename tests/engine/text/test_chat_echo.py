@@ -1,0 +1,80 @@
+"""The echo of a chat: when there is one, and where it stands."""
+
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from engine.protocol import Delta, Deltas, GenerationRequest, Rewind
+from engine.rewindable import rewindable
+from engine.text.chat_echo import echoed_text, with_echo
+from tests.helpers import Source, make_deltas, make_request
+
+SAID = {"role": "assistant", "content": "Once upon"}
+ASKED = {"role": "user", "content": "Go on"}
+
+
+def chat(*messages: dict[str, Any], n: int = 1, **extra: Any) -> GenerationRequest:
+    return make_request(n=n, messages=messages, echo=True, extra=extra)
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        (chat(ASKED, SAID), "Once upon"),
+        (chat(SAID, ASKED), ""),
+        (chat(SAID, ASKED, add_generation_prompt=True), ""),
+        (chat(ASKED, continue_final_message=True), "Go on"),
+        (chat(ASKED, add_generation_prompt=False), "Go on"),
+        (chat({"role": "assistant", "content": None}), ""),
+        (chat({"role": "assistant"}), ""),
+        (chat({"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "x"}, "b"]}), "a\nb"),
+    ],
+)
+def test_the_last_message_is_echoed_if_the_answer_has_its_role(
+    request_: GenerationRequest, text: str
+) -> None:
+    assert echoed_text(request_) == text
+
+
+async def collect(deltas: Deltas) -> list[Delta]:
+    async with aclosing(deltas):
+        return [delta async for delta in deltas]
+
+
+async def test_each_output_begins_with_the_echo_and_the_ids_of_the_prompt() -> None:
+    deltas = [
+        Delta(index=0, text="a", prompt_token_ids=(1, 2)),
+        Delta(index=1, text="b", prompt_token_ids=(1, 2)),
+        Delta(index=1, finish_reason="stop"),
+        Delta(index=0, finish_reason="stop"),
+    ]
+    request = chat(SAID, n=2)
+    first, second, third, fourth, *rest = await collect(with_echo(request, Source(deltas)(request)))
+    assert first == Delta(index=0, text="Once upon", channel="echo", prompt_token_ids=(1, 2))
+    assert third == Delta(index=1, text="Once upon", channel="echo", prompt_token_ids=(1, 2))
+    assert [second, fourth] == [Delta(index=0, text="a"), Delta(index=1, text="b")]
+    assert rest == deltas[2:]
+
+
+async def test_a_chat_that_asks_for_none_and_a_completion_stay_as_they_are() -> None:
+    source = Source(make_deltas(["a"]))
+    plain = make_request(messages=(SAID,))
+    assert await collect(with_echo(plain, source(plain))) == source.deltas
+
+
+async def test_a_rewind_reaches_the_engine_and_the_echo_comes_again() -> None:  # contract 8.3
+    told: list[Rewind | None] = []
+
+    async def engine() -> Deltas:
+        told.append((yield make_deltas(["x"], finish=False)[0]))
+        told.append((yield make_deltas(["y"])[0]))
+        yield Delta(finish_reason="stop")
+
+    deltas = rewindable(with_echo(chat(SAID), engine()))
+    async with aclosing(deltas):
+        assert [(await anext(deltas)).text, (await anext(deltas)).text] == ["Once upon", "x"]
+        again = await deltas.asend(Rewind(0, 0))
+        assert (again.channel, again.text) == ("echo", "Once upon")
+        assert (await anext(deltas)).text == "y"
+    assert told == [Rewind(0, 0)]
