@@ -168,11 +168,11 @@ def _owner(http: web.Request) -> Owner:
 
 async def models(http: web.Request) -> web.Response:
     service = http.app[SERVICE]
+    listed = [_model(http, name) for name in service.names]
     if speaks_messages(http):
-        listed = [model_object(name, STARTED) for name in service.names]
         ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"]} if listed else {}
         return _json({"data": listed, "has_more": False, "first_id": None, "last_id": None, **ends})
-    return _json({"object": "list", "data": [_model(service, name) for name in service.names]})
+    return _json({"object": "list", "data": listed})
 
 
 async def model(http: web.Request) -> web.Response:
@@ -180,16 +180,19 @@ async def model(http: web.Request) -> web.Response:
     name = service.model_name(http.match_info["id"])
     if name not in service.names:
         raise service.no_model(name)
-    return _json(model_object(name, STARTED) if speaks_messages(http) else _model(service, name))
+    return _json(_model(http, name))
 
 
-def _model(service: Service, name: str) -> dict[str, Any]:
+def _model(http: web.Request, name: str) -> dict[str, Any]:
+    max_model_len = http.app[SERVICE].engine.info.max_model_len
+    if speaks_messages(http):
+        return model_object(name, STARTED, max_model_len)
     return {
         "id": name,
         "object": "model",
         "created": STARTED,
         "owned_by": "weir",
-        "max_model_len": service.engine.info.max_model_len,
+        "max_model_len": max_model_len,
     }
 
 

@@ -5,7 +5,13 @@ from datetime import UTC, datetime
 from proxy.openai.answer import JSONObject
 
 
-def model_object(name: str, started: int) -> JSONObject:
+def model_object(name: str, started: int, max_model_len: int | None) -> JSONObject:
     """`started`: when the service started, in seconds of the Unix epoch."""
-    created_at = datetime.fromtimestamp(started, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {"type": "model", "id": name, "display_name": name, "created_at": created_at}
+    return {
+        "type": "model",
+        "id": name,
+        "display_name": name,
+        "created_at": datetime.fromtimestamp(started, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "lifecycle": "active",
+        "max_input_tokens": max_model_len,
+    }

@@ -100,6 +100,14 @@ class ChatAnswer(ChoicesAnswer):
     def object(self) -> str:
         return "chat.completion.chunk" if self.request.stream else "chat.completion"
 
+    def chunk(self, delta: Delta) -> bytes:
+        """The events for `delta`. With several outputs, a chunk for each comes first, in order: OpenAI's SDK
+        for Python takes the next choice that is new to it for the next one in its list."""
+        if self._begun or self.request.num_outputs == 1:
+            return super().chunk(delta)
+        begin = [self._event(Delta(index=i)) for i in range(self.request.num_outputs)]
+        return b"".join([*begin, super().chunk(delta)])
+
     def begin_choice(self, delta: Delta) -> JSONObject:
         tokens = self.token_logprobs(delta)
         logprobs = {"content": tokens, "refusal": None} if tokens else None

@@ -47,7 +47,9 @@ def check(make: Any, items: list[Delta]) -> None:
     plain: ChoicesAnswer = make()
     head = {"id": "r", "object": plain.object, "model": '"text"'}
     for item in items:
-        event = answer.chunk(item)
+        *begun, event = (one + b"\n\n" for one in answer.chunk(item).split(b"\n\n")[:-1])
+        for index, first in enumerate(begun):  # a chat of several outputs begins with a chunk for each
+            assert orjson.loads(first[6:])["choices"] == [plain.chunk_choice(Delta(index=index))]
         plain._count(item)
         choice = plain.chunk_choice(item)
         assert event.startswith(b"data: ")
