@@ -1,0 +1,192 @@
+"""A model's chat template: the messages of a chat as one text.
+
+A template can leave out what it does not know, without an error. So the template is tried when it is loaded,
+and a request is refused where a part of it would be lost.
+"""
+
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jinja2
+from transformers import PreTrainedTokenizerBase
+
+from engine.protocol import GenerationRequest, RequestError
+
+TEMPLATE_ERRORS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, RecursionError)
+"""Errors that a template raises itself, or that come from a message of an unexpected form."""
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+"""The roles of the API. Whether a template knows another one cannot be found out."""
+
+Message = Mapping[str, Any]
+
+_PROBE = "a probe"
+_CALL = {"id": "call00000", "type": "function", "function": {"name": "probe", "arguments": {}}}
+_USER = {"role": "user", "content": "Hi"}
+_CALLING = {"role": "assistant", "content": "", "tool_calls": [_CALL]}
+_RESULT = {"name": "probe", "tool_call_id": "call00000"}
+
+
+class ChatTemplate:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+        self._reserved = {"messages", *inspect.signature(tokenizer.apply_chat_template).parameters}
+        self._takes_parts = self._probe_parts()
+        self._takes_tools = self._probe_tools()
+        self._left_out = {role for role in ("system", "tool", "function") if self._writes(role) is False}
+        """Roles whose messages the template leaves out."""
+        self._has_developer = bool(self._writes("developer"))
+
+    def prompt_of(self, request: GenerationRequest) -> str:
+        """The prompt of a request with messages, with its tools. Raises `RequestError`."""
+        template_kwargs = request.extra.get("chat_template_kwargs")
+        if not isinstance(template_kwargs, Mapping | None):
+            raise RequestError("chat_template_kwargs must be an object.", param="chat_template_kwargs")
+        tools = request.tools if request.uses_tools else ()
+        return self.prompt(request.messages, template_kwargs, tools, **_ending(request))
+
+    def prompt(
+        self,
+        messages: Sequence[Message],
+        template_kwargs: Mapping[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+    ) -> str:
+        """The messages as a prompt, which ends where the next assistant message begins. With
+        `continue_final_message` it ends within the last message, at the end of its text. Raises
+        `RequestError`."""
+        if not self._tokenizer.chat_template:
+            raise RequestError(
+                "This model has no chat template; use the completions endpoint.", param="messages"
+            )
+        for name in sorted(self._reserved.intersection(template_kwargs or ())):
+            raise RequestError(
+                f"chat_template_kwargs.{name} cannot be set by a request.",
+                param=f"chat_template_kwargs.{name}",
+            )
+        if tools and not self._takes_tools:
+            raise RequestError("This model's chat template takes no tools.", param="tools")
+        plain = [self._plain(message, i) for i, message in enumerate(messages)]
+        try:
+            return self._render(
+                plain,
+                tools=list(tools) or None,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                **(template_kwargs or {}),
+            )
+        except TEMPLATE_ERRORS as error:
+            reason = f": {error}" if isinstance(error, jinja2.TemplateError) else "."
+            raise RequestError(
+                f"The model's chat template refuses these messages{reason}", param="messages"
+            ) from error
+
+    def _render(self, messages: list[dict[str, Any]], **kwargs: Any) -> str:
+        options = {"add_generation_prompt": True, "tokenize": False, **kwargs}
+        text = self._tokenizer.apply_chat_template(messages, **options)
+        assert isinstance(text, str)
+        return text
+
+    def _plain(self, message: Message, at: int) -> dict[str, Any]:
+        # A list of text parts becomes one text, unless the template takes parts.
+        message = {**message, "role": self._role(message, at)}
+        content = message.get("content")
+        if message.get("tool_calls"):
+            calls = [_with_object_arguments(call) for call in message["tool_calls"]]
+            message |= {"content": content or "", "tool_calls": calls}
+        if not isinstance(content, list | tuple):
+            return message
+        texts = [
+            part.get("text") for part in content if isinstance(part, Mapping) and part.get("type") == "text"
+        ]
+        if len(texts) < len(content) or not all(isinstance(text, str) for text in texts):
+            kinds = ", ".join(sorted({_kind(part) for part in content} - {"text"})) or "This"
+            raise RequestError(
+                f"{kinds} content is not supported by this engine. It takes text only.", param="messages"
+            )
+        parts = [dict(part) for part in content]
+        return {**message, "content": parts if self._takes_parts else "\n".join(map(str, texts))}
+
+    def _role(self, message: Message, at: int) -> str:
+        """The message's role, as the template knows it. Raises `RequestError`."""
+        role, field = message.get("role"), f"messages[{at}].role"
+        if role not in ROLES:
+            raise RequestError(f"{field} must be one of {', '.join(ROLES)}.", param=field)
+        # The API's newer name for a system message, which few templates know.
+        own = "system" if role == "developer" and not self._has_developer else str(role)
+        if own in self._left_out:
+            raise RequestError(
+                f"{field}: this model's chat template leaves out messages of the role {role}.", param=field
+            )
+        return own
+
+    def _writes(self, role: str) -> bool | None:
+        """Whether the template writes messages of this role. None: it refuses them itself."""
+        message = {"role": role, "content": _PROBE}
+        chat: list[dict[str, Any]] = [message, _USER]
+        if role in ("tool", "function"):
+            chat = [_USER, _CALLING, message | _RESULT]
+        try:
+            return _PROBE in self._render(chat)
+        except TEMPLATE_ERRORS:
+            return None
+
+    def _probe_parts(self) -> bool:
+        # A template that does not know parts writes their Python form, without an error.
+        try:
+            of_text = self._render([{"role": "user", "content": _PROBE}])
+            return of_text == self._render([{"role": "user", "content": [{"type": "text", "text": _PROBE}]}])
+        except TEMPLATE_ERRORS:
+            return False
+
+    def _probe_tools(self) -> bool:
+        # A template that does not know tools ignores them.
+        parameters = {"type": "object", "properties": {}}
+        function = {"name": "probe", "description": "probe", "parameters": parameters}
+        tools = [{"type": "function", "function": function}]
+        try:
+            return self._render([_USER]) != self._render([_USER], tools=tools)
+        except TEMPLATE_ERRORS:
+            return False
+
+
+def _kind(part: Any) -> str:
+    """The name of a part's type, if it is one that the API knows."""
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    known = ("text", "image_url", "input_audio", "file", "video_url", "audio_url", "refusal")
+    return kind if kind in known else "other"
+
+
+def _ending(request: GenerationRequest) -> dict[str, bool]:
+    """The fields that say how the prompt ends. Raises `RequestError` if they contradict each other."""
+    extra = request.extra
+    goes_on, adds = extra.get("continue_final_message"), extra.get("add_generation_prompt")
+    for name, value in (("continue_final_message", goes_on), ("add_generation_prompt", adds)):
+        if value is not None and not isinstance(value, bool):
+            raise RequestError(f"{name} must be true or false.", param=name)
+    if goes_on and adds:
+        raise RequestError(
+            "continue_final_message and add_generation_prompt cannot both be true.",
+            param="continue_final_message",
+        )
+    return {
+        "add_generation_prompt": not goes_on if adds is None else adds,
+        "continue_final_message": bool(goes_on),
+    }
+
+
+def _with_object_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
+    """The call, its arguments as an object for templates. In the API they are JSON text."""
+    function = call.get("function")
+    if not isinstance(function, Mapping):
+        return dict(call)
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except (ValueError, RecursionError) as error:
+            raise RequestError("A tool call's arguments are not valid JSON.", param="messages") from error
+    return {**call, "function": {**function, "arguments": arguments}}

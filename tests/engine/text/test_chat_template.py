@@ -1,0 +1,219 @@
+"""The chat template of a model: prompts, their arguments and roles, and refused messages."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from engine.protocol import GenerationRequest, RequestError
+from engine.text.tokenizer import LocalTokenizer
+
+
+@pytest.fixture(scope="module")
+def local(tokenizer: PreTrainedTokenizerFast) -> LocalTokenizer:
+    return LocalTokenizer(tokenizer)
+
+
+def with_template(tokenizer: PreTrainedTokenizerFast, template: str | None) -> LocalTokenizer:
+    fast = tokenizer.backend_tokenizer
+    return LocalTokenizer(PreTrainedTokenizerFast(tokenizer_object=fast, chat_template=template))
+
+
+def test_the_chat_template_asks_for_the_assistant(local: LocalTokenizer) -> None:
+    ids = local.apply_chat_template([{"role": "user", "content": "hello"}])
+    assert local.decode(ids) == "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
+    assert ids[0] == ids.count(2) == 2, "the template's special tokens are tokens"
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        ([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}], None),
+        ([{"type": "image_url", "image_url": {"url": "data:"}}], "takes text only"),
+        ([{"type": "text"}], "takes text only"),
+        (["one"], "takes text only"),
+        (None, "refuses"),
+        (5, "refuses"),
+    ],
+)
+def test_content_in_parts_is_joined_where_the_template_takes_none(
+    local: LocalTokenizer, content: Any, error: str | None
+) -> None:
+    messages = [{"role": "user", "content": content}]
+    if error is None:
+        assert "user\none\ntwo<|im_end|>" in local.decode(local.apply_chat_template(messages))
+    else:
+        with pytest.raises(RequestError, match=error) as caught:
+            local.apply_chat_template(messages)
+        assert caught.value.param == "messages"
+
+
+def test_a_template_that_takes_parts_gets_them(tokenizer: PreTrainedTokenizerFast) -> None:
+    template = (
+        "{% for m in messages %}{% if m.content is string %}{{ m.content }}"
+        "{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}{% endfor %}"
+    )
+    local = with_template(tokenizer, template)
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    assert local.decode(local.apply_chat_template([{"role": "user", "content": parts}])) == "onetwo"
+
+
+def test_a_message_that_the_template_refuses_is_the_callers_fault(local: LocalTokenizer) -> None:
+    with pytest.raises(RequestError, match="no tools here") as caught:
+        local.apply_chat_template([{"role": "tool", "content": "x"}])
+    assert (caught.value.param, caught.value.status) == ("messages", 400)
+
+
+def test_a_model_without_a_template_refuses_chats(tokenizer: PreTrainedTokenizerFast) -> None:
+    with pytest.raises(RequestError, match="no chat template"):
+        with_template(tokenizer, None).apply_chat_template([{"role": "user", "content": "x"}])
+
+
+def test_template_arguments_are_variables_and_nothing_else(tokenizer: PreTrainedTokenizerFast) -> None:
+    local = with_template(tokenizer, "{{ 'thinking' if enable_thinking else 'not' }}")
+    messages = [{"role": "user", "content": "x"}]
+    assert local.decode(local.apply_chat_template(messages, {"enable_thinking": True})) == "thinking"
+    for name in ("chat_template", "tokenize", "tools", "messages", "add_generation_prompt"):
+        with pytest.raises(RequestError, match=name) as caught:
+            local.apply_chat_template(messages, {name: "{{ 1 }}"})
+        assert caught.value.param == f"chat_template_kwargs.{name}"
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "responses", "messages"])
+def test_arguments_of_any_name_and_value_reach_the_template(
+    endpoint: Any, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    local = with_template(tokenizer, "{{ style.tone }} {{ hints | join(',') }} {{ enable_thinking }}")
+    given = {"style": {"tone": "dry"}, "hints": [1, 2], "enable_thinking": False, "unread": None}
+    request = replace(chat(*SAID, chat_template_kwargs=given), endpoint=endpoint)
+    assert local.decode(local.encode_chat(request)) == "dry 1,2 False"
+
+
+STRICT = (
+    "{% for m in messages %}{% if m.role in ('user', 'assistant') or (m.role == 'system' and loop.first) %}"
+    "<{{ m.role }}>{{ m.content }}{% elif m.role == 'tool' %}<result>{{ m.content }}"
+    "{% elif m.role == 'system' %}{{ raise_exception('a late system message') }}{% endif %}{% endfor %}"
+)
+"""A template that leaves out messages of other roles, as many do."""
+
+
+@pytest.mark.parametrize("role", ["critic", "", "User", "ipython", "\ud800", None, 5])
+def test_an_unknown_role_is_refused_by_name(role: Any, local: LocalTokenizer) -> None:
+    with pytest.raises(RequestError, match="must be one of") as caught:
+        local.encode_chat(chat(*SAID, {"role": role, "content": "Hi"}))
+    assert (caught.value.param, caught.value.status) == ("messages[2].role", 400)
+
+
+def test_a_role_that_the_template_leaves_out_is_refused(tokenizer: PreTrainedTokenizerFast) -> None:
+    local = with_template(tokenizer, STRICT)
+    with pytest.raises(RequestError, match="leaves out") as caught:
+        local.encode_chat(chat(*SAID, {"role": "function", "name": "f", "content": "1"}))
+    assert caught.value.param == "messages[2].role"
+    assert local.decode(local.encode_chat(chat(*SAID, {"role": "tool", "content": "1"}))).endswith(
+        "<result>1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "prompt"),
+    [
+        (STRICT, "<system>Be brief<user>Hi"),
+        ("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}", "<developer>Be brief<user>Hi"),
+    ],
+)
+def test_a_developer_message_is_a_system_message_where_the_template_has_none(
+    template: str, prompt: str, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    messages = {"role": "developer", "content": "Be brief"}, {"role": "user", "content": "Hi"}
+    local = with_template(tokenizer, template)
+    assert local.decode(local.encode_chat(chat(*messages))) == prompt
+
+
+def test_instructions_that_no_role_can_hold_are_refused(tokenizer: PreTrainedTokenizerFast) -> None:
+    local = with_template(tokenizer, "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}")
+    for role in ("system", "developer"):
+        with pytest.raises(RequestError, match=f"leaves out messages of the role {role}"):
+            local.encode_chat(chat({"role": role, "content": "Be brief"}, {"role": "user", "content": "Hi"}))
+
+
+def chat(*messages: Any, **extra: Any) -> GenerationRequest:
+    return GenerationRequest(request_id="r", model="m", endpoint="chat", messages=messages, extra=extra)
+
+
+SAID = {"role": "user", "content": "Tell"}, {"role": "assistant", "content": "Once upon"}
+
+
+def test_an_answer_can_go_on_from_the_last_message(local: LocalTokenizer) -> None:
+    prompt = local.decode(local.encode_chat(chat(*SAID, continue_final_message=True)))
+    assert prompt.endswith("<|im_start|>assistant\nOnce upon")
+    assert local.decode(local.encode_chat(chat(*SAID))).endswith("<|im_start|>assistant\n")
+    whole = local.decode(local.encode_chat(chat(*SAID, add_generation_prompt=False)))
+    assert whole.endswith("Once upon<|im_end|>\n")
+
+
+@pytest.mark.parametrize(
+    ("extra", "field"),
+    [
+        ({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message"),
+        ({"continue_final_message": 1}, "continue_final_message"),
+        ({"add_generation_prompt": "no"}, "add_generation_prompt"),
+        ({"chat_template_kwargs": 1}, "chat_template_kwargs"),
+    ],
+)
+def test_a_contradiction_about_the_prompts_end_is_refused(
+    local: LocalTokenizer, extra: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        local.encode_chat(chat(*SAID, **extra))
+    assert caught.value.param == field
+
+
+@pytest.mark.parametrize("content", ["", "  ", "<|im_end|>"])
+def test_an_odd_text_to_go_on_from_never_leaves_its_message(local: LocalTokenizer, content: str) -> None:
+    last = {"role": "assistant", "content": content}
+    prompt = local.decode(local.encode_chat(chat(SAID[0], last, continue_final_message=True)))
+    assert prompt.endswith(f"<|im_start|>assistant\n{content}")
+
+
+TOOL_TEMPLATE = (
+    "{% if tools %}tools:{% for t in tools %} {{ t.function.name }}{% endfor %}. {% endif %}"
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ c.function.name }}("
+    "{% for key, value in c.function.arguments.items() %}{{ key }}={{ value }}{% endfor %}){% endfor %}. "
+    "{% endfor %}{% if enable_thinking %}thinking{% endif %}"
+)
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": {}}}
+
+
+def test_the_template_gets_the_tools(tokenizer: PreTrainedTokenizerFast) -> None:
+    local = with_template(tokenizer, TOOL_TEMPLATE)
+    messages = [{"role": "user", "content": "Hi"}]
+    assert local.decode(local.apply_chat_template(messages, None, [TOOL])) == "tools: weather. user: Hi. "
+    both = local.apply_chat_template(messages, {"enable_thinking": True}, [TOOL])
+    assert local.decode(both) == "tools: weather. user: Hi. thinking"
+    assert local.decode(local.apply_chat_template(messages)) == "user: Hi. "
+
+
+def test_the_template_gets_calls_and_their_answers(tokenizer: PreTrainedTokenizerFast) -> None:
+    local = with_template(tokenizer, TOOL_TEMPLATE)
+    call = {"id": "call-1", "type": "function", "function": {"name": "f", "arguments": '{"a": "b"}'}}
+    messages = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call-1", "content": "sunny"},
+    ]
+    assert local.decode(local.apply_chat_template(messages)) == "assistant: f(a=b). tool: sunny. "
+    for arguments in ("{a: b}", "[" * 100_000, '{"a": ' + "9" * 5000 + "}"):
+        call["function"] = {"name": "f", "arguments": arguments}
+        with pytest.raises(RequestError, match="not valid JSON") as caught:
+            local.apply_chat_template(messages)
+        assert caught.value.param == "messages"
+    call["function"] = {"name": "f", "arguments": '{"a": ' + "[" * 900 + "]" * 900 + "}"}
+    with pytest.raises(RequestError, match="refuses these messages"):
+        local.apply_chat_template(messages)
+
+
+def test_a_template_that_ignores_tools_gets_none(local: LocalTokenizer) -> None:
+    with pytest.raises(RequestError, match="takes no tools") as caught:
+        local.apply_chat_template([{"role": "user", "content": "Hi"}], None, [TOOL])
+    assert caught.value.param == "tools"
