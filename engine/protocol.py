@@ -20,6 +20,7 @@ from engine.errors import EngineError as EngineError
 from engine.errors import LogitsProcessorError as LogitsProcessorError
 from engine.errors import QueueFullError as QueueFullError
 from engine.errors import RequestError as RequestError
+from engine.fields.support import FieldSupport as FieldSupport
 from engine.processor_specs import LogitsProcessorSpec
 from engine.stats import EngineStats as EngineStats
 
@@ -119,8 +120,7 @@ class GenerationRequest:
     """The end user's identity, as the caller gave it."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the caller's JSON that have no field here. An upstream gets them. The local engine refuses
-    those that it knows and cannot honour."""
+    """Fields of the caller's JSON that have no field here (see `engine.fields`)."""
     tools: tuple[Mapping[str, Any], ...] = ()
     """Tools that the model may call, as in the API: `{"type": "function", "function": {"name": ...}}`."""
     tool_choice: str | Mapping[str, Any] | None = None
@@ -335,6 +335,10 @@ class Engine(Protocol):
 
     @property
     def info(self) -> ModelInfo: ...
+
+    @property
+    def fields(self) -> FieldSupport:
+        """What the engine does with each field of a request."""
 
     @property
     def tokenizer(self) -> Tokenizer | None:

@@ -30,6 +30,7 @@ async def respond(http: web.Request, request: GenerationRequest, answer: Answer)
     """
     service = http.app[SERVICE]
     engine = service.engine
+    answer.ignored = answer.fields.ignored(engine.fields)
     with service.metrics.request(request.endpoint) as metrics:
         async with service.opened(request) as guard:
             check_prompts(request, engine.info)

@@ -16,6 +16,7 @@ from engine.protocol import (
     Deltas,
     EngineError,
     EngineStats,
+    FieldSupport,
     FinishReason,
     GenerationRequest,
     ModelInfo,
@@ -280,6 +281,7 @@ class ScriptedEngine:
     to wait for. Counts as the real ones do."""
 
     info = ModelInfo(max_model_len=1024)
+    fields = FieldSupport()
     tokenizer = None
 
     def __init__(self, script: Callable[[GenerationRequest], Iterable[Any]]) -> None:

@@ -1,7 +1,7 @@
 """An engine without a model: it returns the prompt, one word at a time. For trying hooks and clients.
 
 It honours `n`, `max_tokens`, `stop`, `echo`, `logprobs`, `prompt_logprobs`, and `ignore_eos` (by repeating
-the prompt). Parameters that only a model can honour change nothing.
+the prompt). Fields that only a model can honour change nothing, but for logits processors, which are refused.
 """
 
 import asyncio
@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from itertools import cycle, islice, zip_longest
 from typing import Any, Self
 
-from engine.backends.request_tracker import TrackedEngine, refuse_logits_processors
+from engine.backends.request_tracker import NO_LOGITS, TrackedEngine
 from engine.deltas import num_output_tokens
+from engine.fields.asked import check_fields
 from engine.protocol import (
     Channel,
     Delta,
     Deltas,
+    FieldSupport,
     FinishReason,
     GenerationRequest,
     ModelInfo,
@@ -41,13 +43,21 @@ class EchoEngine(TrackedEngine):
     ids is returned as decimal numbers. Every logprob is 0. `delay`: seconds before each token.
     """
 
+    fields = FieldSupport(
+        honoured=frozenset(
+            {"n", "max_tokens", "stop", "logprobs", "prompt_logprobs", "ignore_eos", "return_token_ids"}
+        ),
+        honoured_in_completions=frozenset({"echo"}),
+        refused=NO_LOGITS,
+    )
+
     def __init__(self, *, delay: float = 0.0) -> None:
         super().__init__()
         self.info = ModelInfo(vocab_size=VOCAB_SIZE)
         self.delay = delay
 
     async def generate(self, request: GenerationRequest) -> Deltas:
-        refuse_logits_processors(request)
+        check_fields(request, self.fields)
         prompts = (_last_words(request.messages),) if request.is_chat else request.prompts
         with self._requests.track() as tracked:
             # A prompt may have a million words.

@@ -21,7 +21,7 @@ from engine.backends.delta_queue import DeltaQueue
 from engine.backends.preparation import Preparation
 from engine.config import EngineConfig
 from engine.core.engine_core import EngineCore, Output
-from engine.core.input_processor import InputProcessor
+from engine.core.input_processor import FIELDS, InputProcessor
 from engine.core.sequence import SequenceGroup
 from engine.execution.model_runner import ModelRunner
 from engine.logits_processors.load import find_processors
@@ -34,6 +34,8 @@ logger = logging.getLogger("weir.engine")
 
 class LocalEngine:
     """Implements `protocol.Engine`. Use it from the event loop that it was started on."""
+
+    fields = FIELDS
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config

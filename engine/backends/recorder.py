@@ -22,6 +22,7 @@ from engine.protocol import (
     Engine,
     EngineError,
     EngineStats,
+    FieldSupport,
     GenerationRequest,
     ModelInfo,
     Rewind,
@@ -56,6 +57,10 @@ class RecordingEngine:
     @property
     def info(self) -> ModelInfo:
         return self._engine.info
+
+    @property
+    def fields(self) -> FieldSupport:
+        return self._engine.fields
 
     @property
     def tokenizer(self) -> Tokenizer | None:

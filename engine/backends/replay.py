@@ -9,8 +9,18 @@ from typing import Any
 
 import orjson
 
-from engine.backends.request_tracker import TrackedEngine, refuse_logits_processors
-from engine.protocol import Delta, Deltas, EngineError, GenerationRequest, RequestError, SamplingParams, Usage
+from engine.backends.request_tracker import NO_LOGITS, TrackedEngine
+from engine.fields.asked import check_fields
+from engine.protocol import (
+    Delta,
+    Deltas,
+    EngineError,
+    FieldSupport,
+    GenerationRequest,
+    RequestError,
+    SamplingParams,
+    Usage,
+)
 from engine.recording import Recording
 
 MIN_SPEED = 0.001
@@ -30,6 +40,12 @@ class ReplayEngine(TrackedEngine):
     `speed`: 0 does not wait, 1 keeps the recorded times, 2 is twice as fast. Raises `ValueError` for a speed
     that would wait for ever.
     """
+
+    fields = FieldSupport(
+        honoured=frozenset({"n", "return_token_ids"}),
+        honoured_in_completions=frozenset({"echo"}),
+        refused=NO_LOGITS,
+    )
 
     def __init__(self, recordings: Iterable[Recording] | Path | str, *, speed: float = 0.0) -> None:
         if speed and not MIN_SPEED <= speed < math.inf:
@@ -51,7 +67,7 @@ class ReplayEngine(TrackedEngine):
             self._add(map(Recording.load, paths))
 
     async def generate(self, request: GenerationRequest) -> Deltas:
-        refuse_logits_processors(request)
+        check_fields(request, self.fields)
         recording = self._find(request)
         with self._requests.track() as tracked:
             started = time.monotonic()

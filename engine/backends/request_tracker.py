@@ -6,15 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
-from engine.protocol import (
-    EngineError,
-    EngineStats,
-    GenerationRequest,
-    ModelInfo,
-    RequestError,
-    Tokenizer,
-    Usage,
-)
+from engine.protocol import EngineError, EngineStats, FieldSupport, ModelInfo, Tokenizer, Usage
 
 T = TypeVar("T")
 
@@ -110,6 +102,7 @@ class RequestTracker:
 class TrackedEngine:
     """The base of engines that have no scheduler. It implements `protocol.Engine`, but for `generate`."""
 
+    fields = FieldSupport()
     tokenizer: Tokenizer | None = None
 
     def __init__(self) -> None:
@@ -132,9 +125,5 @@ class TrackedEngine:
         self._requests.close()
 
 
-def refuse_logits_processors(request: GenerationRequest) -> None:
-    """Raise `RequestError` if the request names a logits processor (contract 7.7)."""
-    if request.sampling.logits_processors:
-        raise RequestError(
-            "logits_processors: this engine has no logits of its own to process.", param="logits_processors"
-        )
+NO_LOGITS = {"logits_processors": "is refused: this engine has no logits of its own to process"}
+"""The field that an engine without a model refuses, with the reason (contract 7.7)."""

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 from engine.config import EngineConfig
 from engine.core.block_hash import root_hash, unique_root
 from engine.core.sequence import SequenceGroup
-from engine.guided.grammar import GUIDED_FIELDS
+from engine.fields.asked import ENGINE_FIELDS, SAMPLING_FIELDS, check_fields
+from engine.fields.support import Treatment
+from engine.guided.grammar import GRAMMAR_FIELDS
 from engine.guided.guidance import Guidance
 from engine.logits_processors import Context
 from engine.logits_processors.builtin.forced_sequence import hello_world
-from engine.logits_processors.registry import ProcessorRegistry
-from engine.protocol import GenerationRequest, Prompt, RequestError, SamplingParams, Token
+from engine.logits_processors.registry import LIMITS, OTHER_FIELDS, ProcessorRegistry
+from engine.protocol import FieldSupport, GenerationRequest, Prompt, RequestError, SamplingParams, Token
 from engine.sampling.penalties import LogitBias
 from engine.text.alignment import align_tokens
+from engine.text.chat_template import TEMPLATE_FIELDS
 from engine.text.detokenizer import SKIPPED, Detokenizer, SpecialTokens, TextStream
 from engine.text.fields import TextFields
 from engine.text.tokenizer import LocalTokenizer
@@ -28,6 +31,23 @@ MAX_LOGPROBS = 20
 """Both limits are the OpenAI API's."""
 MAX_BIAS = 1e30
 """A larger bias would take a logit out of the range of floats."""
+
+SEARCH_FIELDS = ("use_beam_search", "length_penalty")
+"""The fields of `GenerationRequest.extra` that belong to a beam search. `n` is its width: the number of beams
+that live, and the number of outputs."""
+_IN_CHATS = frozenset({"tools", "tool_choice", "parallel_tool_calls", *TEMPLATE_FIELDS})
+_IN_COMPLETIONS = frozenset({"echo", "best_of", *SEARCH_FIELDS})
+FIELDS = FieldSupport(
+    honoured=SAMPLING_FIELDS.union(
+        ENGINE_FIELDS, GRAMMAR_FIELDS, OTHER_FIELDS, LIMITS, TextFields.model_fields
+    )
+    - _IN_CHATS
+    - _IN_COMPLETIONS,
+    honoured_in_chats=_IN_CHATS,
+    honoured_in_completions=_IN_COMPLETIONS,
+    rest=Treatment.REFUSED,
+)
+"""What becomes of a request's fields in every engine that makes its sequences here."""
 
 
 class ServedModel(Protocol):
@@ -73,7 +93,7 @@ class InputProcessor:
     def process(self, request: GenerationRequest) -> SequenceGroup:
         """The request's sequences, ready to be scheduled. Raises `RequestError` and `LogitsProcessorError`. A
         long text takes a while. Nothing shared is touched, so that a worker thread can do it."""
-        check_extra(request)
+        check_fields(request, FIELDS)
         grammar = self.guidance.requested_grammar(request)
         request, processors = self.processors.realize(request)
         self._check_sampling(request)
@@ -222,34 +242,3 @@ def check_sampling(s: SamplingParams) -> None:
     for name, (is_met, rule) in rules.items():
         if not is_met:
             raise RequestError(f"{name} {rule}.", param=name)
-
-
-UNSUPPORTED = (
-    "audio",
-    "chat_template",
-    "custom_logit_processor",
-    "documents",
-    "include_stop_str_in_output",
-    "logits_processors",
-    "suffix",
-    "use_beam_search",
-)
-"""Fields that are refused unless they are empty or false."""
-
-
-def check_extra(request: GenerationRequest) -> None:
-    """Raise `RequestError` for a field that should change the output, but that this engine cannot honour."""
-    extra: Mapping[str, Any] = {k: v for k, v in request.extra.items() if v is not None}
-    best_of = extra.get("best_of")
-    refused = {
-        "tools": bool(extra.get("tools")) and extra.get("tool_choice") != "none",
-        "functions": bool(extra.get("functions")) and extra.get("function_call") != "none",
-        "best_of": best_of is not None and best_of != request.sampling.n,
-        **{name: bool(extra.get(name)) for name in UNSUPPORTED},
-        **{name: True for name in extra if name.startswith("guided_") and name not in GUIDED_FIELDS},
-        # 0 asks for prompt logprobs as well.
-        "prompt_logprobs": extra.get("prompt_logprobs", False) is not False,
-    }
-    for name, is_refused in refused.items():
-        if is_refused:
-            raise RequestError(f"{name} is not supported by this engine.", param=name)

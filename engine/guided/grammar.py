@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
+from engine.fields.names import caller_name
 from engine.protocol import GenerationRequest, RequestError
 
 WHITESPACE = r" |\r?\n[ \t]{0,32}"
@@ -40,10 +41,6 @@ class RequestedGrammar(NamedTuple):
     field: str
 
 
-_FORMAT_FIELDS = {"responses": "text.format", "messages": "output_config.format"}
-"""The names of `response_format`, by endpoint."""
-
-
 def requested_grammar(request: GenerationRequest) -> RequestedGrammar | None:
     """The grammar that the request's fields ask for. Raises `RequestError`, which names the field."""
     found = list(_all_requested(request))
@@ -57,7 +54,7 @@ def _all_requested(request: GenerationRequest) -> Iterator[RequestedGrammar]:
     extra = request.extra
     whitespace = _whitespace({"whitespace_pattern": extra.get("guided_whitespace_pattern")}, "guided_")
     if (response_format := extra.get("response_format")) is not None:
-        name = _FORMAT_FIELDS.get(request.endpoint, "response_format")
+        name = caller_name(request.endpoint, "response_format")
         yield from _from_response_format(response_format, name, whitespace)
     if (structured := extra.get("structured_outputs")) is not None:
         yield from _from_structured_outputs(structured)
@@ -161,6 +158,10 @@ _READERS: dict[str, Callable[[Any], tuple[GrammarKind, str]]] = {
     "grammar": partial(_text, "grammar", "a grammar"),
 }
 
-GUIDED_FIELDS = {f"guided_{name}" for name in (*_READERS, "whitespace_pattern", "decoding_backend")}
-"""The `guided_` fields that a request may have. `guided_decoding_backend` has no effect: it names a library,
-and every library must give the same outputs."""
+GRAMMAR_FIELDS = {
+    "response_format",
+    "structured_outputs",
+    *(f"guided_{name}" for name in (*_READERS, "whitespace_pattern", "decoding_backend")),
+}
+"""The fields that may ask for a grammar. `guided_decoding_backend` has no effect: it names a library, and
+every library must give the same outputs."""

@@ -14,7 +14,7 @@ from heapq import nlargest
 from operator import attrgetter
 from typing import Any, Protocol
 
-from engine.core.input_processor import MAX_LOGPROBS, InputProcessor
+from engine.core.input_processor import MAX_LOGPROBS, SEARCH_FIELDS, InputProcessor
 from engine.core.output_processor import last_tokens
 from engine.core.sequence import Sequence, SequenceGroup
 from engine.protocol import (
@@ -28,9 +28,6 @@ from engine.protocol import (
     Usage,
 )
 
-FIELDS = ("use_beam_search", "length_penalty")
-"""The fields of `GenerationRequest.extra` that belong to a search. `n` is its width: the number of beams that
-live, and the number of outputs."""
 MAX_BEAMS = MAX_LOGPROBS // 2
 """Each step looks at twice as many continuations as there are beams, since some of them may end a beam."""
 MAX_LENGTH_PENALTY = 10
@@ -142,7 +139,7 @@ async def beam_search(
     length_penalty = _check(request)
     if grammar := processor.guidance.requested_grammar(request):
         raise RequestError(f"use_beam_search cannot be combined with {grammar.field}.", param=grammar.field)
-    plain = {name: value for name, value in request.extra.items() if name not in FIELDS}
+    plain = {name: value for name, value in request.extra.items() if name not in SEARCH_FIELDS}
     group = await process(replace(request, extra=plain))
     _check(group.request)  # now with the changes that the server's own processors made
     for limit in group.sequences[0].sampling.limits:

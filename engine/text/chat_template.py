@@ -19,6 +19,9 @@ TEMPLATE_ERRORS = (jinja2.TemplateError, TypeError, ValueError, LookupError, Att
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 """The roles of the API. Whether a template knows another one cannot be found out."""
 
+TEMPLATE_FIELDS = ("chat_template_kwargs", "continue_final_message", "add_generation_prompt")
+"""The fields of `GenerationRequest.extra` that a chat's prompt follows."""
+
 Message = Mapping[str, Any]
 
 _PROBE = "a probe"

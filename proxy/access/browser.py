@@ -18,7 +18,7 @@ from proxy.errors import APIError, Handler
 from proxy.option_values import Names
 
 _METHODS = "GET, POST, DELETE"
-_EXPOSED = "X-Request-Id, Retry-After"
+_EXPOSED = "X-Request-Id, X-Weir-Ignored-Fields, Retry-After"
 _PREFLIGHT_SECONDS = "600"
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\[\]:@%/?#\s]+)(?::[0-9]*)?")
 _LOCALHOST = re.compile(r"(?:[a-z0-9_-]+\.)*localhost")

@@ -1,14 +1,17 @@
 """`POST /v1/messages`: the request's fields, and the chat that an engine gets."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from engine.fields.names import is_binding
 from engine.protocol import GenerationRequest, RequestError
 from proxy.messages.turns import Content, Turn, system_text, to_messages
 from proxy.openai.answer import JSONObject
-from proxy.openai.fields import GenerationFields, RequestObject, StopString
+from proxy.openai.endpoint_fields import Options, RequestObject
+from proxy.openai.fields import GenerationFields, StopString
 
 FEWEST_THINKING_TOKENS = 1024
 
@@ -45,24 +48,39 @@ class ToolChoice(RequestObject):
         return {"any": "required"}.get(self.type, self.type)
 
 
-class Thinking(RequestObject):
+class Thinking(Options):
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
     budget_tokens: int | None = Field(None, ge=FEWEST_THINKING_TOKENS)
     display: Literal["summarized", "omitted"] | None = None
 
 
-class OutputConfig(RequestObject):
+class OutputConfig(Options):
     format: dict[str, Any] | None = None
     effort: str | None = None
 
 
-class Metadata(RequestObject):
+class Metadata(Options):
     user_id: str | None = None
 
 
 class CountFields(GenerationFields):
-    """The fields that make a prompt. Fields that Weir does not know are ignored: this API's clients send new
-    ones with every version."""
+    """The fields that make a prompt. Unknown fields are ignored: this API's clients send new ones with every
+    version."""
+
+    endpoint = "messages"
+    refused: ClassVar[Mapping[str, str]] = {
+        **GenerationFields.refused,
+        "n": "must be 1",
+        **dict.fromkeys(("return_token_ids", "mcp_servers", "thread", "compaction"), "is not supported"),
+    }
+    without_effect = frozenset(
+        {
+            "thinking.budget_tokens",
+            "stream_options.include_usage",  # events always have it
+            "stream_options.continuous_usage_stats",
+            "return_tokens_as_token_ids",  # there are no logprobs
+        }
+    )
 
     messages: list[Turn] = Field(min_length=1, fail_fast=True)
     system: Content = Field([])
@@ -76,11 +94,10 @@ class CountFields(GenerationFields):
     stop: Annotated[list[StopString], Field(fail_fast=True)] = Field(
         [], alias="stop_sequences", description="Texts that end an answer and are not part of it"
     )
-    mcp_servers: list[Any] = Field([], max_length=0, description="Not supported")
 
-    @property
-    def extra(self) -> dict[str, Any]:
-        return {}
+    @classmethod
+    def passes(cls, name: str) -> bool:
+        return is_binding(name)
 
     @property
     def is_prefilled(self) -> bool:
@@ -97,7 +114,6 @@ class CountFields(GenerationFields):
         request = self.shared_request(
             request_id,
             model,
-            "messages",
             caller=caller,
             max_tokens=self.max_tokens,
             logprobs=None,
@@ -110,10 +126,6 @@ class CountFields(GenerationFields):
         return replace(request, user=self.user or self.metadata.user_id, metadata={})
 
     def _check(self) -> None:
-        if self.n != 1:
-            raise RequestError("n must be 1", param="n")
-        if self.return_token_ids:
-            raise RequestError("return_token_ids is not supported", param="return_token_ids")
         names = [tool.name for tool in self.tools]
         choice = self.tool_choice
         if choice is not None and choice.type == "tool" and choice.name not in names:

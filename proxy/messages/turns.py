@@ -13,7 +13,7 @@ import orjson
 from pydantic import BeforeValidator, Field, model_validator
 
 from proxy.openai.answer import JSONObject
-from proxy.openai.fields import RequestObject
+from proxy.openai.endpoint_fields import RequestObject
 
 
 def _text_is_a_block(value: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import orjson
 
 from engine.protocol import Delta, GenerationRequest, Token, TopLogprob, Usage
+from proxy.openai.endpoint_fields import ignored_header
 from proxy.openai.fields import GenerationFields
 from proxy.openai.prompt_logprobs import prompt_logprobs
 from proxy.sse import COMMENT, DONE, event
@@ -33,11 +34,13 @@ class Answer(ABC):
     def __init__(self, fields: GenerationFields, request: GenerationRequest) -> None:
         self.fields = fields
         self.request = request
+        self.ignored: list[str] = []
+        """Fields of the request that have no effect."""
         self._usage = Usage(0, 0)
 
     @property
     def headers(self) -> dict[str, str]:
-        return {"X-Request-Id": self.request.request_id}
+        return {"X-Request-Id": self.request.request_id, **ignored_header(self.ignored)}
 
     @abstractmethod
     def chunk(self, delta: Delta) -> bytes:

@@ -6,7 +6,8 @@ from pydantic import Field
 
 from engine.protocol import Delta, GenerationRequest, RequestError, ToolCall
 from proxy.openai.answer import PROMPT_FIELDS, ChoicesAnswer, JSONObject, new_id
-from proxy.openai.fields import GenerationFields, PromptLogprobs, RequestObject
+from proxy.openai.endpoint_fields import RequestObject
+from proxy.openai.fields import GenerationFields, PromptLogprobs
 
 
 class ContentPart(RequestObject):
@@ -40,6 +41,9 @@ class NamedTool(Tool):
 class ChatRequest(GenerationFields):
     """The fields of a chat."""
 
+    endpoint = "chat"
+    by_service = frozenset({"echo"})
+
     messages: list[Message] = Field(min_length=1, fail_fast=True)
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool = False
@@ -65,7 +69,6 @@ class ChatRequest(GenerationFields):
         return self.shared_request(
             request_id,
             model,
-            "chat",
             caller=caller,
             max_tokens=self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens,
             logprobs=self.top_logprobs if self.logprobs else None,

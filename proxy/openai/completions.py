@@ -1,6 +1,7 @@
 """`POST /v1/completions`: the request's fields, and the answer as chunks and as a whole."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -17,6 +18,9 @@ ListOfIds = Annotated[list[NonEmptyIds], Field(fail_fast=True)]
 class CompletionRequest(GenerationFields):
     """The fields of a completion of one or more prompts."""
 
+    endpoint = "completions"
+    refused: ClassVar[Mapping[str, str]] = {**GenerationFields.refused, "suffix": "is not supported"}
+
     prompt: str | Texts | NonEmptyIds | ListOfIds
     max_tokens: int | None = Field(16, ge=0)
     echo: bool = False
@@ -25,13 +29,10 @@ class CompletionRequest(GenerationFields):
     best_of: int | None = Field(
         None, ge=1, le=128, description="Candidates; the n with the highest logprob per token are returned"
     )
-    suffix: str | None = None
     detokenize: bool = Field(True, description="False: return token ids and no text (TensorRT-LLM)")
 
     def to_request(self, request_id: str, model: str, *, caller: str = "") -> GenerationRequest:
         """Raises `RequestError` for fields that contradict each other."""
-        if self.suffix:
-            raise RequestError("suffix is not supported", param="suffix")
         num_candidates = self.n if self.best_of is None else self.best_of
         if num_candidates < self.n:
             raise RequestError("best_of must not be less than n", param="best_of")
@@ -40,7 +41,6 @@ class CompletionRequest(GenerationFields):
         return self.shared_request(
             request_id,
             model,
-            "completions",
             caller=caller,
             prompts=self._prompts(),
             echo=self.echo,

@@ -1,19 +1,19 @@
 """The request fields that all endpoints share, and the one place that makes a `GenerationRequest` of them.
 
-Names are those of OpenAI, vLLM and TensorRT-LLM. Unknown fields are tolerated: an upstream gets them, and the
-in-process engine refuses those that it knows and cannot honour.
+Names are those of OpenAI, vLLM and TensorRT-LLM. `proxy.openai.endpoint_fields` says what becomes
+of unknown ones.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from engine.processor_specs import NamedProcessorSpec
 from engine.protocol import GenerationRequest, RequestError, SamplingParams
+from proxy.openai.endpoint_fields import EndpointFields, Options
 
-Endpoint = Literal["chat", "completions", "responses", "messages"]
 TokenId = Annotated[int, Field(ge=0)]
 
 MAX_DIGITS = 19
@@ -24,23 +24,16 @@ PromptLogprobs = Annotated[
 ]
 StopString = Annotated[str, Field(min_length=1, max_length=1000)]
 
-STOP_OUTPUT_FIELDS = ("include_stop_str_in_output", "no_stop_trim")
-"""Fields with which vLLM and SGLang deliver a stop string as part of the text (contract 2.7)."""
-CODE_FIELDS = ("chat_template", "custom_logit_processor")
-"""Fields with which other servers take a template to run, or pickled code (contract 7.3)."""
+_KEEPS_STOPS = (
+    "is not supported: no part of a stop string is ever delivered: it is cut before any hook sees the text"
+)
+_KEEPS_ENDS = "must be left: hooks are shown the end of the prompt as the text that the output continues"
+_IS_CODE = "is refused: no code is taken from a request"
 MAX_PROCESSORS = 32
 """Logits processors of a request."""
 
 
-class RequestObject(BaseModel):
-    """A JSON object inside a request's body. Fields that Weir does not know are kept as they are."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
-
-
-class StreamOptions(BaseModel):
-    model_config = ConfigDict(strict=True)
-
+class StreamOptions(Options):
     include_usage: bool = False
     """Send one last chunk with `choices: []` and the usage."""
     continuous_usage_stats: bool = False
@@ -56,10 +49,17 @@ class LogitsProcessor(BaseModel):
     params: dict[str, Any] = {}
 
 
-class GenerationFields(BaseModel):
+class GenerationFields(EndpointFields):
     """The fields of any generation. A null means the same as a missing field."""
 
     model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=())
+    refused: ClassVar[Mapping[str, str]] = {
+        "include_stop_str_in_output": _KEEPS_STOPS,  # vLLM's name, contract 2.7
+        "no_stop_trim": _KEEPS_STOPS,  # SGLang's name
+        "chat_template": _IS_CODE,  # contract 7.3
+        "custom_logit_processor": _IS_CODE,
+        "truncation_side": _KEEPS_ENDS,
+    }
 
     model: str | None = Field(None, description="Default: the served model")
     stream: bool = False
@@ -94,7 +94,7 @@ class GenerationFields(BaseModel):
         [], description="Hooks to run beside the server's own; the server must allow them"
     )
     user: str | None = None
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any] = Field({})
 
     @model_validator(mode="before")
     @classmethod
@@ -118,16 +118,10 @@ class GenerationFields(BaseModel):
             raise ValueError('no code is taken from a request; name a processor: {"name": ..., "params": {}}')
         return processors
 
-    @property
-    def extra(self) -> dict[str, Any]:
-        """Fields of the JSON that Weir does not know."""
-        return self.model_extra or {}
-
     def shared_request(
         self,
         request_id: str,
         model: str,
-        endpoint: Endpoint,
         *,
         max_tokens: int | None,
         logprobs: int | None,
@@ -148,7 +142,7 @@ class GenerationFields(BaseModel):
         return GenerationRequest(
             request_id=request_id,
             model=model,
-            endpoint=endpoint,
+            endpoint=self.endpoint,
             sampling=replace(sampling, prompt_logprobs=prompt_logprobs),
             given=frozenset(self.model_fields_set),
             # Token ids are also needed to name tokens by them.
@@ -189,17 +183,7 @@ class GenerationFields(BaseModel):
         """Fields that could make another server break a promise are refused, whichever engine runs."""
         if self.stream_options is not None and not self.stream:
             raise RequestError("stream_options can only be given when stream is true", param="stream_options")
-        extra = self.model_extra or {}
-        for name in STOP_OUTPUT_FIELDS:
-            if extra.get(name):
-                reason = "no part of a stop string is ever delivered: it is cut before any hook sees the text"
-                raise RequestError(f"{name} is not supported: {reason}", param=name)
-        for name in CODE_FIELDS:
-            if extra.get(name):
-                raise RequestError("no code is taken from a request", param=name)
-        if extra.get("truncation_side", "left") != "left":
-            reason = "hooks are shown the end of the prompt as the text that the output continues"
-            raise RequestError(f"truncation_side must be left: {reason}", param="truncation_side")
-        template_kwargs = extra.get("chat_template_kwargs")
+        self.check_refused()
+        template_kwargs = (self.model_extra or {}).get("chat_template_kwargs")
         if isinstance(template_kwargs, Mapping) and template_kwargs.get("chat_template"):
             raise RequestError("no code is taken from a request", param="chat_template_kwargs.chat_template")

@@ -12,7 +12,8 @@ from pydantic import ConfigDict, Field
 
 from engine.protocol import GenerationRequest, Prompt, RequestError
 from proxy.openai.answer import JSONObject
-from proxy.openai.fields import RequestObject, TokenId
+from proxy.openai.endpoint_fields import RequestObject
+from proxy.openai.fields import TokenId
 
 RelayedEndpoint = Literal["embeddings", "rerank", "score"]
 

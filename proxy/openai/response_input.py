@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from proxy.openai.answer import JSONObject
-from proxy.openai.fields import RequestObject
+from proxy.openai.endpoint_fields import RequestObject
 
 
 class InputPart(RequestObject):

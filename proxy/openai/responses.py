@@ -1,13 +1,14 @@
 """`POST /v1/responses`: the request's fields. An engine gets the request as a chat."""
 
-from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
 from engine.protocol import GenerationRequest, RequestError
 from proxy.openai.answer import JSONObject
-from proxy.openai.fields import GenerationFields, RequestObject
+from proxy.openai.endpoint_fields import Options, RequestObject
+from proxy.openai.fields import GenerationFields
 from proxy.openai.response_input import InputItem, to_messages
 
 LOGPROBS = "message.output_text.logprobs"
@@ -36,8 +37,33 @@ Items = Annotated[
 ]
 
 
+class TextOptions(Options):
+    format: dict[str, Any] | None = Field(None, description="text, json_schema or json_object")
+    verbosity: Any = None
+
+
+class ReasoningOptions(Options):
+    effort: Any = None
+
+
 class ResponsesRequest(GenerationFields):
     """The fields of a response to a conversation."""
+
+    endpoint = "responses"
+    refused: ClassVar[Mapping[str, str]] = {
+        **GenerationFields.refused,
+        "n": "must be 1",
+        "max_tokens": "is called max_output_tokens here",
+        **dict.fromkeys(("background", "conversation", "prompt", "return_token_ids"), "is not supported"),
+    }
+    without_effect = frozenset(
+        {
+            "max_tool_calls",  # it limits built-in tools, and there are none
+            "truncation",  # a prompt that is too long is refused
+            "stream_options.include_usage",  # the last event always has it
+            "stream_options.continuous_usage_stats",
+        }
+    )
 
     input: Items
     instructions: str | None = Field(
@@ -51,17 +77,12 @@ class ResponsesRequest(GenerationFields):
     tools: list[FunctionTool] = Field([])
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] = "auto"
     parallel_tool_calls: bool = True
-    text: dict[str, Any] = Field({}, description="Keys: format (text, json_schema or json_object), verbosity")
-    reasoning: dict[str, Any] = Field({}, description="Key: effort")
+    text: TextOptions = Field(TextOptions.model_construct())
+    reasoning: ReasoningOptions = Field(ReasoningOptions.model_construct())
     truncation: Literal["auto", "disabled"] = Field(
-        "disabled", description="Accepted; nothing is ever truncated"
+        "disabled", description="Nothing is ever truncated: a prompt that is too long is refused"
     )
-    background: bool = False
-    conversation: Any = None
-    prompt: Any = None
-    max_tool_calls: int | None = Field(
-        None, description="Accepted; it limits built-in tools, and there are none"
-    )
+    max_tool_calls: int | None = Field(None, description="It limits built-in tools, and there are none")
 
     def to_request(
         self, request_id: str, model: str, conversation: Iterable[InputItem], *, caller: str = ""
@@ -77,7 +98,6 @@ class ResponsesRequest(GenerationFields):
         return self.shared_request(
             request_id,
             model,
-            "responses",
             caller=caller,
             max_tokens=self.max_output_tokens,
             logprobs=self.top_logprobs if LOGPROBS in self.include else None,
@@ -89,13 +109,7 @@ class ResponsesRequest(GenerationFields):
         )
 
     def _check(self) -> None:
-        for name in ("background", "conversation", "prompt", "return_token_ids"):
-            if getattr(self, name):
-                raise RequestError(f"{name} is not supported", param=name)
-        if self.n != 1:
-            raise RequestError("n must be 1", param="n")
-        if self.max_tokens is not None:
-            raise RequestError("max_tokens is called max_output_tokens here", param="max_tokens")
+        self.check_refused()
         if self.top_logprobs and LOGPROBS not in self.include:
             raise RequestError(
                 f"top_logprobs can only be given when include has {LOGPROBS}", param="top_logprobs"
@@ -116,9 +130,9 @@ class ResponsesRequest(GenerationFields):
     def _text(self) -> JSONObject:
         """The chat form of `text`."""
         chat: JSONObject = {}
-        if self.text.get("verbosity") is not None:
-            chat["verbosity"] = self.text["verbosity"]
-        form = self.text.get("format") or {"type": "text"}
+        if self.text.verbosity is not None:
+            chat["verbosity"] = self.text.verbosity
+        form = self.text.format or {"type": "text"}
         match form:
             case {"type": "text"}:
                 pass
@@ -133,5 +147,5 @@ class ResponsesRequest(GenerationFields):
         return chat
 
     def _reasoning(self) -> JSONObject:
-        effort = self.reasoning.get("effort")
+        effort = self.reasoning.effort
         return {} if effort is None else {"reasoning_effort": effort}

@@ -4,14 +4,18 @@ from urllib.parse import urlsplit
 
 from engine.backends.openai.request import request_body
 from engine.backends.openai.stream import StreamTranslator
+from engine.backends.request_tracker import NO_LOGITS
 from engine.backends.upstream.call import Call
 from engine.backends.upstream.engine import UpstreamEngine
 from engine.backends.upstream.sse import Event
-from engine.protocol import GenerationRequest
+from engine.fields.support import Treatment
+from engine.protocol import FieldSupport, GenerationRequest
 
 
 class OpenAIEngine(UpstreamEngine):
     """An OpenAI-compatible server. A URL without a path gets `/v1`."""
+
+    fields = FieldSupport(refused=NO_LOGITS, rest=Treatment.RELAYED)
 
     @staticmethod
     def _with_version(url: str) -> str:

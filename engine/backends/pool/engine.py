@@ -12,7 +12,16 @@ from engine.backends.pool.route import Route, may_retry
 from engine.backends.pool.routing import PrefixAffinity, Routing
 from engine.backends.pool.totals import info_of, stats_of
 from engine.backends.request_tracker import RequestTracker
-from engine.protocol import Delta, Deltas, EngineError, EngineStats, GenerationRequest, ModelInfo, Tokenizer
+from engine.protocol import (
+    Delta,
+    Deltas,
+    EngineError,
+    EngineStats,
+    FieldSupport,
+    GenerationRequest,
+    ModelInfo,
+    Tokenizer,
+)
 from engine.relay import relayed
 from engine.rewindable import answered
 
@@ -59,6 +68,11 @@ class PoolEngine:
         if infos != self._infos:
             self._infos, self._info = infos, info_of(infos)
         return self._info
+
+    @property
+    def fields(self) -> FieldSupport:
+        """All replicas are engines of one kind."""
+        return next(iter(self.replicas.values())).engine.fields
 
     @property
     def tokenizer(self) -> Tokenizer | None:

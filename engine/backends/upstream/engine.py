@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import aiohttp
 import orjson
 
-from engine.backends.request_tracker import TrackedEngine, refuse_logits_processors
+from engine.backends.request_tracker import TrackedEngine
 from engine.backends.upstream.address import without_password
 from engine.backends.upstream.body import Body
 from engine.backends.upstream.call import Call
@@ -21,6 +21,7 @@ from engine.backends.upstream.events import EventReader
 from engine.backends.upstream.limits import Patience, TooMuchError, UpstreamOptions
 from engine.backends.upstream.sse import Event, EventTooLongError, SSEDecoder
 from engine.deltas import in_pieces, join
+from engine.fields.asked import check_fields
 from engine.protocol import Delta, Deltas, EngineError, GenerationRequest, ModelInfo, RequestError
 
 _KEEPALIVE = 4.0
@@ -125,7 +126,7 @@ class UpstreamEngine(TrackedEngine, ABC):
             _log.warning("upstream %s: %s", self.url, error)
 
     async def generate(self, request: GenerationRequest) -> Deltas:
-        refuse_logits_processors(request)
+        check_fields(request, self.fields)
         call = self._call(request)
         fields, translator = call.fields, call.translator
         body = orjson.dumps(fields, default=dict)

@@ -20,7 +20,7 @@ from engine.backends.request_tracker import TrackedEngine
 from engine.backends.vllm.options import VLLMOptions, engine_arguments
 from engine.backends.vllm.places import FairPlaces
 from engine.config import EngineConfig
-from engine.core.input_processor import InputProcessor
+from engine.core.input_processor import FIELDS, InputProcessor
 from engine.core.output_processor import OutputProcessor
 from engine.core.sequence import SequenceGroup
 from engine.protocol import DeadEngineError, Deltas, EngineError, EngineStats, GenerationRequest, ModelInfo
@@ -42,6 +42,8 @@ SPARE_PLACES = 4
 
 class VLLMEngine(TrackedEngine):
     """Implements `protocol.Engine`. Use it from the event loop that it was started on."""
+
+    fields = FIELDS
 
     def __init__(self, config: EngineConfig, options: VLLMOptions) -> None:
         """Raises `ValueError` for options that vLLM cannot honour."""

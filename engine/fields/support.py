@@ -1,0 +1,44 @@
+"""What an engine does with each field of a request. The engine's refusals, the header that names ignored
+fields, and `docs/fields.md` all read the same declaration."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from engine.fields.names import is_binding
+
+
+class Treatment(StrEnum):
+    HONOURED = "honoured"
+    """The answer follows the field."""
+    RELAYED = "relayed"
+    """The upstream gets the field, and decides."""
+    REFUSED = "refused"
+    """The request is an error that names the field."""
+    IGNORED = "ignored"
+    """The field has no effect. A header of the answer names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldSupport:
+    """An engine's treatment of fields, by the names that engines use (`engine.fields.names`)."""
+
+    honoured: frozenset[str] = frozenset()
+    """On every endpoint."""
+    honoured_in_chats: frozenset[str] = frozenset()
+    honoured_in_completions: frozenset[str] = frozenset()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Each with what the caller is told behind the name: `is not supported`."""
+    rest: Treatment = Treatment.IGNORED
+    """All other fields. `REFUSED` refuses fields that change what the caller gets
+    (`engine.fields.names.BINDING`), and ignores hints and unknown fields."""
+
+    def treatment(self, name: str, endpoint: str) -> Treatment:
+        own = self.honoured_in_completions if endpoint == "completions" else self.honoured_in_chats
+        if name in self.honoured or name in own:
+            return Treatment.HONOURED
+        if name in self.refused:
+            return Treatment.REFUSED
+        if self.rest is Treatment.REFUSED and not is_binding(name):
+            return Treatment.IGNORED
+        return self.rest

@@ -1,0 +1,131 @@
+"""What becomes of each field of a request's JSON: an endpoint acts on some, refuses some, and leaves the
+others to the engine."""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import islice
+from typing import Any, ClassVar, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict
+
+from engine.fields.asked import ENGINE_FIELDS, SAMPLING_FIELDS
+from engine.fields.names import BINDING, DEFAULTS, engine_name, is_neutral
+from engine.fields.support import FieldSupport, Treatment
+from engine.protocol import RequestError
+
+Endpoint = Literal["chat", "completions", "responses", "messages"]
+
+_OF_ENGINES = SAMPLING_FIELDS | ENGINE_FIELDS | BINDING | {"reasoning_effort", "verbosity"}
+_OF_SOME_ENDPOINTS = SAMPLING_FIELDS | {"echo"}
+"""Fields that an engine takes from an endpoint that has them, and from no other."""
+_OF_OTHER_ENDPOINTS = frozenset({"messages", "prompt", "top_logprobs"})
+"""Fields that an endpoint without them keeps from an upstream: Weir writes them itself."""
+
+HEADER = "X-Weir-Ignored-Fields"
+MAX_NAMES = 32
+"""Names in the header."""
+_NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}", re.ASCII)
+
+
+class RequestObject(BaseModel):
+    """A JSON object inside a request's body. Fields that Weir does not know are kept as they are."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class Options(RequestObject):
+    """An object of settings. Each is a field with a dotted name, such as `text.format`."""
+
+
+class EndpointFields(RequestObject):
+    """The body of a request for a generation."""
+
+    endpoint: ClassVar[Endpoint]
+    refused: ClassVar[Mapping[str, str]] = {}
+    """Fields that no engine gets, each with what the caller is told behind the name."""
+    by_service: ClassVar[frozenset[str]] = frozenset()
+    """Fields that need no engine here, though they do on another endpoint."""
+    without_effect: ClassVar[frozenset[str]] = frozenset()
+    """Fields that are read and change nothing."""
+
+    @classmethod
+    def treatment(cls, name: str, support: FieldSupport) -> Treatment:
+        """What becomes of a field with the engine that has this `support`."""
+        if cls._refusal(name) is not None:
+            return Treatment.REFUSED
+        engines, is_own = engine_name(cls.endpoint, name), name in names_of(cls)
+        if name in cls.without_effect or not (is_own or cls.passes(name)):
+            return Treatment.IGNORED
+        if name in cls.by_service or (is_own and engines not in _OF_ENGINES):
+            return Treatment.HONOURED
+        return support.treatment(engines, cls.endpoint)
+
+    @classmethod
+    def passes(cls, name: str) -> bool:
+        """Whether an engine gets a field that the endpoint does not have itself."""
+        return "." not in name and name not in _OF_OTHER_ENDPOINTS
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """Fields of the JSON that Weir does not know, for the engine."""
+        return {
+            name: value
+            for name, value in (self.model_extra or {}).items()
+            if self.passes(name) and name not in self.without_effect and self._refusal(name) is None
+        }
+
+    def check_refused(self) -> None:
+        """Raise `RequestError` for the first field that is refused, whichever engine runs."""
+        for name in self._asked():
+            if (reason := self._refusal(name)) is not None:
+                raise RequestError(f"{name} {reason}.", param=name)
+
+    def ignored(self, support: FieldSupport) -> list[str]:
+        """The names of the fields that have no effect with this engine. At most one more than `MAX_NAMES`."""
+        names = (name for name in self._asked() if self.treatment(name, support) is Treatment.IGNORED)
+        return list(islice(names, MAX_NAMES + 1))
+
+    def _asked(self) -> Iterator[str]:
+        """The names of the fields that ask for something."""
+        for name, value in _changed(self):
+            default = DEFAULTS.get(engine_name(self.endpoint, name))
+            if default is None or value != default:
+                yield name
+
+    @classmethod
+    def _refusal(cls, name: str) -> str | None:
+        is_missing = name in _OF_SOME_ENDPOINTS and name not in names_of(cls)
+        return cls.refused.get(name, "is no field of this endpoint" if is_missing else None)
+
+
+def ignored_header(names: list[str]) -> dict[str, str]:
+    """The header that names ignored fields. Callers choose names of fields, so it holds few, and only those
+    that look like names."""
+    shown = [name if _NAME.fullmatch(name) else "other" for name in names[:MAX_NAMES]]
+    shown += ["other"] if len(names) > MAX_NAMES else []
+    return {HEADER: ", ".join(dict.fromkeys(shown))} if shown else {}
+
+
+@cache
+def names_of(cls: type[BaseModel]) -> frozenset[str]:
+    """The names of all fields. A field that is an object of settings has its settings' names instead."""
+    names = set[str]()
+    for own, field in cls.model_fields.items():
+        name, kinds = field.alias or own, (field.annotation, *get_args(field.annotation))
+        options = [one for one in kinds if isinstance(one, type) and issubclass(one, Options)]
+        names.update([f"{name}.{part}" for one in options for part in names_of(one)] or [name])
+    return frozenset(names)
+
+
+def _changed(fields: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The names and values of the fields that have another value than the default."""
+    for own, field in type(fields).model_fields.items():
+        name, value = prefix + (field.alias or own), getattr(fields, own)
+        if isinstance(value, Options):
+            yield from _changed(value, f"{name}.")
+        elif own in fields.model_fields_set and value != field.get_default(call_default_factory=True):
+            yield name, value
+    for name, value in (fields.model_extra or {}).items():
+        if not is_neutral(name, value):
+            yield prefix + name, value

@@ -1,0 +1,99 @@
+"""What becomes of a request's fields: the ones that have no effect are named in a header of the answer."""
+
+from typing import Any
+
+import pytest
+
+from engine.backends.echo import EchoEngine
+from engine.fields.support import FieldSupport, Treatment
+from proxy.openai.chat import ChatRequest
+from proxy.openai.endpoint_fields import HEADER, MAX_NAMES
+from tests.helpers import ScriptedEngine
+from tests.proxy.conftest import CHAT, COMPLETION, Serve, hello
+
+CHATS, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
+ASK = {"max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}
+RESPOND = {"input": "Hi"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "body", "ignored"),
+    [
+        (CHATS, CHAT, None),
+        (CHATS, {**CHAT, "n": 1, "service_tier": None, "modalities": ["text"]}, None),
+        (CHATS, {**CHAT, "service_tier": "flex", "store": True}, "service_tier, store"),
+        (CHATS, {**CHAT, "top_p": 0.5, "seed": 7}, "top_p, seed"),  # the engine has no model
+        (COMPLETIONS, {**COMPLETION, "temprature": 0.2}, "temprature"),
+        (
+            RESPONSES,
+            {**RESPOND, "reasoning": {"effort": "low", "summary": "auto"}},
+            "reasoning.effort, reasoning.summary",
+        ),
+        (RESPONSES, {**RESPOND, "truncation": "auto", "background": False}, "truncation"),
+        (MESSAGES, {**ASK, "container": "c", "thinking": {"type": "adaptive"}}, "container"),
+    ],
+)
+async def test_a_field_without_effect_is_named_in_a_header(
+    serve: Serve, path: str, body: dict[str, Any], ignored: str | None, stream: bool
+) -> None:
+    client = await serve(EchoEngine())
+    async with client.http.post(client.url + path, json={**body, "stream": stream}) as response:
+        assert (response.status, response.headers.get(HEADER)) == (200, ignored)
+
+
+async def test_an_option_of_the_stream_without_effect_is_named(serve: Serve) -> None:
+    client = await serve(EchoEngine())
+    events = await client.stream(CHATS, {**CHAT, "stream_options": {"include_obfuscation": True}})
+    assert events.headers[HEADER] == "stream_options.include_obfuscation"
+
+
+async def test_the_header_holds_few_names_and_no_other_text(serve: Serve) -> None:
+    client = await serve(EchoEngine())
+    many = {f"field_{i}": 1 for i in range(100)}
+    _, _, headers = await client.post(CHATS, {**CHAT, "a b\r\nSet-Cookie: x": 1, "é": 2, "x" * 65: 3, **many})
+    named = headers[HEADER].split(", ")
+    assert named[:2] == ["other", "field_0"]
+    assert len(named) <= MAX_NAMES + 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        (CHATS, {**CHAT, "best_of": 2}, "best_of"),
+        (RESPONSES, {**RESPOND, "logprobs": 2}, "logprobs"),
+        (MESSAGES, {**ASK, "logprobs": True}, "logprobs"),
+        (MESSAGES, {**ASK, "thread": {"type": "create"}}, "thread"),
+    ],
+)
+async def test_a_field_that_the_endpoint_cannot_honour_is_refused(
+    serve: Serve, path: str, body: dict[str, Any], field: str
+) -> None:
+    client = await serve(ScriptedEngine(hello))
+    status, answer, _ = await client.post(path, body)
+    assert status == 400
+    assert field in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("rest", "name", "treatment"),
+    [
+        (Treatment.REFUSED, "audio", "refused"),
+        (Treatment.REFUSED, "guided_poetry", "refused"),
+        (Treatment.REFUSED, "service_tier", "ignored"),
+        (Treatment.REFUSED, "unheard_of", "ignored"),
+        (Treatment.RELAYED, "audio", "relayed"),
+        (Treatment.RELAYED, "unheard_of", "relayed"),
+        (Treatment.IGNORED, "audio", "ignored"),
+        (Treatment.IGNORED, "seed", "honoured"),
+        (Treatment.IGNORED, "best_of", "refused"),
+        (Treatment.IGNORED, "metadata", "honoured"),
+        (Treatment.IGNORED, "stream_options.include_usage", "honoured"),
+        (Treatment.RELAYED, "stream_options.unheard_of", "ignored"),
+        (Treatment.RELAYED, "chat_template", "refused"),
+    ],
+)
+def test_the_treatment_of_a_chats_fields(rest: Treatment, name: str, treatment: str) -> None:
+    support = FieldSupport(honoured=frozenset({"seed"}), rest=rest)
+    assert ChatRequest.treatment(name, support) == treatment
