@@ -12,9 +12,9 @@ Entry = dict[str, dict[str, Any]]
 def prompt_logprobs(tokens: Iterable[Token], num_top: int) -> list[Entry | None]:
     """An entry for each released token of a prompt. None: the prompt's first token, which has no logprob.
 
-    A token without an id has no entry, because entries are by id.
+    Another token without an id has no entry, because entries are by id.
     """
-    return [_entry(token, num_top) for token in tokens if token.id is not None]
+    return [_entry(token, num_top) for token in tokens if token.id is not None or token.logprob is None]
 
 
 def _entry(token: Token, num_top: int) -> Entry | None:

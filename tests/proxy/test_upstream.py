@@ -1,6 +1,7 @@
 """Weir in front of another OpenAI-compatible server (here another Weir), with the same guarantees."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -47,6 +48,36 @@ async def test_an_answer_passes_unchanged(serve: Serve, path: str, body: dict[st
         (await back.post(path, body))[1]
     )
     assert (await front.stream(path, body)).content() == "Hello 🎉!"
+
+
+PROMPT = (
+    Token(1, "The", b"The"),
+    Token(2, " sky", b" sky", -3.0, (TopLogprob(5, b" sea", -1.0),), rank=9),
+    Token(3, " is", b" is", -0.25, (TopLogprob(3, b" is", -0.25),), rank=1),
+)
+
+
+def with_prompt(request: Any) -> list[Delta]:
+    echo = Delta(text="The sky is", tokens=PROMPT, channel="echo", prompt_token_ids=(1, 2, 3))
+    return [echo, *hello(request)]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [(CHATS, CHAT), ("/v1/completions", {**COMPLETION, "prompt": "The sky is"})]
+)
+async def test_logprobs_of_the_prompt_pass_unless_hooks_withhold_their_text(
+    serve: Serve, path: str, body: dict[str, Any]
+) -> None:  # contract 5.3
+    asked = {**body, "prompt_logprobs": 1}
+    front, back = await in_front_of(serve, ScriptedEngine(with_prompt), Script(lambda c: emit(c.pending)))
+    whole = without_identity((await back.post(path, asked))[1])
+    assert '"5": ' in json.dumps(whole)
+    assert without_identity((await front.post(path, asked))[1]) == whole
+    hook = Script(lambda c: emit(c.pending.replace("sky", "***")))
+    front, _ = await in_front_of(serve, ScriptedEngine(with_prompt), hook)
+    told = (await front.post(path, asked))[1]
+    assert "sky" not in str(told)
+    assert "sea" not in str(told)
 
 
 async def test_the_upstreams_models_are_listed(serve: Serve) -> None:

@@ -4,6 +4,7 @@ from urllib.parse import urlsplit
 
 from engine.backends.openai.request import request_body
 from engine.backends.openai.stream import StreamTranslator
+from engine.backends.openai.whole import WholeTranslator
 from engine.backends.request_tracker import NO_LOGITS
 from engine.backends.upstream.call import Call
 from engine.backends.upstream.engine import UpstreamEngine
@@ -30,8 +31,11 @@ class OpenAIEngine(UpstreamEngine):
         return event.data.strip() == b"[DONE]"
 
     def _call(self, request: GenerationRequest) -> Call:
+        is_whole = request.sampling.prompt_logprobs is not None
+        translator = WholeTranslator if is_whole else StreamTranslator
         return Call(
             "/chat/completions" if request.is_chat else "/completions",
             request_body(request, self.model),
-            StreamTranslator(request, self._options),
+            translator(request, self._options),
+            is_whole=is_whole,
         )

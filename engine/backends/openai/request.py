@@ -11,12 +11,13 @@ _SET_BY_WEIR = frozenset(
     | {"return_token_ids", "return_tokens_as_token_ids"}
 )
 """Fields that Weir writes or answers itself. In `GenerationRequest.extra` they do not reach the upstream."""
-_WRITTEN_APART = ("max_tokens", "logprobs", "logit_bias", "best_of", "logits_processors")
+_WRITTEN_APART = ("max_tokens", "logprobs", "logit_bias", "best_of", "logits_processors", "prompt_logprobs")
 """Fields of `SamplingParams` that have another form in the body, or none."""
 
 
 def request_body(request: GenerationRequest, model: str | None = None) -> dict[str, Any]:
-    """The body. It asks for a stream with usage, and leaves out fields that the caller did not set.
+    """The body. It asks for a stream with usage, or for a whole answer if the caller wants `prompt_logprobs`,
+    and leaves out fields that the caller did not set.
 
     `model`: the upstream's name for the model. None: the caller's. If the caller wants token ids, or echoed
     ids of a prompt, the body also asks for logprobs: they tell which text each token has.
@@ -26,8 +27,16 @@ def request_body(request: GenerationRequest, model: str | None = None) -> dict[s
     sampling = request.sampling
     if sampling.num_candidates > sampling.n:
         raise RequestError("best_of must not exceed n: an upstream cannot stream it.", param="best_of")
+    is_ids = any(isinstance(prompt, tuple) for prompt in request.prompts)
+    if request.echo and is_ids and sampling.prompt_logprobs is not None:
+        reason = "an upstream cannot echo token ids beside prompt_logprobs."
+        raise RequestError(f"echo: {reason}", param="echo")
     body = {k: v for k, v in request.extra.items() if k not in _SET_BY_WEIR and v is not None}
-    body |= {"model": model or request.model, "stream": True, "stream_options": {"include_usage": True}}
+    body |= {"model": model or request.model}
+    if sampling.prompt_logprobs is None:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    else:  # the ids tell which of the tokens at one place is the prompt's
+        body |= {"prompt_logprobs": request.num_prompt_logprobs, "return_token_ids": True}
     if request.is_chat:
         body["messages"] = list(request.messages)
     else:
@@ -39,7 +48,7 @@ def request_body(request: GenerationRequest, model: str | None = None) -> dict[s
     if sampling.logit_bias:
         body["logit_bias"] = {str(token_id): bias for token_id, bias in sampling.logit_bias.items()}
     body |= _logprobs(request)
-    if request.echo and not request.is_chat:
+    if asks_for_echo(request):
         body["echo"] = True
     # With return_token_ids, vLLM leaves out the text of an echoed prompt.
     if request.return_token_ids and not request.echo:
@@ -54,6 +63,11 @@ def request_body(request: GenerationRequest, model: str | None = None) -> dict[s
     if request.metadata:
         body["metadata"] = dict(request.metadata)
     return body
+
+
+def asks_for_echo(request: GenerationRequest) -> bool:
+    """Whether the upstream echoes the prompt. Beside `prompt_logprobs`, which hold it, it need not."""
+    return request.echo and not request.is_chat and request.sampling.prompt_logprobs is None
 
 
 def _changed(sampling: SamplingParams, given: frozenset[str]) -> dict[str, Any]:

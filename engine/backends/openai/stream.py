@@ -11,6 +11,8 @@ from typing import Any
 
 import orjson
 
+from engine.backends.openai.prompt import read_prompt
+from engine.backends.openai.request import asks_for_echo
 from engine.backends.openai.tokens import TokenAligner, TokenReader, checked_ids, is_id
 from engine.backends.upstream.errors import stream_broke
 from engine.backends.upstream.limits import OutputLimit, TooMuchError, UpstreamOptions
@@ -135,8 +137,11 @@ class _Output:
         self._calls = _ToolCalls()
         self._prompt_token_ids = None if isinstance(prompt, str) else prompt
         # An echoed text is recognized by its text, echoed ids are recognized by their number.
-        self._echo_text = prompt if request.echo and isinstance(prompt, str) else ""
-        self._echo_ids = prompt if request.echo and not isinstance(prompt, str) else ()
+        self._echo_text = prompt if asks_for_echo(request) and isinstance(prompt, str) else ""
+        self._echo_ids = prompt if asks_for_echo(request) and not isinstance(prompt, str) else ()
+        self._prompt = prompt if request.prompts else None
+        asks_for_prompt = request.sampling.prompt_logprobs is not None
+        self._num_prompt_logprobs = request.num_prompt_logprobs if asks_for_prompt else None
         self._waiting = ""
         self._num_echoed = 0
 
@@ -148,13 +153,13 @@ class _Output:
         prompt_token_ids = choice.get("prompt_token_ids") or prompt_token_ids
         if prompt_token_ids and not self.has_begun:
             self._prompt_token_ids = tuple(checked_ids(prompt_token_ids))
+        deltas = [] if self.has_begun else self._read_prompt(choice)
         self.has_begun = True
         tokens = self._tokens.read(choice)
         ends_early = choice.get("finish_reason") not in (None, "", "length")
         if ends_early and tokens and tokens[-1].id in self._stop_token_ids:
             tokens.pop()  # it may stand for text, and this text, like a stop string, is not shown to guards
         segments = list(self._segments(choice)) or [(self._channel, None, "")]
-        deltas: list[Delta] = []
         for number, segment in enumerate(segments, start=1):
             deltas += self._put(segment, tokens, more=number < len(segments))
             tokens = []
@@ -191,6 +196,13 @@ class _Output:
             deltas[0] = replace(deltas[0], prompt_token_ids=self._prompt_token_ids)
             self._prompt_token_ids = None
         return deltas
+
+    def _read_prompt(self, choice: Mapping[str, Any]) -> list[Delta]:
+        """The prompt with its logprobs, if the caller wants them."""
+        if self._num_prompt_logprobs is None:
+            return []
+        entries, ids = choice.get("prompt_logprobs"), self._prompt_token_ids
+        return [self._delta("echo", *read_prompt(entries, ids, self._prompt, self._num_prompt_logprobs))]
 
     def _segments(self, choice: Mapping[str, Any]) -> Iterator[Segment]:
         delta = choice.get("delta") or {}

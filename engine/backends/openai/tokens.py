@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice, takewhile, zip_longest
 from typing import Any
 
+from engine.backends.openai.request import asks_for_echo
 from engine.protocol import GenerationRequest, Token, TopLogprob
 from engine.text.alignment import LOGPROB_FLOOR, align_tokens, cut_tokens
 
@@ -47,7 +48,7 @@ class TokenReader:
 
     def __init__(self, request: GenerationRequest, prompt: Sequence[int]) -> None:
         self._num_top = request.sampling.logprobs
-        self._echo_ids = list(prompt) if request.echo else []
+        self._echo_ids = list(prompt) if asks_for_echo(request) else []
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def read(self, choice: Mapping[str, Any]) -> list[Token]:
@@ -75,7 +76,7 @@ class TokenReader:
         if self._num_top is None:
             return Token(id=None, text=text, raw=raw)
         top.sort(key=lambda alternative: -alternative.logprob)
-        number = None if logprob is None else _finite(logprob)
+        number = None if logprob is None else finite(logprob)
         return Token(id=None, text=text, raw=raw, logprob=number, top=tuple(top[: self._num_top]))
 
 
@@ -92,11 +93,11 @@ def is_id(value: Any) -> bool:
 
 def _chat_top(entry: Mapping[str, Any]) -> list[TopLogprob]:
     tops = entry.get("top_logprobs") or ()
-    return [TopLogprob(None, _raw(top["token"], top.get("bytes")), _finite(top["logprob"])) for top in tops]
+    return [TopLogprob(None, _raw(top["token"], top.get("bytes")), finite(top["logprob"])) for top in tops]
 
 
 def _completion_top(top: Mapping[str, float] | None) -> list[TopLogprob]:
-    return [TopLogprob(None, string.encode(), _finite(number)) for string, number in (top or {}).items()]
+    return [TopLogprob(None, string.encode(), finite(number)) for string, number in (top or {}).items()]
 
 
 def _raw(string: str, given: Sequence[int] | None) -> bytes:
@@ -105,7 +106,8 @@ def _raw(string: str, given: Sequence[int] | None) -> bytes:
     return string.encode() if given is None else bytes(given)
 
 
-def _finite(logprob: float | None) -> float:
+def finite(logprob: float | None) -> float:
+    """The logprob as Weir tells it. Raises `TypeError` if it is no number."""
     if logprob is None or not math.isfinite(logprob):
         return LOGPROB_FLOOR
     return max(float(logprob), LOGPROB_FLOOR)

@@ -91,7 +91,7 @@ class PoolEngine:
             try:
                 with attempt:
                     async with aclosing(attempt.engine.generate(request)) as deltas:
-                        delta = await self._first_of(deltas)
+                        delta = await self._first_of(request, deltas)
                         route.has_begun(attempt)
                         while delta is not None:
                             rewind = yield delta
@@ -160,10 +160,11 @@ class PoolEngine:
         attempt.retry()
         return following
 
-    async def _first_of(self, deltas: Deltas) -> Delta | None:
-        """The first delta. None if there is none."""
+    async def _first_of(self, request: GenerationRequest, deltas: Deltas) -> Delta | None:
+        """The first delta. None if there is none. An answer with logprobs of its prompt comes as a whole."""
+        is_whole = request.sampling.prompt_logprobs is not None
         try:
-            async with asyncio.timeout(self._first_token_timeout):
+            async with asyncio.timeout(None if is_whole else self._first_token_timeout):
                 return await anext(deltas, None)
         except TimeoutError as error:
             raise EngineError("The upstream engine did not answer in time.", status=504) from error

@@ -30,3 +30,5 @@ class Call:
     fields: dict[str, Any]
     """The body."""
     translator: Translator
+    is_whole: bool = False
+    """Whether the answer is one JSON object, and no stream. The translator is fed the object as one event."""

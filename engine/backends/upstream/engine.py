@@ -17,7 +17,7 @@ from engine.backends.upstream.address import without_password
 from engine.backends.upstream.body import Body
 from engine.backends.upstream.call import Call
 from engine.backends.upstream.errors import stream_error, upstream_error
-from engine.backends.upstream.events import EventReader
+from engine.backends.upstream.events import EventReader, WholeReader
 from engine.backends.upstream.limits import Patience, TooMuchError, UpstreamOptions
 from engine.backends.upstream.sse import Event, EventTooLongError, SSEDecoder
 from engine.deltas import in_pieces, join
@@ -138,8 +138,7 @@ class UpstreamEngine(TrackedEngine, ABC):
                 if response.status != 200:
                     raise await self._refusal(response, request, fields)
                 with Body(response, self._requests, patience) as answer:
-                    decoder = SSEDecoder(self._options.max_upstream_event)
-                    events = EventReader(answer, patience, decoder, self._is_last)
+                    events = self._events(call, answer, patience)
                     while not events.has_ended:
                         for burst in _bursts(await events.read()):
                             deltas, error = self._translated(burst, call, has_begun=has_begun)
@@ -174,6 +173,12 @@ class UpstreamEngine(TrackedEngine, ABC):
                     data = await answer.beginning(self._options.max_upstream_answer)
                 _loads(data)
                 return data
+
+    def _events(self, call: Call, answer: Body, patience: Patience) -> EventReader | WholeReader:
+        if call.is_whole:
+            return WholeReader(answer, self._options.max_upstream_answer)
+        decoder = SSEDecoder(self._options.max_upstream_event)
+        return EventReader(answer, patience, decoder, self._is_last)
 
     def check_health(self) -> None:
         """Raise `EngineError` if a connection to the upstream failed within the last 10 seconds."""

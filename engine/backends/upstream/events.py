@@ -1,10 +1,25 @@
-"""Reads the events of an upstream's stream, within the stream's bounds."""
+"""Reads the events of an upstream's answer, within the answer's bounds."""
 
 from collections.abc import Callable
 
 from engine.backends.upstream.body import Body
 from engine.backends.upstream.limits import Patience, TooMuchError
 from engine.backends.upstream.sse import Event, EventTooLongError, SSEDecoder
+
+
+class WholeReader:
+    """An answer that is no stream, as one event. `longest`: its most bytes; a longer one is cut."""
+
+    def __init__(self, body: Body, longest: int) -> None:
+        self._body = body
+        self._longest = longest
+        self.has_ended = self.is_complete = False
+
+    async def read(self) -> list[Event]:
+        """The whole answer. Raises as `Body.read` does."""
+        data = await self._body.beginning(self._longest)
+        self.has_ended = self.is_complete = True
+        return [Event(data)]
 
 
 class EventReader:
