@@ -174,6 +174,18 @@ class WithoutAlternatives:
         return emit(chunk.pending, alternatives=False)
 
 
+class Nothing:
+    """Withholds all of a channel, or the calls of one tool."""
+
+    def __init__(self, channel: str, tool_name: str | None = None) -> None:
+        self.channel = channel
+        self.tool_name = tool_name
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        is_it = chunk.channel == self.channel and self.tool_name in (None, chunk.tool_name)
+        return suppress() if is_it else emit(chunk.pending)
+
+
 class NoAlternatives(Looks):
     """Lets text through by one kind of verdict, or ends at the second chunk, without alternatives."""
 

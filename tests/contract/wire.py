@@ -24,6 +24,8 @@ Feature = Literal[
     "logprobs",
     "token_ids",
     "outputs",  # n > 1
+    "prompt_ids",
+    "error_code",  # the code of an error, and the field at fault
     "cut_call",  # a call whose arguments end too early
     "finish_tool_calls",
     "stop_token",  # the id of the stop token
@@ -194,7 +196,10 @@ def _counts(usage: JSON) -> tuple[int, int]:
 class Chat(Choices):
     name = "chat"
     path = "/v1/chat/completions"
-    cannot: ClassVar[Mapping[Feature, str]] = {"echo": "the prompt of a chat is messages"}
+    cannot: ClassVar[Mapping[Feature, str]] = {
+        "echo": "the prompt of a chat is messages",
+        "prompt_ids": "the prompt of a chat is messages",
+    }
 
     def asks(self, prompt: str, lead: str | None, **fields: Any) -> JSON:
         messages = [{"role": "user", "content": prompt}]
@@ -242,6 +247,7 @@ class Responses(Endpoint):
     path = "/v1/responses"
     cannot: ClassVar[Mapping[Feature, str]] = {
         "echo": "the prompt of a response is items",
+        "prompt_ids": "the prompt of a response is items",
         "token_ids": "its items have no place for them",
         "outputs": "it has one output",
         "finish_tool_calls": "a response with calls is completed, as one without",
@@ -295,6 +301,8 @@ class Messages(Endpoint):
     guardrail_error = "api_error"
     cannot: ClassVar[Mapping[Feature, str]] = {
         "echo": "the prompt of a message is turns",
+        "prompt_ids": "the prompt of a message is turns",
+        "error_code": "an error has a type and a message",
         "logprobs": "the API has none",
         "token_ids": "the API has none",
         "outputs": "the API has one output",
