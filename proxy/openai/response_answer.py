@@ -9,7 +9,7 @@ import orjson
 
 from engine.protocol import Delta, GenerationRequest
 from proxy.openai.answer import Answer, JSONObject
-from proxy.openai.response_items import Event, Message, OutputItem, item_for
+from proxy.openai.response_items import Event, FunctionCall, Message, OutputItem, item_for
 from proxy.openai.responses import ResponsesRequest
 from proxy.sse import event
 
@@ -25,7 +25,8 @@ class ResponsesAnswer(Answer):
 
     One item is open at a time, and text of another kind begins the next item, because clients expect the
     events of items to nest. Text that a hook released only after another item began is therefore an item of
-    its own. As input, such items form one message again.
+    its own. As input, such items form one message again. A call is always one item: other text that comes
+    before its end waits for its end.
     """
 
     fields: ResponsesRequest
@@ -44,6 +45,8 @@ class ResponsesAnswer(Answer):
         self._items: list[OutputItem] = []
         self._open: OutputItem | None = None
         """The last item, if it is not done yet."""
+        self._waiting: list[Delta] = []
+        """Text that came while a call was open."""
         self._source: tuple[str, int] | None = None
         """The source of the open item's text: a channel, and the index of a tool call."""
         self._last_events: list[Event] = []
@@ -123,13 +126,18 @@ class ResponsesAnswer(Answer):
         """The events for `delta`."""
         self._count(delta)
         events = self._begin()
-        logprobs = self.token_logprobs(delta) if delta.channel == "content" else []
-        if delta.text or delta.tool_call is not None:
-            events += self._turn_to(delta)
-        if self._open is not None and (delta.text or (logprobs and isinstance(self._open, Message))):
-            events += self._open.add(delta.text, logprobs)
         if delta.finish_reason is not None:
             self._finish = delta
+        if delta.tool_call is None and isinstance(self._open, FunctionCall):
+            self._waiting.append(delta)
+            return events
+        return events + self._add(delta)
+
+    def _add(self, delta: Delta) -> list[Event]:
+        logprobs = self.token_logprobs(delta) if delta.channel == "content" else []
+        events = self._turn_to(delta) if delta.text or delta.tool_call is not None else []
+        if self._open is not None and (delta.text or (logprobs and isinstance(self._open, Message))):
+            events += self._open.add(delta.text, logprobs)
         return events
 
     def _begin(self) -> list[Event]:
@@ -150,8 +158,13 @@ class ResponsesAnswer(Answer):
         return events + self._open.begin()
 
     def _close(self, status: Literal["completed", "incomplete"]) -> list[Event]:
+        """End the open item, and tell what waited for its end."""
         item, self._open = self._open, None
-        return [] if item is None else item.end(status)
+        events = [] if item is None else item.end(status)
+        waiting, self._waiting = self._waiting, []
+        for delta in waiting:
+            events += self._add(delta)
+        return events if self._open is None else events + self._close(status)
 
     def _complete(self) -> list[Event]:
         """End the answer. An answer without any item gets an empty message."""

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from engine.protocol import EngineError
+from engine.protocol import Delta, EngineError
 from hooks import Chunk, Verdict, emit, hold, suppress, terminate
-from tests.helpers import Script, ScriptedEngine
+from tests.helpers import Script, ScriptedEngine, make_deltas
 from tests.proxy.conftest import Serve, read_events
 from tests.proxy.response_helpers import (
     ASK,
+    CALL,
     LOGPROBS,
     PATH,
     TOOL,
@@ -171,6 +172,22 @@ async def test_text_that_a_hook_releases_late_is_an_item_of_its_own(serve: Serve
     assert texts == ["Let me think.", "I ca", '{"a":1}', "ll.", ""]
     await asked(client, engine, input="Go on.", previous_response_id=response["id"])
     assert engine.requests[-1].messages[1]["content"] == "I call."
+
+
+async def test_a_call_stays_one_item_whatever_a_hook_holds(serve: Serve) -> None:
+    """Otherwise an agent would run two calls, each with a part of the arguments."""
+    script = [
+        *make_deltas(["I ", "call."], finish=False),
+        *make_deltas(['{"a":', "1}"], first_id=20, channel="tool_call", tool_call=CALL, finish=False),
+        Delta(finish_reason="tool_calls"),
+    ]
+
+    def guard(chunk: Chunk) -> Verdict:
+        return emit(chunk.pending) if chunk.is_final else hold(min(1, len(chunk.pending)))
+
+    client = await serve(ScriptedEngine(lambda r: script), Script(guard))
+    response = await both(client, ASK)
+    assert [text_of(item) for item in response["output"]] == ["I call", '{"a":1}', "."]
 
 
 async def test_a_hook_that_raises_at_once_is_a_500(serve: Serve) -> None:  # contract 4.2
