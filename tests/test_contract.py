@@ -13,6 +13,23 @@ CLAUSES = dict(re.findall(r"^\*\*(\d+\.\d+)\*\*\s+(.+?)(?=^\*\*\d|^## |\Z)", PAG
 SECTIONS = re.findall(r"^## (\d+)\. ", PAGE, re.M)
 NOT_BUILT = {number for number, text in CLAUSES.items() if "**Not built yet" in " ".join(text.split())}
 
+NOT_OF_CLIENTS = {
+    "how hooks are found, built, tested, run and closed": (
+        "1.1",
+        "1.2",
+        "1.4",
+        "1.5",
+        "1.6",
+        "1.7",
+        "1.8",
+        "8.12",
+    ),
+    "what a hook says of itself, and what no setting does": ("3.14", "4.3"),
+    "one endpoint alone": ("5.2", "8.13"),
+    "what an engine does": ("5.5", "6.4", "7.1", "7.2", "7.3", "7.4", "7.5", "7.6", "7.7", "8.5"),
+}
+"""The clauses that speak neither of a channel nor of what a client gets, by their subject."""
+
 _NUMBER = r"\d+(?:\.\d+)?"
 _CITATION = re.compile(rf"\bcontract[\s#]+({_NUMBER}(?:,\s+{_NUMBER})*)", re.IGNORECASE)
 _EXPECTED_TO_FAIL = re.compile(rf"xfail\([^)]*\bcontract ({_NUMBER})")
@@ -59,6 +76,13 @@ def test_every_clause_that_is_cited_exists() -> None:
 @pytest.mark.parametrize("number", CLAUSES)
 def test_every_clause_is_cited_by_a_test(number: str) -> None:
     assert number in cited_by_tests()
+
+
+def test_a_clause_of_what_clients_get_is_shown_on_every_endpoint() -> None:
+    """`tests/contract` runs each of its tests over all endpoints, streaming and not."""
+    shown = cited_in((ROOT / "tests" / "contract").glob("test_*.py"))
+    left_out = sorted(number for numbers in NOT_OF_CLIENTS.values() for number in numbers)
+    assert sorted(CLAUSES.keys() - shown.keys()) == left_out
 
 
 def test_a_clause_is_marked_as_not_built_if_and_only_if_its_test_is_expected_to_fail() -> None:

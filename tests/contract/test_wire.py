@@ -1,0 +1,82 @@
+"""What each endpoint has words for, and that these tests find withheld text wherever it is."""
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, get_args
+
+import orjson
+import pytest
+
+from engine.backends.echo import EchoEngine
+from hooks.loading.loader import HookSpec
+from tests.contract.case import Case, end, guard, said, shows, well
+from tests.contract.wire import ENDPOINTS, Answer, Feature, Output
+
+
+class Probe(NamedTuple):
+    """Asks for a feature, and looks for it in the answer."""
+
+    script: Iterable[Any] | Callable[[], Any]
+    is_there: Callable[[Answer], bool]
+    fields: Mapping[str, Any] = MappingProxyType({})
+    hook: HookSpec | None = None
+
+
+CALL = said("tool_call", "x")
+PROBES: dict[Feature, Probe] = {
+    "reasoning": Probe([*said("reasoning", "why"), end()], lambda a: a.only.reasoning == "why"),
+    "tool_call": Probe([*CALL, end("tool_calls")], lambda a: a.only.calls == [("f", '{"a":"x"}')]),
+    "echo": Probe(EchoEngine, lambda a: a.only.content == "HiHi", fields={"echo": True}),
+    "logprobs": Probe([*said("content", "a"), end()], lambda a: a.only.tokens == ["a"]),
+    "token_ids": Probe([*said("content", "a"), end()], lambda a: a.only.ids == [100]),
+    "outputs": Probe([end(), end(index=1)], lambda a: len(a.outputs) == 2, fields={"n": 2}),
+    "prompt_ids": Probe([end()], lambda a: a.status == 200, fields={"prompt": [1, 2]}),
+    "error_code": Probe([], lambda a: bool(a.error and a.error.code), {"prompt": "hunter2"}, guard("Reads")),
+    "cut_call": Probe([*CALL[:-1], end("length")], lambda a: len(a.only.calls) == 1),
+    "finish_tool_calls": Probe(
+        [*CALL, end("tool_calls")], lambda a: bool(a.only.calls) and a.only.finish == "tool_calls"
+    ),
+    "stop_token": Probe([end("stop", 9)], lambda a: a.only.reason == 9, fields={"stop_token_ids": [9]}),
+    "guards_stop": Probe(
+        well("content"),
+        lambda a: a.only.finish == "stop",
+        {"terminate_finish_reason": "stop"},
+        guard("Ends", word="zebra7"),
+    ),
+    "done": Probe([end()], lambda a: a.raw.endswith(b"data: [DONE]\n\n")),
+}
+
+
+@pytest.mark.parametrize("case", [(one, True) for one in ENDPOINTS], indirect=True, ids=map(str, ENDPOINTS))
+@pytest.mark.parametrize("feature", get_args(Feature))
+async def test_an_endpoint_has_all_features_but_those_that_are_named(case: Case, feature: Feature) -> None:
+    """Otherwise a test could leave out a combination that the endpoint has."""
+    script, is_there, fields, hook = PROBES[feature]
+    hooks = () if hook is None else (hook,)
+    answer = await case.answer(script() if callable(script) else script, *hooks, **fields)
+    assert is_there(answer) == case.endpoint.can(feature)
+
+
+EVENTS = {"Content-Type": "text/event-stream; charset=utf-8"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(200, {"X-Request-Id": "zebra7"}, b"{}"),
+        Answer(200, {}, b'{"id":"a zebra7"}'),
+        Answer(200, {}, b'{"zebra7":1}'),
+        Answer(200, {}, rb'{"id":"zebr\u00617"}'),
+        Answer(200, {}, orjson.dumps({"bytes": list(b"zebra7")})),
+        Answer(200, EVENTS, b'data: {"text":"' + rb"zebr\u00617" + b'"}\n\n'),
+        Answer(200, EVENTS, b": zebra7\n\n"),
+        Answer(200, EVENTS, b"", [Output(content="zebra7")]),
+        Answer(200, EVENTS, b"", [Output(reasoning="zebra7")]),
+        Answer(200, EVENTS, b"", [Output(calls=[("f", '{"a":"zebra7"}')])]),
+    ],
+    ids=str,
+)
+def test_withheld_text_is_found_wherever_it_is(answer: Answer) -> None:
+    answer.raw = answer.raw or b": \n\n"
+    assert shows(answer, "zebra7")
+    assert not shows(answer, "zebra8")
