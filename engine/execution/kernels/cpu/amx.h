@@ -1,5 +1,8 @@
-/* AMX: registers for tiles of 16 rows of 64 bytes, and one instruction that multiplies two tiles of bfloat16. */
+/* AMX: registers for tiles of 16 rows of 64 bytes, and one instruction that multiplies two tiles of bfloat16. Included
+   after vectors.h. AMX says whether the code for it is compiled, and `has_tiles` whether this process may run it. */
 
+#if defined SCALAR_BF16 && defined __AMX_BF16__ && defined __AVX512BF16__ && defined __AVX512VBMI__ && defined __linux__
+#define AMX 1
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -23,3 +26,10 @@ static inline void set_tiles(const uint8_t *rows) {
     __asm__ volatile("" ::: "memory"); /* gcc 12 does not know that the next line reads all of `c` */
     _tile_loadconfig(&c);
 }
+static inline void release_tiles(void) { _tile_release(); }
+#else
+#define AMX 0
+static const int has_tiles = 0;
+static inline void set_tiles(const uint8_t *rows) {}
+static inline void release_tiles(void) {}
+#endif

@@ -340,16 +340,18 @@ static inline __attribute__((always_inline)) void attend_band(const Shape *s, co
     }
 }
 
-#if defined SCALAR_BF16 && defined __AMX_BF16__ && defined __AVX512BF16__ && defined __AVX512BW__ && defined __linux__
-#include "attention_tiles.h"
+#if defined SCALAR_BF16 && defined __AVX512BF16__ && defined __AVX512BW__
+#define PAIRS 1
+#include "amx.h"
+#include "attention_pairs.h"
 #else
-#define attend_by_tiles attend_band
-#define TILED_BAND BAND
-static const int has_tiles = 0;
+#define PAIRS 0
+#define PAIRED_BAND BAND
+#define attend_by_pairs attend_band
 #endif
 
-#define ATTEND_BAND(dim)                                                                                   \
-    if (has_tiles && dim % 32 == 0) attend_by_tiles(s, layer, qkv, out, table, position, tokens, kv_head, dim); \
+#define ATTEND_BAND(dim)                                                                                    \
+    if (PAIRS && dim % 32 == 0) attend_by_pairs(s, layer, qkv, out, table, position, tokens, kv_head, dim); \
     else attend_band(s, layer, qkv, out, table, position, tokens, kv_head, dim)
 
 static void attend_tokens(const Shape *s, const Layer *layer, const scalar *qkv, scalar *out,
@@ -364,7 +366,7 @@ static void attend_tokens(const Shape *s, const Layer *layer, const scalar *qkv,
 void attend(const Shape *s, const Layer *layer, const Step *step, scalar *qkv, scalar *out) {
     int64_t dim = s->head_dim, heads = s->num_heads, kv_heads = s->num_kv_heads, group = heads / kv_heads;
     int64_t stride = (heads + 2 * kv_heads) * dim, num_keys = 0;
-    int64_t band = (has_tiles && dim % 32 == 0 ? TILED_BAND : BAND) / group;
+    int64_t band = (PAIRS && dim % 32 == 0 ? PAIRED_BAND : BAND) / group;
     for (int64_t i = 0; i < step->num_singles; i++) num_keys += step->positions[i] + 1;
 #pragma omp parallel for if (step->num_tokens * stride > WORTH_THREADS)
     for (int64_t i = 0; i < step->num_tokens; i++)

@@ -156,6 +156,6 @@ void linear(const Linear *l, scalar *out, const input *x, const scalar *residual
                 if (l->by_tiles) add_panel_by_tiles(l, to, from, more, count, o, &shaped);
                 else add_panel(l, to, from, more, count, o);
             }
-        if (shaped) _tile_release();
+        if (shaped) release_tiles();
     }
 }

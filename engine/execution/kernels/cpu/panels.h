@@ -4,6 +4,7 @@
    nearest, and reads denormal numbers as zero. On other processors, a step reads one input in float. */
 
 #include "vectors.h"
+#include "amx.h"
 
 #define ROWS 6 /* rows computed together: their sums, VECS vectors each, stay in registers */
 #if defined __AVX__ && !defined __AVX512F__
@@ -77,22 +78,12 @@ static inline void finish(scalar *out, const float *sums, const float *bias, con
     }
 }
 
-#if PAIR == 2 && defined __AMX_BF16__ && defined __linux__
-#define AMX 1
-#include "amx.h"
-
 #define TILE_ROWS 16
 #define STRIDE (PANEL * PAIR * sizeof(scalar)) /* bytes from a step of a panel to the next */
 
 /* Tiles 0 to 3 are sums, 4 and 5 rows, 6 and 7 weights. Up to 16 rows have sums for 64 outputs, more have sums for 32
    and use tiles 2, 3 and 5 for the rows from the 17th on. */
-static void shape_tiles(int64_t rows) {
+static inline void shape_tiles(int64_t rows) {
     int64_t first = rows < TILE_ROWS ? rows : TILE_ROWS, second = rows > TILE_ROWS ? rows - TILE_ROWS : first;
     set_tiles((const uint8_t[]){first, first, second, second, first, second, TILE_ROWS, TILE_ROWS});
 }
-#else
-#define AMX 0
-static const int has_tiles = 0;
-static void shape_tiles(int64_t rows) {}
-static void _tile_release(void) {}
-#endif

@@ -254,7 +254,7 @@ static void add_panel(const Quantized *l, Sums *totals, const input *x, const fl
                       is_widened ? 16 : l->bits);
         }
     }
-    if (has_tiles) _tile_release();
+    if (has_tiles) release_tiles();
 }
 
 static float sum_of(const input *x, int64_t steps) {

@@ -1,4 +1,4 @@
-"""Attention in C, by AMX where there is AMX, against attention in float32 over each token's own keys."""
+"""Attention in C, for this processor and for others, against attention in float32 over a token's own keys."""
 
 import copy
 
@@ -7,53 +7,57 @@ import torch
 from torch import Tensor
 
 from engine.execution.batch import Batch
-from engine.execution.kernels.cpu import native_library
 from engine.execution.kernels.cpu.native_kernels import NativeKernels
+from engine.execution.kernels.cpu.native_library import Library
 from engine.execution.kernels.protocol import AttentionLayer, AttentionShape
 from engine.execution.kv_cache import LayerShape
 from engine.execution.layout import Layout
 from tests.engine.execution.attention_cases import DEVICE, TOLERANCE, Case, schedule
+from tests.engine.execution.kernels.cpu.test_native_linear import BUILDS, IS_X86, build
+
+WITHOUT_AMX = [("bfloat16", "-mno-amx-bf16")] if IS_X86 else []
 
 
-def attend(case: Case) -> Tensor:
+@pytest.fixture(scope="module", params=[*BUILDS, *WITHOUT_AMX], ids=" ".join)
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Library:
+    dtype, options = request.param
+    return build(dtype, options, tmp_path_factory.mktemp("cache") if options else None)
+
+
+def attend(library: Library, case: Case) -> Tensor:
     """With a rotation by no angle, and no norms."""
     tokens, heads, dim = case.query.shape
     rope = torch.cat([torch.ones(512, dim // 2), torch.zeros(512, dim // 2)], dim=1)
-    library = native_library.load(case.query.dtype)
-    assert library is not None
     kernels = NativeKernels(library, AttentionShape(heads, case.key.shape[1], dim, 1e-6, rope))
     layer = AttentionLayer(0, case.scoring.sliding_window, None, None)
     qkv = torch.cat([case.query, case.key, case.value], dim=1).flatten(1)
     return kernels.step(case.batch, case.kv_cache).attend(layer, qkv).view(tokens, heads, dim)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("window", [None, 1, 33, 100])
 @pytest.mark.parametrize(("dim", "heads", "block_size"), [(16, 4, 16), (64, 6, 4), (96, 2, 16), (128, 8, 64)])
 def test_every_token_sees_its_keys(
-    dim: int, heads: int, block_size: int, window: int | None, dtype: torch.dtype
+    library: Library, dim: int, heads: int, block_size: int, window: int | None
 ) -> None:
-    case = Case(
-        LayerShape(2, dim, dim), heads=heads, block_size=block_size, dtype=dtype, sliding_window=window
-    )
-    assert (attend(case).float() - case.expected()).abs().max() < TOLERANCE[dtype]
+    shape = LayerShape(2, dim, dim)
+    case = Case(shape, heads=heads, block_size=block_size, dtype=library.dtype, sliding_window=window)
+    assert (attend(library, case).float() - case.expected()).abs().max() < TOLERANCE[library.dtype]
 
 
 @pytest.mark.parametrize("window", [None, 33])
-def test_keys_that_no_token_has_written_do_not_matter(window: int | None) -> None:
+def test_keys_that_no_token_has_written_do_not_matter(library: Library, window: int | None) -> None:
     def poisoned(value: float) -> Tensor:
-        case = Case(LayerShape(2, 64, 64), dtype=torch.bfloat16, spans=[(0, 70)], sliding_window=window)
+        case = Case(LayerShape(2, 64, 64), dtype=library.dtype, spans=[(0, 70)], sliding_window=window)
         for pool in (case.kv_cache.keys[0], case.kv_cache.values[0]):
             pool.fill_(value)
-        return attend(case)
+        return attend(library, case)
 
     assert torch.equal(poisoned(0.0), poisoned(torch.nan))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("window", [None, 33])
-def test_a_prompt_s_pieces_give_what_the_whole_gives(window: int | None, dtype: torch.dtype) -> None:
-    whole = Case(LayerShape(2, 64, 64), dtype=dtype, spans=[(0, 150)], sliding_window=window)
+def test_a_prompt_s_pieces_give_what_the_whole_gives(library: Library, window: int | None) -> None:
+    whole = Case(LayerShape(2, 64, 64), dtype=library.dtype, spans=[(0, 150)], sliding_window=window)
 
     def piece(start: int, end: int) -> Tensor:
         case = copy.copy(whole)
@@ -61,7 +65,7 @@ def test_a_prompt_s_pieces_give_what_the_whole_gives(window: int | None, dtype: 
         case.query, case.key, case.value = (
             tensor[start:end] for tensor in (whole.query, whole.key, whole.value)
         )
-        return attend(case)
+        return attend(library, case)
 
     pieces = torch.cat([piece(start, end) for start, end in ((0, 20), (20, 101), (101, 150))])
-    assert torch.equal(pieces, attend(whole))
+    assert torch.equal(pieces, attend(library, whole))

@@ -1,21 +1,21 @@
-/* Attention of a chunk by AMX. Scores are [keys, rows], so that a vector has one key for 16 rows. Products are of
-   bfloat16, sums and weights are float. A row's result does not depend on the other rows. */
+/* Attention of a chunk by instructions that multiply pairs of bfloat16: AMX's, or else those of AVX-512. Scores are
+   [keys, rows], so that a vector has one key for 16 rows. Sums are float. A row's result does not depend on the other
+   rows. */
 
-#include "amx.h"
-
-#define KEYS 64        /* keys that are weighed together */
-#define ROWS LANES     /* rows in a tile */
-#define TILED_BAND 128 /* rows of a chunk that share a tile of keys */
-#define FEWEST -1e30f  /* below every score */
+#define KEYS 64         /* keys that are weighed together */
+#define ROWS LANES      /* rows in a tile */
+#define PAIRED_BAND 128 /* rows of a chunk that share a tile of keys */
+#define FEWEST -1e30f   /* below every score */
+#define TOGETHER 8      /* rows whose sums are kept in registers */
 
 typedef struct {
-    uint32_t query[TILED_BAND / ROWS][MAX_DIM / 2][ROWS]; /* pairs of a query's elements */
+    uint32_t query[PAIRED_BAND / ROWS][MAX_DIM / 2][ROWS]; /* pairs of a query's elements */
     scalar key[KEYS][MAX_DIM];                      /* [KEYS, dim] */
     uint32_t value[KEYS / 2][MAX_DIM];              /* [KEYS / 2, dim]: pairs of keys */
     vec score[KEYS];
-    __m512i weight[KEYS / 2]; /* pairs of keys; then [KEYS / 32, ROWS] */
-    float sum[TILED_BAND * MAX_DIM]; /* [TILED_BAND, dim] */
-    vec max[TILED_BAND / ROWS], total[TILED_BAND / ROWS];
+    __m512i weight[KEYS / 2]; /* [KEYS / 2, ROWS]: pairs of keys */
+    float sum[PAIRED_BAND * MAX_DIM]; /* [PAIRED_BAND, dim] */
+    vec max[PAIRED_BAND / ROWS], total[PAIRED_BAND / ROWS];
 } BandMemory;
 
 static inline void transpose_words(__m512i *x) {
@@ -76,8 +76,8 @@ static inline __attribute__((always_inline)) void load_keys(BandMemory *m, const
     }
 }
 
-/* Gives the scores of one tile of rows, before they are scaled. */
-static inline __attribute__((always_inline)) void score_keys(BandMemory *m, int64_t tile, const int64_t dim) {
+#if AMX
+static inline __attribute__((always_inline)) void score_keys_by_tiles(BandMemory *m, int64_t tile, const int64_t dim) {
     const scalar *key = (const scalar *)m->key;
     _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
     for (int64_t i = 0; i < dim; i += 32) {
@@ -91,10 +91,11 @@ static inline __attribute__((always_inline)) void score_keys(BandMemory *m, int6
     _tile_stored(2, m->score + 32, 64); _tile_stored(3, m->score + 48, 64);
 }
 
-/* Adds the values, each times its weight, to the sums of one tile of rows. */
-static inline __attribute__((always_inline)) void add_values(BandMemory *m, int64_t tile, const int64_t dim) {
+static inline __attribute__((always_inline)) void add_values_by_tiles(BandMemory *m, int64_t tile, const int64_t dim) {
     float *sum = m->sum + tile * ROWS * dim;
     const uint32_t *value = (const uint32_t *)m->value;
+    transpose_words(m->weight);
+    transpose_words(m->weight + 16);
     _tile_loadd(6, m->weight, 64); _tile_loadd(7, m->weight + 16, 64);
     for (int64_t i = 0; i < dim; i += 32) {
         _tile_loadd(0, sum + i, dim * 4); _tile_loadd(1, sum + i + 16, dim * 4);
@@ -104,6 +105,59 @@ static inline __attribute__((always_inline)) void add_values(BandMemory *m, int6
         _tile_dpbf16ps(0, 7, 4); _tile_dpbf16ps(1, 7, 5);
         _tile_stored(0, sum + i, dim * 4); _tile_stored(1, sum + i + 16, dim * 4);
     }
+}
+#else
+#define score_keys_by_tiles(m, tile, dim)
+#define add_values_by_tiles(m, tile, dim)
+#endif
+
+static inline vec add_pairs(vec sum, __m512i x, uint32_t y) {
+    return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)_mm512_set1_epi32(y));
+}
+
+static inline __attribute__((always_inline)) void score_keys_by_vectors(BandMemory *m, int64_t tile,
+                                                                        const int64_t dim) {
+    for (int64_t t = 0; t < KEYS; t += 16) {
+        const uint32_t *key = (const uint32_t *)((const scalar *)m->key + t * dim);
+        vec score[16] = {0};
+        for (int64_t i = 0; i < dim / 2; i++) {
+            __m512i query = _mm512_loadu_si512(m->query[tile][i]);
+            for (int64_t k = 0; k < 16; k++) score[k] = add_pairs(score[k], query, key[k * dim / 2 + i]);
+        }
+        for (int64_t k = 0; k < 16; k++) m->score[t + k] = score[k];
+    }
+}
+
+static inline __attribute__((always_inline)) void add_values_by_vectors(BandMemory *m, int64_t tile,
+                                                                        const int64_t dim) {
+    for (int64_t row = 0; row < ROWS; row += TOGETHER)
+        for (int64_t i = 0; i < dim; i += 2 * LANES) {
+            float *to = m->sum + (tile * ROWS + row) * dim + i;
+            const uint32_t *value = (const uint32_t *)m->value + i, *weight = (const uint32_t *)m->weight + row;
+            vec sum[2][TOGETHER];
+            for (int64_t r = 0; r < TOGETHER; r++) sum[0][r] = *(vec *)(to + r * dim);
+            for (int64_t r = 0; r < TOGETHER; r++) sum[1][r] = *(vec *)(to + r * dim + LANES);
+            for (int64_t t = 0; t < KEYS / 2; t++) {
+                __m512i first = _mm512_loadu_si512(value + t * dim);
+                __m512i second = _mm512_loadu_si512(value + t * dim + LANES);
+                for (int64_t r = 0; r < TOGETHER; r++) sum[0][r] = add_pairs(sum[0][r], first, weight[t * ROWS + r]);
+                for (int64_t r = 0; r < TOGETHER; r++) sum[1][r] = add_pairs(sum[1][r], second, weight[t * ROWS + r]);
+            }
+            for (int64_t r = 0; r < TOGETHER; r++) *(vec *)(to + r * dim) = sum[0][r];
+            for (int64_t r = 0; r < TOGETHER; r++) *(vec *)(to + r * dim + LANES) = sum[1][r];
+        }
+}
+
+/* Gives the scores of one tile of rows, before they are scaled. */
+static inline __attribute__((always_inline)) void score_keys(BandMemory *m, int64_t tile, const int64_t dim) {
+    if (has_tiles) score_keys_by_tiles(m, tile, dim);
+    else score_keys_by_vectors(m, tile, dim);
+}
+
+/* Adds the values, each times its weight, to the sums of one tile of rows. */
+static inline __attribute__((always_inline)) void add_values(BandMemory *m, int64_t tile, const int64_t dim) {
+    if (has_tiles) add_values_by_tiles(m, tile, dim);
+    else add_values_by_vectors(m, tile, dim);
 }
 
 /* Turns the scores of one tile of rows into weights. Lane i sees the keys from `from[i]` to `last[i]`. */
@@ -127,8 +181,6 @@ static inline void weigh_keys(BandMemory *m, int64_t tile, __m512i from, __m512i
         total += odd;
         m->weight[t / 2] = pair_up(even, odd);
     }
-    transpose_words(m->weight);
-    transpose_words(m->weight + 16);
     m->total[tile] = m->total[tile] * rescale + total;
     m->max[tile] = top;
     if (_mm512_cmpneq_ps_mask((__m512)rescale, _mm512_set1_ps(1)))
@@ -138,7 +190,7 @@ static inline void weigh_keys(BandMemory *m, int64_t tile, __m512i from, __m512i
         }
 }
 
-static inline __attribute__((always_inline)) void attend_by_tiles(const Shape *s, const Layer *layer,
+static inline __attribute__((always_inline)) void attend_by_pairs(const Shape *s, const Layer *layer,
                                                                   const scalar *qkv, scalar *out,
                                                                   const int64_t *table, int64_t position,
                                                                   int64_t tokens, int64_t kv_head,
@@ -148,7 +200,7 @@ static inline __attribute__((always_inline)) void attend_by_tiles(const Shape *s
     int64_t stride = (s->num_heads + 2 * s->num_kv_heads) * dim;
     int64_t first = layer->window && position >= layer->window ? position - layer->window + 1 : 0;
     float scale = 1.0f / sqrtf((float)dim);
-    set_tiles((const uint8_t[]){16, 16, 16, 16, 16, 16, 16, 16});
+    if (has_tiles) set_tiles((const uint8_t[]){16, 16, 16, 16, 16, 16, 16, 16});
     for (int64_t tile = 0; tile < tiles; tile++) {
         m->max[tile] = (vec)_mm512_set1_ps(FEWEST);
         m->total[tile] = (vec){0};
@@ -177,7 +229,7 @@ static inline __attribute__((always_inline)) void attend_by_tiles(const Shape *s
             add_values(m, tile, dim);
         }
     }
-    _tile_release();
+    if (has_tiles) release_tiles();
     for (int64_t row = 0; row < rows; row++) {
         const float *from = m->sum + row * dim, share = 1.0f / m->total[row / ROWS][row % ROWS];
         scalar *to = out + (row / group * s->num_heads + kv_head * group + row % group) * dim;
