@@ -36,7 +36,7 @@ SEARCH_FIELDS = ("use_beam_search", "length_penalty")
 """The fields of `GenerationRequest.extra` that belong to a beam search. `n` is its width: the number of beams
 that live, and the number of outputs."""
 _IN_CHATS = frozenset({"tools", "tool_choice", "parallel_tool_calls", *TEMPLATE_FIELDS})
-_IN_COMPLETIONS = frozenset({"echo", "best_of", *SEARCH_FIELDS})
+_IN_COMPLETIONS = frozenset({"echo", "best_of", "suffix", *SEARCH_FIELDS})
 FIELDS = FieldSupport(
     honoured=SAMPLING_FIELDS.union(
         ENGINE_FIELDS, GRAMMAR_FIELDS, OTHER_FIELDS, LIMITS, TextFields.model_fields
@@ -115,6 +115,8 @@ class InputProcessor:
         bias = LogitBias(request.sampling.logit_bias) if request.sampling.logit_bias else None
         group = SequenceGroup(request, root_hash=root, output_secret=secret, bias=bias)
         fields = TextFields.of(request)
+        if fields.suffix:
+            _check_infill(request, fields)
         if request.is_chat:
             ids = self.tokenizer.encode_chat(
                 request,
@@ -123,18 +125,20 @@ class InputProcessor:
             )
             self._add(group, ids, None, fields)
         for prompt in request.prompts:
-            self._add(group, self._encode(prompt, fields), prompt, fields)
+            ids = self._encode(prompt, fields)
+            self._add(group, ids, tuple(ids) if fields.suffix else prompt, fields)
         if not group.sequences:
             raise RequestError("There is no prompt.", param="prompt")
         return group
 
     def _encode(self, prompt: Prompt, fields: TextFields) -> list[int]:
+        adds = fields.add_special_tokens is not False
+        if fields.suffix:
+            return self.tokenizer.encode_infill(prompt, fields.suffix, add_special_tokens=adds)
         if not isinstance(prompt, str):
             return list(prompt)
         return self.tokenizer.encode(
-            prompt,
-            add_special_tokens=fields.add_special_tokens is not False,
-            is_truncated=fields.truncate_prompt_tokens is not None,
+            prompt, add_special_tokens=adds, is_truncated=fields.truncate_prompt_tokens is not None
         )
 
     def _add(self, group: SequenceGroup, ids: list[int], prompt: Prompt | None, fields: TextFields) -> None:
@@ -159,9 +163,15 @@ class InputProcessor:
                 max_tokens=max_tokens,
                 detokenizer=Detokenizer(self.tokenizer.fast, ids, request.sampling.stop, special),
                 seed=None if seed is None else seed + i,
-                eos_token_ids=frozenset() if request.sampling.ignore_eos else self.eos_token_ids,
+                eos_token_ids=self._ends(request, fields),
                 echo_texts=echo_texts,
             )
+
+    def _ends(self, request: GenerationRequest, fields: TextFields) -> frozenset[int]:
+        if request.sampling.ignore_eos:
+            return frozenset()
+        infill = self.tokenizer.infill if fields.suffix else None
+        return self.eos_token_ids if infill is None else self.eos_token_ids | infill.end_ids
 
     def _room(self, num_prompt_tokens: int, max_tokens: int | None, param: str) -> int:
         wanted = 1 if max_tokens is None else max_tokens
@@ -189,6 +199,14 @@ class InputProcessor:
                 raise RequestError(
                     f"{name}: token ids must be between 0 and {self.vocab_size - 1}.", param=name
                 )
+
+
+def _check_infill(request: GenerationRequest, fields: TextFields) -> None:
+    """Raise `RequestError` for a field that `suffix` cannot be combined with."""
+    given = {"echo": request.echo, "truncate_prompt_tokens": fields.truncate_prompt_tokens is not None}
+    for name, is_given in given.items():
+        if is_given:
+            raise RequestError(f"{name} cannot be combined with suffix.", param=name)
 
 
 def _check_limits(limits: Mapping[str, Any]) -> None:

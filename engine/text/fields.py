@@ -23,6 +23,8 @@ class TextFields(BaseModel):
     tokenizer's decoder writes one."""
     truncate_prompt_tokens: int | None = Field(None, ge=-1)
     """Keep the last tokens of each prompt, at most so many. -1: as many as the model has room for."""
+    suffix: str | None = None
+    """The text behind the output, in a completion. Empty: none."""
     truncation_side: Literal["left"] = "left"
     """The side that loses tokens. An output continues the end of its prompt, so the end stays."""
 

@@ -11,8 +11,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from engine.config import EngineConfig
 from engine.prompt_size import check_prompt_length
-from engine.protocol import GenerationRequest, RequestError
+from engine.protocol import GenerationRequest, Prompt, RequestError
 from engine.text.chat_template import ChatTemplate
+from engine.text.infill import Infill
 
 
 class LocalTokenizer:
@@ -30,6 +31,8 @@ class LocalTokenizer:
         self.special_ids = frozenset(i for i, token in added.items() if token.special)
         """Ids of tokens that stand for no text."""
         self._chat = ChatTemplate(tokenizer)
+        self.infill = Infill.of(self.fast)
+        """None: the model cannot be asked for a text between two texts."""
         self._to_raw = _RawReader(self.fast)
         self._raw: dict[int, bytes] = {}
         self._max_token_bytes = _longest_token(self.fast, self._to_raw)
@@ -66,6 +69,27 @@ class LocalTokenizer:
         (encoded,) = self.fast.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         ids: list[int] = encoded.ids
         return ids
+
+    def encode_infill(self, prefix: Prompt, suffix: str, *, add_special_tokens: bool = True) -> list[int]:
+        """The prompt that asks for the text between `prefix` and `suffix`. Raises `RequestError`, which names
+        the field `suffix` if the model cannot be asked for one."""
+        if self.infill is None:
+            raise RequestError(
+                "suffix: this model has no tokens for a text between two texts (fill in the middle).",
+                param="suffix",
+            )
+        first = self.encode("") if add_special_tokens else []
+        before = self.encode(prefix, add_special_tokens=False) if isinstance(prefix, str) else [*prefix]
+        return first + self.infill.prompt(before, self._encode_behind(suffix))
+
+    def _encode_behind(self, suffix: str) -> list[int]:
+        """The ids of a text that other text stands before. Some tokenizers begin each text with a space."""
+        ids = self.encode(suffix, add_special_tokens=False, param="suffix")
+        if not ids or suffix.startswith(" ") or not self.raw(ids[0]).startswith(b" "):
+            return ids
+        mark = self.encode(_MARK, add_special_tokens=False)
+        marked = self.encode(_MARK + suffix, add_special_tokens=False, param="suffix")
+        return marked[len(mark) :] if marked[: len(mark)] == mark else ids
 
     def decode(self, ids: Sequence[int]) -> str:
         text: str
@@ -112,6 +136,8 @@ def check_draft_tokenizer(tokenizer: LocalTokenizer, config: EngineConfig) -> No
         )
 
 
+_MARK = "\u263a"
+"""A character that no tokenizer joins with the text behind it. The reference tokenizers use the same one."""
 _SHRINKS = 4
 """A normalizer can make one byte of this many: a mathematical letter becomes a plain one."""
 

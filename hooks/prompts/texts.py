@@ -30,7 +30,7 @@ _SETTINGS = {
     *("service_tier", "store", "prompt_cache_key", "prompt_cache_retention", "safety_identifier"),
     *("documents", "chat_template_kwargs", "add_generation_prompt", "continue_final_message"),
     *("add_special_tokens", "skip_special_tokens", "spaces_between_special_tokens", "mm_processor_kwargs"),
-    *("truncate_prompt_tokens", "truncation_side"),
+    *("truncate_prompt_tokens", "truncation_side", "suffix"),
     *("include_reasoning", "separate_reasoning", "stream_reasoning", "prompt_logprobs", "use_beam_search"),
     *("length_penalty", "bad_words", "allowed_token_ids", "vllm_xargs", "custom_params", "request_id"),
 }

@@ -1,7 +1,6 @@
 """`POST /v1/completions`: the request's fields, and the answer as chunks and as a whole."""
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -19,7 +18,6 @@ class CompletionRequest(GenerationFields):
     """The fields of a completion of one or more prompts."""
 
     endpoint = "completions"
-    refused: ClassVar[Mapping[str, str]] = {**GenerationFields.refused, "suffix": "is not supported"}
 
     prompt: str | Texts | NonEmptyIds | ListOfIds
     max_tokens: int | None = Field(16, ge=0)
@@ -29,6 +27,7 @@ class CompletionRequest(GenerationFields):
     best_of: int | None = Field(
         None, ge=1, le=128, description="Candidates; the n with the highest logprob per token are returned"
     )
+    suffix: str = Field("", description="The text behind the output, for models that fill in the middle")
     detokenize: bool = Field(True, description="False: return token ids and no text (TensorRT-LLM)")
 
     def to_request(self, request_id: str, model: str, *, caller: str = "") -> GenerationRequest:
@@ -49,6 +48,7 @@ class CompletionRequest(GenerationFields):
             prompt_logprobs=self.prompt_logprobs,
             best_of=self.best_of,
             return_token_ids=not self.detokenize,
+            extra={"suffix": self.suffix} if self.suffix else {},
         )
 
     def _prompts(self) -> tuple[Prompt, ...]:

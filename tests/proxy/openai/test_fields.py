@@ -106,7 +106,7 @@ async def test_a_wrong_field_of_a_chat_is_named(serve: Serve, field: str, value:
         ("cache_salt", 7),
         ("priority", 0.5),
         ("prompt", ["a"] * 5000),
-        ("suffix", "x"),
+        ("suffix", 5),
         ("echo", "yes"),
         ("max_tokens", -1),
     ],

@@ -274,6 +274,7 @@ async def test_a_ban_that_leaves_no_token_fails_the_request(
         ({"priority": 1}, "priority"),
         ({"extra": {"guided_regex": "("}}, "guided_regex"),
         ({"extra": {"suffix": "x"}}, "suffix"),
+        ({"extra": {"documents": [{}]}}, "documents"),
         ({"max_tokens": 600}, "prompt"),
     ],
 )
