@@ -47,6 +47,19 @@ async def test_the_ids_of_the_prompt_are_left_out(case: Case) -> None:  # contra
     case.withholds("31337")
 
 
+@everywhere("prompt_logprobs")
+async def test_the_logprobs_of_the_prompt_are_vetted(case: Case) -> None:  # contract 5.3
+    case.withholds(*SECRET)
+    script = [*said("echo", "well ", *SECRET), *said("content", "Hm.", first_id=200), end()]
+    hook = guard("Redacts", word="zebra7")
+    answer = await case.answer(script, hook, prompt_logprobs=1, echo=False)
+    if case.streams:
+        assert (answer.status, case.engine.requests) == (400, [])  # no stream has them
+    else:
+        assert answer.only.content == "Hm."
+        assert b'"decoded_token":"well "' in answer.raw
+
+
 @everywhere("tool_call")
 async def test_a_withheld_call_takes_its_name_with_it(case: Case) -> None:  # contract 5.3
     case.withholds("get_zebra7", "stripes", "tool_use")

@@ -160,7 +160,7 @@ TEXTS: dict[str, list[dict[str, Any]]] = {
     ("case", "fields"),
     [((one, False), fields) for one in ENDPOINTS for fields in TEXTS[one.name]],
     indirect=["case"],
-    ids=str,
+    ids=[f"{one}-{i}" for one in ENDPOINTS for i, _ in enumerate(TEXTS[one.name])],
 )
 async def test_hooks_see_every_text_of_a_prompt(case: Case, fields: dict[str, Any]) -> None:
     """Contract 8.1, 8.6."""

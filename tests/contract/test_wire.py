@@ -26,9 +26,14 @@ CALL = said("tool_call", "x")
 PROBES: dict[Feature, Probe] = {
     "reasoning": Probe([*said("reasoning", "why"), end()], lambda a: a.only.reasoning == "why"),
     "tool_call": Probe([*CALL, end("tool_calls")], lambda a: a.only.calls == [("f", '{"a":"x"}')]),
-    "echo": Probe(EchoEngine, lambda a: a.only.content == "HiHi", fields={"echo": True}),
+    "echo": Probe(EchoEngine, lambda a: a.only.content == "HiHi", {"echo": True, "lead": "Hi"}),
     "logprobs": Probe([*said("content", "a"), end()], lambda a: a.only.tokens == ["a"]),
     "token_ids": Probe([*said("content", "a"), end()], lambda a: a.only.ids == [100]),
+    "prompt_logprobs": Probe(
+        [*said("echo", "why"), end()],
+        lambda a: b"decoded_token" in a.raw,
+        {"prompt_logprobs": 1, "echo": False},
+    ),
     "outputs": Probe([end(), end(index=1)], lambda a: len(a.outputs) == 2, fields={"n": 2}),
     "prompt_ids": Probe([end()], lambda a: a.status == 200, fields={"prompt": [1, 2]}),
     "error_code": Probe([], lambda a: bool(a.error and a.error.code), {"prompt": "hunter2"}, guard("Reads")),
@@ -47,8 +52,13 @@ PROBES: dict[Feature, Probe] = {
 }
 
 
-@pytest.mark.parametrize("case", [(one, True) for one in ENDPOINTS], indirect=True, ids=map(str, ENDPOINTS))
-@pytest.mark.parametrize("feature", get_args(Feature))
+ONLY_WHOLE = ("prompt_logprobs",)
+CASES = [((one, feature not in ONLY_WHOLE), feature) for one in ENDPOINTS for feature in get_args(Feature)]
+
+
+@pytest.mark.parametrize(
+    ("case", "feature"), CASES, indirect=["case"], ids=[f"{one}-{feature}" for (one, _), feature in CASES]
+)
 async def test_an_endpoint_has_all_features_but_those_that_are_named(case: Case, feature: Feature) -> None:
     """Otherwise a test could leave out a combination that the endpoint has."""
     script, is_there, fields, hook = PROBES[feature]

@@ -23,6 +23,7 @@ Feature = Literal[
     "echo",
     "logprobs",
     "token_ids",
+    "prompt_logprobs",
     "outputs",  # n > 1
     "prompt_ids",
     "error_code",  # the code of an error, and the field at fault
@@ -196,10 +197,7 @@ def _counts(usage: JSON) -> tuple[int, int]:
 class Chat(Choices):
     name = "chat"
     path = "/v1/chat/completions"
-    cannot: ClassVar[Mapping[Feature, str]] = {
-        "echo": "the prompt of a chat is messages",
-        "prompt_ids": "the prompt of a chat is messages",
-    }
+    cannot: ClassVar[Mapping[Feature, str]] = {"prompt_ids": "the prompt of a chat is messages"}
 
     def asks(self, prompt: str, lead: str | None, **fields: Any) -> JSON:
         messages = [{"role": "user", "content": prompt}]
@@ -248,6 +246,7 @@ class Responses(Endpoint):
     cannot: ClassVar[Mapping[Feature, str]] = {
         "echo": "the prompt of a response is items",
         "prompt_ids": "the prompt of a response is items",
+        "prompt_logprobs": "its items have no place for them",
         "token_ids": "its items have no place for them",
         "outputs": "it has one output",
         "finish_tool_calls": "a response with calls is completed, as one without",
@@ -302,6 +301,7 @@ class Messages(Endpoint):
     cannot: ClassVar[Mapping[Feature, str]] = {
         "echo": "the prompt of a message is turns",
         "prompt_ids": "the prompt of a message is turns",
+        "prompt_logprobs": "the API has none",
         "error_code": "an error has a type and a message",
         "logprobs": "the API has none",
         "token_ids": "the API has none",
