@@ -109,13 +109,22 @@ def ignored_header(names: list[str]) -> dict[str, str]:
 
 @cache
 def names_of(cls: type[BaseModel]) -> frozenset[str]:
-    """The names of all fields. A field that is an object of settings has its settings' names instead."""
+    """The names of all fields. An object of settings has its settings' names instead of its own."""
     names = set[str]()
     for own, field in cls.model_fields.items():
-        name, kinds = field.alias or own, (field.annotation, *get_args(field.annotation))
-        options = [one for one in kinds if isinstance(one, type) and issubclass(one, Options)]
-        names.update([f"{name}.{part}" for one in options for part in names_of(one)] or [name])
+        name = field.alias or own
+        options = options_of(cls, name)
+        names |= {name} if options is None else {f"{name}.{part}" for part in names_of(options)}
     return frozenset(names)
+
+
+def options_of(cls: type[BaseModel], name: str) -> type[Options] | None:
+    """The class of the field's object of settings. None for other fields."""
+    for own, field in cls.model_fields.items():
+        if (field.alias or own) == name:
+            kinds = (field.annotation, *get_args(field.annotation))
+            return next((one for one in kinds if isinstance(one, type) and issubclass(one, Options)), None)
+    return None
 
 
 def _changed(fields: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:

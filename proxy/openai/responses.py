@@ -5,12 +5,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from engine.protocol import GenerationRequest, RequestError
+from engine.protocol import FieldSupport, GenerationRequest, RequestError
 from proxy.openai.answer import JSONObject
 from proxy.openai.endpoint_fields import Options, RequestObject
 from proxy.openai.fields import GenerationFields
 from proxy.openai.response_input import InputItem, to_messages
 
+_UNSUPPORTED = ("background", "conversation", "prompt", "previous_input_messages", "return_token_ids")
 LOGPROBS = "message.output_text.logprobs"
 """The entry of `include` that asks for logprobs."""
 
@@ -54,7 +55,7 @@ class ResponsesRequest(GenerationFields):
         **GenerationFields.refused,
         "n": "must be 1",
         "max_tokens": "is called max_output_tokens here",
-        **dict.fromkeys(("background", "conversation", "prompt", "return_token_ids"), "is not supported"),
+        **dict.fromkeys(_UNSUPPORTED, "is not supported"),
     }
     without_effect = frozenset(
         {
@@ -83,6 +84,10 @@ class ResponsesRequest(GenerationFields):
         "disabled", description="Nothing is ever truncated: a prompt that is too long is refused"
     )
     max_tool_calls: int | None = Field(None, description="It limits built-in tools, and there are none")
+
+    def ignored(self, support: FieldSupport) -> list[str]:
+        others = set(self.include) - {LOGPROBS}
+        return [*(["include"] if others else []), *super().ignored(support)]
 
     def to_request(
         self, request_id: str, model: str, conversation: Iterable[InputItem], *, caller: str = ""

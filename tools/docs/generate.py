@@ -1,4 +1,6 @@
-"""Writes the tables of options and of guards' arguments into the pages: `python -m tools.docs.generate`.
+"""Writes tables of options, guards' arguments and requests' fields into the pages.
+
+Run `python -m tools.docs.generate`.
 
 A table stands between `<!-- generated: NAME -->` and `<!-- end generated -->`. `tests/test_docs.py` fails if
 this module would write a page differently.
@@ -16,6 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from hooks.loading.describe import Argument, GuardDescription, common_arguments, guards
 from proxy.config import ServeSettings
+from tools.docs import fields
 
 ROOT = Path(__file__).parents[2]
 _REGION = re.compile(r"(<!-- generated: ([^\n]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
@@ -66,6 +69,10 @@ def _content(name: str) -> str:
         return _of_options()
     if name == "guard-arguments common":
         return _of_arguments(common_arguments())
+    if name == "fields":
+        return fields.sources()
+    if name in (names := {f"fields {endpoint}": endpoint for endpoint in fields.ENDPOINTS}):
+        return _of_fields(names[name])
     return {f"guard-arguments {guard.name}": _of_guard(guard) for guard in guards()}[name]
 
 
@@ -81,6 +88,11 @@ def _of_arguments(arguments: Iterable[Argument]) -> str:
 def _argument(one: Argument) -> tuple[str, ...]:
     default = "needed" if one.is_required else _default(one.default)
     return _code(one.name), _code(one.type.replace(" | ", " or ")), default
+
+
+def _of_fields(endpoint: str) -> str:
+    head = ("field", "of", *map(_code, fields.ENGINES))
+    return _table(head, ((_code(row.name), row.api, *row.treatments) for row in fields.rows(endpoint)))
 
 
 def _of_options() -> str:

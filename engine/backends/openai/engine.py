@@ -12,11 +12,24 @@ from engine.backends.upstream.sse import Event
 from engine.fields.support import Treatment
 from engine.protocol import FieldSupport, GenerationRequest
 
+_OF_ANSWERS = (
+    *("audio", "modalities", "moderation", "logprob_token_ids", "return_prompt_text", "return_hidden_states"),
+    "enable_response_messages",
+)
+"""Fields that ask for more than text, tool calls and logprobs. Hooks would not see it (contract 5.3)."""
+
 
 class OpenAIEngine(UpstreamEngine):
     """An OpenAI-compatible server. A URL without a path gets `/v1`."""
 
-    fields = FieldSupport(refused=NO_LOGITS, rest=Treatment.RELAYED)
+    fields = FieldSupport(
+        refused={
+            **NO_LOGITS,
+            "best_of": "must not exceed n: an upstream cannot stream it",
+            **dict.fromkeys(_OF_ANSWERS, "is refused: the answer's part for it is not passed on"),
+        },
+        rest=Treatment.RELAYED,
+    )
 
     @staticmethod
     def _with_version(url: str) -> str:

@@ -22,11 +22,9 @@ def request_body(request: GenerationRequest, model: str | None = None) -> dict[s
     `model`: the upstream's name for the model. None: the caller's. If the caller wants token ids, or echoed
     ids of a prompt, the body also asks for logprobs: they tell which text each token has.
 
-    Raises `RequestError` for a request that an upstream cannot stream.
+    Raises `RequestError` for a request that an upstream cannot answer.
     """
     sampling = request.sampling
-    if sampling.num_candidates > sampling.n:
-        raise RequestError("best_of must not exceed n: an upstream cannot stream it.", param="best_of")
     is_ids = any(isinstance(prompt, tuple) for prompt in request.prompts)
     if request.echo and is_ids and sampling.prompt_logprobs is not None:
         reason = "an upstream cannot echo token ids beside prompt_logprobs."

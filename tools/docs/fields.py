@@ -1,0 +1,94 @@
+"""Every field that clients send, by endpoint, and what becomes of it with each engine: `docs/fields.md`.
+
+The fields are those of the SDKs' request types, vLLM's (`tools.docs.vllm_fields`), and Weir's own.
+"""
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Any, NamedTuple, get_args, get_type_hints
+
+from anthropic.types.beta.message_create_params import MessageCreateParamsBase
+from openai.types.chat.completion_create_params import CompletionCreateParamsBase as ChatParams
+from openai.types.completion_create_params import CompletionCreateParamsBase as CompletionParams
+from openai.types.responses.response_create_params import ResponseCreateParamsBase
+from typing_extensions import is_typeddict
+
+from engine.backends.echo import EchoEngine
+from engine.backends.local import LocalEngine
+from engine.backends.openai.engine import OpenAIEngine
+from engine.backends.replay import ReplayEngine
+from engine.backends.vllm.engine import VLLMEngine
+from engine.fields.support import FieldSupport, Treatment
+from proxy.messages.fields import MessagesRequest
+from proxy.openai.chat import ChatRequest
+from proxy.openai.completions import CompletionRequest
+from proxy.openai.endpoint_fields import EndpointFields, names_of, options_of
+from proxy.openai.responses import ResponsesRequest
+from tools.docs.vllm_fields import VERSION, VLLM_FIELDS
+
+ENGINES: dict[str, FieldSupport] = {
+    "local": LocalEngine.fields,
+    "vllm": VLLMEngine.fields,
+    "openai": OpenAIEngine.fields,
+    "replay": ReplayEngine.fields,
+    "echo": EchoEngine.fields,
+}
+"""The engines of `--engine`."""
+
+
+class Endpoint(NamedTuple):
+    fields: type[EndpointFields]
+    sdk_type: type
+    api: str
+
+
+ENDPOINTS = {
+    "chat": Endpoint(ChatRequest, ChatParams, "OpenAI"),
+    "completions": Endpoint(CompletionRequest, CompletionParams, "OpenAI"),
+    "responses": Endpoint(ResponsesRequest, ResponseCreateParamsBase, "OpenAI"),
+    "messages": Endpoint(MessagesRequest, MessageCreateParamsBase, "Messages"),
+}
+_HEADERS = {"betas", "user_profile_id", "workspace_id"}
+"""Parameters that the SDK sends as headers."""
+
+
+class FieldRow(NamedTuple):
+    name: str
+    api: str
+    """Whose field it is."""
+    treatments: tuple[Treatment, ...]
+    """For each of `ENGINES`."""
+
+
+def sources() -> str:
+    """The versions that the fields are read from."""
+    sdks = " and ".join(f"`{name}` {version(name)}" for name in ("openai", "anthropic"))
+    return f"The fields are those of the Python packages {sdks}, of vLLM {VERSION}, and of Weir itself."
+
+
+def rows(endpoint: str) -> Iterator[FieldRow]:
+    """The endpoint's fields, in alphabetical order."""
+    fields, _, api = ENDPOINTS[endpoint]
+    of_sdk, of_vllm = sdk_names(endpoint), VLLM_FIELDS[endpoint]
+    for name in sorted(of_sdk | of_vllm | names_of(fields)):
+        owner = api if name in of_sdk else "vLLM" if name in of_vllm else "Weir"
+        yield FieldRow(name, owner, tuple(fields.treatment(name, engine) for engine in ENGINES.values()))
+
+
+def sdk_names(endpoint: str) -> set[str]:
+    """The names of the SDK's fields. An object of settings has dotted names, as in `names_of`."""
+    fields, sdk_type, _ = ENDPOINTS[endpoint]
+    names = set[str]()
+    for name, hint in get_type_hints(sdk_type).items():
+        parts = [part for one in _typed_dicts(hint) for part in get_type_hints(one)]
+        is_object = options_of(fields, name) is not None
+        names |= {f"{name}.{part}" for part in parts} if is_object else {name}
+    return names - _HEADERS
+
+
+def _typed_dicts(hint: Any) -> Iterator[type]:
+    """The objects of a type, or of the members of a union."""
+    if is_typeddict(hint):
+        yield hint
+    for one in get_args(hint):
+        yield from _typed_dicts(one)
