@@ -1,0 +1,144 @@
+"""Weir with each engine. All engines play the model of the agent's conversation."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import aiohttp
+
+from engine.backends.replay import ReplayEngine
+from engine.protocol import Engine, EngineStats
+from engine.recording import Recording, TimedDelta
+from hooks.pipeline.options import PipelineOptions
+from hooks.pipeline.pipeline import Pipeline
+from proxy.app import Server
+from proxy.config import ServeSettings
+from proxy.engines import make_engine
+from tests.clients.agent import LONG, MODEL, Turn
+from tests.clients.model import GATE, model_with_tools, upstream_frames
+from tests.clients.session import Request, recorded
+from tests.engine.backends.conftest import fake_upstream
+
+PARSERS: dict[str, Any] = {"reasoning_parser": "qwen3", "tool_call_parser": "hermes"}
+SCRIPTED = {"name": "scripted", "path": "tests.clients.model:ScriptedModel", "mandatory": True}
+SECONDS_PER_DELTA = 0.005
+"""The time between two deltas of a long answer that is replayed."""
+
+
+@dataclass(frozen=True)
+class Weir:
+    """A server, and the one behind it."""
+
+    server: Server
+    url: str
+    behind: "Weir | None" = None
+
+    @property
+    def stats(self) -> list[EngineStats]:
+        """Of its engine, and of the engine behind it."""
+        behind = [] if self.behind is None else self.behind.stats
+        return [self.server.service.engine.stats(), *behind]
+
+    async def wait_until_idle(self) -> None:
+        """Returns once no request runs, and then lets the model go on."""
+        await self.server.service.wait_until_idle()
+        if self.behind is not None:
+            await self.behind.wait_until_idle()
+        GATE.open()
+
+    async def replay(self, sessions: Sequence[Sequence[Request]]) -> list[list[Turn]]:
+        """Each session's answers. Requests of the same place in their sessions are sent at the same time, but
+        clients leave one after another."""
+        turns: list[list[Turn]] = [[] for _ in sessions]
+        async with aiohttp.ClientSession() as http:
+            for requests in zip(*sessions, strict=True):
+                if requests[0].leaves:
+                    for request in requests:
+                        GATE.close()
+                        assert await request.send(http, self.url) is None
+                        await self.wait_until_idle()
+                    continue
+                answers = await asyncio.gather(*(request.send(http, self.url) for request in requests))
+                for session, turn in zip(turns, answers, strict=True):
+                    assert turn is not None
+                    session.append(turn)
+        return turns
+
+
+@asynccontextmanager
+async def serving(
+    hooks: list[str], own: Engine | None = None, behind: Weir | None = None, **settings: Any
+) -> AsyncIterator[Weir]:
+    """A started server with these settings. `own` replaces the engine of the settings."""
+    made = ServeSettings(port=0, hooks=hooks, served_model_name=[MODEL], **settings)
+    pipeline = Pipeline.load(made.hook_specs, made.allowed_hooks, made.options(PipelineOptions))
+    server = Server(own or make_engine(made)[0], pipeline, made, [MODEL])
+    url = await server.start()
+    try:
+        yield Weir(server, url, behind)
+    finally:
+        GATE.open()
+        await server.stop()
+
+
+@asynccontextmanager
+async def local(hooks: list[str], **settings: Any) -> AsyncIterator[Weir]:
+    """The demo model, forced to say each reply. Tokenizer, parsers and engine are the real ones."""
+    with TemporaryDirectory() as folder:
+        settings |= {"model": model_with_tools(Path(folder)), "logits_processors": [SCRIPTED]}
+        async with serving(hooks, num_threads=1, **PARSERS, **settings) as weir:
+            yield weir
+
+
+@asynccontextmanager
+async def upstream(hooks: list[str]) -> AsyncIterator[Weir]:
+    """In front of a server that parses the model's output itself."""
+    async with fake_upstream() as fake:
+        fake.script = upstream_frames
+        async with serving(hooks, **_in_front_of(fake.url)) as weir:
+            yield weir
+
+
+@asynccontextmanager
+async def weir_upstream(hooks: list[str]) -> AsyncIterator[Weir]:
+    """In front of another Weir, with the local engine."""
+    async with local([]) as behind:
+        async with serving(hooks, behind=behind, **_in_front_of(behind.url)) as weir:
+            yield weir
+
+
+def _in_front_of(url: str) -> dict[str, Any]:
+    return {"engine": "openai", "upstream": [url]}
+
+
+@asynccontextmanager
+async def replay(hooks: list[str]) -> AsyncIterator[Weir]:
+    """Recordings that another Weir made of the same sessions, with the local engine."""
+    with TemporaryDirectory() as folder:
+        async with local([], record=Path(folder)) as weir:
+            await weir.replay(list(recorded().values()))
+        recordings = [Recording.load(path) for path in Path(folder).iterdir()]  # noqa: ASYNC240
+    # A client left: the recording of its request is cut.
+    whole = [_spaced(one) for one in recordings if one.deltas[-1].delta.finish_reason is not None]
+    async with serving(hooks, ReplayEngine(whole, speed=1), **PARSERS) as weir:
+        yield weir
+
+
+def _spaced(recording: Recording) -> Recording:
+    """The recording with deltas at regular times. A client can leave within a long answer."""
+    text = "".join(timed.delta.text for timed in recording.deltas)
+    step = SECONDS_PER_DELTA if LONG in text else 0.0
+    deltas = [TimedDelta(number * step, timed.delta) for number, timed in enumerate(recording.deltas)]
+    return replace(recording, deltas=tuple(deltas))
+
+
+ENGINES: dict[str, Callable[[list[str]], AbstractAsyncContextManager[Weir]]] = {
+    "local": local,
+    "openai": upstream,
+    "openai, a Weir": weir_upstream,
+    "replay": replay,
+}

@@ -1,0 +1,133 @@
+"""The model of the agent's conversation: the demo model, forced to say the replies, and an upstream."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from engine.demo import MODEL_DIR
+from engine.logits_processors import Context, TokenIds
+from tests.clients.agent import LONG, JSONObject, reply_to
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TEMPLATE = """\
+{%- if tools %}<|im_start|>system
+Tools:{% for tool in tools %} {{ tool.function.name }}{% endfor %}<|im_end|>
+{% endif -%}
+{%- for message in messages -%}
+<|im_start|>{{ message.role }}
+{{ message.content or "" }}
+{%- for call in message.tool_calls or () -%}
+<tool_call>{{ {"name": call.function.name, "arguments": call.function.arguments} | tojson }}</tool_call>
+{%- endfor -%}
+<|im_end|>
+{% endfor -%}
+{%- if add_generation_prompt -%}<|im_start|>assistant
+{% endif -%}
+"""
+"""A chat template with tools. The demo model's own one has none."""
+
+
+def model_with_tools(folder: Path) -> str:
+    """Make `folder` the demo model, with a chat template that takes tools."""
+    for path in MODEL_DIR.iterdir():
+        (folder / path.name).symlink_to(path)
+    template = folder / "chat_template.jinja"
+    template.unlink()
+    template.write_text(TEMPLATE)
+    return str(folder)
+
+
+STOPS_AFTER = 24
+"""Tokens of the long answer."""
+
+
+class Gate:
+    """Stops the model within its long answer, until the client has left. Then nothing depends on how fast the
+    model is."""
+
+    def __init__(self) -> None:
+        self._has_left = threading.Event()
+        self._has_left.set()
+
+    @property
+    def is_closed(self) -> bool:
+        return not self._has_left.is_set()
+
+    def close(self) -> None:
+        self._has_left.clear()
+
+    def open(self) -> None:
+        self._has_left.set()
+
+    def wait(self) -> None:
+        self._has_left.wait(timeout=60)
+
+
+GATE = Gate()
+
+
+class ScriptedModel:
+    """Forces the tokens of the reply that belongs to the prompt."""
+
+    kind = "mask"
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._reply: list[int] | None = None
+        self._is_long = False
+
+    def __call__(self, input_ids: TokenIds, logits: "Tensor") -> None:
+        num_prompt = input_ids.num_prompt_tokens
+        if self._reply is None:
+            self._reply = self._tokens(self._context.tokenizer.decode(input_ids[:num_prompt]))
+        at = len(input_ids) - num_prompt
+        if self._is_long and at == STOPS_AFTER:
+            GATE.wait()
+        kept = self._reply[at]
+        value = logits[kept].clone()
+        logits.fill_(float("-inf"))
+        logits[kept] = value
+
+    def _tokens(self, prompt: str) -> list[int]:
+        turn = reply_to(prompt)
+        self._is_long = turn.text == LONG
+        ids = self._context.tokenizer.encode(turn.raw, add_special_tokens=False)
+        return [*ids, self._context.eos_token_ids[0]]
+
+
+def upstream_frames(body: JSONObject) -> Iterator[Any]:
+    """The stream of an upstream that runs the model behind parsers of its own (`FakeUpstream.script`)."""
+    turn = reply_to("\n".join(_content(message) for message in body["messages"]))
+    yield _chunk({"role": "assistant", "content": ""})
+    for piece in _pieces(turn.reasoning):
+        yield _chunk({"reasoning_content": piece})
+    for number, piece in enumerate(_pieces(turn.text)):
+        if turn.text == LONG and number == 3 and GATE.is_closed:
+            yield "hang"
+        yield _chunk({"content": piece})
+    for index, (name, arguments) in enumerate(turn.calls):
+        call = {"index": index, "id": f"theirs-{index}", "type": "function"}
+        yield _chunk({"tool_calls": [{**call, "function": {"name": name, "arguments": ""}}]})
+        for piece in _pieces(orjson.dumps(arguments).decode()):
+            yield _chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+    yield {"choices": [{"index": 0, "delta": {}, "finish_reason": turn.reason}]}
+    yield {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 9, "total_tokens": 16}}
+    yield b"data: [DONE]\n\n"
+
+
+def _chunk(delta: JSONObject) -> JSONObject:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+
+
+def _pieces(text: str, size: int = 7) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+def _content(message: JSONObject) -> str:
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
