@@ -1,7 +1,7 @@
 /* Rows times a matrix. It takes as long as reading the weights or the arithmetic, whichever is longer.
 
    The weights of PANEL outputs lie in the order in which they are read. ROWS rows go through them at a time. All rows
-   go through RUN steps before the next ones. A sum has one accumulator from the first input to the last, so a row's
+   go through some steps before the next ones. A sum has one accumulator from the first input to the last, so a row's
    result depends neither on other rows nor on the number of threads.
 
    Where the processor has AMX, the same panels can be multiplied by its tiles (tiles.h). */
@@ -9,7 +9,6 @@
 #include "panels.h"
 
 #define PACKED 512    /* steps packed at a time: this part of a panel stays in the cache */
-#define RUN 64        /* steps that all rows pass before the next: their weights stay in the first cache */
 #define AHEAD 32      /* steps from those that are multiplied to those that are fetched from memory meanwhile */
 #define BAND 192      /* rows that go through a panel before the next */
 #define MOST 32       /* rows computed together by tiles */
@@ -94,10 +93,16 @@ static void multiply_rows(Sums *to, const input *x, int64_t stride, const char *
     switch (rows) { MULTIPLY(1) MULTIPLY(2) MULTIPLY(3) MULTIPLY(4) MULTIPLY(5) MULTIPLY(6) }
 }
 
-/* Multiply `count` rows with a panel. The rows of a single tile pass all steps at once: they wait for the weights, and
-   the processor fetches these by itself. */
+/* The steps that all rows pass before the next. Their weights stay in the first cache. Few rows pass few steps, so that
+   the memory is always busy. The rows of a single tile pass all steps: they wait for the weights, and the processor
+   fetches these by itself. */
+static int64_t run_of(int64_t tiles, int64_t steps) {
+    return tiles == 1 ? steps : tiles == 2 ? 16 : tiles < 8 ? 32 : 64;
+}
+
+/* Multiply `count` rows with a panel. */
 static void multiply_panel(const Linear *l, Sums *sums, const input *x, int64_t count, const char *panel) {
-    int64_t tiles = (count + ROWS - 1) / ROWS, run = tiles > 1 ? RUN : l->steps;
+    int64_t tiles = (count + ROWS - 1) / ROWS, run = run_of(tiles, l->steps);
     for (int64_t k = 0; k < l->steps; k += run) {
         int64_t steps = l->steps - k < run ? l->steps - k : run, step = STEP;
         for (int64_t t = 0; t < tiles; t++) {

@@ -33,17 +33,26 @@ static inline vec multiply_add(vec sum, weights w, input x) { return sum + w * x
 
 typedef float Sums[PANEL]; /* of one row */
 
-/* Read the weights of a step that have the type of `weights`. */
-static inline void read_wide(weights *to, const char *from) {
-#if PAIR == 2
-    for (int v = 0; v < VECS; v++) to[v] = (weights)_mm512_loadu_si512(from + v * 64);
-#else
-    for (int v = 0; v < VECS; v++) to[v] = *(const floats *)(from + v * sizeof(vec));
-#endif
-}
+/* The loops below have constant lengths when they are inlined, and weights and sums stay in registers. A memcpy from or
+   to them would make gcc keep them in memory. */
 
-/* The loops have constant lengths when they are inlined, and the sums stay in registers. A memcpy from or to them would
-   make gcc keep them in memory. */
+/* Read or write the weights of a step that have the type of `weights`. */
+#if PAIR == 2
+static inline void read_wide(weights *to, const char *from) {
+    for (int v = 0; v < VECS; v++) to[v] = (weights)_mm512_loadu_si512(from + v * 64);
+}
+static inline void write_wide(char *to, const weights *from) {
+    for (int v = 0; v < VECS; v++) _mm512_storeu_si512(to + v * 64, (__m512i)from[v]);
+}
+#else
+static inline void read_wide(weights *to, const char *from) {
+    for (int v = 0; v < VECS; v++) to[v] = *(const floats *)(from + v * sizeof(vec));
+}
+static inline void write_wide(char *to, const weights *from) {
+    for (int v = 0; v < VECS; v++) *(floats *)(to + v * sizeof(vec)) = from[v];
+}
+#endif
+
 static inline void load_sums(vec (*sums)[VECS], const Sums *from, const int rows) {
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < VECS; v++) sums[r][v] = *(const floats *)(from[r] + v * LANES);

@@ -5,7 +5,8 @@
    output. Each row's sums are added in one order, so its result depends neither on other rows nor on the number of
    threads.
 
-   With AMX, 16 rows are multiplied at once. */
+   The first rows that pass a run of steps leave its widened numbers for the next rows. With AMX, 16 rows are multiplied
+   at once, and numbers are widened before. */
 
 #include <stdlib.h>
 
@@ -122,44 +123,53 @@ void quantized_pack(char *panels, const int8_t *numbers, int64_t ins, int64_t ou
             }
 }
 
-static void widen(char *to, const char *from, int64_t steps, const int bits) {
-    for (int64_t k = 0; k < steps; k++) {
-        weights w[VECS];
-        read_weights(w, from + k * step_bytes(bits), bits);
-        const char *ahead = from + (k + AHEAD) * step_bytes(bits);
-        for (int64_t i = 0; i < step_bytes(bits); i += 64) __builtin_prefetch(ahead + i, 0, 2);
-        memcpy(to + k * sizeof(w), w, sizeof(w));
-    }
+/* Begin to load what lies AHEAD steps after a step. */
+static inline void fetch(const char *step, const int bits) {
+    for (int64_t i = 0; i < step_bytes(bits); i += 64) __builtin_prefetch(step + AHEAD * step_bytes(bits) + i, 0, 2);
 }
 
-/* Multiply `rows` rows, `stride` inputs apart, with some steps of a panel. Add to `to` if `is_more`. */
+/* Multiply `rows` rows, `stride` inputs apart, with some steps of a panel. Add to `to` if `is_more`. If `kept` is not
+   NULL, also write the widened weights there, for the rows that come next. */
 static inline __attribute__((always_inline)) void multiply(Sums *to, const input *x, int64_t stride, const char *panel,
-                                                           int64_t steps, int is_more, const int rows,
+                                                           int64_t steps, int is_more, char *kept, const int rows,
                                                            const int bits) {
     vec sums[ROWS][VECS] = {0};
     if (is_more) load_sums(sums, to, rows);
-    for (int64_t k = 0; k < steps; k++) {
+    for (int64_t k = 0; k < steps; k++, panel += bits == 16 ? (int64_t)(VECS * sizeof(weights)) : step_bytes(bits)) {
         weights w[VECS];
-        read_weights(w, panel + k * (bits == 16 ? (int64_t)sizeof(w) : step_bytes(bits)), bits);
+        read_weights(w, panel, bits);
+        if (bits != 16 && kept) {
+            fetch(panel, bits);
+            write_wide(kept + k * sizeof(w), w);
+        }
         add_step(sums, w, x + k, stride, rows);
     }
     store_sums(to, sums, rows);
 }
 
-#define MULTIPLY(rows)                                                                \
-    case rows:                                                                        \
-        if (bits == 16) multiply(to, x, stride, panel, steps, is_more, rows, 16);     \
-        else if (bits == 8) multiply(to, x, stride, panel, steps, is_more, rows, 8);  \
-        else multiply(to, x, stride, panel, steps, is_more, rows, 4);                 \
+#define MULTIPLY(rows)                                                                     \
+    case rows:                                                                             \
+        if (bits == 16) multiply(to, x, stride, panel, steps, is_more, NULL, rows, 16);    \
+        else if (bits == 8) multiply(to, x, stride, panel, steps, is_more, kept, rows, 8); \
+        else multiply(to, x, stride, panel, steps, is_more, kept, rows, 4);                \
         break;
 
 static void multiply_rows(Sums *to, const input *x, int64_t stride, const char *panel, int64_t steps, int is_more,
-                          int64_t rows, int64_t bits) {
+                          char *kept, int64_t rows, int64_t bits) {
     switch (rows) { MULTIPLY(1) MULTIPLY(2) MULTIPLY(3) MULTIPLY(4) MULTIPLY(5) MULTIPLY(6) }
 }
 
 #if AMX
 #define ADD_TILE(sum, weight, vector) _tile_loadd(weight, panel + vector * 64, STRIDE); _tile_dpbf16ps(sum, 4, weight);
+static inline __attribute__((always_inline)) void widen(char *to, const char *from, int64_t steps, const int bits) {
+    for (int64_t k = 0; k < steps; k++) {
+        weights w[VECS];
+        read_weights(w, from + k * step_bytes(bits), bits);
+        fetch(from + k * step_bytes(bits), bits);
+        write_wide(to + k * sizeof(w), w);
+    }
+}
+
 /* As `multiply`, for up to 16 rows and widened weights. */
 static void multiply_tiles(Sums *to, const input *x, int64_t stride, const char *panel, int64_t steps, int is_more) {
     float *sums = *to;
@@ -178,6 +188,7 @@ static void multiply_tiles(Sums *to, const input *x, int64_t stride, const char 
     _tile_stored(2, sums + 32, STRIDE); _tile_stored(3, sums + 48, STRIDE);
 }
 #else
+static void widen(char *to, const char *from, int64_t steps, int bits) {}
 static void multiply_tiles(Sums *to, const input *x, int64_t stride, const char *panel, int64_t steps, int is_more) {}
 #endif
 
@@ -215,18 +226,20 @@ static void add_scaled(const Quantized *l, Sums *totals, const Sums *sums, int64
         }
 }
 
-/* Add the products of some rows with the steps from `k` to `end`, which are `at`, or widened `at`. */
+/* Add the products of some rows with the steps from `k` to `end`, which are `at`, or widened `at`. If `kept` is not
+   NULL, also write them there, widened. */
 static void add_steps(const Quantized *l, Sums *totals, Sums *sums, const input *x, const float *row_sums, int64_t rows,
-                      int64_t p, int64_t k, int64_t end, const char *at, int64_t bits) {
+                      int64_t p, int64_t k, int64_t end, const char *at, int64_t bits, char *kept) {
     int64_t groups = groups_of(l), bytes = bits == 16 ? VECS * sizeof(weights) : step_bytes(bits);
-    for (int64_t next; k < end; at += (next - k) * bytes, k = next) {
+    for (int64_t next, from = k; k < end; at += (next - k) * bytes, k = next) {
         int64_t group = k / l->group_steps, first = group * l->group_steps;
         int64_t group_end = smaller(first + l->group_steps, l->steps);
         int64_t span_end = smaller(group_end, first + (k - first) / SPAN * SPAN + SPAN);
         next = smaller(span_end, end);
         int is_more = (k - first) % SPAN != 0;
         if (has_tiles) multiply_tiles(sums, x + k, l->steps, at, next - k, is_more);
-        else multiply_rows(sums, x + k, l->steps, at, next - k, is_more, rows, bits);
+        else multiply_rows(sums, x + k, l->steps, at, next - k, is_more,
+                           kept ? kept + (k - from) * VECS * sizeof(weights) : NULL, rows, bits);
         if (next == span_end)
             add_scaled(l, totals, sums, rows, (p * groups + group) * PANEL,
                        row_sums && next == group_end ? row_sums + group : NULL, groups);
@@ -239,19 +252,20 @@ static void add_panel(const Quantized *l, Sums *totals, const input *x, const fl
     char wide[SPAN * VECS * sizeof(weights)] __attribute__((aligned(64)));
     Sums sums[FEW] __attribute__((aligned(64)));
     int64_t shaped = 0, most = has_tiles ? 16 : ROWS, bytes = step_bytes(l->bits);
-    int is_widened = has_tiles || rows > ROWS, is_few = rows <= FEW;
+    int is_few = rows <= FEW;
     const char *panel = l->panels + p * l->steps * bytes;
     for (int64_t k = 0, end; k < l->steps; k = end) {
         const char *at = panel + k * bytes;
         end = smaller(k + (is_few ? RUN : SPAN), l->steps);
-        if (is_widened && l->bits == 8) widen(wide, at, end - k, 8);
-        else if (is_widened) widen(wide, at, end - k, 4);
+        if (has_tiles && l->bits == 8) widen(wide, at, end - k, 8);
+        else if (has_tiles) widen(wide, at, end - k, 4);
         for (int64_t r = 0; r < rows; r += most) {
             int64_t count = smaller(rows - r, most);
+            int is_widened = has_tiles || r > 0;
             if (has_tiles && count != shaped) shape_tiles(shaped = count);
             add_steps(l, totals + r, is_few ? sums + r : sums, x + r * l->steps,
                       row_sums ? row_sums + r * groups_of(l) : NULL, count, p, k, end, is_widened ? wide : at,
-                      is_widened ? 16 : l->bits);
+                      is_widened ? 16 : l->bits, !is_widened && rows > most ? wide : NULL);
         }
     }
     if (has_tiles) release_tiles();
