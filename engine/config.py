@@ -62,6 +62,9 @@ class EngineOptions(BaseModel):
 
     model: str = str(MODEL_DIR)
     """Model folder or hub name (local; default: the small model that ships)"""
+    tokenizer: str | None = None
+    """Folder or hub name of a tokenizer, with its chat template (default: the model's; in front of upstreams:
+    none, and upstreams are asked for token ids)"""
     trust_remote_code: bool = False
     """Let the model's folder bring its own Python code"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -177,6 +180,11 @@ class EngineOptions(BaseModel):
 
 class EngineConfig(EngineOptions):
     """The configuration of the in-process engine."""
+
+    @property
+    def tokenizer_name(self) -> str:
+        """The folder or hub name of the tokenizer that is used."""
+        return self.tokenizer or self.model
 
     share_outputs: bool = True
     """Whether a prompt may also use the cached blocks of an earlier output. It must be False if hooks may

@@ -319,8 +319,7 @@ class Tokenizer(Protocol):
     """The part of a tokenizer that the service uses: for `/tokenize`, `/detokenize`, and prompts as ids."""
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
-    def apply_chat_template(self, messages: Sequence[Mapping[str, Any]]) -> list[int]: ...
-    def encode_chat(self, request: GenerationRequest) -> list[int]:
+    def encode_chat(self, request: GenerationRequest, *, add_special_tokens: bool = False) -> list[int]:
         """The ids of the prompt that the request's messages and tools make."""
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -328,6 +327,9 @@ class Tokenizer(Protocol):
 
     def raw(self, token_id: int) -> bytes:
         """The token's bytes in the vocabulary (`Token.raw`)."""
+
+    def string(self, token_id: int) -> str:
+        """The token's entry in the vocabulary, such as `Ġsky`. Empty if no token has this id."""
 
 
 class Engine(Protocol):

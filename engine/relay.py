@@ -12,11 +12,12 @@ class UpstreamRelay(Protocol):
 
     async def relay(self, request: GenerationRequest, path: str, fields: Mapping[str, Any]) -> bytes:
         """Post `fields` to the upstream's `path`, such as `/embeddings`, with its name for the model. Returns
-        the answer, which is a JSON object. Raises as `Engine.generate` does."""
+        the answer, which is a JSON object. Raises as `Engine.generate` does, and `EngineError` (501) for an
+        upstream that is known to have no such path."""
 
 
 async def relayed(engine: Engine, request: GenerationRequest, path: str, fields: Mapping[str, Any]) -> bytes:
     """The answer of `UpstreamRelay.relay`. Raises `EngineError` (501) for an engine without an upstream."""
     if not isinstance(engine, UpstreamRelay):
-        raise EngineError(f"This engine cannot answer requests for {request.endpoint}.", status=501)
+        raise EngineError(f"This engine cannot answer requests for {path.removeprefix('/')}.", status=501)
     return await engine.relay(request, path, fields)

@@ -222,6 +222,8 @@ class ServeSettings(
             raise ValueError("skip_tokenizer_init would leave hooks without text to look at: take it out")
         if self.engine == "openai" and not self.upstream:
             raise ValueError("engine 'openai' needs an upstream: --upstream URL")
+        if self.engine in ("replay", "echo") and self.tokenizer is not None:
+            raise ValueError(f"engine '{self.engine}' uses no tokenizer")
         if self.engine == "replay" and self.recordings is None:
             raise ValueError("engine 'replay' needs recordings: --recordings DIR")
         if self.workers > 1 and self.engine not in ("openai", "replay", "echo"):

@@ -10,7 +10,7 @@ from engine.backends.upstream.limits import UpstreamOptions
 from engine.backends.vllm.options import VLLMOptions, require_vllm
 from engine.config import EngineConfig, EngineOptions
 from engine.demo import MODEL_DIR
-from engine.protocol import Engine
+from engine.protocol import Engine, Tokenizer
 from proxy.config import ServeSettings
 
 if TYPE_CHECKING:
@@ -61,7 +61,19 @@ def _pool(settings: ServeSettings) -> Engine:
         first_token_timeout=options.upstream_first_token_timeout or None,
         retries=options.upstream_retries,
         health_interval=options.upstream_health_interval or None,
+        tokenizer=_tokenizer(settings.tokenizer, settings),
     )
+
+
+def _tokenizer(name: str | None, settings: ServeSettings) -> Tokenizer | None:
+    if name is None:
+        return None
+    from engine.text.tokenizer import LocalTokenizer
+
+    try:
+        return LocalTokenizer.load(name, trust_remote_code=settings.trust_remote_code)
+    except OSError as error:
+        raise ValueError(f"tokenizer: {name} cannot be loaded") from error
 
 
 def _replica(upstream: UpstreamConfig, settings: ServeSettings) -> "Replica":

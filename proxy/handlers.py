@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from engine.prompt_size import text_size
-from engine.protocol import Tokenizer
+from engine.protocol import GenerationRequest, Tokenizer
 from proxy import __version__
 from proxy.access.bodies import let_others_in, max_body_size, read_json
 from proxy.access.callers import CALLER, KEY
@@ -35,6 +35,7 @@ from proxy.respond import respond
 from proxy.service import SERVICE, Service
 from proxy.state.protocol import Owner, StateError
 from proxy.state.responses import Conversation, ResponseStore
+from proxy.tokens import detokenized, tokenized
 
 logger = logging.getLogger("weir.proxy")
 
@@ -198,31 +199,25 @@ def _model(http: web.Request, name: str) -> dict[str, Any]:
 
 async def tokenize(http: web.Request) -> web.Response:
     service = http.app[SERVICE]
-    fields = await _read(http, TokenizeRequest)
-    service.model_name(fields.model)
-    tokenizer = _tokenizer(service)
-    if fields.messages is None:
-        size = len(fields.prompt or "")
-        encode = partial(tokenizer.encode, fields.prompt or "", add_special_tokens=fields.add_special_tokens)
-    else:
-        messages = [message.model_dump(exclude_unset=True) for message in fields.messages]
-        size = text_size(messages)
-        encode = partial(tokenizer.apply_chat_template, messages)
-    ids = await service.prompt_threads.run(encode, size=size, caller=http[CALLER])
-    return _json({"count": len(ids), "max_model_len": service.engine.info.max_model_len, "tokens": ids})
+    with service.running():
+        fields = await _read(http, TokenizeRequest)
+        model = service.model_name(fields.model)
+        request = fields.to_request(new_id("tokenize"), model, caller=http[CALLER])
+        return _json(await tokenized(service, request, fields))
 
 
 async def detokenize(http: web.Request) -> web.Response:
     service = http.app[SERVICE]
-    fields = await _read(http, DetokenizeRequest)
-    service.model_name(fields.model)
-    tokenizer = _tokenizer(service)
-    vocab_size = service.engine.info.vocab_size
-    if vocab_size is not None and max(fields.tokens, default=0) >= vocab_size:
-        raise APIError(400, f"tokens: ids must be below {vocab_size}.", param="tokens")
-    decode = partial(tokenizer.decode, fields.tokens)
-    text = await service.prompt_threads.run(decode, size=len(fields.tokens), caller=http[CALLER])
-    return _json({"prompt": text})
+    with service.running():
+        fields = await _read(http, DetokenizeRequest)
+        request = GenerationRequest(
+            request_id=new_id("detokenize"),
+            model=service.model_name(fields.model),
+            endpoint="completions",
+            prompts=(tuple(fields.tokens),),
+            caller=http[CALLER],
+        )
+        return _json(await detokenized(service, request, fields))
 
 
 def _tokenizer(service: Service) -> Tokenizer:

@@ -12,7 +12,7 @@ from hooks.pipeline.driver import admit, in_own_words
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.access.prompts import check_prompts
 from proxy.openai.relayed import without_unseen
-from proxy.service import SERVICE
+from proxy.service import SERVICE, Service
 
 
 async def relay(
@@ -20,20 +20,27 @@ async def relay(
 ) -> web.Response:
     """Admit, relay, answer. `body`: the upstream's, for the request as hooks let it go on."""
     service = http.app[SERVICE]
-    engine = service.engine
     with service.metrics.request(request.endpoint) as metrics:
         async with service.opened(request) as guard:
-            check_prompts(request, engine.info)
-            admitted = await admitted_or_refused(guard, engine.tokenizer)
-            try:
-                answer = await relayed(engine, admitted, f"/{request.endpoint}", body(admitted))
-            except (RequestError, QueueFullError) as error:
-                raise in_own_words(error, guard) from None
+            admitted, answer = await ask_upstream(service, guard, f"/{request.endpoint}", body)
             if not isinstance(guard, PassThrough):
                 answer = orjson.dumps(without_unseen(orjson.loads(answer), admitted))
         metrics.end("finished")
         headers = {"X-Request-Id": request.request_id}
         return web.Response(body=answer, content_type="application/json", headers=headers)
+
+
+async def ask_upstream(
+    service: Service, guard: OpenGuard, path: str, body: Callable[[GenerationRequest], dict[str, Any]]
+) -> tuple[GenerationRequest, bytes]:
+    """The request as hooks let it go on, and the upstream's answer to it, which no hook has seen."""
+    engine = service.engine
+    check_prompts(guard.request, engine.info)
+    admitted = await admitted_or_refused(guard, engine.tokenizer)
+    try:
+        return admitted, await relayed(engine, admitted, path, body(admitted))
+    except (RequestError, QueueFullError) as error:
+        raise in_own_words(error, guard) from None
 
 
 async def admitted_or_refused(guard: OpenGuard, tokenizer: Tokenizer | None) -> GenerationRequest:

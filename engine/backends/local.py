@@ -196,7 +196,7 @@ class LocalEngine:
     def _load(self) -> tuple[EngineCore, InputProcessor]:
         config = self.config
         find_processors(config.logits_processors)  # a quick check, before a model loads
-        tokenizer = LocalTokenizer.load(config.model, trust_remote_code=config.trust_remote_code)
+        tokenizer = LocalTokenizer.load(config.tokenizer_name, trust_remote_code=config.trust_remote_code)
         check_draft_tokenizer(tokenizer, config)
         runner = ModelRunner.load(config)
         processor = InputProcessor.make(tokenizer, runner, config)

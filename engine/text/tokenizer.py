@@ -102,6 +102,9 @@ class LocalTokenizer:
             self._raw[token_id] = self._to_raw(token_id)
         return self._raw[token_id]
 
+    def string(self, token_id: int) -> str:
+        return self.fast.id_to_token(token_id) or ""
+
     def encode_chat(
         self, request: GenerationRequest, *, add_special_tokens: bool = False, is_truncated: bool = False
     ) -> list[int]:

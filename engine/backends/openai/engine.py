@@ -1,5 +1,7 @@
 """OpenAI's API, as `UpstreamEngine` needs it."""
 
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 from engine.backends.openai.request import request_body
@@ -10,7 +12,10 @@ from engine.backends.upstream.call import Call
 from engine.backends.upstream.engine import UpstreamEngine
 from engine.backends.upstream.sse import Event
 from engine.fields.support import Treatment
-from engine.protocol import FieldSupport, GenerationRequest
+from engine.protocol import EngineError, FieldSupport, GenerationRequest, RequestError
+
+_BESIDE_VERSION = ("/tokenize", "/detokenize")
+"""Paths that vLLM has beside `/v1`. Other servers may lack them."""
 
 _OF_ANSWERS = (
     *("audio", "modalities", "moderation", "logprob_token_ids", "return_prompt_text", "return_hidden_states"),
@@ -30,6 +35,18 @@ class OpenAIEngine(UpstreamEngine):
         },
         rest=Treatment.RELAYED,
     )
+
+    async def relay(self, request: GenerationRequest, path: str, fields: Mapping[str, Any]) -> bytes:
+        try:
+            return await super().relay(request, path, fields)
+        except RequestError as error:
+            own = error.unquoted or error
+            if path in _BESIDE_VERSION and error.status == 404 and own.code != "model_not_found":
+                raise EngineError("The upstream engine has no tokenizer to ask.", status=501) from error
+            raise
+
+    def _url_of(self, path: str) -> str:
+        return (self.url.removesuffix("/v1") if path in _BESIDE_VERSION else self.url) + path
 
     @staticmethod
     def _with_version(url: str) -> str:

@@ -35,6 +35,7 @@ class PoolEngine:
     `first_token_timeout`: seconds that a replica has for its first delta (None: any time). `retries`: most
     other replicas that a request is sent to. `health_interval`: seconds between two health checks of a
     replica (None: no checks). A pool of one, which has no other replica, needs no timeout and no checks.
+    `tokenizer`: of the model that all replicas serve (None: theirs).
 
     Raises `ValueError` for replicas of one name.
     """
@@ -47,6 +48,7 @@ class PoolEngine:
         first_token_timeout: float | None = None,
         retries: int = 2,
         health_interval: float | None = None,
+        tokenizer: Tokenizer | None = None,
     ) -> None:
         self.replicas = {replica.name: replica for replica in replicas}
         if not replicas:
@@ -58,6 +60,7 @@ class PoolEngine:
         self._first_token_timeout = first_token_timeout if len(replicas) > 1 else None
         self._retries = retries
         self._health = HealthChecks(replicas, health_interval if len(replicas) > 1 else None)
+        self._tokenizer = tokenizer
         self._requests = RequestTracker()
         self._infos: list[ModelInfo] = []
         self._info = ModelInfo()
@@ -76,7 +79,7 @@ class PoolEngine:
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        return next(iter(self.replicas.values())).engine.tokenizer
+        return self._tokenizer or next(iter(self.replicas.values())).engine.tokenizer
 
     async def start(self) -> None:
         """Start all engines. Raises the error of any of them."""

@@ -223,7 +223,10 @@ class UpstreamEngine(TrackedEngine, ABC):
 
     def _post(self, path: str, body: bytes) -> aiohttp.client._RequestContextManager:
         headers = {"Content-Type": "application/json"}
-        return self._started().post(self.url + path, data=body, headers=headers, allow_redirects=False)
+        return self._started().post(self._url_of(path), data=body, headers=headers, allow_redirects=False)
+
+    def _url_of(self, path: str) -> str:
+        return self.url + path
 
     def _started(self) -> aiohttp.ClientSession:
         if self._session is None:

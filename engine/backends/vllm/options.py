@@ -25,6 +25,7 @@ SHARED = frozenset(
         "max_num_seqs",
         "scheduling_policy",
         "seed",
+        "tokenizer",
         "trust_remote_code",
     }
 )

@@ -53,7 +53,7 @@ class FailureNotes:
 
 def worker_settings(config: EngineConfig, model: ServedModel, notes_folder: str) -> dict[str, Any]:
     """All that a worker needs to build the processors, as data: vLLM's `additional_config`."""
-    names = {"model", "trust_remote_code", "logits_processors", "enable_test_logits_processor"}
+    names = {"model", "tokenizer", "trust_remote_code", "logits_processors", "enable_test_logits_processor"}
     return {
         EXTRA: {
             "config": config.model_dump(mode="json", include=names),
@@ -98,7 +98,7 @@ class WeirLogitsProcessors(LogitsProcessor):
     def __init__(self, vllm_config: VllmConfig, device: torch.device, is_pin_memory: bool) -> None:
         settings: Mapping[str, Any] = vllm_config.additional_config[EXTRA]
         config = EngineConfig(**settings["config"])
-        tokenizer = LocalTokenizer.load(config.model, trust_remote_code=config.trust_remote_code)
+        tokenizer = LocalTokenizer.load(config.tokenizer_name, trust_remote_code=config.trust_remote_code)
         eos_token_ids = frozenset(settings["eos_token_ids"])
         context = make_context(tokenizer, settings["vocab_size"], eos_token_ids, device)
         self._registry = make_registry(context, config)

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -154,6 +155,11 @@ async def test_a_prompt_that_ends_inside_a_character_is_completed_by_the_output(
     )
     assert "".join(t.text for t in answer.echo) == ""
     assert [t.id for t in answer.echo] == [first]
+
+
+async def test_the_tokenizer_may_be_another_folder(start_engine: Start, tmp_path: Path) -> None:
+    with pytest.raises((OSError, ValueError)):
+        await start_engine(tokenizer=str(tmp_path))
 
 
 async def test_stop_strings_end_an_output_before_they_are_seen(engine: Any) -> None:

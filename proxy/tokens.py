@@ -1,0 +1,98 @@
+"""Token ids and texts: by the server's own tokenizer, or else by an upstream's.
+
+The server's own tokenizer only says what the ids of a caller's own text are, and what the text of ids is. An
+upstream's answer could be any text, and hooks would have to see it (contract 5.3). So with hooks, such an
+answer has numbers alone.
+"""
+
+from functools import partial
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from engine.fields.asked import check_fields
+from engine.fields.support import FieldSupport, Treatment
+from engine.prompt_size import prompt_size
+from engine.protocol import EngineError, GenerationRequest, RequestError, Tokenizer
+from hooks.pipeline.open_guard import PassThrough
+from proxy.errors import APIError
+from proxy.openai.answer import JSONObject
+from proxy.openai.tokens import Detokenized, DetokenizeRequest, TokenizeRequest, Tokens
+from proxy.relay import ask_upstream
+from proxy.service import Service
+
+_TEMPLATE_FIELDS = ("add_generation_prompt", "continue_final_message", "chat_template_kwargs", "tools")
+_OF_TOKENIZERS = FieldSupport(
+    honoured=frozenset({"add_special_tokens"}),
+    honoured_in_chats=frozenset(_TEMPLATE_FIELDS),
+    rest=Treatment.REFUSED,
+)
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+async def tokenized(service: Service, request: GenerationRequest, fields: TokenizeRequest) -> JSONObject:
+    """The answer to `/tokenize`."""
+    tokenizer, info = service.engine.tokenizer, service.engine.info
+    if tokenizer is None:
+        found = await _by_upstream(service, request, fields)
+    else:
+        check_fields(request, _OF_TOKENIZERS)
+        encode = partial(_encoded, tokenizer, request, fields)
+        found = await service.prompt_threads.run(encode, size=prompt_size(request), caller=request.caller)
+    longest = info.max_model_len or found.max_model_len
+    answer: JSONObject = {"count": len(found.tokens), "max_model_len": longest, "tokens": found.tokens}
+    return {**answer, "token_strs": found.token_strs} if fields.return_token_strs else answer
+
+
+async def detokenized(service: Service, request: GenerationRequest, fields: DetokenizeRequest) -> JSONObject:
+    """The answer to `/detokenize`."""
+    tokenizer, vocab_size = service.engine.tokenizer, service.engine.info.vocab_size
+    if tokenizer is None:
+        return {"prompt": await _text_by_upstream(service, request, fields)}
+    if vocab_size is not None and max(fields.tokens, default=0) >= vocab_size:
+        raise APIError(400, f"tokens: ids must be below {vocab_size}.", param="tokens")
+    decode = partial(_decoded, tokenizer, fields.tokens)
+    text = await service.prompt_threads.run(decode, size=len(fields.tokens), caller=request.caller)
+    return {"prompt": text}
+
+
+def _encoded(tokenizer: Tokenizer, request: GenerationRequest, fields: TokenizeRequest) -> Tokens:
+    adds = fields.add_special_tokens
+    if fields.prompt is None:
+        ids = tokenizer.encode_chat(request, add_special_tokens=bool(adds))
+    else:
+        ids = tokenizer.encode(fields.prompt, add_special_tokens=adds is not False)
+    return Tokens(tokens=ids, token_strs=[*map(tokenizer.string, ids)] if fields.return_token_strs else None)
+
+
+def _decoded(tokenizer: Tokenizer, ids: list[int]) -> str:
+    try:
+        return tokenizer.decode(ids)
+    except OverflowError as error:
+        raise RequestError("tokens: there are no such token ids.", param="tokens") from error
+
+
+async def _by_upstream(service: Service, request: GenerationRequest, fields: TokenizeRequest) -> Tokens:
+    async with service.opened(request) as guard:
+        if fields.return_token_strs and not isinstance(guard, PassThrough):
+            reason = "an upstream's texts are not given out where hooks cannot see them"
+            raise RequestError(f"return_token_strs: {reason}.", param="return_token_strs")
+        _, answer = await ask_upstream(service, guard, "/tokenize", fields.body)
+        return _read(Tokens, answer)
+
+
+async def _text_by_upstream(service: Service, request: GenerationRequest, fields: DetokenizeRequest) -> str:
+    async with service.opened(request) as guard:
+        if not isinstance(guard, PassThrough):
+            reason = "an upstream's texts are not given out where hooks cannot see them (--tokenizer)"
+            raise APIError(501, f"This server has no tokenizer of its own: {reason}.", "server_error")
+        _, answer = await ask_upstream(service, guard, "/detokenize", lambda _: {"tokens": fields.tokens})
+        return _read(Detokenized, answer).prompt
+
+
+def _read(kind: type[Answer], answer: bytes) -> Answer:
+    try:
+        return kind.model_validate_json(answer)
+    except ValidationError as error:
+        raise EngineError("The upstream engine's answer makes no sense.", status=502) from error
