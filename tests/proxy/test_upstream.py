@@ -181,6 +181,10 @@ LONG = "This model's maximum context length is {} tokens. " + SHORTEN
             "context_length_exceeded",
             LONG.format(272000),
         ),
+        ("Input length (hunter2) exceeds model's maximum context length (4096).", None, LONG.format(4096)),
+        ("The input (9 tokens) is longer than the model's context length (8 tokens).", None, LONG.format(8)),
+        ("max_tokens=9 cannot be greater than max_model_len=8. hunter2", None, LONG.format(8)),
+        ("The decoder prompt (length 9) is longer than the maximum model length of 8.", None, LONG.format(8)),
         (
             "hunter2",
             "context_length_exceeded",
@@ -213,17 +217,16 @@ async def test_an_upstreams_unknown_model_is_told_by_the_callers_name(
     serve: Serve, error: dict[str, Any]
 ) -> None:
     refusal = upstream_error(404, {"error": error}, {"model"}, model="mine")
-    front, _ = await in_front_of(
-        serve, ScriptedEngine(lambda r: [refusal]), Script(lambda c: emit(c.pending))
-    )
-    status, answer, _ = await front.post(CHATS, CHAT)
-    assert status == 404
-    assert answer["error"] == {
-        "message": "The model 'm' is not served here.",
-        "type": "not_found_error",
-        "param": "model",
-        "code": "model_not_found",
-    }
+    for hooks in ((), (Script(lambda c: emit(c.pending)),)):
+        front, _ = await in_front_of(serve, ScriptedEngine(lambda r: [refusal]), *hooks)
+        status, answer, _ = await front.post(CHATS, CHAT)
+        assert status == 404
+        assert answer["error"] == {
+            "message": "The model 'm' is not served here.",
+            "type": "not_found_error",
+            "param": "model",
+            "code": "model_not_found",
+        }
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,9 @@ def upstream_error(
     """The error to raise for an upstream's HTTP status and error body (bytes, or parsed JSON).
 
     If the caller is at fault, the error has the upstream's message, and its `unquoted` the same in Weir's
-    words (`in_own_words`). If the upstream is at fault, or Weir in how it calls the upstream, the error has a
-    general message. The upstream's message is in no log, because it may quote the model's output.
+    words (`in_own_words`). An unknown model is always told by the caller's name. If the upstream is at fault,
+    or Weir in how it calls the upstream, the error has a general message. The upstream's message is in no
+    log, because it may quote the model's output.
 
     `fields`: the fields that were sent. `model`: the name that the caller gave. `retry_after`: the upstream's
     header.
@@ -33,6 +34,8 @@ def upstream_error(
     if status in _CALLERS_FAULT:
         param, code = _string(error.get("param")), _string(error.get("code"))
         own = in_own_words(status, message, param, code, model=model, fields=fields)
+        if own.code == "model_not_found":
+            return own  # the upstream may know the model by another name than the caller
         return RequestError(message or REFUSED, param=param, code=code, status=status, unquoted=own)
     if status == 429:
         seconds = _seconds(retry_after)
@@ -50,14 +53,17 @@ def stream_error(
     error: Any, *, begun: bool, fields: Collection[str] = (), statuses: Mapping[str, int] = {}
 ) -> RequestError | EngineError:
     """The error to raise for an error inside a stream. Once the answer has begun, the upstream is at fault.
-    The message is general: inside a stream, an upstream's message may quote the model's output.
+    The message is general: inside a stream, an upstream's message may quote the model's output. Before the
+    answer, a prompt that does not fit is told in Weir's words.
 
     `statuses`: the HTTP statuses that types of errors stand for, for an error without a code."""
     details = _error_object(error)
     code = details.get("code") or details.get("status") or statuses.get(str(details.get("type")))
     status = code if isinstance(code, int) and not begun else 500
-    quotable = {"error": {"type": details.get("type"), "param": details.get("param")}}
-    return upstream_error(status, quotable, fields)
+    message, param = str(details.get("message") or ""), details.get("param")
+    if status in (400, 413):
+        return in_own_words(status, message, _string(param), None, model="", fields=fields)
+    return upstream_error(status, {"error": {"type": details.get("type"), "param": param}}, fields)
 
 
 def stream_broke() -> EngineError:

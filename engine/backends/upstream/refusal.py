@@ -16,13 +16,13 @@ _UNKNOWN_MODEL = re.compile(r"model\b.{0,200}\b(?:does not exist|not found|not s
 _TOO_LONG = re.compile(
     r"maximum (?:context|model) length|context length is only|context[ _](?:length|window|size)"
     r"|prompt is too long|exceeds? the (?:configured )?limit of [\d,]+ tokens"
-    r"|longer than the model's context",
+    r"|longer than the model's context|cannot be greater than max_model_len",
     re.I,
 )
 """The words of vLLM, SGLang, llama.cpp, and OpenAI."""
 _LIMIT = re.compile(
-    r"(?:context length is(?: only)?|model length(?: of)?|limit of|context size (?:of )?\(?|maximum:?) ?"
-    r"(?P<limit>\d[\d,]{0,11})",
+    r"(?:context length(?: is(?: only)?)?|model length(?: of)?|max_model_len|limit of|context size(?: of)?"
+    r"|maximum:?) ?[(=]?(?P<limit>\d[\d,]{0,11})",
     re.I,
 )
 

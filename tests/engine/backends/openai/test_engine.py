@@ -313,6 +313,16 @@ async def test_an_event_that_does_not_end_is_not_kept(
     assert "hunter2" not in caplog.text
 
 
+async def test_a_stream_that_begins_with_a_refusal_says_the_models_limit(upstream: Any) -> None:
+    """SGLang finds out inside the stream that a prompt is too long."""
+    message = "hunter2: The input (9 tokens) is longer than the model's context length (8 tokens)."
+    error = {"error": {"message": message, "type": "BadRequestError", "code": 400}}
+    with pytest.raises(RequestError, match="maximum context length is 8 tokens") as refused:
+        await ask(upstream, error)
+    assert (refused.value.status, refused.value.code) == (400, "context_length_exceeded")
+    assert "hunter2" not in str(refused.value)
+
+
 async def test_a_refusal_can_be_told_without_the_upstreams_words(upstream: Any) -> None:
     for param, known in (("messages[0].hunter2", "messages"), ("hunter2", None)):
         error = {"message": "cannot parse hunter2", "param": param, "code": "hunter2"}
