@@ -140,7 +140,7 @@ def check_draft_tokenizer(tokenizer: LocalTokenizer, config: EngineConfig) -> No
 
 
 _MARK = "\u263a"
-"""A character that no tokenizer joins with the text behind it. The reference tokenizers use the same one."""
+"""A character that tokenizers do not join with the text behind it."""
 _SHRINKS = 4
 """A normalizer can make one byte of this many: a mathematical letter becomes a plain one."""
 

@@ -237,6 +237,30 @@ async def test_a_processor_counts_from_the_prompt_s_end_after_a_rewind(
     assert ids_of(outputs[0]) == list(range(100, 108))
 
 
+async def test_bad_words_do_not_come_across_a_rewind(
+    vllm_engine: Any, local_engine: Any, completion_request: Complete
+) -> None:  # contract 7.7, 8.3
+    (whole,) = await vllm_engine.complete(PROMPT, max_tokens=12, ignore_eos=True)
+    pairs = {vllm_engine.tokenizer.decode(whole.ids[i : i + 2]) for i in range(12)}
+    words = sorted(text.strip() for text in pairs if "\ufffd" not in text and text.strip())
+    assert words
+    request = completion_request(PROMPT, max_tokens=12, ignore_eos=True, extra={"bad_words": words})
+    for keep in (0, 1, 3, 6):
+        told = []
+        for engine in (vllm_engine, local_engine):
+            outputs, _ = await play(engine, request, once(0, keep + 2, Rewind(0, keep)))
+            told.append(ids_of(outputs[0]))
+        assert told[0] == told[1]
+
+
+async def test_limits_that_leave_no_token_fail_the_request(vllm_engine: Any) -> None:  # contract 7.5
+    first, second = vllm_engine.tokenizer.encode("the lazy dog", add_special_tokens=False)[:2]
+    word = vllm_engine.tokenizer.decode((first, second))
+    extra = {"allowed_token_ids": [first, second], "bad_words": [word, vllm_engine.tokenizer.decode([first])]}
+    with pytest.raises(LogitsProcessorError):
+        await vllm_engine.complete((5, first), max_tokens=2, extra=extra)
+
+
 async def test_a_failing_processor_fails_its_own_request(
     vllm_engine: Any, completion_request: Complete, caplog: pytest.LogCaptureFixture
 ) -> None:
