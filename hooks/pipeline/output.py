@@ -159,8 +159,8 @@ class Output:
             if is_clear:
                 self.ledger.enter(fragments)
             released = self._deltas_of(stream, out)
-            if is_final and stream.tool_call and not stream.is_announced and not released and out:
-                released = [stream.delta("", (), self._guarded.usage)]  # a call without arguments
+            if is_final and stream.is_empty_call and not released and out:
+                released = [stream.delta("", (), self._guarded.usage)]
         if released:
             self._announce(stream)
         if self.delivery is not None:

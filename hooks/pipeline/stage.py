@@ -296,6 +296,12 @@ class Stream:
         """Text that every hook released; it waits until its token is complete. Only outputs that may be
         rewound use it."""
 
+    @property
+    def is_empty_call(self) -> bool:
+        """Whether it is a tool call without arguments that is not released yet. A call whose arguments were
+        all withheld is none: the client would run it without them."""
+        return self.tool_call is not None and not self.is_announced and not any(self.stages[0].pieces)
+
     def cut(self) -> None:
         """The next chunk is the last one, at a place that the client chose. The echo is always whole."""
         if self.channel != "echo":

@@ -174,6 +174,15 @@ class WithoutAlternatives:
         return emit(chunk.pending, alternatives=False)
 
 
+class SuppressesAtTheEnd:
+    """Holds all, and withholds it at the last text; an empty rest it lets through."""
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        if chunk.pending.endswith("}"):
+            return suppress()
+        return emit(chunk.pending) if chunk.is_final else hold()
+
+
 class Nothing:
     """Withholds all of a channel, or the calls of one tool."""
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from engine.protocol import Channel, Delta, ModelInfo, Token
+from engine.protocol import Channel, Delta, ModelInfo, Token, ToolCall
 from tests.contract.case import SECRET, Case, counted, end, every_channel, everywhere, guard, said, well
 from tests.helpers import ScriptedEngine, make_token
 
@@ -68,6 +68,32 @@ async def test_a_withheld_call_takes_its_name_with_it(case: Case) -> None:  # co
         [*said("content", "Hm."), *deltas, end("tool_calls")], guard("Nothing", channel="tool_call")
     )
     assert (answer.only.content, answer.only.calls, answer.only.finish) == ("Hm.", [], "stop")
+
+
+@everywhere("tool_call")
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_call_whose_arguments_are_withheld_is_no_call_without_arguments(
+    case: Case, at_once: bool
+) -> None:
+    """Contract 3.2, 5.3: an agent would run it."""
+    case.withholds("get_it", *SECRET, "tool_use")
+    call = ToolCall(0, "get_it")
+    pieces = ['{"a":"zebra7"}'] if at_once else ['{"a":"', "zebra7", '"}']
+    script = [
+        *(Delta(text=piece, channel="tool_call", tool_call=call) for piece in pieces),
+        end("tool_calls"),
+    ]
+    hook = guard("Suppresses", word="zebra7") if at_once else guard("SuppressesAtTheEnd")
+    answer = await case.answer(script, hook)
+    assert (answer.only.calls, answer.only.finish) == ([], "stop")
+
+
+@everywhere("tool_call")
+@pytest.mark.parametrize("hooks", [(), ("Looks",), ("Holds",), ("Shouts", "Looks")])
+async def test_a_call_without_arguments_is_one(case: Case, hooks: tuple[str, ...]) -> None:  # contract 5.4
+    script = [Delta(channel="tool_call", tool_call=ToolCall(0, "get_it")), end("tool_calls")]
+    answer = await case.answer(script, *map(guard, hooks))
+    assert [(name, text or "{}") for name, text in answer.only.calls] == [("get_it", "{}")]
 
 
 @everywhere("tool_call")
