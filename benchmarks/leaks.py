@@ -9,56 +9,15 @@ the longest suffix that could still become a phrase.
 import argparse
 import asyncio
 import random
-import re
 from collections.abc import AsyncGenerator, Iterator
 
+from benchmarks.leak_guards import MATCH, PHRASES, EndAtPhrases, Observer, RedactPhrases, num_undecided
 from benchmarks.machine import processor
 from engine.protocol import Delta, GenerationRequest, Token, TopLogprob
-from hooks import Chunk, Verdict, emit, redact, terminate
+from hooks import Chunk, Verdict
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import vetted
-
-PHRASES = ("abca", "bcd", "ddd", "e🎉e")
-"""None within another, so that the first match is the match."""
-MATCH = re.compile("|".join(PHRASES))
-
-
-def num_undecided(text: str) -> int:
-    """Length of the longest suffix that is a proper prefix of a phrase."""
-    longest = max(map(len, PHRASES)) - 1
-    return max(
-        n
-        for n in range(min(longest, len(text)) + 1)
-        if any(p.startswith(text[len(text) - n :]) for p in PHRASES)
-    )
-
-
-class RedactPhrases:
-    """Redacts every phrase, and holds exactly what could still become one."""
-
-    def __call__(self, chunk: Chunk) -> Verdict:
-        text = chunk.pending
-        spans = [(found.start(), found.end(), "*") for found in MATCH.finditer(text)]
-        rest = text[spans[-1][1] :] if spans else text
-        return redact(spans, hold=0 if chunk.is_final else num_undecided(rest))
-
-
-class EndAtPhrases:
-    """Ends the stream before the first phrase."""
-
-    def __call__(self, chunk: Chunk) -> Verdict:
-        text = chunk.pending
-        if found := MATCH.search(text):
-            return terminate("phrase", after=found.start())
-        return redact([], hold=0 if chunk.is_final else num_undecided(text))
-
-
-class Observer:
-    """Looks, and changes nothing."""
-
-    def __call__(self, chunk: Chunk) -> Verdict:
-        return emit(chunk.pending)
 
 
 def random_tokens(rng: random.Random) -> list[Token]:
@@ -159,9 +118,11 @@ def main() -> None:
     options = parser.parse_args()
     print(processor())
     most = asyncio.run(run(options.streams, options.seed))
-    asyncio.run(leaks_messages.run(options.streams, options.seed))
+    counts = asyncio.run(leaks_messages.run(options.streams, options.seed))
     longest = max(map(len, PHRASES)) - 1
     print(f"{options.streams:,} streams: nothing of a forbidden span got out, on any channel.")
+    told = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
+    print(f"As many over the Messages API, each streamed and not ({told}).")
     print(f"Held at most {most} characters, never more than could become a phrase (at most {longest}).")
 
 

@@ -1,57 +1,120 @@
 """Does anything of a forbidden span get out over the Messages API? A part of `make bench-leaks`.
 
-Random answers with reasoning, text and calls of tools go through the guards of `benchmarks.leaks`, and become
-events and a whole message. Both must be the same, follow the API's grammar, and hold no forbidden span.
+Clients ask a server for random answers with reasoning, text and calls of tools. At times the name of a tool,
+an upstream's id of a call and the stop string are forbidden, too. Each request names a guard: it redacts,
+suppresses, terminates, holds all to the end, rewinds or raises. Each request comes twice, streamed and not.
+Both answers must tell the same and follow the API's grammar. No event, body, header, log line or metric may
+hold a forbidden span, nor may the pieces of a text, put together.
 """
 
+import asyncio
+import logging
 import random
-from collections.abc import AsyncGenerator
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
+import aiohttp
 import orjson
 
-from benchmarks.leaks import MATCH, EndAtPhrases, RedactPhrases, random_deltas, random_tokens
-from engine.protocol import Channel, Delta, GenerationRequest, ToolCall
+from benchmarks.leak_guards import GUARDS, MATCH, PHRASES, Observer, WithholdNames
+from benchmarks.leaks import random_tokens
+from engine.backends.request_tracker import TrackedEngine
+from engine.protocol import Channel, Delta, Deltas, GenerationRequest, ModelInfo, Token, ToolCall, Usage
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
-from hooks.testing.play import vetted
-from proxy.messages.answer import MessagesAnswer
-from proxy.messages.fields import MessagesRequest
+from proxy.app import Server
+from proxy.config import ServeSettings
 
-_FIELDS = MessagesRequest.model_validate(
-    {"max_tokens": 1000, "messages": [{"role": "user", "content": "Hi"}], "tools": []}
-)
-_REQUEST = _FIELDS.to_request("msg_1", "m")
+PATH = "/v1/messages"
+NUM_CLIENTS = 8
+
+_ID = re.compile("(?:msg|toolu|req)_[0-9a-f]{32}")
+"""The ids that Weir makes are random, and may look like a phrase."""
 _TEXTS = {"text": "text", "thinking": "thinking", "tool_use": "input"}
 
 
-def random_answer(rng: random.Random) -> tuple[list[Delta], list[tuple[str, str]]]:
-    """The deltas, and the texts: each with its channel, in order."""
-    deltas: list[Delta] = []
-    texts: list[tuple[str, str]] = []
+@dataclass
+class Said:
+    """What the engine says to one request, all made from the request's number."""
+
+    guard: str
+    pieces: list[tuple[Channel, ToolCall | None, Token]]
+    last: Delta
+    sizes: list[int]
+    """Tokens of each delta, over and over."""
+    more: random.Random
+    """Makes what the engine says in place of what was taken back."""
+
+
+def said(number: str) -> Said:
+    rng = random.Random(number)
+    guard = rng.choice([*GUARDS])
+    pieces: list[tuple[Channel, ToolCall | None, Token]] = []
     for _ in range(rng.randint(0, 3)):
         channel: Channel = rng.choice(("reasoning", "content"))
-        pieces = [*random_deltas(rng, random_tokens(rng))][:-1]
-        texts.append((channel, "".join(piece.text for piece in pieces)))
-        deltas += [Delta(text=piece.text, tokens=piece.tokens, channel=channel) for piece in pieces]
-    for index in range(rng.randint(0, 2)):
-        said = "".join(token.text for token in random_tokens(rng))
-        written = orjson.dumps({"said": said}).decode()
-        texts.append(("tool_call", written))
-        call = ToolCall(index, f"f{index}")
-        while written:
+        pieces += [(channel, None, token) for token in random_tokens(rng)]
+    # What an engine says otherwise is text, which could not be the rest of a call.
+    for index in range(0 if guard == "rewind" else rng.randint(0, 2)):
+        text = orjson.dumps({"said": "".join(token.text for token in random_tokens(rng))}).decode()
+        name, upstream = rng.choice((f"f{index}", f"f_{rng.choice(PHRASES)}")), f"call_{rng.choice(PHRASES)}"
+        call = ToolCall(index, name, upstream)
+        while text:
             size = rng.randint(1, 6)
-            deltas.append(Delta(text=written[:size], channel="tool_call", tool_call=call))
-            written = written[size:]
-    return [*deltas, Delta(finish_reason="stop")], texts
+            piece, text = text[:size], text[size:]
+            pieces.append(("tool_call", call, Token(1, piece, piece.encode(), -0.5)))
+    stop = rng.choice((None, 7, *PHRASES))
+    last = Delta(finish_reason=rng.choice(("stop", "stop", "tool_calls", "length")), stop_reason=stop)
+    return Said(guard, pieces, last, [rng.randint(1, 6) for _ in range(5)], rng)
+
+
+class _Engine(TrackedEngine):
+    """Says what the number in the prompt makes it say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.info = ModelInfo(can_rewind=True)
+
+    async def generate(self, request: GenerationRequest) -> Deltas:
+        scene = said(request.messages[0]["content"])
+        pieces, place, number = scene.pieces, 0, 0
+        while True:
+            delta = _next_delta(scene, place, scene.sizes[number % len(scene.sizes)])
+            place, number = place + len(delta.tokens), number + 1
+            delta.usage = Usage(3, number)
+            back = yield delta
+            if back is not None:
+                place = back.num_tokens
+                pieces[place:] = [("content", None, token) for token in random_tokens(scene.more)]
+            elif delta.finish_reason is not None:
+                return
+
+
+def _next_delta(scene: Said, place: int, size: int) -> Delta:
+    """At most `size` tokens of one stream, and such without text up to the next with text."""
+    pieces = scene.pieces
+    if place == len(pieces):
+        return Delta(finish_reason=scene.last.finish_reason, stop_reason=scene.last.stop_reason)
+    channel, call, _ = pieces[place]
+    tokens: list[Token] = []
+    for piece in pieces[place:]:
+        if piece[:2] != (channel, call) or (len(tokens) >= size and tokens[-1].text):
+            break
+        tokens.append(piece[2])
+    text = "".join(token.text for token in tokens)
+    return Delta(text=text, tokens=tuple(tokens), channel=channel, tool_call=call)
 
 
 def message_of(events: bytes) -> dict[str, Any]:
     """The message that a stream makes. Raises `AssertionError` if it breaks the API's grammar."""
     content: list[dict[str, Any]] = []
     is_open = False
-    reasons: dict[str, Any] = {}
+    told: dict[str, Any] = {}
+    assert events.endswith(b"\n\n")
     for block in events.decode().removesuffix("\n\n").split("\n\n"):
+        assert "error" not in told, "nothing follows an error"
         data = orjson.loads(block.partition("data: ")[2])
         kind = data["type"]
         if kind == "content_block_start":
@@ -66,30 +129,14 @@ def message_of(events: bytes) -> dict[str, Any]:
         elif kind == "content_block_stop":
             is_open = False
         elif kind == "message_delta":
-            reasons = data["delta"]
-    assert not is_open
-    assert kind == "message_stop"
+            told |= {**data["delta"], "usage": data["usage"]}
+        elif kind == "error":
+            told["error"] = data["error"]
+    assert "error" in told or (kind == "message_stop" and not is_open)
     for one in content:
         pieces = one.pop("pieces")
         one[_TEXTS[one["type"]]] = orjson.loads(pieces) if one["type"] == "tool_use" else pieces
-    return {"content": content, "stop_reason": reasons["stop_reason"]}
-
-
-async def answered(pipeline: Pipeline, deltas: list[Delta]) -> tuple[bytes, bytes]:
-    """The answer as events, and as a whole."""
-
-    async def source(request: GenerationRequest) -> AsyncGenerator[Delta, None]:
-        for delta in deltas:
-            yield delta
-
-    released = [delta async for delta in vetted(pipeline.open(_REQUEST), source)]
-    stream, whole = MessagesAnswer(_FIELDS, _REQUEST), MessagesAnswer(_FIELDS, _REQUEST)
-    events = b"".join([stream.chunk(delta) for delta in released])
-    await stream.settle()
-    for delta in released:
-        whole.fold(delta)
-    await whole.settle()
-    return events + stream.end(), whole.whole()
+    return {"content": content, **told}
 
 
 def texts_of(content: list[dict[str, Any]]) -> dict[str, list[str]]:
@@ -100,26 +147,137 @@ def texts_of(content: list[dict[str, Any]]) -> dict[str, list[str]]:
     return found
 
 
-async def run(num_streams: int, seed: int) -> None:
-    """Run so many streams. Raises `AssertionError`."""
-    rng = random.Random(seed)
-    for _ in range(num_streams):
-        ends = rng.random() < 0.3
-        guard = EndAtPhrases() if ends else RedactPhrases()
-        deltas, texts = random_answer(rng)
-        events, whole = await answered(Pipeline([LoadedHook("guard", guard, False)]), deltas)
-        message = orjson.loads(whole)
-        streamed = message_of(events)
-        for block in (*message["content"], *streamed["content"]):
+@dataclass
+class Answer:
+    """What a client got, streamed or not."""
+
+    status: int
+    headers: str
+    raw: bytes
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The message, or the error, as `{"error": ...}` beside what came before it."""
+        is_stream = "text/event-stream" in self.headers
+        message: dict[str, Any] = message_of(self.raw) if is_stream else orjson.loads(self.raw)
+        for block in message.get("content", ()):
             block.pop("id", None)
-        assert streamed["content"] == message["content"]
-        assert streamed["stop_reason"] == message["stop_reason"]
-        told = texts_of(message["content"])
-        assert not any(MATCH.search(text) for parts in told.values() for text in parts)
-        if ends:
-            continue
-        for kind, channel in (("text", "content"), ("thinking", "reasoning")):
-            said = "".join(text for name, text in texts if name == channel)
-            assert "".join(told[kind]) == MATCH.sub("*", said)
-        calls = [orjson.loads(MATCH.sub("*", text))["said"] for name, text in texts if name == "tool_call"]
-        assert told["tool_use"] == calls
+        return message
+
+    def check(self, content: list[dict[str, Any]]) -> None:
+        """Raises `AssertionError` for a phrase, whether in one piece or in what the blocks put together."""
+        for told in (self.raw.decode(), self.headers):
+            assert not MATCH.search(_ID.sub("", told)), told
+        for kind, texts in texts_of(content).items():
+            for text in texts if kind == "tool_use" else ["".join(texts)]:
+                assert not MATCH.search(text), text
+
+
+class _LogLines(logging.Handler):
+    """Keeps the lines with a phrase that the server logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leaked: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if MATCH.search(line := self.format(record)):
+            self.leaked.append(line)
+
+
+@dataclass
+class Run:
+    """A server, and the clients that ask it."""
+
+    server: Server
+    http: aiohttp.ClientSession
+    url: str
+    counts: Counter[str] = field(default_factory=Counter)
+    """Pairs of answers: by the guard; those that it changed, and those that it ended with an error."""
+
+    async def ask(self, number: str, guard: str, stream: bool) -> Answer:
+        body = {
+            "max_tokens": 1000,
+            "messages": [{"role": "user", "content": number}],
+            "stop_sequences": [*PHRASES],
+            "tools": [{"name": "f0", "input_schema": {"type": "object"}}],
+            "hooks": [guard],
+            "stream": stream,
+        }
+        async with self.http.post(self.url + PATH, json=body) as response:
+            return Answer(response.status, str(response.headers), await response.read())
+
+    async def compare(self, number: str) -> None:
+        """Ask twice, and look at both answers. Raises `AssertionError`."""
+        scene = said(number)
+        whole, streamed = [await self.ask(number, scene.guard, stream) for stream in (False, True)]
+        message, events = whole.message, streamed.message
+        self.counts[scene.guard] += 1
+        for answer in (whole, streamed):
+            answer.check(answer.message.get("content", []))
+        assert whole.status == (500 if "error" in events else 200)
+        if "error" in events:
+            assert message["error"] == events["error"]
+            self.counts["ended with an error"] += 1
+            return
+        for name in ("content", "stop_reason", "stop_sequence", "usage"):
+            assert message[name] == events[name], (message, events)
+        assert message["stop_details"] == events.get("stop_details")
+        assert message["stop_sequence"] is None
+        if scene.guard in ("redact", "hold"):
+            assert joined(texts_of(message["content"])) == redacted(scene)
+
+    async def all(self, numbers: Iterator[str]) -> None:
+        for number in numbers:
+            await self.compare(number)
+
+
+def joined(texts: dict[str, list[str]]) -> dict[str, list[str]]:
+    """A channel's text is one, whatever its blocks are; each call is by itself."""
+    return {kind: parts if kind == "tool_use" else ["".join(parts)] for kind, parts in texts.items()}
+
+
+def redacted(scene: Said) -> dict[str, list[str]]:
+    """What a client gets of the engine's words if each phrase is redacted."""
+    texts = {"text": "", "thinking": ""}
+    calls: dict[ToolCall, str] = {}
+    for channel, call, token in scene.pieces:
+        if call is not None:
+            calls[call] = calls.get(call, "") + token.text
+        else:
+            texts["thinking" if channel == "reasoning" else "text"] += token.text
+    told = [MATCH.sub("*", text) for call, text in calls.items() if not MATCH.search(call.name)]
+    return {
+        **{kind: [MATCH.sub("*", text)] for kind, text in texts.items()},
+        "tool_use": [orjson.loads(text)["said"] for text in told],
+    }
+
+
+async def run(num_streams: int, seed: int) -> Counter[str]:
+    """Ask for so many answers, each streamed and not. Returns how many pairs each guard had, and how many
+    ended with an error. Raises `AssertionError`."""
+    always = [LoadedHook.of(type(hook).__name__, hook) for hook in (WithholdNames(), Observer())]
+    pipeline = Pipeline(always, [LoadedHook.of(name, hook) for name, hook in GUARDS.items()])
+    server = Server(_Engine(), pipeline, ServeSettings(port=0), ["m"])
+    log, lines = logging.getLogger("weir"), _LogLines()
+    level, propagate = log.level, log.propagate
+    log.addHandler(lines)
+    log.setLevel(logging.INFO)
+    log.propagate = False  # a hook that raises is logged each time
+    try:
+        url = await server.start()
+        async with aiohttp.ClientSession() as http:
+            asking = Run(server, http, url)
+            numbers = iter([f"{seed} {i}" for i in range(num_streams)])
+            async with asyncio.TaskGroup() as group:
+                for _ in range(NUM_CLIENTS):
+                    group.create_task(asking.all(numbers))
+            async with http.get(url + "/metrics") as response:
+                assert not MATCH.search(await response.text())
+        assert not lines.leaked, lines.leaked
+        return asking.counts
+    finally:
+        await server.stop()
+        log.removeHandler(lines)
+        log.setLevel(level)
+        log.propagate = propagate
