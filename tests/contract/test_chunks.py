@@ -37,7 +37,8 @@ async def test_no_request_skips_a_hook_and_only_listed_ones_are_added(case: Case
 @every_channel()
 async def test_a_chunk_tells_its_stream_and_its_request(case: Case, channel: Channel) -> None:
     """Contract 2.1, 2.2, 2.5."""
-    answer = await case.answer(well(channel), guard("Looks"), prompt="Hi there", user="u1")
+    told = {"prompt": "Hi there", "user": "u1", "metadata": {"team": "t"}}
+    answer = await case.answer(well(channel), guard("Looks"), **told)
     (looks,) = case.hooks
     chunks = [chunk for chunk in looks.chunks if chunk.channel == channel]
     assert "".join(chunk.text_diff for chunk in chunks) == chunks[-1].text
@@ -48,6 +49,7 @@ async def test_a_chunk_tells_its_stream_and_its_request(case: Case, channel: Cha
         assert chunk.tool_name == ("f" if channel == "tool_call" else None)
         assert (chunk.request.endpoint, chunk.request.model) == (case.endpoint.name, "m")
         assert chunk.request.user == "u1"
+        assert chunk.request.metadata == ({"team": "t"} if case.endpoint.can("metadata") else {})
         texts = [*chunk.request.prompts, *(message["content"] for message in chunk.request.messages)]
         assert texts == ["Hi there"]
         assert chunk.request_id == answer.headers["X-Request-Id"]

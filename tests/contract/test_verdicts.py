@@ -8,6 +8,7 @@ import pytest
 from engine.protocol import Channel, Delta, EngineError, Token
 from hooks.loading.loader import HookSpec
 from tests.contract.case import SECRET, Case, end, every_channel, everywhere, guard, said, well
+from tests.contract.wire import Output
 from tests.helpers import make_token
 
 CONTENT: Channel = "content"
@@ -39,6 +40,14 @@ async def test_suppressed_text_is_gone_and_the_rest_goes_on(
 
 
 @every_channel()
+async def test_an_answer_that_is_suppressed_entirely_is_empty(case: Case, channel: Channel) -> None:
+    """Contract 3.2: it ends as the engine ended it, without a call."""
+    case.withholds(*SECRET, "well", "more")
+    answer = await case.answer(well(channel), guard("Nothing", channel=channel))
+    assert answer.only == Output(finish="stop")
+
+
+@every_channel()
 @pytest.mark.parametrize("text", [None, "[ended]"])
 async def test_terminate_ends_the_answer_and_the_engine(
     case: Case, channel: Channel, text: str | None
@@ -48,6 +57,9 @@ async def test_terminate_ends_the_answer_and_the_engine(
     assert answer.only.said(channel) == case.cut(channel, f"well {text or ''}")
     assert answer.ended == ("content_filter", "no_secrets")
     assert (case.engine.running, case.engine.aborted) == (0, 1)
+    _, metrics = await case.clients[-1].get("/metrics")
+    assert b'weir_hook_verdicts_total{action="terminate",hook="Ends"} 1.0' in metrics
+    assert b"weir_num_requests_running 0.0" in metrics
 
 
 @everywhere()

@@ -17,38 +17,43 @@ class Probe(NamedTuple):
     """Asks for a feature, and looks for it in the answer."""
 
     script: Iterable[Any] | Callable[[], Any]
-    is_there: Callable[[Answer], bool]
+    is_there: Callable[[Answer, Case], bool]
     fields: Mapping[str, Any] = MappingProxyType({})
     hook: HookSpec | None = None
 
 
 CALL = said("tool_call", "x")
 PROBES: dict[Feature, Probe] = {
-    "reasoning": Probe([*said("reasoning", "why"), end()], lambda a: a.only.reasoning == "why"),
-    "tool_call": Probe([*CALL, end("tool_calls")], lambda a: a.only.calls == [("f", '{"a":"x"}')]),
-    "echo": Probe(EchoEngine, lambda a: a.only.content == "HiHi", {"echo": True, "lead": "Hi"}),
-    "logprobs": Probe([*said("content", "a"), end()], lambda a: a.only.tokens == ["a"]),
-    "token_ids": Probe([*said("content", "a"), end()], lambda a: a.only.ids == [100]),
+    "reasoning": Probe([*said("reasoning", "why"), end()], lambda a, c: a.only.reasoning == "why"),
+    "tool_call": Probe([*CALL, end("tool_calls")], lambda a, c: a.only.calls == [("f", '{"a":"x"}')]),
+    "echo": Probe(EchoEngine, lambda a, c: a.only.content == "HiHi", {"echo": True, "lead": "Hi"}),
+    "logprobs": Probe([*said("content", "a"), end()], lambda a, c: a.only.tokens == ["a"]),
+    "token_ids": Probe([*said("content", "a"), end()], lambda a, c: a.only.ids == [100]),
     "prompt_logprobs": Probe(
         [*said("echo", "why"), end()],
-        lambda a: b"decoded_token" in a.raw,
+        lambda a, c: b"decoded_token" in a.raw,
         {"prompt_logprobs": 1, "echo": False},
     ),
-    "outputs": Probe([end(), end(index=1)], lambda a: len(a.outputs) == 2, fields={"n": 2}),
-    "prompt_ids": Probe([end()], lambda a: a.status == 200, fields={"prompt": [1, 2]}),
-    "error_code": Probe([], lambda a: bool(a.error and a.error.code), {"prompt": "hunter2"}, guard("Reads")),
-    "cut_call": Probe([*CALL[:-1], end("length")], lambda a: len(a.only.calls) == 1),
-    "finish_tool_calls": Probe(
-        [*CALL, end("tool_calls")], lambda a: bool(a.only.calls) and a.only.finish == "tool_calls"
+    "outputs": Probe([end(), end(index=1)], lambda a, c: len(a.outputs) == 2, fields={"n": 2}),
+    "prompt_ids": Probe([end()], lambda a, c: a.status == 200, fields={"prompt": [1, 2]}),
+    "error_code": Probe(
+        [], lambda a, c: bool(a.error and a.error.code), {"prompt": "hunter2"}, guard("Reads")
     ),
-    "stop_token": Probe([end("stop", 9)], lambda a: a.only.reason == 9, fields={"stop_token_ids": [9]}),
+    "cut_call": Probe([*CALL[:-1], end("length")], lambda a, c: len(a.only.calls) == 1),
+    "finish_tool_calls": Probe(
+        [*CALL, end("tool_calls")], lambda a, c: bool(a.only.calls) and a.only.finish == "tool_calls"
+    ),
+    "stop_token": Probe([end("stop", 9)], lambda a, c: a.only.reason == 9, fields={"stop_token_ids": [9]}),
     "guards_stop": Probe(
         well("content"),
-        lambda a: a.only.finish == "stop",
+        lambda a, c: a.only.finish == "stop",
         {"terminate_finish_reason": "stop"},
         guard("Ends", word="zebra7"),
     ),
-    "done": Probe([end()], lambda a: a.raw.endswith(b"data: [DONE]\n\n")),
+    "metadata": Probe(
+        [end()], lambda a, c: c.engine.requests[0].metadata == {"a": "b"}, {"metadata": {"a": "b"}}
+    ),
+    "done": Probe([end()], lambda a, c: a.raw.endswith(b"data: [DONE]\n\n")),
 }
 
 
@@ -64,7 +69,7 @@ async def test_an_endpoint_has_all_features_but_those_that_are_named(case: Case,
     script, is_there, fields, hook = PROBES[feature]
     hooks = () if hook is None else (hook,)
     answer = await case.answer(script() if callable(script) else script, *hooks, **fields)
-    assert is_there(answer) == case.endpoint.can(feature)
+    assert is_there(answer, case) == case.endpoint.can(feature)
 
 
 EVENTS = {"Content-Type": "text/event-stream; charset=utf-8"}

@@ -30,6 +30,7 @@ Feature = Literal[
     "cut_call",  # a call whose arguments end too early
     "finish_tool_calls",
     "stop_token",  # the id of the stop token
+    "metadata",
     "done",  # a stream's last event is [DONE]
     "guards_stop",  # the finish reason `stop` of an output that a guard ended
 ]
@@ -303,6 +304,7 @@ class Messages(Endpoint):
         "prompt_ids": "the prompt of a message is turns",
         "prompt_logprobs": "the API has none",
         "error_code": "an error has a type and a message",
+        "metadata": "the API's has the user alone",
         "logprobs": "the API has none",
         "token_ids": "the API has none",
         "outputs": "the API has one output",
@@ -328,7 +330,7 @@ class Messages(Endpoint):
     def renamed(self, fields: JSON) -> JSON:
         renamed = {{"stop": "stop_sequences"}.get(name, name): fields[name] for name in fields}
         if "user" in renamed:
-            renamed["metadata"] = {"user_id": renamed.pop("user")}
+            renamed.setdefault("metadata", {})["user_id"] = renamed.pop("user")
         return renamed
 
     def whole(self, body: JSON) -> tuple[list[Output], tuple[int, int]]:
