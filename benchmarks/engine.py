@@ -216,13 +216,14 @@ def main() -> None:
         print(f"  the machine: {floor}")
 
 
-def report(what: str, times: dict[str, list[float]], floor: float) -> None:
+def report(what: str, times: dict[str, list[float]], floor: float | None = None) -> None:
     medians = {name: statistics.median(values) for name, values in times.items()}
     first = next(iter(medians.values()))
-    row = "   ".join(
-        f"{name} {value:.2f} ({first / value:.2f}x; {value / floor:.2f})" for name, value in medians.items()
-    )
-    print(f"  {what}: floor {floor:.2f}   {row}", flush=True)
+    row = [f"{what}:"] if floor is None else [f"{what}: floor {floor:.2f}"]
+    for name, value in medians.items():
+        floors = "" if floor is None else f"; {value / floor:.2f}"
+        row.append(f"{name} {value:.2f} ({first / value:.2f}x{floors})")
+    print("  " + "   ".join(row), flush=True)
 
 
 if __name__ == "__main__":
