@@ -1,4 +1,4 @@
-"""Requests that an engine passes on to an upstream, because it has no model for them itself."""
+"""What an engine asks an upstream, beside generation, because it has no model or tokenizer for it itself."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -21,3 +21,18 @@ async def relayed(engine: Engine, request: GenerationRequest, path: str, fields:
     if not isinstance(engine, UpstreamRelay):
         raise EngineError(f"This engine cannot answer requests for {path.removeprefix('/')}.", status=501)
     return await engine.relay(request, path, fields)
+
+
+@runtime_checkable
+class UpstreamCounter(Protocol):
+    """An engine whose upstream counts a prompt's tokens."""
+
+    async def count_tokens(self, request: GenerationRequest) -> int:
+        """The tokens of the chat's prompt. Raises as `Engine.generate` does."""
+
+
+async def counted(engine: Engine, request: GenerationRequest) -> int:
+    """The count of `UpstreamCounter.count_tokens`. Raises `EngineError` (501) for an engine that has none."""
+    if not isinstance(engine, UpstreamCounter):
+        raise EngineError("This engine has no tokenizer.", status=501)
+    return await engine.count_tokens(request)

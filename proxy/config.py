@@ -34,6 +34,7 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
+from engine.backends.messages.options import MessagesOptions
 from engine.backends.pool.options import PoolOptions, UpstreamConfig
 from engine.backends.upstream.limits import UpstreamOptions
 from engine.backends.vllm.options import VLLMOptions, from_command_line
@@ -50,6 +51,9 @@ from proxy.state.options import StateOptions
 from proxy.workers.options import WorkerOptions
 
 Options = TypeVar("Options", bound=BaseModel)
+
+UPSTREAM_ENGINES = ("openai", "messages")
+"""Engines that ask upstream servers. Each is named by its API."""
 
 
 def _hook(value: Any) -> Any:
@@ -103,15 +107,15 @@ class EngineChoice(BaseModel):
 
     config: Path | None = None
     """YAML file with any of these options"""
-    engine: Literal["local", "vllm", "openai", "replay", "echo"] = "local"
-    """local: a model in this process. vllm: vLLM's engine. openai: an upstream server. replay: recorded
-    streams. echo: the prompt back"""
+    engine: Literal["local", "vllm", "openai", "messages", "replay", "echo"] = "local"
+    """local: a model in this process. vllm: vLLM's engine. openai, messages: an upstream server, by its API.
+    replay: recorded streams. echo: the prompt back"""
     served_model_name: Names = []
     """Names that requests may use for the model (default: the model's)"""
     upstream: Upstreams = []
-    """Base URL of an OpenAI-compatible server; repeat for a pool of them (openai)"""
+    """Base URL of a server, as its API's clients have it; repeat for a pool of them (upstreams)"""
     upstream_model: str | None = None
-    """Model name to ask upstreams for (openai)"""
+    """Model name to ask upstreams for (upstreams)"""
     upstream_api_key: SecretStr | None = None
     """Key for upstreams; better set as WEIR_UPSTREAM_API_KEY"""
     recordings: Path | None = None
@@ -136,6 +140,7 @@ class ServeSettings(
     EngineOptions,
     AccessOptions,
     WorkerOptions,
+    MessagesOptions,
     UpstreamOptions,
     PoolOptions,
     EngineChoice,
@@ -220,13 +225,13 @@ class ServeSettings(
     def _engine_has_what_it_needs(self) -> "ServeSettings":
         if self.skip_tokenizer_init:
             raise ValueError("skip_tokenizer_init would leave hooks without text to look at: take it out")
-        if self.engine == "openai" and not self.upstream:
-            raise ValueError("engine 'openai' needs an upstream: --upstream URL")
+        if self.engine in UPSTREAM_ENGINES and not self.upstream:
+            raise ValueError(f"engine '{self.engine}' needs an upstream: --upstream URL")
         if self.engine in ("replay", "echo") and self.tokenizer is not None:
             raise ValueError(f"engine '{self.engine}' uses no tokenizer")
         if self.engine == "replay" and self.recordings is None:
             raise ValueError("engine 'replay' needs recordings: --recordings DIR")
-        if self.workers > 1 and self.engine not in ("openai", "replay", "echo"):
+        if self.workers > 1 and self.engine not in (*UPSTREAM_ENGINES, "replay", "echo"):
             raise ValueError(
                 f"workers: engine '{self.engine}' has its model in one process, which serves alone"
             )

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from engine.backends.messages.options import MessagesOptions
 from engine.backends.pool.options import PoolOptions, UpstreamConfig
 from engine.backends.recorder import RecordingEngine
 from engine.backends.upstream.limits import UpstreamOptions
@@ -15,6 +16,7 @@ from proxy.config import ServeSettings
 
 if TYPE_CHECKING:
     from engine.backends.pool.replica import Replica
+    from engine.backends.upstream.engine import UpstreamEngine
 
 
 def make_engine(settings: ServeSettings) -> tuple[Engine, list[str]]:
@@ -41,7 +43,7 @@ def _backend(settings: ServeSettings) -> tuple[Engine, list[str]]:
 
             assert settings.recordings is not None
             return ReplayEngine(settings.recordings, speed=settings.replay_speed), names
-        case "openai":
+        case "openai" | "messages":
             return _pool(settings), names
         case "vllm":
             models = names or [model_name(settings.model)]
@@ -77,17 +79,10 @@ def _tokenizer(name: str | None, settings: ServeSettings) -> Tokenizer | None:
 
 
 def _replica(upstream: UpstreamConfig, settings: ServeSettings) -> "Replica":
-    from engine.backends.openai.engine import OpenAIEngine
     from engine.backends.pool.replica import Replica
 
-    secret = upstream.api_key or settings.upstream_api_key
     model = upstream.model or settings.upstream_model
-    engine = OpenAIEngine(
-        upstream.url,
-        api_key=secret.get_secret_value() if secret else None,
-        model=model,
-        options=settings.options(UpstreamOptions),
-    )
+    engine = _upstream_engine(upstream, model, settings)
     return Replica(
         upstream.name or urlsplit(engine.url).netloc,  # without the password
         engine,
@@ -96,6 +91,22 @@ def _replica(upstream: UpstreamConfig, settings: ServeSettings) -> "Replica":
         serves_all=model is not None,
         probe=engine.probe,
     )
+
+
+def _upstream_engine(
+    upstream: UpstreamConfig, model: str | None, settings: ServeSettings
+) -> "UpstreamEngine":
+    secret = upstream.api_key or settings.upstream_api_key
+    api_key = secret.get_secret_value() if secret else None
+    options = settings.options(UpstreamOptions)
+    if settings.engine == "messages":
+        from engine.backends.messages.engine import MessagesEngine
+
+        messages = settings.options(MessagesOptions)
+        return MessagesEngine(upstream.url, api_key=api_key, model=model, options=options, messages=messages)
+    from engine.backends.openai.engine import OpenAIEngine
+
+    return OpenAIEngine(upstream.url, api_key=api_key, model=model, options=options)
 
 
 def _local_engine(settings: ServeSettings) -> Engine:

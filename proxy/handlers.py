@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from engine.prompt_size import text_size
 from engine.protocol import GenerationRequest, Tokenizer
+from engine.relay import counted
 from proxy import __version__
 from proxy.access.bodies import let_others_in, max_body_size, read_json
 from proxy.access.callers import CALLER, KEY
@@ -30,7 +31,7 @@ from proxy.openai.relayed import EmbeddingsRequest, RelayedRequest, RerankReques
 from proxy.openai.response_answer import ResponsesAnswer
 from proxy.openai.responses import ResponsesRequest
 from proxy.openai.tokens import DetokenizeRequest, TokenizeRequest
-from proxy.relay import admitted_or_refused, relay
+from proxy.relay import admitted_or_refused, asked, relay
 from proxy.respond import respond
 from proxy.service import SERVICE, Service
 from proxy.state.protocol import Owner, StateError
@@ -97,10 +98,12 @@ async def count_tokens(http: web.Request) -> web.Response:
     service = http.app[SERVICE]
     fields = await _read(http, CountFields)
     request = fields.to_request(new_id("msg", "_"), service.model_name(fields.model), caller=http[CALLER])
-    tokenizer = _tokenizer(service)
+    tokenizer = service.engine.tokenizer
     async with service.opened(request) as guard:
         check_prompts(request, service.engine.info)
         admitted = await admitted_or_refused(guard, tokenizer)
+        if tokenizer is None:
+            return _json({"input_tokens": await asked(guard, counted(service.engine, admitted))})
     encode = partial(tokenizer.encode_chat, admitted)
     size = text_size(admitted.messages)
     ids = await service.prompt_threads.run(encode, size=size, caller=http[CALLER])

@@ -1,7 +1,7 @@
 """The way of a request that is no generation, to an upstream and back."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import orjson
 from aiohttp import web
@@ -13,6 +13,8 @@ from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.access.prompts import check_prompts
 from proxy.openai.relayed import without_unseen
 from proxy.service import SERVICE, Service
+
+T = TypeVar("T")
 
 
 async def relay(
@@ -37,8 +39,13 @@ async def ask_upstream(
     engine = service.engine
     check_prompts(guard.request, engine.info)
     admitted = await admitted_or_refused(guard, engine.tokenizer)
+    return admitted, await asked(guard, relayed(engine, admitted, path, body(admitted)))
+
+
+async def asked(guard: OpenGuard, answer: Awaitable[T]) -> T:
+    """The upstream's answer. Raises its errors, in Weir's words where hooks must see all text first."""
     try:
-        return admitted, await relayed(engine, admitted, path, body(admitted))
+        return await answer
     except (RequestError, QueueFullError) as error:
         raise in_own_words(error, guard) from None
 

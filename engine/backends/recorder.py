@@ -29,7 +29,7 @@ from engine.protocol import (
     Tokenizer,
 )
 from engine.recording import Failure, Line, TimedDelta, TimedRewind, encode, seconds_since
-from engine.relay import relayed
+from engine.relay import counted, relayed
 from engine.rewindable import answered
 
 logger = logging.getLogger("weir.engine")
@@ -78,6 +78,10 @@ class RecordingEngine:
     async def relay(self, request: GenerationRequest, path: str, fields: Mapping[str, Any]) -> bytes:
         """Not recorded: the answer has no deltas."""
         return await relayed(self._engine, request, path, fields)
+
+    async def count_tokens(self, request: GenerationRequest) -> int:
+        """Counts are not recorded."""
+        return await counted(self._engine, request)
 
     async def generate(self, request: GenerationRequest) -> Deltas:
         file: RecordingFile | None = None

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from engine.fields.names import is_binding
+from engine.fields.support import FieldSupport, Treatment
 from engine.protocol import GenerationRequest, RequestError
 from proxy.messages.turns import Content, Turn, system_text, to_messages
 from proxy.openai.answer import JSONObject
@@ -14,6 +15,10 @@ from proxy.openai.endpoint_fields import Options, RequestObject
 from proxy.openai.fields import GenerationFields, StopString
 
 FEWEST_THINKING_TOKENS = 1024
+
+
+_OF_THIS_API = frozenset({"thinking.budget_tokens", "service_tier", "cache_control"})
+"""Fields that a chat has no words for. Only an upstream of this API gets them."""
 
 
 class Tool(RequestObject):
@@ -75,7 +80,6 @@ class CountFields(GenerationFields):
     }
     without_effect = frozenset(
         {
-            "thinking.budget_tokens",
             "stream_options.include_usage",  # events always have it
             "stream_options.continuous_usage_stats",
             "return_tokens_as_token_ids",  # there are no logprobs
@@ -94,6 +98,13 @@ class CountFields(GenerationFields):
     stop: Annotated[list[StopString], Field(fail_fast=True)] = Field(
         [], alias="stop_sequences", description="Texts that end an answer and are not part of it"
     )
+
+    @classmethod
+    def treatment(cls, name: str, support: FieldSupport) -> Treatment:
+        if name not in _OF_THIS_API:
+            return super().treatment(name, support)
+        is_honoured = support.treatment(name, cls.endpoint) is Treatment.HONOURED
+        return Treatment.HONOURED if is_honoured else Treatment.IGNORED
 
     @classmethod
     def passes(cls, name: str) -> bool:
@@ -121,7 +132,7 @@ class CountFields(GenerationFields):
             tools=tuple(tool.to_chat() for tool in self.tools),
             tool_choice=choice.to_chat() if choice is not None and self.tools else None,
             parallel_tool_calls=choice is None or not choice.disable_parallel_tool_use,
-            extra={**self._prefill(), **self._thinking(), **self._output_config()},
+            extra={**self._prefill(), **self._thinking(), **self._output_config(), **self._own_fields()},
         )
         return replace(request, user=self.user or self.metadata.user_id, metadata={})
 
@@ -144,6 +155,29 @@ class CountFields(GenerationFields):
         if self.thinking is None or self.thinking.type != "disabled":
             return {}
         return {"chat_template_kwargs": {"enable_thinking": False}}
+
+    def _own_fields(self) -> JSONObject:
+        """The fields of `_OF_THIS_API`, and the rest of `thinking`."""
+        given: JSONObject = {}
+        if self.thinking is not None:
+            given["thinking"] = self.thinking.model_dump(
+                include=set(Thinking.model_fields), exclude_none=True
+            )
+        if (tier := (self.model_extra or {}).get("service_tier")) is not None:
+            given["service_tier"] = tier
+        return given | self._cache_control()
+
+    def _cache_control(self) -> JSONObject:
+        """The first mark for the cache. A chat has no place to mark blocks, so the mark becomes the whole
+        prompt's: the API then caches up to the last block."""
+        blocks = [*self.system, *(block for turn in self.messages for block in turn.content)]
+        for marked in (self, *self.tools, *blocks):
+            match (marked.model_extra or {}).get("cache_control"):
+                case {"type": "ephemeral", "ttl": "1h"}:
+                    return {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+                case {"type": "ephemeral"}:
+                    return {"cache_control": {"type": "ephemeral"}}
+        return {}
 
     def _output_config(self) -> JSONObject:
         chat: JSONObject = {}

@@ -9,5 +9,5 @@ class WorkerOptions(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     workers: Annotated[int, Field(ge=1)] = 1
-    """Processes that serve the same port, one for each core (openai, replay, echo). --hook-workers and the
+    """Processes that serve the same port, one for each core (upstreams, replay, echo). --hook-workers and the
     limits of connections are for each of them"""

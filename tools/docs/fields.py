@@ -15,6 +15,7 @@ from typing_extensions import is_typeddict
 
 from engine.backends.echo import EchoEngine
 from engine.backends.local import LocalEngine
+from engine.backends.messages.engine import MessagesEngine
 from engine.backends.openai.engine import OpenAIEngine
 from engine.backends.replay import ReplayEngine
 from engine.backends.vllm.engine import VLLMEngine
@@ -30,6 +31,7 @@ ENGINES: dict[str, FieldSupport] = {
     "local": LocalEngine.fields,
     "vllm": VLLMEngine.fields,
     "openai": OpenAIEngine.fields,
+    "messages": MessagesEngine.fields,
     "replay": ReplayEngine.fields,
     "echo": EchoEngine.fields,
 }

@@ -31,6 +31,7 @@ _TITLES = {
     "EngineChoice": "Which engine runs",
     "EngineOptions": "The in-process engine",
     "PipelineOptions": "Limits and effects of hooks",
+    "MessagesOptions": "Upstreams of the Messages API",
     "PoolOptions": "Several upstreams",
     "ServeSettings": "Hooks and the service",
     "WorkerOptions": "Processes",

@@ -38,7 +38,7 @@ class OpenAIEngine(UpstreamEngine):
 
     async def relay(self, request: GenerationRequest, path: str, fields: Mapping[str, Any]) -> bytes:
         try:
-            return await super().relay(request, path, fields)
+            return await self._ask(request, path, fields)
         except RequestError as error:
             own = error.unquoted or error
             if path in _BESIDE_VERSION and error.status == 404 and own.code != "model_not_found":

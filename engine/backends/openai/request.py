@@ -11,6 +11,8 @@ _SET_BY_WEIR = frozenset(
     | {"return_token_ids", "return_tokens_as_token_ids"}
 )
 """Fields that Weir writes or answers itself. In `GenerationRequest.extra` they do not reach the upstream."""
+_OF_MESSAGES = frozenset({"thinking", "service_tier", "cache_control"})
+"""Fields of the Messages API. Servers of this API know other values of these names, or refuse them."""
 _WRITTEN_APART = ("max_tokens", "logprobs", "logit_bias", "best_of", "logits_processors", "prompt_logprobs")
 """Fields of `SamplingParams` that have another form in the body, or none."""
 
@@ -29,7 +31,8 @@ def request_body(request: GenerationRequest, model: str | None = None) -> dict[s
     if request.echo and is_ids and sampling.prompt_logprobs is not None:
         reason = "an upstream cannot echo token ids beside prompt_logprobs."
         raise RequestError(f"echo: {reason}", param="echo")
-    body = {k: v for k, v in request.extra.items() if k not in _SET_BY_WEIR and v is not None}
+    unsent = _SET_BY_WEIR | _OF_MESSAGES if request.endpoint == "messages" else _SET_BY_WEIR
+    body = {k: v for k, v in request.extra.items() if k not in unsent and v is not None}
     body |= {"model": model or request.model}
     if sampling.prompt_logprobs is None:
         body |= {"stream": True, "stream_options": {"include_usage": True}}

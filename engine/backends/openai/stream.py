@@ -16,6 +16,7 @@ from engine.backends.openai.request import asks_for_echo
 from engine.backends.openai.tokens import TokenAligner, TokenReader, checked_ids, is_id
 from engine.backends.upstream.errors import stream_broke
 from engine.backends.upstream.limits import OutputLimit, TooMuchError, UpstreamOptions
+from engine.backends.upstream.usage import UsageCount, count_of
 from engine.protocol import Channel, Delta, FinishReason, GenerationRequest, Token, ToolCall, Usage
 
 _FINISH_REASONS: dict[str, FinishReason] = {
@@ -28,8 +29,6 @@ _FINISH_REASONS: dict[str, FinishReason] = {
 }
 """Any other reason of an upstream is "stop"."""
 _FAILURES = ("abort", "error")
-_MAX_COUNT = 10**9
-"""No request has so many tokens."""
 _MAX_CHOICES = 64
 """Choices of one event, for each output. Servers send one."""
 
@@ -46,7 +45,7 @@ class StreamTranslator:
     def __init__(self, request: GenerationRequest, options: UpstreamOptions | None = None) -> None:
         most = (options or UpstreamOptions()).max_upstream_output
         prompt_tokens = sum(len(prompt) for prompt in request.prompts if not isinstance(prompt, str))
-        self._count = _Count(Usage(prompt_tokens=prompt_tokens, completion_tokens=0))
+        self._count = UsageCount(Usage(prompt_tokens=prompt_tokens, completion_tokens=0))
         self._outputs = [_Output(request, index, self._count, most) for index in range(request.num_outputs)]
         self.is_finished = False
         """Whether every output has its finish reason."""
@@ -101,28 +100,10 @@ class StreamTranslator:
         return deltas
 
 
-@dataclass(slots=True)
-class _Count:
-    """The usage of the request so far."""
-
-    usage: Usage
-
-    def add(self, num_tokens: int) -> Usage:
-        if num_tokens:
-            used = self.usage  # `replace` takes three times as long
-            self.usage = Usage(
-                used.prompt_tokens,
-                used.completion_tokens + num_tokens,
-                used.cached_tokens,
-                used.reasoning_tokens,
-            )
-        return self.usage
-
-
 class _Output:
     """One output: decides the channel of its text, and which of its tokens are delivered."""
 
-    def __init__(self, request: GenerationRequest, index: int, count: _Count, most: int) -> None:
+    def __init__(self, request: GenerationRequest, index: int, count: UsageCount, most: int) -> None:
         prompt = request.prompts[index // request.sampling.n] if request.prompts else ""
         self.is_finished = False
         self.has_begun = False
@@ -367,21 +348,11 @@ def _text(value: Any) -> str:
 
 def _usage(told: Any, counted: Usage) -> Usage:
     """The upstream's usage. A count that lacks or makes no sense is Weir's own, in `counted`."""
-    usage = _object(told)
-    prompt = _object(usage.get("prompt_tokens_details"))
-    completion = _object(usage.get("completion_tokens_details"))
-
-    def count(source: Mapping[str, Any], name: str, otherwise: int) -> int:
-        value = source.get(name)
-        return value if type(value) is int and 0 <= value <= _MAX_COUNT else otherwise
-
+    usage = told if isinstance(told, Mapping) else {}
+    prompt, completion = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
     return Usage(
-        prompt_tokens=count(usage, "prompt_tokens", counted.prompt_tokens),
-        completion_tokens=count(usage, "completion_tokens", counted.completion_tokens),
-        cached_tokens=count(prompt, "cached_tokens", counted.cached_tokens),
-        reasoning_tokens=count(completion, "reasoning_tokens", counted.reasoning_tokens),
+        prompt_tokens=count_of(usage, "prompt_tokens", counted.prompt_tokens),
+        completion_tokens=count_of(usage, "completion_tokens", counted.completion_tokens),
+        cached_tokens=count_of(prompt, "cached_tokens", counted.cached_tokens),
+        reasoning_tokens=count_of(completion, "reasoning_tokens", counted.reasoning_tokens),
     )
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

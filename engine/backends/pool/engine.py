@@ -2,9 +2,9 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.backends.pool.health import HealthChecks
 from engine.backends.pool.replica import Attempt, Replica
@@ -15,6 +15,7 @@ from engine.backends.request_tracker import RequestTracker
 from engine.protocol import (
     Delta,
     Deltas,
+    Engine,
     EngineError,
     EngineStats,
     FieldSupport,
@@ -22,8 +23,10 @@ from engine.protocol import (
     ModelInfo,
     Tokenizer,
 )
-from engine.relay import relayed
+from engine.relay import counted, relayed
 from engine.rewindable import answered
+
+T = TypeVar("T")
 
 
 class PoolEngine:
@@ -111,13 +114,20 @@ class PoolEngine:
                 attempt = self._following(route, attempt, error)
 
     async def relay(self, request: GenerationRequest, path: str, fields: Mapping[str, Any]) -> bytes:
+        return await self._ask(request, lambda engine: relayed(engine, request, path, fields))
+
+    async def count_tokens(self, request: GenerationRequest) -> int:
+        return await self._ask(request, lambda engine: counted(engine, request))
+
+    async def _ask(self, request: GenerationRequest, ask: Callable[[Engine], Awaitable[T]]) -> T:
+        """The first replica's answer that is none of a failed engine."""
         self._requests.check()
         route = Route(self.replicas.values(), self._routing, request, self._retries)
         attempt = route.first()
         while True:
             try:
                 with attempt:
-                    answer = await relayed(attempt.engine, request, path, fields)
+                    answer = await ask(attempt.engine)
                     route.has_begun(attempt)
                     return answer
             except EngineError as error:

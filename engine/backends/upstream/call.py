@@ -10,8 +10,9 @@ from engine.protocol import Delta
 class Translator(Protocol):
     """Turns one request's stream to deltas. No I/O."""
 
-    is_finished: bool
-    """Whether every output has its finish reason."""
+    @property
+    def is_finished(self) -> bool:
+        """Whether every output has its finish reason."""
 
     def feed(self, chunk: Mapping[str, Any]) -> list[Delta]:
         """Translate an event (parsed JSON). Raises `EngineError` if the upstream says that it gave up,

@@ -161,8 +161,9 @@ class UpstreamEngine(TrackedEngine, ABC):
                 if events.is_complete:
                     await _drain(response)
 
-    async def relay(self, request: GenerationRequest, path: str, fields: Mapping[str, Any]) -> bytes:
-        body = orjson.dumps({**fields, "model": self.model or request.model})
+    async def _ask(self, request: GenerationRequest, path: str, fields: Mapping[str, Any]) -> bytes:
+        """The answer to `fields`, which is a JSON object and no stream. Raises as `generate` does."""
+        body = orjson.dumps({**fields, "model": self.model or request.model}, default=dict)
         patience = Patience(self._options, asyncio.get_running_loop().time)
         with self._requests.track(), self._engine_errors():
             async with await self._requests.wait(self._post(path, body), patience.deadline) as response:

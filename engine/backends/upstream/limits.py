@@ -31,15 +31,15 @@ class UpstreamOptions(BaseModel):
 
     upstream_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 600.0
     """Seconds that an upstream may take for the first piece of its answer, and from one piece to the next.
-    Comments and events without text do not count as a piece (openai)"""
+    Comments and events without text do not count as a piece (upstreams)"""
     max_upstream_event: AtLeastOne = MAX_EVENT
     """Longest event of an upstream's stream, in bytes. About twice as much may come between two pieces of an
-    answer (openai)"""
+    answer (upstreams)"""
     max_upstream_output: AtLeastOne = 16 * 1024 * 1024
     """Longest output of an upstream, in characters. With max_tokens, an output's content and tool calls may
-    have about 256 characters and 16 pieces for each token (openai)"""
+    have about 256 characters and 16 pieces for each token (upstreams)"""
     max_upstream_answer: AtLeastOne = 256 * 1024 * 1024
-    """Longest stream of an upstream, in bytes: all outputs of a request, with their events' JSON (openai)"""
+    """Longest stream of an upstream, in bytes: all outputs of a request, with their JSON (upstreams)"""
 
 
 class TooMuchError(ValueError):

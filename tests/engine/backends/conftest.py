@@ -1,4 +1,4 @@
-"""A scripted upstream on a real socket, speaking vLLM's dialect."""
+"""A scripted upstream on a real socket. It speaks vLLM's dialect, and the Messages API."""
 
 import asyncio
 import re
@@ -62,6 +62,29 @@ def vllm(
     yield b"data: [DONE]\n\n"
 
 
+def messages_api(
+    body: dict[str, Any], reply: str = " well the answer is this and no other", delay: float = 0
+) -> Iterator[Frame]:
+    """The stream of a Messages API whose model says `reply` again and again, up to `max_tokens`."""
+    words = words_of(reply)
+    limit = body["max_tokens"]
+    words = (words * (limit // len(words) + 1))[:limit]
+    counts = {"input_tokens": 5, "cache_read_input_tokens": 2, "cache_creation_input_tokens": None}
+    usage = {**counts, "output_tokens": 1}
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []}
+    yield {"type": "message_start", "message": {**message, "stop_reason": None, "usage": usage}}
+    yield {"type": "ping"}
+    yield {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+    for word in words:
+        yield {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": word}}
+        if delay:
+            yield delay
+    yield {"type": "content_block_stop", "index": 0}
+    end = {"stop_reason": "max_tokens", "stop_sequence": None}
+    yield {"type": "message_delta", "delta": end, "usage": {"output_tokens": len(words)}}
+    yield {"type": "message_stop"}
+
+
 def words_of(text: str) -> list[str]:
     return re.findall(r" ?\S+|\s", text)
 
@@ -71,6 +94,12 @@ def chat_logprob(word: str, num_top: int) -> dict[str, Any]:
         return {"token": token, "logprob": logprob, "bytes": list(token.encode())}
 
     return entry(word, -0.5) | {"top_logprobs": [entry(word, -0.5), entry("?", -2.0)][:num_top]}
+
+
+def event_of(frame: Any) -> bytes:
+    """The event of a frame's JSON. Those of the Messages API have names."""
+    name = b"event: %b\n" % frame["type"].encode() if "type" in frame else b""
+    return name + b"data: %b\n\n" % orjson.dumps(frame)
 
 
 class FakeUpstream:
@@ -109,8 +138,7 @@ class FakeUpstream:
                     assert request.transport
                     request.transport.abort()
                 else:
-                    data = b"data: %b\n\n" % orjson.dumps(frame) if isinstance(frame, dict) else frame
-                    await response.write(data)
+                    await response.write(frame if isinstance(frame, bytes) else event_of(frame))
         except (asyncio.CancelledError, ConnectionError):
             self.has_lost_client.set()
             raise
@@ -126,6 +154,7 @@ async def fake_upstream(port: int = 0) -> AsyncIterator[FakeUpstream]:
     app.router.add_get("/v1/models", fake.list_models)
     app.router.add_post("/v1/chat/completions", fake.answer)
     app.router.add_post("/v1/completions", fake.answer)
+    app.router.add_post("/v1/messages", fake.answer)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     listening = socket.create_server(("127.0.0.1", port))

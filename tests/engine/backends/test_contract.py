@@ -5,7 +5,7 @@ import math
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from engine.backends.echo import EchoEngine
+from engine.backends.messages.engine import MessagesEngine
 from engine.backends.openai.engine import OpenAIEngine
 from engine.backends.pool.engine import PoolEngine
 from engine.backends.pool.replica import Replica
@@ -20,6 +21,7 @@ from engine.backends.recorder import RecordingEngine
 from engine.backends.replay import ReplayEngine
 from engine.protocol import Delta, Engine, EngineError, GenerationRequest, RequestError, SamplingParams
 from engine.recording import Recording, TimedDelta, record
+from tests.engine.backends.conftest import messages_api
 from tests.helpers import until
 
 PROMPT = "one two three four five six"
@@ -57,10 +59,12 @@ LONG = request(sampling=sampling(max_tokens=400))
 
 @dataclass
 class Backend:
-    """A started engine, and a request that it refuses."""
+    """A started engine, a request that it refuses, and those that it answers, with a long one."""
 
     engine: Engine
     bad: GenerationRequest
+    requests: dict[str, GenerationRequest] = field(default_factory=lambda: REQUESTS)
+    long: GenerationRequest = LONG
 
 
 async def echo() -> Backend:
@@ -76,7 +80,17 @@ async def replay() -> Backend:
     return Backend(ReplayEngine(recordings, speed=1), request(prompts=("not recorded",)))
 
 
-BACKENDS = ["echo", "replay", "openai", "pool", "local"]
+def messages(engine: Engine) -> Backend:
+    """The Messages API has chats alone, and neither logprobs nor a way to go on after the end."""
+
+    def chat(max_tokens: int) -> GenerationRequest:
+        return request("chat", sampling=SamplingParams(temperature=0.0, max_tokens=max_tokens))
+
+    bad = replace(chat(5), messages=({"role": "user", "content": "no such text"},))
+    return Backend(engine, bad, {"chat": chat(5), "one token": chat(1)}, chat(400))
+
+
+BACKENDS = ["echo", "replay", "openai", "messages", "pool", "local"]
 BACKENDS += [f"recorded {name}" for name in BACKENDS]
 
 
@@ -94,6 +108,9 @@ async def backend(
         case "openai":
             upstream.script = _scripted(upstream.script)
             made = Backend(OpenAIEngine(upstream.url), bad)
+        case "messages":
+            upstream.script = _scripted(messages_api)
+            made = messages(MessagesEngine(upstream.url))
         case "pool":
             upstream.script = _scripted(upstream.script)
             made = Backend(PoolEngine([Replica(name, OpenAIEngine(upstream.url)) for name in "ab"]), bad)
@@ -112,7 +129,7 @@ async def backend(
 
 def _scripted(vllm: Callable[..., Any]) -> Callable[[dict[str, Any]], Any]:
     def script(body: dict[str, Any]) -> Any:
-        if body.get("prompt") == [10**9]:
+        if body.get("prompt") == [10**9] or "no such text" in str(body):
             return web.json_response({"error": {"message": "no such token", "param": "prompt"}}, status=400)
         return vllm(body, delay=0.001)
 
@@ -124,13 +141,29 @@ def engine(backend: Backend) -> Engine:
     return backend.engine
 
 
+def asked_of(backend: Backend, name: str) -> GenerationRequest:
+    """The request of this name. Skips the test for an engine that has nothing like it."""
+    if name not in backend.requests:
+        pytest.skip("this engine has nothing like it")
+    return backend.requests[name]
+
+
 async def collect(engine: Engine, asked: GenerationRequest) -> list[Delta]:
     async with aclosing(engine.generate(asked)) as stream:
         return [delta async for delta in stream]
 
 
-async def test_nothing_runs_before_iteration(engine: Engine) -> None:
-    stream = engine.generate(LONG)
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_names_the_field_that_it_has_nothing_like(backend: Backend, name: str) -> None:
+    if name not in backend.requests:
+        with pytest.raises(RequestError) as error:
+            await collect(backend.engine, REQUESTS[name])
+        assert (error.value.status, bool(error.value.param)) == (400, True)
+
+
+async def test_nothing_runs_before_iteration(backend: Backend) -> None:
+    engine = backend.engine
+    stream = engine.generate(backend.long)
     await asyncio.sleep(0.02)
     assert engine.stats().num_running == engine.stats().num_waiting == 0
     await stream.aclose()
@@ -138,8 +171,8 @@ async def test_nothing_runs_before_iteration(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-async def test_answers_whole(engine: Engine, name: str) -> None:
-    asked = REQUESTS[name]
+async def test_answers_whole(backend: Backend, name: str) -> None:
+    engine, asked = backend.engine, asked_of(backend, name)
     deltas = await collect(engine, asked)
     outputs = defaultdict(list)
     for delta in deltas:
@@ -169,8 +202,8 @@ async def test_answers_whole(engine: Engine, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["chat with logprobs", "logprobs", "chosen logprobs", "echo with logprobs"])
-async def test_gives_a_logprob_with_each_token(engine: Engine, name: str) -> None:
-    deltas = await collect(engine, REQUESTS[name])
+async def test_gives_a_logprob_with_each_token(backend: Backend, name: str) -> None:
+    deltas = await collect(backend.engine, asked_of(backend, name))
     for channel in ("echo", "content"):
         tokens = [token for delta in deltas if delta.channel == channel for token in delta.tokens]
         first = 1 if channel == "echo" else 0
@@ -179,22 +212,22 @@ async def test_gives_a_logprob_with_each_token(engine: Engine, name: str) -> Non
         assert all(token.logprob is not None for token in tokens[first:])
 
 
-async def test_gives_no_logprob_unasked(engine: Engine) -> None:
-    for name in ("completion", "echo of ids", "token ids"):
-        deltas = await collect(engine, REQUESTS[name])
+async def test_gives_no_logprob_unasked(backend: Backend) -> None:
+    for name in backend.requests.keys() & {"chat", "completion", "echo of ids", "token ids"}:
+        deltas = await collect(backend.engine, backend.requests[name])
         assert all(token.logprob is None and not token.top for delta in deltas for token in delta.tokens)
 
 
-async def test_tells_token_ids(engine: Engine) -> None:
-    deltas = await collect(engine, REQUESTS["token ids"])
+async def test_tells_token_ids(backend: Backend) -> None:
+    deltas = await collect(backend.engine, asked_of(backend, "token ids"))
     assert sum(token.id is not None for delta in deltas for token in delta.tokens) == 5
     assert deltas[0].prompt_token_ids
 
 
 @pytest.mark.parametrize("prompt", [PROMPT, (5, 6, 7)])
-async def test_echoes_the_prompt_on_its_own_channel(engine: Engine, prompt: Any) -> None:
+async def test_echoes_the_prompt_on_its_own_channel(backend: Backend, prompt: Any) -> None:
     name = "echo" if prompt == PROMPT else "echo of ids"
-    deltas = await collect(engine, REQUESTS[name])
+    deltas = await collect(backend.engine, asked_of(backend, name))
     echo = [delta for delta in deltas if delta.channel == "echo"]
     if prompt == PROMPT:
         assert "".join(delta.text for delta in echo) == PROMPT
@@ -202,8 +235,9 @@ async def test_echoes_the_prompt_on_its_own_channel(engine: Engine, prompt: Any)
         assert [token.id for delta in echo for token in delta.tokens] == [5, 6, 7]
 
 
-async def test_closing_early_ends_the_work(engine: Engine) -> None:
-    async with aclosing(engine.generate(LONG)) as stream:
+async def test_closing_early_ends_the_work(backend: Backend) -> None:
+    engine = backend.engine
+    async with aclosing(engine.generate(backend.long)) as stream:
         await anext(stream)
         await anext(stream)
         await until(lambda: engine.stats().num_running == 1)
@@ -212,20 +246,22 @@ async def test_closing_early_ends_the_work(engine: Engine) -> None:
     assert engine.stats().generation_tokens_total < 400
 
 
-async def test_cancelling_the_reader_ends_the_work(engine: Engine) -> None:
+async def test_cancelling_the_reader_ends_the_work(backend: Backend) -> None:
+    engine = backend.engine
     async with asyncio.TaskGroup() as group:
-        reader = group.create_task(collect(engine, LONG))
+        reader = group.create_task(collect(engine, backend.long))
         await until(lambda: engine.stats().num_running == 1)
         reader.cancel()
     await until(lambda: engine.stats().num_running == 0)
     await until(lambda: engine.stats().aborted_total == 1)
 
 
-async def test_answers_many_at_once_as_it_would_alone(engine: Engine) -> None:
-    names = [name for name in REQUESTS if name != "batch"]
-    alone = [await collect(engine, REQUESTS[name]) for name in names]
+async def test_answers_many_at_once_as_it_would_alone(backend: Backend) -> None:
+    engine, requests = backend.engine, backend.requests
+    names = [name for name in requests if name != "batch"]
+    alone = [await collect(engine, requests[name]) for name in names]
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(collect(engine, REQUESTS[name])) for name in names]
+        tasks = [group.create_task(collect(engine, requests[name])) for name in names]
     for before, task in zip(alone, tasks, strict=True):
         assert _texts(task.result()) == _texts(before)
 
@@ -237,8 +273,8 @@ def _texts(deltas: list[Delta]) -> dict[tuple[int, str], str]:
     return texts
 
 
-async def test_streaming_changes_nothing(engine: Engine) -> None:
-    asked = REQUESTS["chat"]
+async def test_streaming_changes_nothing(backend: Backend) -> None:
+    engine, asked = backend.engine, backend.requests["chat"]
     assert _texts(await collect(engine, replace(asked, stream=True))) == _texts(await collect(engine, asked))
 
 
@@ -248,13 +284,15 @@ async def test_refuses_before_the_first_delta(backend: Backend) -> None:
     assert str(error.value)
     assert error.value.status == 400
     assert backend.engine.stats().num_running == backend.engine.stats().aborted_total == 0
-    assert await collect(backend.engine, REQUESTS["chat"])
+    assert await collect(backend.engine, backend.requests["chat"])
 
 
-async def test_close_aborts_what_runs(engine: Engine) -> None:
+async def test_close_aborts_what_runs(backend: Backend) -> None:
+    engine = backend.engine
+
     async def read() -> EngineError | None:
         try:
-            await collect(engine, LONG)
+            await collect(engine, backend.long)
         except EngineError as error:
             return error
         return None
@@ -267,7 +305,7 @@ async def test_close_aborts_what_runs(engine: Engine) -> None:
     assert error is not None
     assert error.status == 503
     with pytest.raises(EngineError) as refused:
-        await collect(engine, LONG)
+        await collect(engine, backend.long)
     assert refused.value.status == 503
     with pytest.raises(EngineError):
         engine.check_health()

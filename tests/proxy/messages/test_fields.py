@@ -40,7 +40,8 @@ async def test_the_engine_gets_a_chat(serve: Serve) -> None:
     assert (sampling.max_tokens, sampling.temperature, sampling.top_p, sampling.top_k) == (64, 0.5, 0.9, 5)
     assert sampling.stop == ("END",)
     assert request.user == "u"
-    assert (request.metadata, request.extra) == ({}, {})
+    assert request.metadata == {}
+    assert request.extra == {"service_tier": "auto", "cache_control": {"type": "ephemeral"}}
 
 
 async def test_an_empty_system_prompt_is_none(serve: Serve) -> None:
@@ -83,7 +84,15 @@ async def test_a_schema_and_the_effort_are_passed_on(serve: Serve) -> None:
     ],
 )
 async def test_every_form_of_thinking_is_answered(serve: Serve, thinking: Any, extra: Any) -> None:
-    assert (await asked(serve, thinking=thinking, max_tokens=2000)).extra == extra
+    """What a chat has no words for is kept for an upstream of this API."""
+    request = await asked(serve, thinking={**thinking, "other": "text"}, max_tokens=2000)
+    assert request.extra == {**extra, "thinking": thinking}
+
+
+async def test_a_mark_for_the_cache_is_the_whole_prompts(serve: Serve) -> None:
+    for mark in ({"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}):
+        turns = [{"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": mark}]}]
+        assert (await asked(serve, messages=turns)).extra == {"cache_control": mark}
 
 
 async def test_an_answer_goes_on_from_the_assistants_last_turn(serve: Serve) -> None:

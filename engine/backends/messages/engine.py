@@ -1,0 +1,71 @@
+"""The Messages API, as `UpstreamEngine` needs it."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import orjson
+
+from engine.backends.messages.fields import FIELDS
+from engine.backends.messages.options import MessagesOptions
+from engine.backends.messages.request import count_body, request_body
+from engine.backends.messages.signatures import Signatures
+from engine.backends.messages.stream import StreamTranslator
+from engine.backends.upstream.call import Call
+from engine.backends.upstream.engine import UpstreamEngine
+from engine.backends.upstream.sse import Event
+from engine.backends.upstream.usage import count_of
+from engine.protocol import EngineError, GenerationRequest
+
+_LAST = b'"message_stop"'
+
+
+class MessagesEngine(UpstreamEngine):
+    """A server of the Messages API. A URL without `/v1` at its end gets it, as from the API's clients.
+
+    `messages`: what the API needs and a caller may not say.
+    """
+
+    fields = FIELDS
+    _models_path = "/models?limit=1000"
+    _error_statuses: ClassVar[Mapping[str, int]] = {
+        "invalid_request_error": 400,
+        "authentication_error": 401,
+        "permission_error": 403,
+        "not_found_error": 404,
+        "request_too_large": 413,
+        "rate_limit_error": 429,
+        "timeout_error": 504,
+        "overloaded_error": 529,
+    }
+
+    def __init__(self, upstream: str, *, messages: MessagesOptions | None = None, **settings: Any) -> None:
+        super().__init__(upstream, **settings)
+        self._messages = messages or MessagesOptions()
+        self._headers["anthropic-version"] = self._messages.upstream_version
+        self._signatures = Signatures()
+
+    async def count_tokens(self, request: GenerationRequest) -> int:
+        body = count_body(request_body(request, self._messages, signatures=self._signatures))
+        counted = orjson.loads(await self._ask(request, "/messages/count_tokens", body))
+        number = count_of(counted, "input_tokens", -1)
+        if number < 0:
+            raise EngineError("The upstream engine's answer makes no sense.", status=502)
+        return number
+
+    @staticmethod
+    def _with_version(url: str) -> str:
+        return url if url.endswith("/v1") else f"{url}/v1"
+
+    @staticmethod
+    def _key_headers(api_key: str) -> dict[str, str]:
+        # Servers differ in which of the two they read. Those that read both take the first.
+        return {"x-api-key": api_key, "Authorization": f"Bearer {api_key}"} if api_key else {}
+
+    @staticmethod
+    def _is_last(event: Event) -> bool:
+        # Inside of a text, the quotation marks would have backslashes.
+        return _LAST in event.data and bool(orjson.loads(event.data)["type"] == "message_stop")
+
+    def _call(self, request: GenerationRequest) -> Call:
+        fields = request_body(request, self._messages, self.model, self._signatures)
+        return Call("/messages", fields, StreamTranslator(request, self._options, self._signatures))

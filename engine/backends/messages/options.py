@@ -1,0 +1,17 @@
+"""The options of upstreams that speak the Messages API."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class MessagesOptions(BaseModel):
+    """What the Messages API needs, and other APIs' clients do not say (messages)."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    upstream_max_tokens: Annotated[int, Field(ge=1)] = 4096
+    """Most tokens of an answer for a request that does not say: the Messages API has no default (messages)"""
+    upstream_version: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")] = "2023-06-01"
+    """The header anthropic-version of every request. Later versions refuse temperature, top_p and top_k
+    (messages)"""
