@@ -24,9 +24,7 @@ PromptLogprobs = Annotated[
 ]
 StopString = Annotated[str, Field(min_length=1, max_length=1000)]
 
-_KEEPS_STOPS = (
-    "is not supported: no part of a stop string is ever delivered: it is cut before any hook sees the text"
-)
+_KEEPS_STOPS = "is not supported: stop strings are cut before hooks see the text, so none is ever delivered"
 _KEEPS_ENDS = "must be left: hooks are shown the end of the prompt as the text that the output continues"
 _IS_CODE = "is refused: no code is taken from a request"
 MAX_PROCESSORS = 32
