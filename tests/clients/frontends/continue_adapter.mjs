@@ -1,0 +1,41 @@
+// The adapter by which Continue speaks to servers like OpenAI's. Usage: node continue_adapter.mjs ADDRESS
+import { constructLlmApi } from "@continuedev/openai-adapters";
+
+const api = constructLlmApi({ provider: "openai", apiKey: "not needed", apiBase: `${process.argv[2]}/v1` });
+const model = "scripted";
+const never = new AbortController().signal;
+const parameters = { type: "object", properties: { city: { type: "string" } }, required: ["city"] };
+const tools = [{ type: "function", function: { name: "get_weather", parameters } }];
+
+async function ask(content, options = {}) {
+  const messages = [
+    { role: "system", content: "You help in an editor." },
+    { role: "user", content },
+  ];
+  const body = { model, messages, stream: true, max_tokens: 4096, ...options };
+  let text = "";
+  let called = "";
+  let finish = null;
+  for await (const { choices } of api.chatCompletionStream(body, never)) {
+    text += choices[0]?.delta.content ?? "";
+    called += choices[0]?.delta.tool_calls?.[0].function?.arguments ?? "";
+    finish = choices[0]?.finish_reason ?? finish;
+  }
+  return called ? { calls: [JSON.parse(called)] } : { text, finish };
+}
+
+const tries = {
+  answer: () => ask("What is the answer?"),
+  redacted: () => ask("What is the address?"),
+  ended: () => ask("Tell me of bluebird."),
+  closed: () => ask("Tell me of osprey."),
+  refused: () => ask("My password is hunter2."),
+  replied: () => ask("My password is hunter3."),
+  failed: () => ask("Please fail."),
+  tools: () => ask("How is the weather?", { tools }),
+};
+
+for (const [name, run] of Object.entries(tries)) {
+  const result = await run().catch((error) => ({ raised: error.constructor.name, told: error.message }));
+  console.log(JSON.stringify({ [name]: result }));
+}
