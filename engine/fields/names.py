@@ -67,6 +67,7 @@ HINTS = frozenset(
 """Known fields that an engine may ignore: they change no text, or every client of some kind sends them."""
 
 DEFAULTS: Mapping[str, Any] = {
+    "add_special_tokens": None,  # true for completions, false for chats
     "modalities": ["text"],
     "response_format": {"type": "text"},
     "length_penalty": 1.0,

@@ -1,0 +1,204 @@
+"""Each field, sent to each engine, meets with the treatment that docs/fields.md says."""
+
+import re
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+import pytest
+
+from engine.backends.echo import EchoEngine
+from engine.backends.local import LocalEngine
+from engine.backends.openai.engine import OpenAIEngine
+from engine.backends.replay import ReplayEngine
+from engine.config import EngineConfig, LogitsProcessorConfig
+from engine.demo import MODEL_DIR
+from engine.fields.names import engine_name
+from engine.fields.support import Treatment
+from engine.protocol import GenerationRequest
+from engine.recording import Recording, TimedDelta
+from hooks import emit
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.pipeline import Pipeline
+from proxy.openai.endpoint_fields import HEADER
+from tests.engine.backends.conftest import FakeUpstream, fake_upstream, vllm
+from tests.helpers import make_deltas
+from tests.proxy.conftest import Client, Serve
+from tests.proxy.fields.samples import PREVIOUS, SAMPLES, Sample
+from tools.docs.fields import ENDPOINTS, ENGINES, FieldRow, rows
+
+PATHS = {
+    "chat": "/v1/chat/completions",
+    "completions": "/v1/completions",
+    "responses": "/v1/responses",
+    "messages": "/v1/messages",
+}
+TURNS = [{"role": "user", "content": "<think>Hm</think>Hi there"}]
+BASES: dict[str, dict[str, Any]] = {
+    "chat": {"model": "m", "messages": TURNS, "max_tokens": 1},
+    "completions": {"model": "m", "prompt": "Hi there", "max_tokens": 1},
+    "responses": {"model": "m", "input": "Hi there", "max_output_tokens": 1},
+    "messages": {"model": "m", "messages": TURNS, "max_tokens": 9},
+}
+TEMPLATE = "{%- for tool in tools or [] -%}{{ tool | tojson }}{%- endfor -%}"
+"""What the demo model's chat template lacks."""
+ELSEWHERE = {
+    ("thinking.display", "local"): "the model does not think",
+    ("thinking.budget_tokens", "local"): "the model has no room for the smallest budget",
+    ("thinking.display", "replay"): "the recording has no thoughts",
+    ("suffix", "local"): "the model cannot fill in the middle, and says so",
+}
+"""Fields without a visible effect with a test's engine, and why."""
+
+
+class Outcome(NamedTuple):
+    status: int
+    text: str
+    ignored: list[str]
+    asked: GenerationRequest | None
+    """The engine's request."""
+    body: dict[str, Any]
+    """The upstream's body."""
+
+
+@asynccontextmanager
+async def engine_named(name: str, folder: Path, upstream: FakeUpstream) -> AsyncIterator[Any]:
+    match name:
+        case "local":
+            shutil.copytree(MODEL_DIR, folder, dirs_exist_ok=True)
+            template = folder / "chat_template.jinja"
+            template.write_text(TEMPLATE + template.read_text())
+            processors = (
+                LogitsProcessorConfig("fails", "tests.engine.logits_processors.processors.FailsAlone"),
+            )
+            yield LocalEngine(
+                EngineConfig(
+                    model=str(folder),
+                    num_threads=1,
+                    scheduling_policy="priority",
+                    logits_processors=processors,
+                )
+            )
+        case "openai":
+            yield OpenAIEngine(upstream.url)
+        case "echo":
+            yield EchoEngine()
+        case "replay":
+            yield ReplayEngine([])
+
+
+class Sender:
+    """Sends bodies to one server, and sees what reaches its engine."""
+
+    def __init__(self, client: Client, engine: Any, endpoint: str, upstream: FakeUpstream) -> None:
+        self.client, self.endpoint, self.upstream = client, endpoint, upstream
+        self.asked: list[GenerationRequest] = []
+        generate = engine.generate
+
+        def seen(request: GenerationRequest) -> Any:
+            self.asked.append(replace(request, request_id="", given=frozenset()))
+            if isinstance(engine, ReplayEngine):
+                deltas = tuple(TimedDelta(0, delta) for delta in make_deltas(["Hello"]))
+                engine._recordings.clear()
+                engine._add([Recording(request, deltas)])
+            return generate(request)
+
+        engine.generate = seen
+
+    async def send(self, fields: dict[str, Any]) -> Outcome:
+        self.asked.clear()
+        self.upstream.bodies.clear()
+        body = BASES[self.endpoint] | fields
+        url = self.client.url + PATHS[self.endpoint]
+        async with self.client.http.post(url, json=body) as response:
+            return Outcome(
+                response.status,
+                await response.text(),
+                response.headers.get(HEADER, "").split(", "),
+                self.asked[-1] if self.asked else None,
+                self.upstream.bodies[-1] if self.upstream.bodies else {},
+            )
+
+    async def failure(self, row: FieldRow, treatment: Treatment, sample: Sample) -> str | None:
+        """How the field is treated otherwise than the page says. None: as it says."""
+        if sample.value == PREVIOUS:
+            earlier = orjson.loads((await self.send({})).text)
+            sample = replace(sample, value=earlier["id"])
+        base, fields = sample.beside, _with(sample.beside, row.name, sample.value)
+        seen = await self.send(fields)
+        match treatment:
+            case Treatment.REFUSED:
+                is_named = re.search(rf"\b{re.escape(row.name)}\b", seen.text) is not None
+                as_expected = seen.status == 400 and is_named
+            case Treatment.IGNORED:
+                as_expected = seen.status == 200 and row.name in seen.ignored
+            case Treatment.RELAYED:
+                name = engine_name(self.endpoint, row.name)
+                expected = sample.relayed or {name: sample.value}
+                as_expected = expected.items() <= seen.body.items() and row.name not in seen.ignored
+            case Treatment.HONOURED:
+                before = await self.send(base)
+                changes = seen.asked != before.asked or _plain(seen.text) != _plain(before.text)
+                as_expected = seen.status == 200 and changes and row.name not in seen.ignored
+        return None if as_expected else f"{treatment}: {seen}"
+
+
+def _with(fields: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    """The fields, with one more. Its name may be dotted."""
+    first, dot, rest = name.partition(".")
+    if dot:
+        value = fields.get(first, {}) | {rest: value}
+    return {first: value} | {own: other for own, other in fields.items() if own != first}
+
+
+def _plain(text: str) -> str:
+    """An answer without what differs from one to the next."""
+    return re.sub(r'[0-9a-f]{32}|"(created|created_at|completed_at)": ?\d+', "", text)
+
+
+def script(body: dict[str, Any]) -> Any:
+    """An upstream whose model thinks."""
+    if "messages" in body:
+        yield {"choices": [{"index": 0, "delta": {"reasoning_content": "Hm"}, "finish_reason": None}]}
+    yield from vllm(body)
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[FakeUpstream]:
+    async with fake_upstream() as fake:
+        fake.script = script
+        yield fake
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_every_field_has_a_sample(endpoint: str) -> None:
+    missing = {row.name for row in rows(endpoint)} - SAMPLES[endpoint].keys()
+    assert not missing, "give them samples in tests/proxy/fields/samples.py"
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize("name", [name for name in ENGINES if name != "vllm"])
+async def test_every_field_is_treated_as_the_page_says(
+    serve: Serve, name: str, endpoint: str, upstream: FakeUpstream, tmp_path: Path
+) -> None:
+    async with engine_named(name, tmp_path, upstream) as engine:
+        client = await serve(
+            engine,
+            pipeline=Pipeline([], allowed=[LoadedHook.of("observer", lambda chunk: emit(chunk.pending))]),
+            names=["m", "other"],
+            reasoning_parser="deepseek_r1" if name != "openai" else None,
+            tool_call_parser="hermes",
+        )
+        sender = Sender(client, engine, endpoint, upstream)
+        place = list(ENGINES).index(name)
+        failures = {}
+        for row in rows(endpoint):
+            if (row.name, name) not in ELSEWHERE:
+                failure = await sender.failure(row, row.treatments[place], SAMPLES[endpoint][row.name])
+                if failure is not None:
+                    failures[row.name] = failure
+    assert not failures, "\n".join(f"{field}: {failure}" for field, failure in failures.items())
