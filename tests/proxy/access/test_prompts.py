@@ -129,3 +129,13 @@ async def test_few_long_texts_are_tokenized_at_once(serve: Serve) -> None:
     finally:
         slow.may_end.set()
     assert [(await task)[0] for task in tasks] == [200] * 4
+
+
+@pytest.mark.parametrize("prompt", [LONG, list(range(101))])
+async def test_a_prompt_that_is_truncated_may_have_any_length(
+    prompt: Any, serve: Serve, engine: ScriptedEngine
+) -> None:
+    client = await serve(engine)
+    body = {"model": "m", "prompt": prompt}
+    assert (await client.post(COMPLETIONS, body))[0] == 400
+    assert (await client.post(COMPLETIONS, {**body, "truncate_prompt_tokens": 5}))[0] == 200

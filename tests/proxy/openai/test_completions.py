@@ -4,6 +4,7 @@ from typing import Any
 
 from engine.protocol import Delta, Token, TopLogprob
 from hooks import Chunk, emit, redact
+from hooks.prompts.texts import prompt_texts
 from tests.helpers import Script, ScriptedEngine, make_deltas, make_token, pipeline_of
 from tests.proxy.conftest import COMPLETION, Serve
 
@@ -157,3 +158,20 @@ async def test_best_of_reaches_the_engine_and_cannot_be_streamed(serve: Serve) -
         assert (status, body["error"]["param"] in more) == (400, True)
     assert (await client.post(PATH, {**COMPLETION, "prompt": ["a"] * 100, "best_of": 50}))[0] == 400
     assert (await client.stream(PATH, {**COMPLETION, "n": 2, "best_of": 2})).status == 200
+
+
+async def test_a_suffix_reaches_the_engine_and_hooks_on_prompts(serve: Serve) -> None:  # contract 2.8, 8.1
+    class Reader(Script):
+        def on_request(self, request: Any) -> Any:
+            self.seen = prompt_texts(request)
+            return request
+
+    hook = Reader(lambda chunk: emit(chunk.pending))
+    engine = ScriptedEngine(hello)
+    client = await serve(engine, hook)
+    hook.chunks.clear()  # the self-test's
+    status, _, _ = await client.post(PATH, {**COMPLETION, "prompt": "before", "suffix": "behind"})
+    assert status == 200
+    assert {"before", "behind"} <= {text.text for text in hook.seen}
+    assert engine.requests[0].extra["suffix"] == "behind"
+    assert {chunk.lead for chunk in hook.chunks} == {"before"}
