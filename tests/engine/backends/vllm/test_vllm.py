@@ -35,6 +35,8 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "echo": {"max_tokens": 3, "echo": True},
     "echo with logprobs": {"max_tokens": 3, "echo": True, "logprobs": 2},
     "echo alone, with logprobs": {"max_tokens": 0, "echo": True, "logprobs": 2},
+    "logprobs of the prompt": {"max_tokens": 2, "prompt_logprobs": 2},
+    "logprobs of both": {"max_tokens": 2, "echo": True, "logprobs": 2, "prompt_logprobs": 0},
     "no token": {"max_tokens": 0},
     "a character in parts": {"max_tokens": 40, "logit_bias": dict.fromkeys(range(100, 200), 5.0)},
     "a stop string": {"max_tokens": 60, "stop": ("e", "th")},
@@ -108,6 +110,7 @@ async def test_answers_as_the_in_process_engine_does(
             assert token.raw == like.raw
             assert token.logprob == (None if like.logprob is None else pytest.approx(like.logprob, abs=1e-3))
             assert [t.id for t in token.top] == [t.id for t in like.top]
+            assert token.rank == like.rank
     assert answers[-1].deltas[0].prompt_token_ids == others[-1].deltas[0].prompt_token_ids
     totals = [max(a.usage.completion_tokens for a in some) for some in (answers, others)]
     assert totals[0] == totals[1]
