@@ -13,8 +13,8 @@ from engine.backends.messages.stream import StreamTranslator
 from engine.backends.upstream.call import Call
 from engine.backends.upstream.engine import UpstreamEngine
 from engine.backends.upstream.sse import Event
-from engine.backends.upstream.usage import count_of
-from engine.protocol import EngineError, GenerationRequest
+from engine.backends.upstream.usage import told_count
+from engine.protocol import GenerationRequest
 
 _LAST = b'"message_stop"'
 
@@ -46,11 +46,7 @@ class MessagesEngine(UpstreamEngine):
 
     async def count_tokens(self, request: GenerationRequest) -> int:
         body = count_body(request_body(request, self._messages, signatures=self._signatures))
-        counted = orjson.loads(await self._ask(request, "/messages/count_tokens", body))
-        number = count_of(counted, "input_tokens", -1)
-        if number < 0:
-            raise EngineError("The upstream engine's answer makes no sense.", status=502)
-        return number
+        return told_count(await self._ask(request, "/messages/count_tokens", body), "input_tokens")
 
     @staticmethod
     def _with_version(url: str) -> str:

@@ -11,6 +11,7 @@ from engine.backends.request_tracker import NO_LOGITS
 from engine.backends.upstream.call import Call
 from engine.backends.upstream.engine import UpstreamEngine
 from engine.backends.upstream.sse import Event
+from engine.backends.upstream.usage import told_count
 from engine.fields.support import Treatment
 from engine.protocol import EngineError, FieldSupport, GenerationRequest, RequestError
 
@@ -44,6 +45,13 @@ class OpenAIEngine(UpstreamEngine):
             if path in _BESIDE_VERSION and error.status == 404 and own.code != "model_not_found":
                 raise EngineError("The upstream engine has no tokenizer to ask.", status=501) from error
             raise
+
+    async def count_tokens(self, request: GenerationRequest) -> int:
+        named = ("add_generation_prompt", "continue_final_message", "chat_template_kwargs")
+        body = {name: request.extra[name] for name in named if request.extra.get(name) is not None}
+        tools = {"tools": list(request.tools)} if request.uses_tools else {}
+        chat = {"messages": list(request.messages), **tools, **body}
+        return told_count(await self.relay(request, "/tokenize", chat), "count")
 
     def _url_of(self, path: str) -> str:
         return (self.url.removesuffix("/v1") if path in _BESIDE_VERSION else self.url) + path

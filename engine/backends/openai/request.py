@@ -49,10 +49,11 @@ def request_body(request: GenerationRequest, model: str | None = None) -> dict[s
     if sampling.logit_bias:
         body["logit_bias"] = {str(token_id): bias for token_id, bias in sampling.logit_bias.items()}
     body |= _logprobs(request)
-    if asks_for_echo(request):
+    # Without an echo, vLLM refuses to generate nothing.
+    if asks_for_echo(request) or (request.echo and sampling.max_tokens == 0):
         body["echo"] = True
     # With return_token_ids, vLLM leaves out the text of an echoed prompt.
-    if request.return_token_ids and not request.echo:
+    if request.return_token_ids and not asks_for_echo(request):
         body["return_token_ids"] = True
     body |= _tools(request)
     if request.user is not None:

@@ -17,7 +17,12 @@ class WholeTranslator(StreamTranslator):
 
     def __init__(self, request: GenerationRequest, options: UpstreamOptions | None = None) -> None:
         super().__init__(request, options)
-        self._gives_ids = request.return_token_ids
+        self._fixed: dict[str, Any] = {}
+        """The fields of a choice that are not the upstream's."""
+        if not request.return_token_ids:  # ids were asked for to know those of the prompt
+            self._fixed["token_ids"] = None
+        if request.sampling.max_tokens == 0:  # all that a choice can have is an echo
+            self._fixed |= {"text": "", "logprobs": None, "token_ids": None}
 
     def feed(self, chunk: Mapping[str, Any]) -> list[Delta]:
         deltas: list[Delta] = []
@@ -28,8 +33,6 @@ class WholeTranslator(StreamTranslator):
     def _as_chunks(self, answer: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """The chunks of a stream that says the same: all choices, then the usage."""
         more: dict[str, Any] = {"prompt_logprobs": answer.get("prompt_logprobs")}
-        # Without `return_token_ids` from the caller, ids were asked for to know those of the prompt.
-        fewer = {} if self._gives_ids else {"token_ids": None}
-        choices = [{**more, **one, **fewer, "delta": one.get("message")} for one in answer["choices"]]
+        choices = [{**more, **one, **self._fixed, "delta": one.get("message")} for one in answer["choices"]]
         yield {"choices": choices, "prompt_token_ids": answer.get("prompt_token_ids")}
         yield {"usage": answer.get("usage")}

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.protocol import Usage
+import orjson
+
+from engine.protocol import EngineError, Usage
 
 _MAX_COUNT = 10**9
 """No request has so many tokens."""
@@ -33,3 +35,11 @@ def count_of(source: Any, name: str, otherwise: int) -> int:
     """The count `name` of an upstream's object. `otherwise`: if it lacks, or makes no sense."""
     value = source.get(name) if isinstance(source, Mapping) else None
     return value if type(value) is int and 0 <= value <= _MAX_COUNT else otherwise
+
+
+def told_count(answer: bytes, name: str) -> int:
+    """The count `name` of an upstream's whole answer. Raises `EngineError` if it lacks, or makes no sense."""
+    number = count_of(orjson.loads(answer), name, -1)
+    if number < 0:
+        raise EngineError("The upstream engine's answer makes no sense.", status=502)
+    return number

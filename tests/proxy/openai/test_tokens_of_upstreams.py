@@ -133,6 +133,26 @@ async def test_an_upstreams_words_about_it_are_not_repeated(
     assert (status, "secret" in str(body)) == (told, False)
 
 
+async def test_the_tokens_of_a_message_are_counted_by_the_upstream(serve: Serve, upstream: Upstream) -> None:
+    client = await serve(OpenAIEngine(upstream.url, model="theirs"), Reads())
+    asked = {
+        "model": "m",
+        "messages": [USER, {"role": "assistant", "content": "I"}],
+        "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+    }
+    status, answer, _ = await client.post("/v1/messages/count_tokens", asked)
+    assert (status, answer) == (200, {"input_tokens": 2})
+    ((path, body),) = upstream.asked
+    assert path == "/tokenize"
+    assert "secret" not in str(body)
+    assert (body["model"], body["tools"][0]["function"]["name"]) == ("theirs", "f")
+    assert (body["continue_final_message"], body["add_generation_prompt"]) == (True, False)
+    upstream.answer = {"count": "many"}
+    assert (await client.post("/v1/messages/count_tokens", asked))[0] == 502
+    upstream.status = 404
+    assert (await client.post("/v1/messages/count_tokens", asked))[0] == 501
+
+
 def test_a_tokenizer_that_cannot_be_loaded_keeps_the_server_from_starting() -> None:
     settings = ServeSettings(engine="openai", upstream=["http://127.0.0.1:1"], tokenizer="/nowhere")
     with pytest.raises(ValueError, match="tokenizer: /nowhere cannot be loaded"):

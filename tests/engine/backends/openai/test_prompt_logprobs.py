@@ -94,6 +94,15 @@ async def test_an_answer_that_begins_like_the_prompt_is_no_echo(upstream: Any) -
     assert (echo.text, "".join(delta.text for delta in content)) == ("The sky is", "The sky is")
 
 
+async def test_an_echo_with_nothing_generated_has_the_prompt_alone(upstream: Any) -> None:
+    for text in ("The sky is", ""):  # vLLM leaves the text out beside token ids
+        request = completion("The sky is", sampling=replace(ONE, max_tokens=0), echo=True)
+        deltas = await ask(upstream, of_completion(text=text), request)
+        assert upstream.bodies[-1]["echo"] is True
+        assert [delta.text for delta in deltas if delta.text] == ["The sky is"]
+        assert deltas[-1].finish_reason == "length"
+
+
 async def test_tokens_that_contradict_the_text_move_as_one_piece(upstream: Any) -> None:  # contract 3.11
     echo, *_ = await ask(upstream, of_completion(), completion("Another text", sampling=ONE))
     assert [t.text for t in echo.tokens] == ["", "", "Another text"]

@@ -93,3 +93,9 @@ def test_asks_for_logprobs_where_token_texts_are_needed() -> None:
     assert request_body(completion("a", echo=True)).get("logprobs") is None
     assert request_body(completion((1,), echo=True))["logprobs"] == 0
     assert request_body(chat(return_token_ids=True))["logprobs"] is True
+
+
+def test_the_echo_of_a_chat_is_not_the_upstreams() -> None:
+    body = request_body(chat(echo=True, return_token_ids=True))
+    assert "echo" not in body
+    assert body["return_token_ids"] is True
