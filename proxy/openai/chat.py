@@ -104,9 +104,10 @@ class ChatAnswer(ChoicesAnswer):
         return "chat.completion.chunk" if self.request.stream else "chat.completion"
 
     def chunk(self, delta: Delta) -> bytes:
-        """The events for `delta`. With several outputs, a chunk for each comes first, in order: OpenAI's SDK
-        for Python takes the next choice that is new to it for the next one in its list."""
-        if self._begun or self.request.num_outputs == 1:
+        """The events for `delta`. With several outputs or with logprobs, an empty chunk for each output comes
+        first, in order. The stream helpers of OpenAI's SDKs need them: the one for Python takes the first
+        chunk that has a new index for the next choice, and both count the logprobs of that chunk twice."""
+        if self._begun or (self.request.num_outputs == 1 and self.request.sampling.logprobs is None):
             return super().chunk(delta)
         begin = [self._event(Delta(index=i)) for i in range(self.request.num_outputs)]
         return b"".join([*begin, super().chunk(delta)])

@@ -37,17 +37,13 @@ PARAMETERS = {
 """The tools' parameters, by their names."""
 
 
-class ToolError(Exception):
-    """A tool failed. The model is told why."""
-
-
-def run_tool(name: str, arguments: JSONObject) -> str:
-    """The result of a call. Raises `ToolError`."""
+def result_of(name: str, arguments: JSONObject) -> tuple[str, bool]:
+    """The result of a call, and whether the tool failed."""
     if name == "mail":
-        return "Sent."
+        return "Sent.", False
     if arguments["order"] != "48213":
-        raise ToolError(f"There is no order {arguments['order']}.")
-    return "On its way."
+        return f"There is no order {arguments['order']}.", True
+    return "On its way.", False
 
 
 @dataclass(frozen=True)

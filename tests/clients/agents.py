@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from tests.clients.agent import MODEL, MODES, PARAMETERS, SAID, SYSTEM, Mode, ToolError, Turn, run_tool
+from tests.clients.agent import MODEL, MODES, PARAMETERS, SAID, SYSTEM, Mode, Turn, result_of
 from tests.clients.endpoints import SDKs
 from tests.clients.session import turn_of
 
@@ -27,14 +27,6 @@ async def _ask(modes: Iterator[Mode], resource: Any, text_event: str, get_final:
     return await _ask(modes, resource, text_event, get_final, **asked)
 
 
-def _result(name: str, arguments: Any) -> tuple[str, bool]:
-    """The result of a call, and whether the tool failed."""
-    try:
-        return run_tool(name, arguments), False
-    except ToolError as error:
-        return str(error), True
-
-
 async def chat(sdks: SDKs) -> list[Turn]:
     resource = sdks.openai.chat.completions
     tools = [
@@ -52,7 +44,7 @@ async def chat(sdks: SDKs) -> list[Turn]:
             message = answer.choices[0].message
             messages.append(message)
             for call in message.tool_calls or ():
-                content, _ = _result(call.function.name, orjson.loads(call.function.arguments))
+                content, _ = result_of(call.function.name, orjson.loads(call.function.arguments))
                 messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
             if not message.tool_calls:
                 break
@@ -76,7 +68,7 @@ async def responses(sdks: SDKs) -> list[Turn]:
             items += answer.output
             calls = [item for item in answer.output if item.type == "function_call"]
             for call in calls:
-                content, _ = _result(call.name, orjson.loads(call.arguments))
+                content, _ = result_of(call.name, orjson.loads(call.arguments))
                 items.append({"type": "function_call_output", "call_id": call.call_id, "output": content})
             if not calls:
                 break
@@ -97,7 +89,7 @@ async def messages(sdks: SDKs) -> list[Turn]:
             turns_so_far.append({"role": "assistant", "content": answer.content})
             results = []
             for call in (block for block in answer.content if block.type == "tool_use"):
-                content, is_error = _result(call.name, call.input)
+                content, is_error = result_of(call.name, call.input)
                 result = {"type": "tool_result", "tool_use_id": call.id, "content": content}
                 results.append({**result, "is_error": is_error})
             if not results:

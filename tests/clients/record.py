@@ -1,7 +1,10 @@
-"""Records the sessions anew, with the SDKs that are installed: `python -m tests.clients.record`."""
+"""Records the sessions anew, with the SDKs that are installed: `python -m tests.clients.record`.
+
+`make test-clients` installs those for TypeScript."""
 
 import asyncio
 
+from tests.clients import typescript
 from tests.clients.agent import TURNS
 from tests.clients.agents import AGENTS
 from tests.clients.endpoints import sdks
@@ -11,12 +14,15 @@ from tests.clients.session import FOLDER, save
 
 
 async def main() -> None:
-    FOLDER.mkdir(exist_ok=True)
     async with local([]) as weir:
         for name, agent in AGENTS.items():
             async with recording(weir) as recorder, sdks(recorder.url) as made:
                 assert tuple(await agent(made)) == TURNS
             save(FOLDER / f"{name}_python.jsonl", recorder.requests)
+        for name in AGENTS:
+            async with recording(weir) as recorder:
+                assert tuple(await typescript.hold_conversation(name, recorder.url)) == TURNS
+            save(FOLDER / f"{name}_typescript.jsonl", recorder.requests)
 
 
 if __name__ == "__main__":
