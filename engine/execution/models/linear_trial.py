@@ -51,6 +51,8 @@ class LinearTrial:
         if isinstance(weight, QuantizedWeight) or weight.numel() < SMALL:
             return _first(self._makers.values(), weight, bias)
         makers = {name: make for name, make in self._makers.items() if make(weight[:1], None) is not None}
+        if len(makers) == 1:
+            return _first(makers.values(), weight, bias)
         outs, ins = weight.shape
         what = f"{outs} x {ins} {weight.dtype}, {torch.get_num_threads()} threads".replace("torch.", "")
         times = self._record.times(what, makers, ROWS, partial(measured, makers, weight, self._dtype))

@@ -80,6 +80,13 @@ def test_a_small_matrix_is_not_tried(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def test_a_single_way_is_not_timed(tmp_path: Path) -> None:
+    path = tmp_path / "trials.json"
+    make = LinearTrial({"never": no_linear, "a": torch_linear}, torch.float32, TrialRecord(path))
+    make(torch.randn(SMALL // 128, 128), None)
+    assert not path.exists()
+
+
 def test_a_quantized_matrix_is_not_tried(tmp_path: Path) -> None:
     path = tmp_path / "trials.json"
     makers = {"never": no_linear, "a": torch_linear}
