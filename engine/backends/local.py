@@ -57,6 +57,7 @@ class LocalEngine:
         self._thread.start()
         processor = self._processor = await self._loaded
         self.tokenizer = processor.tokenizer
+        self.fields = processor.fields
         self.info = ModelInfo(
             processor.max_model_len,
             processor.vocab_size,

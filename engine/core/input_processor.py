@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.config import EngineConfig
@@ -47,7 +47,7 @@ FIELDS = FieldSupport(
     honoured_in_completions=_IN_COMPLETIONS,
     rest=Treatment.REFUSED,
 )
-"""What becomes of a request's fields in every engine that makes its sequences here."""
+"""What becomes of a request's fields in every engine that makes its sequences here, whatever the model."""
 
 
 class ServedModel(Protocol):
@@ -89,6 +89,12 @@ class InputProcessor:
             Guidance(tokenizer, context, config),
             config,
         )
+
+    @property
+    def fields(self) -> FieldSupport:
+        """What becomes of a request's fields with this model."""
+        hints = self.tokenizer.template_hints
+        return replace(FIELDS, honoured_in_chats=FIELDS.honoured_in_chats | hints)
 
     def process(self, request: GenerationRequest) -> SequenceGroup:
         """The request's sequences, ready to be scheduled. Raises `RequestError` and `LogitsProcessorError`. A

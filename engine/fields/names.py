@@ -55,7 +55,7 @@ HINTS = frozenset(
         # Cost, speed and accounts.
         *("service_tier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
         *("safety_identifier", "prediction", "store", "stream_interval"),
-        # Sent by agents to every model.
+        # Sent by agents to every model. Some chat templates read them.
         *("reasoning_effort", "verbosity"),
         # Names of a request, for logs.
         *("request_id", "rid", "session_id"),

@@ -12,6 +12,7 @@ from typing import Any
 import jinja2
 from transformers import PreTrainedTokenizerBase
 
+from engine.fields.names import caller_name
 from engine.protocol import GenerationRequest, RequestError
 
 TEMPLATE_ERRORS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, RecursionError)
@@ -21,6 +22,9 @@ ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 TEMPLATE_FIELDS = ("chat_template_kwargs", "continue_final_message", "add_generation_prompt")
 """The fields of `GenerationRequest.extra` that a chat's prompt follows."""
+
+TEMPLATE_HINTS = ("reasoning_effort", "verbosity")
+"""Fields that some templates read. Agents send them to every model."""
 
 Message = Mapping[str, Any]
 
@@ -40,6 +44,8 @@ class ChatTemplate:
         self._left_out = {role for role in ("system", "tool", "function") if self._writes(role) is False}
         """Roles whose messages the template leaves out."""
         self._has_developer = bool(self._writes("developer"))
+        self.hints = frozenset(name for name in TEMPLATE_HINTS if self._reads(name))
+        """Those of `TEMPLATE_HINTS` that change the prompt."""
 
     def prompt_of(self, request: GenerationRequest) -> str:
         """The prompt of a request with messages, with its tools. Raises `RequestError`."""
@@ -47,6 +53,12 @@ class ChatTemplate:
         if not isinstance(template_kwargs, Mapping | None):
             raise RequestError("chat_template_kwargs must be an object.", param="chat_template_kwargs")
         tools = request.tools if request.uses_tools else ()
+        hints = {name: request.extra[name] for name in self.hints if request.extra.get(name) is not None}
+        for name, value in hints.items():
+            if not isinstance(value, str):
+                own = caller_name(request.endpoint, name)
+                raise RequestError(f"{own} must be a text.", param=own)
+        template_kwargs = hints | dict(template_kwargs or {})
         return self.prompt(request.messages, template_kwargs, tools, **_ending(request))
 
     def prompt(
@@ -144,6 +156,13 @@ class ChatTemplate:
             return of_text == self._render([{"role": "user", "content": [{"type": "text", "text": _PROBE}]}])
         except TEMPLATE_ERRORS:
             return False
+
+    def _reads(self, hint: str) -> bool:
+        try:
+            low, high = (self._render([_USER], **{hint: value}) for value in ("low", "high"))
+        except TEMPLATE_ERRORS:
+            return False
+        return low != high
 
     def _probe_tools(self) -> bool:
         # A template that does not know tools ignores them.

@@ -48,6 +48,11 @@ class LocalTokenizer:
         """A longer text has more than `max_tokens`."""
         return None if self.max_tokens is None else self.max_tokens * self._max_token_bytes
 
+    @property
+    def template_hints(self) -> frozenset[str]:
+        """The fields of requests that the chat template reads, though most templates do not."""
+        return self._chat.hints
+
     def encode(
         self, text: str, *, add_special_tokens: bool = True, param: str = "prompt", is_truncated: bool = False
     ) -> list[int]:

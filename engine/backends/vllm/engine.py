@@ -176,6 +176,7 @@ class VLLMEngine(TrackedEngine):
         decode = self._start(launch)
         self._admission = Admission(self.config.model_copy(update={"max_num_seqs": launch.num_places}))
         self.tokenizer = tokenizer
+        self.fields = self._processor.fields
         self.info = ModelInfo(
             model.max_model_len,
             model.vocab_size,

@@ -217,3 +217,43 @@ def test_a_template_that_ignores_tools_gets_none(local: LocalTokenizer) -> None:
     with pytest.raises(RequestError, match="takes no tools") as caught:
         local.apply_chat_template([{"role": "user", "content": "Hi"}], None, [TOOL])
     assert caught.value.param == "tools"
+
+
+@pytest.mark.parametrize(
+    ("extra", "prompt"),
+    [
+        ({}, "Hi"),
+        ({"reasoning_effort": "low"}, "lowHi"),
+        ({"reasoning_effort": "low", "chat_template_kwargs": {"reasoning_effort": "high"}}, "highHi"),
+        ({"verbosity": "low"}, "Hi"),
+    ],
+)
+def test_a_template_that_reads_the_effort_gets_it(
+    tokenizer: PreTrainedTokenizerFast, extra: dict[str, Any], prompt: str
+) -> None:
+    local = with_template(
+        tokenizer, "{{ reasoning_effort or '' }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    )
+    assert local.template_hints == {"reasoning_effort"}
+    request = GenerationRequest(
+        request_id="r", model="m", endpoint="chat", messages=({"role": "user", "content": "Hi"},), extra=extra
+    )
+    assert local.decode(local.encode_chat(request)) == prompt
+
+
+def test_an_effort_that_is_no_text_is_refused_by_the_callers_name(tokenizer: PreTrainedTokenizerFast) -> None:
+    local = with_template(tokenizer, "{{ reasoning_effort }}")
+    request = GenerationRequest(
+        request_id="r",
+        model="m",
+        endpoint="responses",
+        messages=({"role": "user", "content": "Hi"},),
+        extra={"reasoning_effort": 7},
+    )
+    with pytest.raises(RequestError) as caught:
+        local.encode_chat(request)
+    assert caught.value.param == "reasoning.effort"
+
+
+def test_most_templates_read_no_hints(local: LocalTokenizer) -> None:
+    assert local.template_hints == frozenset()
