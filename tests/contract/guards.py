@@ -1,6 +1,7 @@
 """Hooks for these tests, named by import path as a deployment names its own."""
 
 import asyncio
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -132,6 +133,13 @@ class Raises(AtWord):
 
     def act(self, chunk: Chunk, place: int) -> Verdict:
         raise ValueError(f"I saw {chunk.text}")
+
+
+class Dies(AtWord):
+    """Ends its process."""
+
+    def act(self, chunk: Chunk, place: int) -> Verdict:
+        os._exit(3)
 
 
 class Hangs(AtWord):

@@ -1,0 +1,29 @@
+"""Hooks in a process of their own, as clients of every endpoint see them (contract 1.5, 4.1)."""
+
+import pytest
+
+from engine.backends.echo import EchoEngine
+from hooks.workers.pool import WorkerPool
+from tests.contract.case import Case, guard
+from tests.contract.wire import ENDPOINTS
+from tests.proxy.conftest import Serve
+
+
+async def test_a_worker_that_dies_fails_its_request_alone(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One server for all cases: it takes longest to start a worker."""
+    pool = WorkerPool(1, [guard("Dies", word="zebra7"), guard("Redacts", word="bluebird")])
+    client = await serve(EchoEngine(), pipeline=pool)
+    for endpoint in ENDPOINTS:
+        for streams in (False, True):
+            case = Case(endpoint, streams, serve, caplog, clients=[client])
+            case.withholds("zebra7", "three")
+            died = await case.ask(client, "one two zebra7 three")
+            assert died.error is not None
+            assert died.error.kind == endpoint.guardrail_error
+            assert died.only.content == ("one two" if streams else "")
+            case.withholds("bluebird")
+            answer = await case.ask(client, "one bluebird two")
+            assert (answer.only.content, answer.only.finish) == ("one [x] two", "stop")
+            await case.check_withheld()
