@@ -27,10 +27,7 @@ def request_body(request: GenerationRequest, model: str | None = None) -> dict[s
     Raises `RequestError` for a request that an upstream cannot answer.
     """
     sampling = request.sampling
-    is_ids = any(isinstance(prompt, tuple) for prompt in request.prompts)
-    if request.echo and is_ids and sampling.prompt_logprobs is not None:
-        reason = "an upstream cannot echo token ids beside prompt_logprobs."
-        raise RequestError(f"echo: {reason}", param="echo")
+    _check_echo(request)
     unsent = _SET_BY_WEIR | _OF_MESSAGES if request.endpoint == "messages" else _SET_BY_WEIR
     body = {k: v for k, v in request.extra.items() if k not in unsent and v is not None}
     body |= {"model": model or request.model}
@@ -52,8 +49,7 @@ def request_body(request: GenerationRequest, model: str | None = None) -> dict[s
     # Without an echo, vLLM refuses to generate nothing.
     if asks_for_echo(request) or (request.echo and sampling.max_tokens == 0):
         body["echo"] = True
-    # With return_token_ids, vLLM leaves out the text of an echoed prompt.
-    if request.return_token_ids and not asks_for_echo(request):
+    if request.return_token_ids:
         body["return_token_ids"] = True
     body |= _tools(request)
     if request.user is not None:
@@ -67,9 +63,24 @@ def request_body(request: GenerationRequest, model: str | None = None) -> dict[s
     return body
 
 
+def _check_echo(request: GenerationRequest) -> None:
+    """Raise `RequestError` for an echo with parts that an upstream does not give together."""
+    if not request.echo or request.is_chat or asks_for_echo(request):
+        return
+    has_prompt, sampling = request.sampling.prompt_logprobs is not None, request.sampling
+    if any(isinstance(prompt, tuple) for prompt in request.prompts):
+        reason = "beside token ids or prompt_logprobs, an upstream cannot echo a prompt of token ids"
+        raise RequestError(f"echo: {reason}.", param="echo")
+    if not has_prompt and (sampling.logprobs is not None or sampling.max_tokens == 0):
+        reason = "beside token ids, an upstream cannot give an echo with logprobs, or alone"
+        raise RequestError(f"echo: {reason}.", param="echo")
+
+
 def asks_for_echo(request: GenerationRequest) -> bool:
-    """Whether the upstream echoes the prompt. Beside `prompt_logprobs`, which hold it, it need not."""
-    return request.echo and not request.is_chat and request.sampling.prompt_logprobs is None
+    """Whether the upstream echoes the prompt. It need not beside `prompt_logprobs`, which hold the prompt.
+    Beside token ids, vLLM would leave out the prompt's text."""
+    has_own = request.sampling.prompt_logprobs is not None or request.return_token_ids
+    return request.echo and not request.is_chat and not has_own
 
 
 def _changed(sampling: SamplingParams, given: frozenset[str]) -> dict[str, Any]:

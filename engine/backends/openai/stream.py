@@ -121,6 +121,7 @@ class _Output:
         self._echo_text = prompt if asks_for_echo(request) and isinstance(prompt, str) else ""
         self._echo_ids = prompt if asks_for_echo(request) and not isinstance(prompt, str) else ()
         self._prompt = prompt if request.prompts else None
+        self._has_own_echo = request.echo and not asks_for_echo(request)
         asks_for_prompt = request.sampling.prompt_logprobs is not None
         self._num_prompt_logprobs = request.num_prompt_logprobs if asks_for_prompt else None
         self._waiting = ""
@@ -179,9 +180,10 @@ class _Output:
         return deltas
 
     def _read_prompt(self, choice: Mapping[str, Any]) -> list[Delta]:
-        """The prompt with its logprobs, if the caller wants them."""
+        """The prompt, if the caller wants its logprobs, or if the upstream does not echo it."""
         if self._num_prompt_logprobs is None:
-            return []
+            is_own = self._has_own_echo and isinstance(self._prompt, str)
+            return [self._delta("echo", str(self._prompt))] if is_own else []
         entries, ids = choice.get("prompt_logprobs"), self._prompt_token_ids
         return [self._delta("echo", *read_prompt(entries, ids, self._prompt, self._num_prompt_logprobs))]
 

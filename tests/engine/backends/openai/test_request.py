@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engine.backends.openai.request import request_body
-from engine.protocol import SamplingParams
+from engine.protocol import GenerationRequest, RequestError, SamplingParams
 from tests.engine.backends.openai.asked import HI, chat, completion
 
 
@@ -99,3 +99,23 @@ def test_the_echo_of_a_chat_is_not_the_upstreams() -> None:
     body = request_body(chat(echo=True, return_token_ids=True))
     assert "echo" not in body
     assert body["return_token_ids"] is True
+
+
+def test_beside_token_ids_an_upstream_does_not_echo() -> None:
+    body = request_body(completion("a", echo=True, return_token_ids=True))
+    assert "echo" not in body
+    assert body["return_token_ids"] is True
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        completion((1, 2), echo=True, return_token_ids=True),
+        completion("a", echo=True, return_token_ids=True, sampling=SamplingParams(logprobs=0)),
+        completion("a", echo=True, return_token_ids=True, sampling=SamplingParams(max_tokens=0)),
+    ],
+)
+def test_an_echo_whose_parts_an_upstream_does_not_give_together_is_refused(asked: GenerationRequest) -> None:
+    with pytest.raises(RequestError) as refused:
+        request_body(asked)
+    assert refused.value.param == "echo"

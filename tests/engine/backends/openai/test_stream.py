@@ -206,6 +206,14 @@ class TestEcho:
         assert told(deltas) == [(" sat", " sat"), (" on", " on"), ("</s>", "")]
         assert all(token.logprob is None for d in deltas for token in d.tokens)
 
+    def test_beside_token_ids_it_is_the_callers_own_text(self) -> None:
+        request = completion("Once a", echo=True, return_token_ids=True)
+        first = piece(" b", " b", token_ids=[7], prompt_token_ids=[1, 2])
+        deltas = translate(request, first, piece("Once a", "Once a", finish="stop", token_ids=[8]))
+        assert texts(deltas) == {"echo": "Once a", "content": " bOnce a"}
+        assert [d.prompt_token_ids for d in deltas] == [(1, 2), None, None]
+        assert [t.id for d in deltas for t in d.tokens] == [7, 8]
+
     def test_the_prompt_alone(self) -> None:
         request = completion((1, 5), echo=True, sampling=SamplingParams(max_tokens=0, logprobs=1))
         first = piece("<s>The", "<s>", "The", finish="length")
