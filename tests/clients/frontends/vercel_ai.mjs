@@ -9,6 +9,7 @@ import { z } from "zod";
 const [address, provider] = process.argv.slice(2);
 const baseURL = `${address}/v1`;
 const apiKey = "not needed";
+const limits = { maxRetries: 0, maxOutputTokens: 256 };
 const model = {
   chat: () => createOpenAI({ baseURL, apiKey }).chat("scripted"),
   responses: () => createOpenAI({ baseURL, apiKey }).responses("scripted"),
@@ -25,7 +26,7 @@ const getWeather = tool({
 
 async function ask(prompt) {
   const errors = [];
-  const stream = streamText({ model, prompt, maxRetries: 0, onError: ({ error }) => errors.push(error) });
+  const stream = streamText({ model, prompt, ...limits, onError: ({ error }) => errors.push(error) });
   const parts = [];
   for await (const part of stream.textStream) parts.push(part);
   if (errors.length) return { text: parts.join(""), raised: errors[0].name, told: errors[0].message };
@@ -34,7 +35,7 @@ async function ask(prompt) {
 
 async function fillIn(prompt) {
   const output = Output.object({ schema: report });
-  return (await generateText({ model, output, prompt, maxRetries: 0 })).output;
+  return (await generateText({ model, output, prompt, ...limits })).output;
 }
 
 const tries = {
@@ -47,7 +48,7 @@ const tries = {
   failed: () => ask("Please fail."),
   tools: async () => {
     const tools = { get_weather: getWeather };
-    const stream = streamText({ model, tools, prompt: "How is the weather?", stopWhen: stepCountIs(3) });
+    const stream = streamText({ model, tools, prompt: "How is the weather?", ...limits, stopWhen: stepCountIs(3) });
     const text = await stream.text;
     const calls = (await stream.steps).flatMap((step) => step.toolCalls.map((call) => call.input));
     return { text, calls };
