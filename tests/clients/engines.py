@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -99,20 +100,16 @@ async def upstream(hooks: list[str]) -> AsyncIterator[Weir]:
     """In front of a server that parses the model's output itself."""
     async with fake_upstream() as fake:
         fake.script = upstream_frames
-        async with serving(hooks, **_in_front_of(fake.url)) as weir:
+        async with serving(hooks, engine="openai", upstream=[fake.url]) as weir:
             yield weir
 
 
 @asynccontextmanager
-async def weir_upstream(hooks: list[str]) -> AsyncIterator[Weir]:
+async def weir_upstream(hooks: list[str], *, api: str = "openai") -> AsyncIterator[Weir]:
     """In front of another Weir, with the local engine."""
     async with local([]) as behind:
-        async with serving(hooks, behind=behind, **_in_front_of(behind.url)) as weir:
+        async with serving(hooks, behind=behind, engine=api, upstream=[behind.url]) as weir:
             yield weir
-
-
-def _in_front_of(url: str) -> dict[str, Any]:
-    return {"engine": "openai", "upstream": [url]}
 
 
 @asynccontextmanager
@@ -140,5 +137,6 @@ ENGINES: dict[str, Callable[[list[str]], AbstractAsyncContextManager[Weir]]] = {
     "local": local,
     "openai": upstream,
     "openai, a Weir": weir_upstream,
+    "messages, a Weir": partial(weir_upstream, api="messages"),
     "replay": replay,
 }

@@ -239,9 +239,10 @@ class UpstreamEngine(TrackedEngine, ABC):
             if response.status != 200:
                 return ModelInfo()
             with Body(response, self._requests) as body:
-                listed = await body.beginning(_MAX_MODELS)
-        models = _loads(listed).get("data") or ()
-        names = tuple(str(model["id"]) for model in models)
+                data = await body.beginning(_MAX_MODELS)
+        listed = _loads(data)
+        models = listed.get("data") or ()
+        names = () if listed.get("has_more") else tuple(str(model["id"]) for model in models)
         lengths = [m.get("max_model_len") for m in models if self.model in (None, m["id"])]
         length = lengths[0] if lengths else None
         is_length = type(length) is int and 0 < length < _MAX_LENGTH

@@ -44,8 +44,8 @@ def upstream_error(
     _log.warning("upstream answered %d", status)
     if status in (401, 403):
         return EngineError("The upstream engine refused this service's credentials.", status=502)
-    if status in (503, 504):
-        return EngineError("The upstream engine is not available.", status=status)
+    if status in (503, 504, 529):  # 529: overloaded, of the Messages API
+        return EngineError("The upstream engine is not available.", status=504 if status == 504 else 503)
     return EngineError("The upstream engine failed.", status=502)
 
 

@@ -106,6 +106,7 @@ class FakeUpstream:
     def __init__(self) -> None:
         self.script: Script = vllm
         self.models: list[dict[str, Any]] = [{"id": "m", "max_model_len": 4096}]
+        self.list_fields: dict[str, Any] = {"object": "list"}
         self.health = 200
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -117,7 +118,7 @@ class FakeUpstream:
         return web.Response(status=self.health)
 
     async def list_models(self, request: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": self.models})
+        return web.json_response({"data": self.models, **self.list_fields})
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.bodies.append(orjson.loads(await request.read()))
@@ -155,6 +156,7 @@ async def fake_upstream(port: int = 0) -> AsyncIterator[FakeUpstream]:
     app.router.add_post("/v1/chat/completions", fake.answer)
     app.router.add_post("/v1/completions", fake.answer)
     app.router.add_post("/v1/messages", fake.answer)
+    app.router.add_post("/v1/messages/count_tokens", fake.answer)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     listening = socket.create_server(("127.0.0.1", port))
