@@ -105,10 +105,10 @@ async def upstream(hooks: list[str]) -> AsyncIterator[Weir]:
 
 
 @asynccontextmanager
-async def weir_upstream(hooks: list[str], *, api: str = "openai") -> AsyncIterator[Weir]:
+async def weir_upstream(hooks: list[str], *, api: str = "openai", **settings: Any) -> AsyncIterator[Weir]:
     """In front of another Weir, with the local engine."""
     async with local([]) as behind:
-        async with serving(hooks, behind=behind, engine=api, upstream=[behind.url]) as weir:
+        async with serving(hooks, behind=behind, engine=api, upstream=[behind.url], **settings) as weir:
             yield weir
 
 
@@ -137,6 +137,6 @@ ENGINES: dict[str, Callable[[list[str]], AbstractAsyncContextManager[Weir]]] = {
     "local": local,
     "openai": upstream,
     "openai, a Weir": weir_upstream,
-    "messages, a Weir": partial(weir_upstream, api="messages"),
+    "messages, a Weir": partial(weir_upstream, api="messages", upstream_max_tokens=512),
     "replay": replay,
 }

@@ -185,6 +185,12 @@ LONG = "This model's maximum context length is {} tokens. " + SHORTEN
         ("The input (9 tokens) is longer than the model's context length (8 tokens).", None, LONG.format(8)),
         ("max_tokens=9 cannot be greater than max_model_len=8. hunter2", None, LONG.format(8)),
         ("The decoder prompt (length 9) is longer than the maximum model length of 8.", None, LONG.format(8)),
+        ("prompt is too long: 2,090 tokens > 2,048 maximum; hunter2", None, LONG.format(2048)),
+        (
+            "input length and `max_tokens` exceed context limit: 64 + 4096 > 1024; hunter2",
+            None,
+            LONG.format(1024),
+        ),
         (
             "hunter2",
             "context_length_exceeded",

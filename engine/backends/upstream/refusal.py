@@ -15,14 +15,14 @@ _FIELD_NAME = re.compile(r"\w+")
 _UNKNOWN_MODEL = re.compile(r"model\b.{0,200}\b(?:does not exist|not found|not served)", re.I | re.S)
 _TOO_LONG = re.compile(
     r"maximum (?:context|model) length|context length is only|context[ _](?:length|window|size)"
-    r"|prompt is too long|exceeds? the (?:configured )?limit of [\d,]+ tokens"
+    r"|prompt is too long|exceed context limit|exceeds? the (?:configured )?limit of [\d,]+ tokens"
     r"|longer than the model's context|cannot be greater than max_model_len",
     re.I,
 )
-"""The words of vLLM, SGLang, llama.cpp, and OpenAI."""
+"""The words of vLLM, SGLang, llama.cpp, OpenAI, and the Messages API."""
 _LIMIT = re.compile(
     r"(?:context length(?: is(?: only)?)?|model length(?: of)?|max_model_len|limit of|context size(?: of)?"
-    r"|maximum:?) ?[(=]?(?P<limit>\d[\d,]{0,11})",
+    r"|maximum:?|context limit: \d[\d,+ ]{0,31}>|\d tokens >) ?[(=]?(?P<limit>\d[\d,]{0,11})",
     re.I,
 )
 
