@@ -1,6 +1,8 @@
 // The adapter by which Continue speaks to servers like OpenAI's. Usage: node continue_adapter.mjs ADDRESS
 import { constructLlmApi } from "@continuedev/openai-adapters";
 
+import { asking, report } from "./report.mjs";
+
 const api = constructLlmApi({ provider: "openai", apiKey: "not needed", apiBase: `${process.argv[2]}/v1` });
 const model = "scripted";
 const never = new AbortController().signal;
@@ -24,18 +26,7 @@ async function ask(content, options = {}) {
   return called ? { calls: [JSON.parse(called)] } : { text, finish };
 }
 
-const tries = {
-  answer: () => ask("What is the answer?"),
-  redacted: () => ask("What is the address?"),
-  ended: () => ask("Tell me of bluebird."),
-  closed: () => ask("Tell me of osprey."),
-  refused: () => ask("My password is hunter2."),
-  replied: () => ask("My password is hunter3."),
-  failed: () => ask("Please fail."),
+await report({
+  ...asking(ask),
   tools: () => ask("How is the weather?", { tools }),
-};
-
-for (const [name, run] of Object.entries(tries)) {
-  const result = await run().catch((error) => ({ raised: error.constructor.name, told: error.message }));
-  console.log(JSON.stringify({ [name]: result }));
-}
+});

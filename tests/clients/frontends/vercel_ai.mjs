@@ -6,6 +6,8 @@ import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText, Output, stepCountIs, streamText, tool } from "ai";
 import { z } from "zod";
 
+import { asking, report } from "./report.mjs";
+
 const [address, provider] = process.argv.slice(2);
 const baseURL = `${address}/v1`;
 const apiKey = "not needed";
@@ -17,7 +19,7 @@ const model = {
     createOpenAICompatible({ name: "weir", baseURL, apiKey, supportsStructuredOutputs: true })("scripted"),
   messages: () => createAnthropic({ baseURL, apiKey })("scripted"),
 }[provider]();
-const report = z.object({ city: z.string(), degrees: z.number() });
+const form = z.object({ city: z.string(), degrees: z.number() });
 const getWeather = tool({
   description: "The weather in a city",
   inputSchema: z.object({ city: z.string() }),
@@ -34,18 +36,12 @@ async function ask(prompt) {
 }
 
 async function fillIn(prompt) {
-  const output = Output.object({ schema: report });
+  const output = Output.object({ schema: form });
   return (await generateText({ model, output, prompt, ...limits })).output;
 }
 
-const tries = {
-  answer: () => ask("What is the answer?"),
-  redacted: () => ask("What is the address?"),
-  ended: () => ask("Tell me of bluebird."),
-  closed: () => ask("Tell me of osprey."),
-  refused: () => ask("My password is hunter2."),
-  replied: () => ask("My password is hunter3."),
-  failed: () => ask("Please fail."),
+await report({
+  ...asking(ask),
   tools: async () => {
     const tools = { get_weather: getWeather };
     const stream = streamText({ model, tools, prompt: "How is the weather?", ...limits, stopWhen: stepCountIs(3) });
@@ -55,9 +51,4 @@ const tries = {
   },
   structured: () => fillIn("Fill in the form."),
   structured_ended: () => fillIn("Fill in the form of bluebird."),
-};
-
-for (const [name, run] of Object.entries(tries)) {
-  const result = await run().catch((error) => ({ raised: error.name, told: error.message }));
-  console.log(JSON.stringify({ [name]: result }));
-}
+});
