@@ -76,13 +76,15 @@ class CountFields(GenerationFields):
     refused: ClassVar[Mapping[str, str]] = {
         **GenerationFields.refused,
         "n": "must be 1",
-        **dict.fromkeys(("return_token_ids", "mcp_servers", "thread", "compaction"), "is not supported"),
+        **dict.fromkeys(
+            ("return_token_ids", "return_tokens_as_token_ids", "mcp_servers", "thread", "compaction"),
+            "is not supported",
+        ),
     }
     without_effect = frozenset(
         {
             "stream_options.include_usage",  # events always have it
             "stream_options.continuous_usage_stats",
-            "return_tokens_as_token_ids",  # there are no logprobs
         }
     )
 

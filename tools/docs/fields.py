@@ -42,11 +42,17 @@ class Endpoint(NamedTuple):
     fields: type[EndpointFields]
     sdk_type: type
     api: str
+    refused_by: tuple[str, ...] = ()
+    """Engines that refuse every request of the endpoint."""
+
+    @property
+    def engines(self) -> list[str]:
+        return [name for name in ENGINES if name not in self.refused_by]
 
 
 ENDPOINTS = {
     "chat": Endpoint(ChatRequest, ChatParams, "OpenAI"),
-    "completions": Endpoint(CompletionRequest, CompletionParams, "OpenAI"),
+    "completions": Endpoint(CompletionRequest, CompletionParams, "OpenAI", ("messages",)),
     "responses": Endpoint(ResponsesRequest, ResponseCreateParamsBase, "OpenAI"),
     "messages": Endpoint(MessagesRequest, MessageCreateParamsBase, "Messages"),
 }
@@ -58,8 +64,8 @@ class FieldRow(NamedTuple):
     name: str
     api: str
     """Whose field it is."""
-    treatments: tuple[Treatment, ...]
-    """For each of `ENGINES`."""
+    treatments: dict[str, Treatment]
+    """By engine."""
 
 
 def sources() -> str:
@@ -70,16 +76,18 @@ def sources() -> str:
 
 def rows(endpoint: str) -> Iterator[FieldRow]:
     """The endpoint's fields, in alphabetical order."""
-    fields, _, api = ENDPOINTS[endpoint]
+    fields, _, api, _ = ENDPOINTS[endpoint]
     of_sdk, of_vllm = sdk_names(endpoint), VLLM_FIELDS[endpoint]
     for name in sorted(of_sdk | of_vllm | names_of(fields)):
         owner = api if name in of_sdk else "vLLM" if name in of_vllm else "Weir"
-        yield FieldRow(name, owner, tuple(fields.treatment(name, engine) for engine in ENGINES.values()))
+        engines = ENDPOINTS[endpoint].engines
+        treatments = {engine: fields.treatment(name, ENGINES[engine]) for engine in engines}
+        yield FieldRow(name, owner, treatments)
 
 
 def sdk_names(endpoint: str) -> set[str]:
     """The names of the SDK's fields. An object of settings has dotted names, as in `names_of`."""
-    fields, sdk_type, _ = ENDPOINTS[endpoint]
+    fields, sdk_type, *_ = ENDPOINTS[endpoint]
     names = set[str]()
     for name, hint in get_type_hints(sdk_type).items():
         parts = [part for one in _typed_dicts(hint) for part in get_type_hints(one)]

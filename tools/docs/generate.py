@@ -92,8 +92,9 @@ def _argument(one: Argument) -> tuple[str, ...]:
 
 
 def _of_fields(endpoint: str) -> str:
-    head = ("field", "of", *map(_code, fields.ENGINES))
-    return _table(head, ((_code(row.name), row.api, *row.treatments) for row in fields.rows(endpoint)))
+    head = ("field", "of", *map(_code, fields.ENDPOINTS[endpoint].engines))
+    rows = ((_code(row.name), row.api, *row.treatments.values()) for row in fields.rows(endpoint))
+    return _table(head, rows)
 
 
 def _of_options() -> str:

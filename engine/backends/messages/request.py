@@ -11,6 +11,7 @@ from engine.backends.messages.refused import refused
 from engine.backends.messages.signatures import Signatures
 from engine.backends.messages.tools import tool_fields
 from engine.backends.messages.turns import to_turns
+from engine.fields.names import caller_name
 from engine.protocol import GenerationRequest, RequestError, SamplingParams
 
 _DRAWING = ("temperature", "top_p", "top_k")
@@ -43,7 +44,7 @@ def request_body(
     body |= tool_fields(request)
     if thinking := _thinking(request):
         body["thinking"] = thinking
-    if output_config := _output_config(extra):
+    if output_config := _output_config(request):
         body["output_config"] = output_config
     if user := extra.get("safety_identifier") or request.user:
         body["metadata"] = {"user_id": user}
@@ -108,8 +109,8 @@ def _thinking(request: GenerationRequest) -> Mapping[str, Any] | None:
     return None
 
 
-def _output_config(extra: Mapping[str, Any]) -> dict[str, Any]:
-    config: dict[str, Any] = {}
+def _output_config(request: GenerationRequest) -> dict[str, Any]:
+    extra, config = request.extra, dict[str, Any]()
     if (effort := extra.get("reasoning_effort")) not in (None, "none"):
         config["effort"] = "low" if effort == "minimal" else effort
     match extra.get("response_format"):
@@ -118,5 +119,6 @@ def _output_config(extra: Mapping[str, Any]) -> dict[str, Any]:
         case {"type": "json_schema", "json_schema": {"schema": Mapping() as schema}}:
             config["format"] = {"type": "json_schema", "schema": schema}
         case _:
-            raise refused("response_format", "this upstream takes the type json_schema, with a schema")
+            name = caller_name(request.endpoint, "response_format")
+            raise refused(name, "this upstream takes the type json_schema, with a schema")
     return config

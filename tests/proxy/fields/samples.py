@@ -6,6 +6,7 @@ from typing import Any
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 CALL_TOOL = {"type": "function", "function": {"name": "look"}}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "output", "schema": SCHEMA, "strict": True}}
 PROCESSOR = {"fails": {"how": "raise", "after": 1000}}
 PREVIOUS = "the id of an earlier response"
 
@@ -62,7 +63,7 @@ _OF_ALL: dict[str, Sample] = {
     "input": Sample("Something else"),
     "instructions": Sample("Be brief."),
     "kv_transfer_params": Sample({"a": 1}),
-    "length_penalty": Sample(1.5, {"use_beam_search": True, "n": 2}),
+    "length_penalty": Sample(1.5),
     "logit_bias": Sample({"7": -3}),
     "logits_processors": Sample([{"name": "fails", "params": PROCESSOR["fails"]}]),
     "logprob_token_ids": Sample([5]),
@@ -86,13 +87,7 @@ _OF_ALL: dict[str, Sample] = {
     "n": Sample(2),
     "output_config.effort": Sample("low", relayed={"reasoning_effort": "low"}),
     "output_config.format": Sample(
-        {"type": "json_schema", "schema": SCHEMA},
-        relayed={
-            "response_format": {
-                "type": "json_schema",
-                "json_schema": {"name": "output", "schema": SCHEMA, "strict": True},
-            }
-        },
+        {"type": "json_schema", "schema": SCHEMA}, relayed={"response_format": FORMAT}
     ),
     "output_config.task_budget": Sample({"type": "tokens", "total": 1000}),
     "parallel_tool_calls": Sample(False, {"tools": [TOOL]}),
@@ -116,7 +111,7 @@ _OF_ALL: dict[str, Sample] = {
     "repetition_detection": Sample({"max_pattern_size": 4}),
     "repetition_penalty": Sample(1.1),
     "request_id": Sample("r1"),
-    "response_format": Sample({"type": "json_object"}),
+    "response_format": Sample(FORMAT),
     "return_mm_kwargs": Sample(True),
     "return_prompt_text": Sample(True),
     "return_token_ids": Sample(True),
@@ -125,7 +120,7 @@ _OF_ALL: dict[str, Sample] = {
     "routed_experts_prompt_start": Sample(1),
     "safety_identifier": Sample("u1"),
     "seed": Sample(7),
-    "service_tier": Sample("flex"),
+    "service_tier": Sample("auto"),
     "session_id": Sample("s1"),
     "skip_special_tokens": Sample(False),
     "spaces_between_special_tokens": Sample(False),
@@ -143,7 +138,10 @@ _OF_ALL: dict[str, Sample] = {
     "suffix": Sample(" the end"),
     "system": Sample("Be brief."),
     "temperature": Sample(0.7),
-    "text.format": Sample({"type": "json_object"}, relayed={"response_format": {"type": "json_object"}}),
+    "text.format": Sample(
+        {"type": "json_schema", "name": "output", "schema": SCHEMA, "strict": True},
+        relayed={"response_format": FORMAT},
+    ),
     "text.verbosity": Sample("low", relayed={"verbosity": "low"}),
     "thinking.block_binding": Sample("strict", {"thinking": {"type": "adaptive"}}),
     "thinking.budget_tokens": Sample(1024, {"thinking": {"type": "enabled"}, "max_tokens": 2000}),
@@ -159,7 +157,7 @@ _OF_ALL: dict[str, Sample] = {
     "truncate_prompt_tokens": Sample(3),
     "truncation": Sample("auto"),
     "truncation_side": Sample("right", {"truncate_prompt_tokens": 3}),
-    "use_beam_search": Sample(True, {"n": 2}),
+    "use_beam_search": Sample(True),
     "user": Sample("u1"),
     "verbosity": Sample("low"),
     "vllm_xargs": Sample(PROCESSOR),

@@ -13,6 +13,7 @@ import pytest
 
 from engine.backends.echo import EchoEngine
 from engine.backends.local import LocalEngine
+from engine.backends.messages.engine import MessagesEngine
 from engine.backends.openai.engine import OpenAIEngine
 from engine.backends.replay import ReplayEngine
 from engine.config import EngineConfig, LogitsProcessorConfig
@@ -25,11 +26,11 @@ from hooks import emit
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
 from proxy.openai.endpoint_fields import HEADER
-from tests.engine.backends.conftest import FakeUpstream, fake_upstream, vllm
+from tests.engine.backends.conftest import FakeUpstream, fake_upstream, messages_api, vllm
 from tests.helpers import make_deltas
 from tests.proxy.conftest import Client, Serve
 from tests.proxy.fields.samples import PREVIOUS, SAMPLES, Sample
-from tools.docs.fields import ENDPOINTS, ENGINES, FieldRow, rows
+from tools.docs.fields import ENDPOINTS, FieldRow, rows
 
 PATHS = {
     "chat": "/v1/chat/completions",
@@ -50,6 +51,9 @@ ELSEWHERE = {
     ("thinking.display", "local"): "the model does not think",
     ("thinking.budget_tokens", "local"): "the model has no room for the smallest budget",
     ("thinking.display", "replay"): "the recording has no thoughts",
+    ("add_generation_prompt", "messages"): "false goes with continue_final_message alone",
+    ("include", "messages"): "this upstream gives no logprobs, and the error says so",
+    ("return_tokens_as_token_ids", "messages"): "this upstream gives no logprobs, and the error says so",
     ("suffix", "local"): "the model cannot fill in the middle, and says so",
 }
 """Fields without a visible effect with a test's engine, and why."""
@@ -85,6 +89,8 @@ async def engine_named(name: str, folder: Path, upstream: FakeUpstream) -> Async
             )
         case "openai":
             yield OpenAIEngine(upstream.url)
+        case "messages":
+            yield MessagesEngine(upstream.url)
         case "echo":
             yield EchoEngine()
         case "replay":
@@ -97,6 +103,8 @@ class Sender:
     def __init__(self, client: Client, engine: Any, endpoint: str, upstream: FakeUpstream) -> None:
         self.client, self.endpoint, self.upstream = client, endpoint, upstream
         self.asked: list[GenerationRequest] = []
+        self.translated = engine.fields.honoured_in_chats if isinstance(engine, MessagesEngine) else ()
+        """Fields that reach the upstream under names of its own."""
         generate = engine.generate
 
         def seen(request: GenerationRequest) -> Any:
@@ -132,7 +140,8 @@ class Sender:
         seen = await self.send(fields)
         match treatment:
             case Treatment.REFUSED:
-                is_named = re.search(rf"\b{re.escape(row.name)}\b", seen.text) is not None
+                names = re.escape(row.name), engine_name(self.endpoint, row.name)
+                is_named = re.search(rf"\b({'|'.join(names)})\b", seen.text) is not None
                 as_expected = seen.status == 400 and is_named
             case Treatment.IGNORED:
                 as_expected = seen.status == 200 and row.name in seen.ignored
@@ -143,6 +152,8 @@ class Sender:
             case Treatment.HONOURED:
                 before = await self.send(base)
                 changes = seen.asked != before.asked or _plain(seen.text) != _plain(before.text)
+                if engine_name(self.endpoint, row.name) in self.translated:
+                    changes = seen.body != before.body
                 as_expected = seen.status == 200 and changes and row.name not in seen.ignored
         return None if as_expected else f"{treatment}: {seen}"
 
@@ -170,7 +181,6 @@ def script(body: dict[str, Any]) -> Any:
 @pytest.fixture
 async def upstream() -> AsyncIterator[FakeUpstream]:
     async with fake_upstream() as fake:
-        fake.script = script
         yield fake
 
 
@@ -180,25 +190,27 @@ def test_every_field_has_a_sample(endpoint: str) -> None:
     assert not missing, "give them samples in tests/proxy/fields/samples.py"
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
-@pytest.mark.parametrize("name", [name for name in ENGINES if name != "vllm"])
+@pytest.mark.parametrize(
+    ("name", "endpoint"),
+    [(name, endpoint) for endpoint, one in ENDPOINTS.items() for name in one.engines if name != "vllm"],
+)
 async def test_every_field_is_treated_as_the_page_says(
     serve: Serve, name: str, endpoint: str, upstream: FakeUpstream, tmp_path: Path
 ) -> None:
+    upstream.script = messages_api if name == "messages" else script
     async with engine_named(name, tmp_path, upstream) as engine:
         client = await serve(
             engine,
             pipeline=Pipeline([], allowed=[LoadedHook.of("observer", lambda chunk: emit(chunk.pending))]),
             names=["m", "other"],
-            reasoning_parser="deepseek_r1" if name != "openai" else None,
+            reasoning_parser="deepseek_r1" if name not in ("openai", "messages") else None,
             tool_call_parser="hermes",
         )
         sender = Sender(client, engine, endpoint, upstream)
-        place = list(ENGINES).index(name)
         failures = {}
         for row in rows(endpoint):
             if (row.name, name) not in ELSEWHERE:
-                failure = await sender.failure(row, row.treatments[place], SAMPLES[endpoint][row.name])
+                failure = await sender.failure(row, row.treatments[name], SAMPLES[endpoint][row.name])
                 if failure is not None:
                     failures[row.name] = failure
     assert not failures, "\n".join(f"{field}: {failure}" for field, failure in failures.items())
