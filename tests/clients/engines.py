@@ -20,9 +20,9 @@ from proxy.app import Server
 from proxy.config import ServeSettings
 from proxy.engines import make_engine
 from tests.clients.agent import LONG, MODEL, Turn
-from tests.clients.model import GATE, model_with_tools, upstream_frames
+from tests.clients.model import GATE, chat_frames, messages_frames, model_with_tools
 from tests.clients.session import Request, recorded
-from tests.engine.backends.conftest import fake_upstream
+from tests.engine.backends.conftest import Script, fake_upstream
 
 PARSERS: dict[str, Any] = {"reasoning_parser": "qwen3", "tool_call_parser": "hermes"}
 SCRIPTED = {"name": "scripted", "path": "tests.clients.model:ScriptedModel", "mandatory": True}
@@ -96,20 +96,27 @@ async def local(hooks: list[str], **settings: Any) -> AsyncIterator[Weir]:
 
 
 @asynccontextmanager
-async def upstream(hooks: list[str]) -> AsyncIterator[Weir]:
+async def upstream(
+    hooks: list[str], engine: str = "openai", script: Script = chat_frames
+) -> AsyncIterator[Weir]:
     """In front of a server that parses the model's output itself."""
     async with fake_upstream() as fake:
-        fake.script = upstream_frames
-        async with serving(hooks, engine="openai", upstream=[fake.url]) as weir:
+        fake.script = script
+        async with serving(hooks, **_in_front_of(fake.url, engine)) as weir:
             yield weir
 
 
 @asynccontextmanager
-async def weir_upstream(hooks: list[str], *, api: str = "openai", **settings: Any) -> AsyncIterator[Weir]:
+async def weir_upstream(hooks: list[str], engine: str = "openai") -> AsyncIterator[Weir]:
     """In front of another Weir, with the local engine."""
     async with local([]) as behind:
-        async with serving(hooks, behind=behind, engine=api, upstream=[behind.url], **settings) as weir:
+        async with serving(hooks, behind=behind, **_in_front_of(behind.url, engine)) as weir:
             yield weir
+
+
+def _in_front_of(url: str, engine: str) -> dict[str, Any]:
+    # The demo model's context has no room for the default of the Messages API's engine.
+    return {"engine": engine, "upstream": [url], "upstream_max_tokens": 256}
 
 
 @asynccontextmanager
@@ -137,6 +144,7 @@ ENGINES: dict[str, Callable[[list[str]], AbstractAsyncContextManager[Weir]]] = {
     "local": local,
     "openai": upstream,
     "openai, a Weir": weir_upstream,
-    "messages, a Weir": partial(weir_upstream, api="messages", upstream_max_tokens=512),
+    "messages": partial(upstream, engine="messages", script=messages_frames),
+    "messages, a Weir": partial(weir_upstream, engine="messages"),
     "replay": replay,
 }

@@ -10,6 +10,7 @@ import orjson
 from engine.demo import MODEL_DIR
 from engine.logits_processors import Context, TokenIds
 from tests.clients.agent import LONG, JSONObject, reply_to
+from tests.engine.backends.messages import asked as events
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -100,16 +101,13 @@ class ScriptedModel:
         return [*ids, self._context.eos_token_ids[0]]
 
 
-def upstream_frames(body: JSONObject) -> Iterator[Any]:
+def chat_frames(body: JSONObject) -> Iterator[Any]:
     """The stream of an upstream that runs the model behind parsers of its own (`FakeUpstream.script`)."""
-    turn = reply_to("\n".join(_content(message) for message in body["messages"]))
+    turn = reply_to(_text(body["messages"]))
     yield _chunk({"role": "assistant", "content": ""})
     for piece in _pieces(turn.reasoning):
         yield _chunk({"reasoning_content": piece})
-    for number, piece in enumerate(_pieces(turn.text)):
-        if turn.text == LONG and number == 3 and GATE.is_closed:
-            yield "hang"
-        yield _chunk({"content": piece})
+    yield from _held([_chunk({"content": piece}) for piece in _pieces(turn.text)], turn.text)
     for index, (name, arguments) in enumerate(turn.calls):
         call = {"index": index, "id": f"theirs-{index}", "type": "function"}
         yield _chunk({"tool_calls": [{**call, "function": {"name": name, "arguments": ""}}]})
@@ -124,10 +122,33 @@ def _chunk(delta: JSONObject) -> JSONObject:
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
 
 
+def messages_frames(body: JSONObject) -> Iterator[Any]:
+    """The same by an upstream that speaks the Messages API."""
+    turn = reply_to(_text(body["messages"]))
+    blocks = [("thinking", turn.reasoning, {}), ("text", turn.text, {})]
+    blocks += [("tool_use", orjson.dumps(given).decode(), {"name": name}) for name, given in turn.calls]
+    yield events.begin()
+    for index, (kind, text, fields) in enumerate(block for block in blocks if block[1]):
+        yield events.start(index, kind, **fields)
+        yield from _held([events.piece(index, kind, piece) for piece in _pieces(text)], text)
+        yield events.stop(index)
+    yield events.end("tool_use" if turn.calls else "end_turn")
+    yield events.STOP
+
+
+def _held(frames: list[Any], text: str) -> list[Any]:
+    """The frames of a text. Of the long answer, a client that is about to leave gets the beginning alone."""
+    return [*frames[:3], "hang"] if text == LONG and GATE.is_closed else frames
+
+
 def _pieces(text: str, size: int = 7) -> list[str]:
     return [text[at : at + size] for at in range(0, len(text), size)]
 
 
-def _content(message: JSONObject) -> str:
-    content = message.get("content") or ""
-    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+def _text(messages: Any) -> str:
+    """All texts of messages, in order."""
+    if isinstance(messages, str):
+        return messages
+    if isinstance(messages, list):
+        return "\n".join(map(_text, messages))
+    return _text(messages.get("content") or messages.get("text") or "")
