@@ -52,3 +52,18 @@ STOP: Event = {"type": "message_stop"}
 def answer(*blocks: Iterable[Event], reason: str = "end_turn", **delta: Any) -> list[Event]:
     """A whole stream."""
     return [begin(), *(event for one in blocks for event in one), end(reason, **delta), STOP]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths to all values in JSON, its own first."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, inner in items for place in places(inner, (*path, key)))]
+
+
+def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """JSON with another value at a path."""
+    if not path:
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = changed(value[path[0]], path[1:], new)
+    return copy

@@ -17,8 +17,10 @@ from tests.engine.backends.messages.asked import (
     answer,
     begin,
     block,
+    changed,
     end,
     piece,
+    places,
     signature,
     start,
     stop,
@@ -230,19 +232,6 @@ WHOLE = answer(
     block(2, "tool_use", '{"a":', "1}"),
     reason="tool_use",
 )
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for key, inner in items for place in places(inner, (*path, key)))]
-
-
-def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
-    if not path:
-        return new
-    copy = dict(value) if isinstance(value, dict) else list(value)
-    copy[path[0]] = changed(value[path[0]], path[1:], new)
-    return copy
 
 
 @given(st.sampled_from(places(WHOLE)[1:]), JSON)
