@@ -26,6 +26,7 @@ from proxy.moderate import moderate
 from proxy.openai.answer import new_id
 from proxy.openai.chat import ChatAnswer, ChatRequest
 from proxy.openai.completions import CompletionAnswer, CompletionRequest
+from proxy.openai.endpoint_fields import ignored_header
 from proxy.openai.moderations import ModerationRequest
 from proxy.openai.relayed import EmbeddingsRequest, RelayedRequest, RerankRequest, ScoreRequest
 from proxy.openai.response_answer import ResponsesAnswer
@@ -99,15 +100,17 @@ async def count_tokens(http: web.Request) -> web.Response:
     fields = await _read(http, CountFields)
     request = fields.to_request(new_id("msg", "_"), service.model_name(fields.model), caller=http[CALLER])
     tokenizer = service.engine.tokenizer
+    headers = ignored_header(fields.ignored(service.engine.fields))
     async with service.opened(request) as guard:
         check_prompts(request, service.engine.info)
         admitted = await admitted_or_refused(guard, tokenizer)
         if tokenizer is None:
-            return _json({"input_tokens": await asked(guard, counted(service.engine, admitted))})
+            count = await asked(guard, counted(service.engine, admitted))
+            return _json({"input_tokens": count}, headers)
     encode = partial(tokenizer.encode_chat, admitted)
     size = text_size(admitted.messages)
     ids = await service.prompt_threads.run(encode, size=size, caller=http[CALLER])
-    return _json({"input_tokens": len(ids)})
+    return _json({"input_tokens": len(ids)}, headers)
 
 
 async def moderations(http: web.Request) -> web.Response:
@@ -273,5 +276,5 @@ async def _read(http: web.Request, fields: type[Fields]) -> Fields:
     return request
 
 
-def _json(body: dict[str, Any]) -> web.Response:
-    return web.Response(body=orjson.dumps(body), content_type="application/json")
+def _json(body: dict[str, Any], headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(body=orjson.dumps(body), content_type="application/json", headers=headers)

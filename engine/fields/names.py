@@ -54,9 +54,14 @@ HINTS = frozenset(
     {
         # Cost, speed and accounts.
         *("service_tier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
-        *("safety_identifier", "prediction", "store", "stream_interval"),
+        *("safety_identifier", "prediction", "store", "stream_interval", "access_programs"),
+        *("background_options", "billing_policy", "cache_control", "fallback_credit_token", "speed"),
+        *("diagnostics", "fallbacks", "inference_geo", "stream_options.include_obfuscation"),
+        # Agents' long conversations. A prompt that is too long is refused.
+        *("context_management", "image", "output_config.task_budget", "container"),
         # Sent by agents to every model. Some chat templates read them.
-        *("reasoning_effort", "verbosity"),
+        *("reasoning_effort", "verbosity", "reasoning.context", "reasoning.generate_summary"),
+        *("reasoning.mode", "reasoning.summary", "thinking.block_binding"),
         # Names of a request, for logs.
         *("request_id", "rid", "session_id"),
         # vLLM's answers that are no generation.
@@ -64,7 +69,8 @@ HINTS = frozenset(
         "stream_reasoning",
     }
 )
-"""Known fields that an engine may ignore: they change no text, or every client of some kind sends them."""
+"""Known fields that an engine may ignore: they change no text, or every client of some kind sends them. A new
+field of an SDK is put here or among `BINDING`."""
 
 DEFAULTS: Mapping[str, Any] = {
     "add_special_tokens": None,  # true for completions, false for chats

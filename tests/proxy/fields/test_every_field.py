@@ -18,14 +18,14 @@ from engine.backends.openai.engine import OpenAIEngine
 from engine.backends.replay import ReplayEngine
 from engine.config import EngineConfig, LogitsProcessorConfig
 from engine.demo import MODEL_DIR
-from engine.fields.names import engine_name
+from engine.fields.names import BINDING, HINTS, engine_name
 from engine.fields.support import Treatment
 from engine.protocol import GenerationRequest
 from engine.recording import Recording, TimedDelta
 from hooks import emit
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
-from proxy.openai.endpoint_fields import HEADER
+from proxy.openai.endpoint_fields import HEADER, names_of
 from tests.engine.backends.conftest import FakeUpstream, fake_upstream, messages_api, vllm
 from tests.helpers import make_deltas
 from tests.proxy.conftest import Client, Serve
@@ -188,6 +188,14 @@ async def upstream() -> AsyncIterator[FakeUpstream]:
 def test_every_field_has_a_sample(endpoint: str) -> None:
     missing = {row.name for row in rows(endpoint)} - SAMPLES[endpoint].keys()
     assert not missing, "give them samples in tests/proxy/fields/samples.py"
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_every_field_is_decided(endpoint: str) -> None:
+    fields = ENDPOINTS[endpoint].fields
+    known = names_of(fields) | BINDING | HINTS | fields.refused.keys()
+    undecided = {row.name for row in rows(endpoint)} - known
+    assert not undecided, "put them among BINDING or HINTS in engine/fields/names.py"
 
 
 @pytest.mark.parametrize(

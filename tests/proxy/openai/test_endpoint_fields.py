@@ -3,11 +3,14 @@
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from engine.backends.echo import EchoEngine
+from engine.backends.messages.engine import MessagesEngine
 from engine.fields.support import FieldSupport, Treatment
 from proxy.openai.chat import ChatRequest
 from proxy.openai.endpoint_fields import HEADER, MAX_NAMES
+from tests.engine.backends.conftest import fake_upstream
 from tests.helpers import ScriptedEngine
 from tests.proxy.conftest import CHAT, COMPLETION, Serve, hello
 
@@ -47,6 +50,15 @@ async def test_an_option_of_the_stream_without_effect_is_named(serve: Serve) -> 
     client = await serve(EchoEngine())
     events = await client.stream(CHATS, {**CHAT, "stream_options": {"include_obfuscation": True}})
     assert events.headers[HEADER] == "stream_options.include_obfuscation"
+
+
+async def test_a_count_of_tokens_names_ignored_fields(serve: Serve) -> None:
+    async with fake_upstream() as upstream:
+        upstream.script = lambda body: web.json_response({"input_tokens": 5})
+        client = await serve(MessagesEngine(upstream.url))
+        body = {"messages": ASK["messages"], "speed": "fast"}
+        status, _, headers = await client.post(f"{MESSAGES}/count_tokens", body)
+        assert (status, headers[HEADER]) == (200, "speed")
 
 
 async def test_the_header_holds_few_names_and_no_other_text(serve: Serve) -> None:
