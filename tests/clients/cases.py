@@ -103,6 +103,7 @@ TWO = answer(
     [end("length", index=1)],
 )
 SECOND_FIRST = answer(say("Good ", index=1), say("Hel", "lo"), [end()], [end("length", index=1)])
+ECHO = answer(say("The ", "sky", first_id=60, channel="echo"), say(" is ", "blue"), [end()])
 N = {"chat": {"n": 2}, "completions": {"n": 2}}
 LOGPROBS = {
     "chat": {"logprobs": True, "top_logprobs": 1},
@@ -126,6 +127,10 @@ CASES = {
     "logprobs": Case(answer(say("Hel", "lo"), [end()]), fields=LOGPROBS),
     "logprobs with calls": Case(everything, endpoints=CHATS, fields=LOGPROBS),
     "token ids": Case(answer(say("Hel", "lo"), [end()]), endpoints=CHOICES, fields=IDS),
+    "an echo": Case(ECHO, endpoints=CHOICES, fields={name: {"echo": True} for name in CHOICES}),
+    "an echo with logprobs": Case(
+        ECHO, endpoints=CHOICES, fields={name: {"echo": True} | LOGPROBS[name] for name in CHOICES}
+    ),
     "two outputs": Case(TWO, endpoints=CHOICES, fields=N),
     "the second output first": Case(SECOND_FIRST, endpoints=CHOICES, fields=N),
     "a held first output": Case(TWO, guarded(first_output_waits), CHOICES, N),

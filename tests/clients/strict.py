@@ -20,11 +20,15 @@ OURS = {
     # vLLM's field for reasoning, in a whole chat and in a chunk.
     "ChatCompletionMessage.reasoning_content",
     "ChoiceDelta.reasoning_content",
-    # vLLM's fields for the caller who asks for token ids.
+    # vLLM's fields for the caller who asks for token ids, or for the prompt's logprobs.
     "Choice.token_ids",
     "Choice.prompt_token_ids",
     "CompletionChoice.token_ids",
     "CompletionChoice.prompt_token_ids",
+    "ChatCompletion.prompt_logprobs",
+    "CompletionChoice.prompt_logprobs",
+    # What each hook said (contract 8.13).
+    "Moderation.decisions",
     # vLLM's field of a model.
     "Model.max_model_len",
     # OpenAI documents them, and other versions of the SDK have them.

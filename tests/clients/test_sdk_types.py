@@ -7,11 +7,11 @@ import openai
 import orjson
 import pytest
 from anthropic.types import ErrorResponse, MessageTokensCount, ModelInfo
-from openai.types import CreateEmbeddingResponse, Model
+from openai.types import CreateEmbeddingResponse, Model, ModerationCreateResponse
 from openai.types.shared import ErrorObject
 
 from engine.protocol import GenerationRequest
-from tests.clients.cases import CASES, CHOICES, FAILURES, REFUSALS, Case, everything
+from tests.clients.cases import CASES, CHOICES, ECHO, FAILURES, REFUSALS, Case, everything, guarded, starred
 from tests.clients.endpoints import ENDPOINT, JSONObject, sdks
 from tests.clients.strict import valid
 from tests.helpers import ScriptedEngine
@@ -105,6 +105,18 @@ async def test_fields_of_weir_in_a_stream_are_those_of_the_whole_answer(
         ]
 
 
+@pytest.mark.parametrize("name", CHOICES)
+async def test_an_answer_with_the_logprobs_of_its_prompt_is_valid(serve: Serve, name: str) -> None:
+    """It cannot be streamed."""
+    client = await serve(ScriptedEngine(ECHO))
+    endpoint = ENDPOINT[name]
+    status, answer, _ = await client.post(endpoint.path, endpoint.body | {"prompt_logprobs": 1})
+    assert status == 200, answer
+    valid(endpoint.whole_type, answer)
+    told = answer if name == "chat" else answer["choices"][0]
+    assert len(told["prompt_logprobs"]) == 2
+
+
 @each(FAILURES)
 async def test_a_failed_stream_is_valid_and_the_sdk_raises_its_error(
     serve: Serve, case: Case, name: str
@@ -156,6 +168,14 @@ async def test_the_models_are_valid(serve: Serve) -> None:
         infos = [info async for info in made.anthropic.models.list()]
         assert [valid(ModelInfo, info.to_dict()).id for info in infos] == ["m", "other/one"]
         assert valid(ModelInfo, (await made.anthropic.models.retrieve("m")).to_dict()).id == "m"
+
+
+async def test_moderations_are_valid(serve: Serve) -> None:
+    client = await serve(ScriptedEngine(everything), *guarded(starred)(), moderations=True)
+    async with sdks(client.url) as made:
+        judged = await made.openai.moderations.create(input=["Tell me.", "Hi"])
+    told = valid(ModerationCreateResponse, judged.to_dict())
+    assert [one.flagged for one in told.results] == [True, False]
 
 
 class Helpful(ScriptedEngine):
