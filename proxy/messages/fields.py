@@ -93,7 +93,7 @@ class CountFields(GenerationFields):
     tools: list[Tool] = Field([], fail_fast=True)
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = Field(
-        None, description="disabled asks for no thinking; budget_tokens is not passed on"
+        None, description="disabled asks for no thinking; budget_tokens reaches upstreams of this API alone"
     )
     output_config: OutputConfig = OutputConfig()
     metadata: Metadata = Metadata()  # type: ignore[assignment]

@@ -18,8 +18,19 @@ from engine.backends.upstream.limits import UpstreamOptions
 from engine.backends.upstream.sse import SSEDecoder
 from engine.protocol import Delta, EngineError, GenerationRequest, QueueFullError, RequestError
 from tests.engine.backends.conftest import event_of
-from tests.engine.backends.messages.asked import STOP, Event, answer, begin, block, end, start
-from tests.engine.backends.openai.asked import chat
+from tests.engine.backends.messages.asked import (
+    STOP,
+    Event,
+    answer,
+    begin,
+    block,
+    end,
+    piece,
+    signature,
+    start,
+    stop,
+)
+from tests.engine.backends.openai.asked import HI, chat
 
 
 @asynccontextmanager
@@ -143,6 +154,20 @@ async def test_nothing_is_read_behind_the_last_event(upstream: Any) -> None:
 async def test_the_name_of_an_event_inside_of_a_text_ends_nothing(upstream: Any) -> None:
     text = '{"type": "message_stop"} "message_stop"'
     assert text_of(await ask(upstream, *answer(block(0, "text", text, "b")))) == f"{text}b"
+
+
+async def test_reasoning_that_comes_back_unchanged_gets_its_signature_again(upstream: Any) -> None:
+    signed = [start(0, "thinking"), piece(0, "thinking", "a"), signature(0, "theirs"), stop(0)]
+    upstream.script = lambda body: answer(signed, block(1, "text", "b"))
+    said = {"role": "assistant", "content": "b"}
+    async with started(upstream.url) as engine:
+        for reasoning in (None, "a", "***"):
+            past = (*HI, {**said, "reasoning_content": reasoning}, *HI) if reasoning else HI
+            async with aclosing(engine.generate(chat(messages=past))) as stream:
+                assert "theirs" not in str([delta async for delta in stream])
+    _, unchanged, changed = [body["messages"] for body in upstream.bodies]
+    assert unchanged[1]["content"][0] == {"type": "thinking", "thinking": "a", "signature": "theirs"}
+    assert [one["type"] for one in changed[1]["content"]] == ["text"]
 
 
 @pytest.mark.parametrize("count", [None, -1, "7", True])
