@@ -42,7 +42,7 @@ class ReplayEngine(TrackedEngine):
     """
 
     fields = FieldSupport(
-        honoured=frozenset({"n", "return_token_ids"}),
+        honoured=frozenset({"n", "return_token_ids", "prompt_logprobs"}),
         honoured_in_completions=frozenset({"echo"}),
         refused=NO_LOGITS,
     )

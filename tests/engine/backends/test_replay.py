@@ -36,6 +36,17 @@ async def test_replays_a_failure() -> None:
     assert engine.stats().aborted_total == 0
 
 
+async def test_a_request_for_logprobs_of_the_prompt_gets_a_recording_that_has_them() -> None:
+    plain, wanted = chat("one two"), chat("one two", sampling=SamplingParams(prompt_logprobs=1))
+    engine = ReplayEngine([await record(EchoEngine(), plain)])
+    assert "prompt_logprobs" in engine.fields.honoured
+    with pytest.raises(RequestError, match="with the prompt"):
+        await replay(engine, wanted)
+    engine = ReplayEngine([await record(EchoEngine(), one) for one in (plain, wanted)])
+    assert (await replay(engine, wanted))[0].channel == "echo"
+    assert (await replay(engine, plain))[0].channel == "content"
+
+
 async def test_a_text_equals_its_one_part() -> None:
     engine = ReplayEngine([Recording(chat("Hi"), (TimedDelta(0.0, Delta(finish_reason="stop")),))])
     assert await replay(engine, chat([{"type": "text", "text": "Hi"}]))
