@@ -90,15 +90,21 @@ async def messages(http: web.Request) -> web.StreamResponse:
     with service.running():
         service.check_room("messages", http[CALLER])
         fields = await _read(http, MessagesRequest)
-        request = fields.to_request(new_id("msg", "_"), service.model_name(fields.model), caller=http[CALLER])
+        request = _messages_request(http, fields)
         return await respond(http, request, MessagesAnswer(fields, request))
+
+
+def _messages_request(http: web.Request, fields: CountFields) -> GenerationRequest:
+    model = http.app[SERVICE].model_name(fields.model)
+    betas = http.headers.getall("anthropic-beta", ())
+    return fields.to_request(new_id("msg", "_"), model, caller=http[CALLER], betas=betas)
 
 
 async def count_tokens(http: web.Request) -> web.Response:
     """The tokens of a prompt, as the hooks let it go on."""
     service = http.app[SERVICE]
     fields = await _read(http, CountFields)
-    request = fields.to_request(new_id("msg", "_"), service.model_name(fields.model), caller=http[CALLER])
+    request = _messages_request(http, fields)
     tokenizer = service.engine.tokenizer
     headers = ignored_header(fields.ignored(service.engine.fields))
     async with service.opened(request) as guard:

@@ -1,6 +1,6 @@
 """`POST /v1/messages`: the request's fields, and the chat that an engine gets."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -117,8 +117,11 @@ class CountFields(GenerationFields):
         """Whether the answer goes on from the last turn."""
         return self.messages[-1].role == "assistant"
 
-    def to_request(self, request_id: str, model: str, *, caller: str = "") -> GenerationRequest:
-        """Raises `RequestError` for fields that contradict each other."""
+    def to_request(
+        self, request_id: str, model: str, *, caller: str = "", betas: Iterable[str] = ()
+    ) -> GenerationRequest:
+        """`betas`: values of the header `anthropic-beta`. Raises `RequestError` for fields that contradict
+        each other."""
         self._check()
         messages = to_messages(self.messages)
         if system := system_text(self.system):
@@ -136,6 +139,8 @@ class CountFields(GenerationFields):
             parallel_tool_calls=choice is None or not choice.disable_parallel_tool_use,
             extra={**self._prefill(), **self._thinking(), **self._output_config(), **self._own_fields()},
         )
+        if names := ",".join(betas):
+            request = replace(request, extra={**request.extra, "anthropic_beta": names})
         return replace(request, user=self.user or self.metadata.user_id, metadata={})
 
     def _check(self) -> None:

@@ -7,7 +7,7 @@ import orjson
 
 from engine.backends.messages.fields import FIELDS
 from engine.backends.messages.options import MessagesOptions
-from engine.backends.messages.request import count_body, request_body
+from engine.backends.messages.request import count_body, headers_of, request_body
 from engine.backends.messages.signatures import Signatures
 from engine.backends.messages.stream import StreamTranslator
 from engine.backends.upstream.call import Call
@@ -46,7 +46,8 @@ class MessagesEngine(UpstreamEngine):
 
     async def count_tokens(self, request: GenerationRequest) -> int:
         body = count_body(request_body(request, self._messages, signatures=self._signatures))
-        return told_count(await self._ask(request, "/messages/count_tokens", body), "input_tokens")
+        answer = await self._ask(request, "/messages/count_tokens", body, headers_of(request))
+        return told_count(answer, "input_tokens")
 
     @staticmethod
     def _with_version(url: str) -> str:
@@ -64,4 +65,5 @@ class MessagesEngine(UpstreamEngine):
 
     def _call(self, request: GenerationRequest) -> Call:
         fields = request_body(request, self._messages, self.model, self._signatures)
-        return Call("/messages", fields, StreamTranslator(request, self._options, self._signatures))
+        translator = StreamTranslator(request, self._options, self._signatures)
+        return Call("/messages", fields, translator, headers_of(request))

@@ -8,8 +8,8 @@ _REASON = "is not supported: the upstream speaks the Messages API, which has no 
 _SAMPLING = frozenset({"temperature", "top_p", "top_k", "max_tokens", "stop"})
 _OTHERS = frozenset({"tools", "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort"})
 _EXTRA = frozenset(
-    {"thinking", "thinking.budget_tokens", "service_tier", "cache_control", "safety_identifier"}
-    | {"chat_template_kwargs", "continue_final_message", "add_generation_prompt"}
+    {"thinking", "thinking.budget_tokens", "service_tier", "cache_control", "anthropic_beta"}
+    | {"safety_identifier", "chat_template_kwargs", "continue_final_message", "add_generation_prompt"}
 )
 
 FIELDS = FieldSupport(

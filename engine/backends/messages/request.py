@@ -3,6 +3,7 @@
 A value that the API cannot express is refused by its field's name. `fields` refuses whole fields.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ _PROMPT = frozenset(
     {"model", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "cache_control"}
 )
 """Fields of the body that make the prompt."""
+_BETAS = re.compile(r"[\w.,:+ -]+", re.ASCII)
 _TIERS = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
 
 
@@ -53,6 +55,16 @@ def request_body(
     if cache_control := extra.get("cache_control"):
         body["cache_control"] = cache_control
     return body
+
+
+def headers_of(request: GenerationRequest) -> dict[str, str]:
+    """The header with the names of the betas that the caller wants. Raises `RequestError`."""
+    betas = request.extra.get("anthropic_beta")
+    if not betas:
+        return {}
+    if not isinstance(betas, str) or not _BETAS.fullmatch(betas):
+        raise refused("anthropic_beta", "it must be names with commas between them")
+    return {"anthropic-beta": betas}
 
 
 def count_body(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What one request is to an upstream: the values that an API gives to `UpstreamEngine`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from engine.protocol import Delta
@@ -31,5 +31,7 @@ class Call:
     fields: dict[str, Any]
     """The body."""
     translator: Translator
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers of this request alone."""
     is_whole: bool = False
     """Whether the answer is one JSON object, and no stream. The translator is fed the object as one event."""

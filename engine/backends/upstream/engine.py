@@ -133,7 +133,9 @@ class UpstreamEngine(TrackedEngine, ABC):
         patience = Patience(self._options, asyncio.get_running_loop().time)
         has_begun = False
         with self._requests.track() as tracked, self._engine_errors():
-            async with await self._requests.wait(self._post(call.path, body), patience.deadline) as response:
+            async with await self._requests.wait(
+                self._post(call.path, body, call.headers), patience.deadline
+            ) as response:
                 self._failed_at = None
                 if response.status != 200:
                     raise await self._refusal(response, request, fields)
@@ -161,12 +163,20 @@ class UpstreamEngine(TrackedEngine, ABC):
                 if events.is_complete:
                     await _drain(response)
 
-    async def _ask(self, request: GenerationRequest, path: str, fields: Mapping[str, Any]) -> bytes:
+    async def _ask(
+        self,
+        request: GenerationRequest,
+        path: str,
+        fields: Mapping[str, Any],
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes:
         """The answer to `fields`, which is a JSON object and no stream. Raises as `generate` does."""
         body = orjson.dumps({**fields, "model": self.model or request.model}, default=dict)
         patience = Patience(self._options, asyncio.get_running_loop().time)
         with self._requests.track(), self._engine_errors():
-            async with await self._requests.wait(self._post(path, body), patience.deadline) as response:
+            async with await self._requests.wait(
+                self._post(path, body, headers), patience.deadline
+            ) as response:
                 self._failed_at = None
                 if response.status != 200:
                     raise await self._refusal(response, request, fields)
@@ -222,8 +232,10 @@ class UpstreamEngine(TrackedEngine, ABC):
         except (ValueError, TimeoutError):
             return b""
 
-    def _post(self, path: str, body: bytes) -> aiohttp.client._RequestContextManager:
-        headers = {"Content-Type": "application/json"}
+    def _post(
+        self, path: str, body: bytes, own: Mapping[str, str] | None = None
+    ) -> aiohttp.client._RequestContextManager:
+        headers = {"Content-Type": "application/json", **(own or {})}
         return self._started().post(self._url_of(path), data=body, headers=headers, allow_redirects=False)
 
     def _url_of(self, path: str) -> str:

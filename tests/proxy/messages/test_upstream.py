@@ -40,6 +40,15 @@ async def test_a_message_passes_unchanged(serve: Serve, hooks: Any) -> None:
     assert without_identity(passed) == without_identity(direct)
 
 
+async def test_the_header_of_betas_reaches_an_upstream_of_this_api(serve: Serve) -> None:
+    engine = ScriptedEngine(lambda r: make_deltas(["ok"]))
+    front, _ = await in_front_of(serve, engine, passing())
+    async with AsyncAnthropic(base_url=front.url, api_key="any", max_retries=0) as anthropic:
+        await anthropic.beta.messages.create(**ASK, betas=["one-2025-05-14", "two"])
+    (request,) = engine.requests
+    assert request.extra["anthropic_beta"] == "one-2025-05-14,two"
+
+
 async def test_each_apis_sdk_gets_text_reasoning_and_calls(serve: Serve) -> None:
     front, _ = await in_front_of(serve, ScriptedEngine(thinking), passing())
     async with AsyncOpenAI(base_url=f"{front.url}/v1", api_key="any", max_retries=0) as openai:

@@ -64,6 +64,21 @@ async def test_the_key_and_the_version_are_headers(upstream: Any) -> None:
     assert headers["anthropic-version"] == "2026-10-21"
 
 
+async def test_names_of_betas_are_a_header_and_no_field(upstream: Any) -> None:
+    asked = chat(endpoint="messages", extra={"anthropic_beta": "one-2025-05-14, two"})
+    await ask(upstream, *answer(block(0, "text", "a")), request=asked)
+    (headers,) = upstream.headers
+    assert headers["anthropic-beta"] == "one-2025-05-14, two"
+    assert "anthropic_beta" not in upstream.bodies[-1]
+
+
+@pytest.mark.parametrize("betas", ["a\r\nx-api-key: b", "é", ["a"], {"a": 1}])
+async def test_betas_that_are_no_names_are_refused(upstream: Any, betas: Any) -> None:
+    with pytest.raises(RequestError) as caught:
+        await ask(upstream, request=chat(extra={"anthropic_beta": betas}))
+    assert caught.value.param == "anthropic_beta"
+
+
 def test_a_base_url_is_that_of_the_apis_clients() -> None:
     for given_url, url in (
         ("http://a", "http://a/v1"),
