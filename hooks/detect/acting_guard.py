@@ -123,7 +123,8 @@ class ActingGuard:
         return chunk.is_cut and not self._releases_at_cut
 
     def _keeps_alternatives(self, chunk: Chunk) -> bool:
-        return not (self._withholds and chunk.request.sampling.logprobs)
+        sampling = chunk.request.sampling
+        return not (self._withholds and (sampling.logprobs or sampling.prompt_logprobs))
 
     def _own_name(self, chunk: Chunk) -> str:
         """The name of a tool call at the call's first chunk: as written and, on a second line, as words.

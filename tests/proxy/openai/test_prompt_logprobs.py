@@ -1,11 +1,12 @@
 """`prompt_logprobs` and the echo of a chat, over HTTP: vLLM's shapes, and what hooks withhold of them."""
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from engine.protocol import Delta, Token, TopLogprob
 from hooks import Chunk, emit, redact, suppress
+from hooks.builtin.phrases import Phrases
 from tests.helpers import Script, ScriptedEngine, make_token
 from tests.proxy.conftest import CHAT, COMPLETION, Serve
 
@@ -111,6 +112,19 @@ async def test_withheld_prompt_text_takes_its_logprobs_with_it(
     assert "sky" not in str(body)
     assert "prompt_token_ids" not in str(body)
     assert [entry and list(entry) for entry in told(path, body)] == [None, ["7"], ["3", "5"]]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("alternatives", ["withhold", "keep"])
+async def test_guards_that_ship_withhold_what_the_model_would_have_said_in_a_prompts_place(
+    serve: Serve, path: str, alternatives: Literal["withhold", "keep"]
+) -> None:  # contract 3.13
+    client = await serve(ScriptedEngine(answer), Phrases(["The sea"], alternatives=alternatives))
+    _, body, _ = await client.post(path, {**PATHS[path], "prompt_logprobs": 1})
+    _, sky, end, last = told(path, body)
+    assert (list(end), list(last)) == (["7"], ["3"])
+    assert list(sky) == (["2", "5"] if alternatives == "keep" else ["2"])
+    assert ("sea" in str(body)) is (alternatives == "keep")
 
 
 @pytest.mark.parametrize("path", PATHS)
