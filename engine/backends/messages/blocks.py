@@ -22,7 +22,8 @@ _MUTE = {"text": "citations_delta", "thinking": "signature_delta"}
 class Block:
     """One block. `start` (the field `content_block`) says its kind. `call_index`: the number of calls before.
 
-    Raises `LookupError`, `TypeError`, `AttributeError` or `ValueError` for what makes no sense.
+    Raises `LookupError`, `TypeError`, `AttributeError` or `ValueError` for what makes no sense, and
+    `TooMuchError` for a signature that is too long.
     """
 
     def __init__(self, start: Mapping[str, Any], call_index: int) -> None:
@@ -36,9 +37,11 @@ class Block:
         self._input = start.get("input") or {}
         self._num_pieces = 0
         self._hash = hashlib.sha256()
-        self._signature = start.get("signature") or ""
+        self._signature = ""
         self.first = _text(start.get(self._field) or "") if kind in ("text", "thinking") else ""
         """Text that comes with the start."""
+        if kind == "thinking":
+            self._take_signature(start.get("signature") or "")
 
     def text_of(self, delta: Mapping[str, Any]) -> str:
         """The text of a `content_block_delta`. Empty for deltas without text."""
@@ -72,9 +75,12 @@ class Block:
         if delta["type"] != _MUTE.get(self.kind):
             raise ValueError("a delta that does not fit its block")
         if self.kind == "thinking":
-            self._signature += _text(delta["signature"])
-            if len(self._signature) > MAX_SIGNATURE:
-                raise TooMuchError("a signature is too long")
+            self._take_signature(delta["signature"])
+
+    def _take_signature(self, piece: Any) -> None:
+        self._signature += _text(piece)
+        if len(self._signature) > MAX_SIGNATURE:
+            raise TooMuchError("a signature is too long")
 
 
 def _call_of(start: Mapping[str, Any], index: int) -> ToolCall:

@@ -75,6 +75,8 @@ def _content(content: Any, place: str) -> Iterator[Block]:
     """The blocks of a text, or of parts. The API refuses empty texts."""
     if isinstance(content, str):
         content = ({"type": "text", "text": content},)
+    if not isinstance(content, list | tuple | None):
+        raise refused(place)
     for j, part in enumerate(content or ()):
         block = _block(part, f"{place}[{j}]")
         if block.get("text") != "":

@@ -45,6 +45,10 @@ def test_a_plain_chat_has_little() -> None:
     }
 
 
+def test_the_upstream_decides_what_no_tokens_mean() -> None:
+    assert body_of(chat(sampling=SamplingParams(max_tokens=0)))["max_tokens"] == 0
+
+
 def test_the_upstream_may_call_the_model_otherwise() -> None:
     assert request_body(chat(), MessagesOptions(), "theirs")["model"] == "theirs"
 
@@ -265,6 +269,7 @@ def test_what_the_api_cannot_express_is_refused(param: str, fields: Any) -> None
             {"role": "assistant", "tool_calls": [call("a", "f", '{"a": ')]},
         ),
         ("messages[0].tool_call_id", {"role": "tool", "content": "x"}),
+        ("messages[0].refusal", {"role": "assistant", "refusal": 5}),
     ],
 )
 def test_a_message_that_the_api_cannot_express_is_refused(param: str, message: Any) -> None:

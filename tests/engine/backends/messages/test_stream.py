@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.backends.messages.signatures import Signatures
+from engine.backends.messages.signatures import MAX_SIGNATURE, Signatures
 from engine.backends.messages.stream import StreamTranslator
 from engine.backends.upstream.limits import TooMuchError, UpstreamOptions
 from engine.protocol import Delta, EngineError, SamplingParams, ToolCall, Usage
@@ -185,6 +185,7 @@ NONSENSE: dict[str, list[Event]] = {
     "a call without a name": [*BEGUN, *block(0, "tool_use", name=""), end(), STOP],
     "a call of a list": [*BEGUN, *block(0, "tool_use", input=[1]), end(), STOP],
     "a call with two inputs": [*BEGUN, *block(0, "tool_use", "{}", input={"a": 1}), end(), STOP],
+    "a signature that is none": [*BEGUN, *block(0, "thinking", "a", signature={"a": "b"}), end(), STOP],
     "a text that is none": [*BEGUN, *block(0, "text", 7), end(), STOP],  # type: ignore[arg-type]
     "an end of nothing": [end(), STOP],
     "no type": [{}],
@@ -213,6 +214,13 @@ def test_an_output_is_bounded(kind: str) -> None:
 def test_an_answer_longer_than_its_max_tokens_is_refused() -> None:
     with pytest.raises(TooMuchError, match="max_tokens"):
         translated(answer(block(0, "text", *"a" * 1000)), sampling=SamplingParams(max_tokens=1))
+
+
+def test_a_signature_is_bounded_wherever_it_comes() -> None:
+    long = "a" * (MAX_SIGNATURE + 1)
+    for signed in (block(0, "thinking", "a", signature=long), [start(0, "thinking"), signature(0, long)]):
+        with pytest.raises(TooMuchError, match="signature"):
+            translated(answer(signed))
 
 
 def test_blocks_without_text_are_bounded() -> None:
