@@ -79,6 +79,7 @@ static inline __attribute__((always_inline)) void load_keys(BandMemory *m, const
 #if AMX
 static inline __attribute__((always_inline)) void score_keys_by_tiles(BandMemory *m, int64_t tile, const int64_t dim) {
     const scalar *key = (const scalar *)m->key;
+    before_tiles();
     _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
     for (int64_t i = 0; i < dim; i += 32) {
         _tile_loadd(4, m->query[tile][i / 2], 64);
@@ -96,6 +97,7 @@ static inline __attribute__((always_inline)) void add_values_by_tiles(BandMemory
     const uint32_t *value = (const uint32_t *)m->value;
     transpose_words(m->weight);
     transpose_words(m->weight + 16);
+    before_tiles();
     _tile_loadd(6, m->weight, 64); _tile_loadd(7, m->weight + 16, 64);
     for (int64_t i = 0; i < dim; i += 32) {
         _tile_loadd(0, sum + i, dim * 4); _tile_loadd(1, sum + i + 16, dim * 4);

@@ -173,7 +173,7 @@ static inline __attribute__((always_inline)) void widen(char *to, const char *fr
 /* As `multiply`, for up to 16 rows and widened weights. */
 static void multiply_tiles(Sums *to, const input *x, int64_t stride, const char *panel, int64_t steps, int is_more) {
     float *sums = *to;
-    __asm__ volatile("" ::: "memory"); /* gcc 12 does not know that the next lines read memory */
+    before_tiles();
     if (is_more) {
         _tile_loadd(0, sums, STRIDE); _tile_loadd(1, sums + 16, STRIDE);
         _tile_loadd(2, sums + 32, STRIDE); _tile_loadd(3, sums + 48, STRIDE);
@@ -230,7 +230,7 @@ static void add_scaled(const Quantized *l, Sums *totals, const Sums *sums, int64
    NULL, also write them there, widened. */
 static void add_steps(const Quantized *l, Sums *totals, Sums *sums, const input *x, const float *row_sums, int64_t rows,
                       int64_t p, int64_t k, int64_t end, const char *at, int64_t bits, char *kept) {
-    int64_t groups = groups_of(l), bytes = bits == 16 ? VECS * sizeof(weights) : step_bytes(bits);
+    int64_t groups = groups_of(l), bytes = bits == 16 ? (int64_t)(VECS * sizeof(weights)) : step_bytes(bits);
     for (int64_t next, from = k; k < end; at += (next - k) * bytes, k = next) {
         int64_t group = k / l->group_steps, first = group * l->group_steps;
         int64_t group_end = smaller(first + l->group_steps, l->steps);
