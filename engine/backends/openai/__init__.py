@@ -1,4 +1,4 @@
 """Any OpenAI-compatible server (vLLM, SGLang, TensorRT-LLM, llama.cpp, OpenAI) as an engine.
 
-`request` writes the request's body. `stream` and `tokens` read the answer.
+`request` writes the request's body. `stream`, `whole`, `tokens` and `prompt` read the answer.
 """

@@ -1,6 +1,7 @@
 """Another server as an engine, over HTTP and server-sent events, whatever its API.
 
-`engine` keeps the connections. `address`, `body`, `sse` and `events` read what comes, within the bounds of
-`limits`. `errors` tells whether the caller or the upstream is at fault. An API is a subclass of
-`engine.UpstreamEngine`.
+`engine` keeps the connections, to the URL that `address` reads. `body`, `sse` and `events` read an answer,
+within the bounds of `limits`. `errors` tells whether the caller or the upstream is at fault, and `refusal`
+says it in Weir's words. An API is a subclass of `engine.UpstreamEngine`, which makes a `call.Call` of each
+request.
 """
