@@ -1,6 +1,5 @@
 """Counts what a request's JSON holds, before any object is built of it."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -119,12 +118,10 @@ def _check_prompts(body: dict[str, Any], options: BodyOptions) -> None:
     if isinstance(prompt, list) and not all(type(one) is int for one in prompt):
         num_prompts = len(prompt)
         _check(num_prompts, options.max_prompts, "prompts", "prompt", "max_prompts")
-    candidates = max(_numbers(body.get(name) for name in ("n", "best_of")), default=1)
-    _check(num_prompts * candidates, options.max_outputs, "outputs", "prompt", "max_outputs")
-
-
-def _numbers(values: Iterable[Any]) -> list[int]:
-    return [value for value in values if isinstance(value, int)]
+    candidates = {name: value for name in ("n", "best_of") if isinstance(value := body.get(name), int)}
+    most = max(candidates, key=lambda name: candidates[name], default="n")
+    param = most if num_prompts == 1 else "prompt"
+    _check(num_prompts * candidates.get(most, 1), options.max_outputs, "outputs", param, "max_outputs")
 
 
 def _check_metadata(metadata: Any, options: BodyOptions) -> None:

@@ -59,6 +59,8 @@ TOO_MANY: list[tuple[str, dict[str, Any], str, str]] = [
     (COMPLETIONS, {"prompt": [[1]] * 2000}, "prompt", "max_prompts"),
     (COMPLETIONS, {"prompt": ["a"] * 100, "n": 100}, "prompt", "max_outputs"),
     (COMPLETIONS, {"prompt": ["a"] * 100, "best_of": 100}, "prompt", "max_outputs"),
+    (COMPLETIONS, {"prompt": "a", "n": 2, "best_of": 5000}, "best_of", "max_outputs"),
+    (CHATS, {**CHAT, "n": 5000}, "n", "max_outputs"),
     (RESPONSES, {"input": [USER] * 3000}, "input", "max_messages"),
     (RESPONSES, {"input": [{**USER, "content": [PART] * 3000}]}, "input", "max_content_parts"),
     (RESPONSES, {"input": "a", "text": {"format": FORMAT}}, "text", "max_schema_size"),
