@@ -107,6 +107,11 @@ def is_binding(name: str) -> bool:
     return name in BINDING or name.startswith("guided_")
 
 
+def is_known(name: str) -> bool:
+    """Whether the field is listed here, so that `is_neutral` knows which values ask for nothing."""
+    return name in HINTS or name in DEFAULTS or is_binding(name)
+
+
 def is_neutral(name: str, value: Any) -> bool:
     """Whether the value asks for nothing: a null, or the field's default."""
     if value is None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, get_args
 from pydantic import BaseModel, ConfigDict
 
 from engine.fields.asked import ENGINE_FIELDS, SAMPLING_FIELDS
-from engine.fields.names import BINDING, DEFAULTS, engine_name, is_neutral
+from engine.fields.names import BINDING, DEFAULTS, engine_name, is_known, is_neutral
 from engine.fields.support import FieldSupport, Treatment
 from engine.protocol import RequestError
 
@@ -83,12 +83,14 @@ class EndpointFields(RequestObject):
 
     def ignored(self, support: FieldSupport) -> list[str]:
         """The names of the fields that have no effect with this engine. At most one more than `MAX_NAMES`."""
-        names = (name for name in self._asked() if self.treatment(name, support) is Treatment.IGNORED)
+        asked = self._asked(with_unknown=True)
+        names = (name for name in asked if self.treatment(name, support) is Treatment.IGNORED)
         return list(islice(names, MAX_NAMES + 1))
 
-    def _asked(self) -> Iterator[str]:
-        """The names of the fields that ask for something."""
-        for name, value in _changed(self):
+    def _asked(self, *, with_unknown: bool = False) -> Iterator[str]:
+        """The names of the fields that ask for something. `with_unknown`: a false or empty value of a field
+        that Weir does not know may ask for something, too."""
+        for name, value in _changed(self, with_unknown=with_unknown):
             default = DEFAULTS.get(engine_name(self.endpoint, name))
             if default is None or value != default:
                 yield name
@@ -127,14 +129,15 @@ def options_of(cls: type[BaseModel], name: str) -> type[Options] | None:
     return None
 
 
-def _changed(fields: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _changed(fields: BaseModel, prefix: str = "", *, with_unknown: bool = False) -> Iterator[tuple[str, Any]]:
     """The names and values of the fields that have another value than the default."""
     for own, field in type(fields).model_fields.items():
         name, value = prefix + (field.alias or own), getattr(fields, own)
         if isinstance(value, Options):
-            yield from _changed(value, f"{name}.")
+            yield from _changed(value, f"{name}.", with_unknown=with_unknown)
         elif own in fields.model_fields_set and value != field.get_default(call_default_factory=True):
             yield name, value
     for name, value in (fields.model_extra or {}).items():
-        if not is_neutral(name, value):
+        may_ask = with_unknown and value is not None and not is_known(prefix + name)
+        if may_ask or not is_neutral(name, value):
             yield prefix + name, value

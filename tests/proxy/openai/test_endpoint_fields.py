@@ -29,6 +29,8 @@ RESPOND = {"input": "Hi"}
         (CHATS, {**CHAT, "service_tier": "flex", "store": True}, "service_tier, store"),
         (CHATS, {**CHAT, "top_p": 0.5, "seed": 7}, "top_p, seed"),  # the engine has no model
         (COMPLETIONS, {**COMPLETION, "temprature": 0.2}, "temprature"),
+        (CHATS, {**CHAT, "enable_thinking": False, "store": False, "unheard_of": None}, "enable_thinking"),
+        (CHATS, {**CHAT, "detokenize": False}, "detokenize"),  # a field of completions
         (
             RESPONSES,
             {**RESPOND, "reasoning": {"effort": "low", "summary": "auto"}},
