@@ -118,6 +118,7 @@ async def test_an_upstreams_texts_are_given_only_where_no_hook_must_see_them(
     [
         (200, {"tokens": ["a secret"]}, 502),
         (200, {"tokens": None}, 502),
+        (200, {"tokens": [2**70]}, 502),
         (200, {"prompt": "a"}, 502),
         (404, {"detail": "Not Found"}, 501),
         (404, {"error": {"message": "The model `m` does not exist.", "code": 404}}, 404),
