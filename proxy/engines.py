@@ -63,11 +63,12 @@ def _pool(settings: ServeSettings) -> Engine:
         first_token_timeout=options.upstream_first_token_timeout or None,
         retries=options.upstream_retries,
         health_interval=options.upstream_health_interval or None,
-        tokenizer=_tokenizer(settings.tokenizer, settings),
+        tokenizer=_tokenizer(settings),
     )
 
 
-def _tokenizer(name: str | None, settings: ServeSettings) -> Tokenizer | None:
+def _tokenizer(settings: ServeSettings) -> Tokenizer | None:
+    name = settings.tokenizer
     if name is None:
         return None
     from engine.text.tokenizer import LocalTokenizer

@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from engine.prompt_size import text_size
-from engine.protocol import GenerationRequest, Tokenizer
+from engine.protocol import GenerationRequest
 from engine.relay import counted
 from proxy import __version__
 from proxy.access.bodies import let_others_in, max_body_size, read_json
@@ -34,7 +34,7 @@ from proxy.openai.responses import ResponsesRequest
 from proxy.openai.tokens import DetokenizeRequest, TokenizeRequest
 from proxy.relay import admitted_or_refused, asked, relay
 from proxy.respond import respond
-from proxy.service import SERVICE, Service
+from proxy.service import SERVICE
 from proxy.state.protocol import Owner, StateError
 from proxy.state.responses import Conversation, ResponseStore
 from proxy.tokens import detokenized, tokenized
@@ -230,12 +230,6 @@ async def detokenize(http: web.Request) -> web.Response:
             caller=http[CALLER],
         )
         return _json(await detokenized(service, request, fields))
-
-
-def _tokenizer(service: Service) -> Tokenizer:
-    if service.engine.tokenizer is None:
-        raise APIError(501, "This engine has no tokenizer.", "server_error")
-    return service.engine.tokenizer
 
 
 async def health(http: web.Request) -> web.Response:
