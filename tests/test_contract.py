@@ -1,6 +1,7 @@
 """`docs/contract.md` and those who cite it agree: no clause is made up, and a test shows every clause."""
 
 import re
+import subprocess
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -26,13 +27,12 @@ _CITATION = re.compile(rf"\bcontract[\s#]+({_NUMBER}(?:,\s+{_NUMBER})*)", re.IGN
 _EXPECTED_TO_FAIL = re.compile(rf"xfail\([^)]*\bcontract ({_NUMBER})")
 
 
-def written(suffix: str) -> Iterator[Path]:
-    """The repository's files with this suffix; not what tools make in hidden folders."""
-    for top in ROOT.iterdir():
-        if top.suffix == suffix:
-            yield top
-        elif top.is_dir() and not top.name.startswith("."):
-            yield from top.rglob(f"*{suffix}")
+@cache
+def written() -> list[Path]:
+    """The repository's files, new ones included; not what git ignores, such as `node_modules`."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+    return [file for file in map(ROOT.joinpath, filter(None, names)) if file.is_file()]
 
 
 def cited_in(files: Iterable[Path], citation: re.Pattern[str] = _CITATION) -> dict[str, set[str]]:
@@ -46,7 +46,7 @@ def cited_in(files: Iterable[Path], citation: re.Pattern[str] = _CITATION) -> di
 
 
 def files_of_tests() -> Iterator[Path]:
-    return (file for file in written(".py") if file.name.startswith("test_") and file != Path(__file__))
+    return (file for file in written() if file.match("test_*.py") and file != Path(__file__))
 
 
 cited_by_tests = cache(lambda: cited_in(files_of_tests()))
@@ -60,7 +60,7 @@ def test_clauses_are_numbered_without_a_gap() -> None:
 
 
 def test_every_clause_that_is_cited_exists() -> None:
-    cited = cited_in([*written(".py"), *written(".md")])
+    cited = cited_in(file for file in written() if file.suffix in (".py", ".md"))
     assert {number: files for number, files in cited.items() if number not in {*CLAUSES, *SECTIONS}} == {}
 
 
