@@ -28,4 +28,5 @@ class PipelineOptions(BaseModel):
     usage: Literal["generated", "released"] = "generated"  # contract 6.1
     """Tokens that usage counts"""
     terminate_finish_reason: Literal["content_filter", "stop"] = "content_filter"  # contract 3.3
-    """finish_reason of an output that a hook ended; TensorRT-LLM's is stop"""
+    """finish_reason of an output that a hook ended; TensorRT-LLM's is stop. The Messages API always
+    says refusal"""

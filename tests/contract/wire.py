@@ -54,7 +54,7 @@ class Output:
     """The stop string, the stop token's id or the guard's reason."""
 
     def said(self, channel: str) -> str:
-        """The channel's text. Of a call of `wire.said`, only the text in its arguments."""
+        """The channel's text. Of a call of `case.said`, only the text in its arguments."""
         if channel == "tool_call":
             return "".join(text.removeprefix(OPEN).removesuffix(CLOSE) for _, text in self.calls)
         return self.reasoning if channel == "reasoning" else self.content
