@@ -39,7 +39,7 @@ Items = Annotated[
 
 
 class TextOptions(Options):
-    format: dict[str, Any] | None = Field(None, description="text, json_schema or json_object")
+    format: dict[str, Any] | None = Field(default=None, description="text, json_schema or json_object")
     verbosity: Any = None
 
 
@@ -78,8 +78,8 @@ class ResponsesRequest(GenerationFields):
     tools: list[FunctionTool] = Field([])
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] = "auto"
     parallel_tool_calls: bool = True
-    text: TextOptions = Field(TextOptions.model_construct())
-    reasoning: ReasoningOptions = Field(ReasoningOptions.model_construct())
+    text: TextOptions = TextOptions()
+    reasoning: ReasoningOptions = ReasoningOptions()
     truncation: Literal["auto", "disabled"] = Field(
         "disabled", description="Nothing is ever truncated: a prompt that is too long is refused"
     )
