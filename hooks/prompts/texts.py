@@ -33,7 +33,7 @@ _SETTINGS = {
     *("truncate_prompt_tokens", "truncation_side", "suffix"),
     *("include_reasoning", "separate_reasoning", "stream_reasoning", "prompt_logprobs", "use_beam_search"),
     *("length_penalty", "bad_words", "allowed_token_ids", "vllm_xargs", "custom_params", "request_id"),
-    *("thinking", "cache_control"),
+    *("thinking", "cache_control", "anthropic_beta"),
 }
 """Other servers' names for fields of a request. Any other name is the caller's own words."""
 _GLUES = ("", "\n")
