@@ -52,6 +52,7 @@ some_tokens = st.builds(
     logprob=st.none() | number,
     top=st.lists(tops, max_size=2).map(tuple),
     position=st.none() | st.integers(0, 9),
+    rank=st.none() | st.integers(1, 9),
 )
 deltas = st.builds(
     Delta,

@@ -65,7 +65,7 @@ def test_a_rewind_drops_later_tokens_and_bans_the_withdrawn_one() -> None:
 
 
 def test_prompt_logprobs_are_needed_until_all_but_the_first_are_known() -> None:
-    (seq,) = group_of((5, 6, 7), logprobs=1).sequences
+    (seq,) = group_of((5, 6, 7), logprobs=1, echo=True).sequences
     assert not seq.needs_prompt_logprobs
     seq.echo_texts = ("a", "b", "c")
     assert seq.needs_prompt_logprobs
