@@ -76,7 +76,11 @@ class Thinking(Block):
 
 
 class ToolUse(Block):
-    """A call of a tool. Weir gives it its id: an upstream's own id is text that no hook has seen."""
+    """A call of a tool. Weir gives it its id: an upstream's own id is text that no hook has seen.
+
+    Its text is a JSON object, or empty. The whole block has it as it is, as a stream does: a parser would
+    round long numbers, and orjson does not write every depth.
+    """
 
     def __init__(self, index: int, name: str) -> None:
         super().__init__(index)
@@ -90,4 +94,4 @@ class ToolUse(Block):
         return {"type": "input_json_delta", "partial_json": text}
 
     def whole(self) -> JSONObject:
-        return {**self.empty(), "input": orjson.loads(self.text) if self.text.strip() else {}}
+        return {**self.empty(), "input": orjson.Fragment(self.text) if self.text.strip() else {}}

@@ -118,14 +118,16 @@ def _calls(calls: Iterable[Mapping[str, Any]], place: str) -> Iterator[Block]:
                 raise refused(f"{place}[{j}]")
 
 
-def _input(arguments: Any, place: str) -> dict[str, Any]:
+def _input(arguments: Any, place: str) -> orjson.Fragment:
+    """The arguments as they are: a parser would round long numbers, and orjson does not write every depth."""
+    text = arguments or "{}"
     try:
-        value = orjson.loads(arguments or "{}")
+        is_object = isinstance(orjson.loads(text), dict)
     except orjson.JSONDecodeError:
-        value = None
-    if not isinstance(value, dict):
+        is_object = False
+    if not is_object:
         raise RequestError(f"{place} must be a JSON object.", param=place)
-    return value
+    return orjson.Fragment(text)
 
 
 def tool_id(call_id: Any, place: str) -> str:

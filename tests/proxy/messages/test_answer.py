@@ -155,6 +155,19 @@ async def test_a_redacted_input_is_an_object(serve: Serve) -> None:
     assert message["content"][0]["input"] == {"a": "my [x]"}
 
 
+@pytest.mark.parametrize(
+    "call_input", ['{"id": 123456789012345678901234567890}', '{"a": ' + "[" * 500 + "]" * 500 + "}"]
+)
+async def test_an_input_is_whole_as_it_is_in_a_stream(serve: Serve, call_input: str) -> None:
+    client = await serve(calling(call(call_input)))
+    async with client.http.post(client.url + PATH, json={**ASK, "tools": [TOOL]}) as response:
+        assert f'"input":{call_input}' in await response.text()
+    stream = await client.stream(PATH, {**ASK, "tools": [TOOL]})
+    assert [
+        data["delta"]["partial_json"] for name, data in stream.events if name == "content_block_delta"
+    ] == [call_input]
+
+
 async def test_an_input_that_is_no_object_is_an_error(serve: Serve) -> None:
     client = await serve(calling(call("[1")))
     status, body, _ = await client.post(PATH, {**ASK, "tools": [TOOL]})

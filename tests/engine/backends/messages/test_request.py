@@ -3,6 +3,7 @@
 import hashlib
 from typing import Any
 
+import orjson
 import pytest
 from anthropic.types.message_create_params import MessageCreateParamsStreaming
 from pydantic import TypeAdapter
@@ -79,7 +80,7 @@ def test_results_of_tools_are_one_turn_with_the_words_behind_them() -> None:
         {"role": "user", "content": "please"},
     )
     assert [turn["role"] for turn in turns] == ["user", "assistant", "user"]
-    assert turns[1]["content"] == [
+    assert orjson.loads(orjson.dumps(turns[1]["content"])) == [
         {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": 1}},
         {"type": "tool_use", "id": "t2", "name": "g", "input": {}},
     ]
@@ -89,6 +90,18 @@ def test_results_of_tools_are_one_turn_with_the_words_behind_them() -> None:
         {"type": "text", "text": "Go on"},
         {"type": "text", "text": "please"},
     ]
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"id": 123456789012345678901234567890}', '{"a": ' + "[" * 500 + "]" * 500 + "}"]
+)
+def test_arguments_go_on_as_they_are(arguments: str) -> None:
+    turns = turns_of(
+        *HI,
+        {"role": "assistant", "content": "", "tool_calls": [call("t1", "f", arguments)]},
+        {"role": "tool", "tool_call_id": "t1", "content": "one"},
+    )
+    assert arguments in orjson.dumps(turns).decode()
 
 
 def test_ids_that_the_api_does_not_allow_still_agree() -> None:
