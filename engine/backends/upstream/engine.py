@@ -7,6 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, ClassVar
 
 import aiohttp
@@ -21,6 +22,7 @@ from engine.backends.upstream.events import EventReader, WholeReader
 from engine.backends.upstream.limits import Patience, TooMuchError, UpstreamOptions
 from engine.backends.upstream.sse import Event, EventTooLongError, SSEDecoder
 from engine.deltas import in_pieces, join
+from engine.fair_threads import FairThreads
 from engine.fields.asked import check_fields
 from engine.protocol import Delta, Deltas, EngineError, GenerationRequest, ModelInfo, RequestError
 
@@ -90,6 +92,8 @@ class UpstreamEngine(TrackedEngine, ABC):
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
         self._session: aiohttp.ClientSession | None = None
         self._failed_at: float | None = None
+        self._reader = FairThreads(1)
+        """Reads whole answers. One with the logprobs of a long prompt takes seconds."""
 
     @staticmethod
     @abstractmethod
@@ -143,7 +147,11 @@ class UpstreamEngine(TrackedEngine, ABC):
                     events = self._events(call, answer, patience)
                     while not events.has_ended:
                         for burst in _bursts(await events.read()):
-                            deltas, error = self._translated(burst, call, has_begun=has_begun)
+                            if call.is_whole:
+                                read = partial(self._translated, burst, call, has_begun=has_begun)
+                                deltas, error = await self._reader.run(read, request.caller)
+                            else:
+                                deltas, error = self._translated(burst, call, has_begun=has_begun)
                             for delta in in_pieces(deltas, _LONG_TEXT):
                                 has_begun = True
                                 tracked.usage = delta.usage or tracked.usage
@@ -214,6 +222,7 @@ class UpstreamEngine(TrackedEngine, ABC):
 
     async def aclose(self) -> None:
         await super().aclose()
+        self._reader.close()
         if self._session is not None:
             await self._session.close()
 

@@ -1,6 +1,8 @@
 """The logprobs of a prompt, from an upstream's whole answer."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from engine.backends.openai.engine import OpenAIEngine
+from engine.backends.openai.whole import WholeTranslator
 from engine.protocol import Delta, EngineError, GenerationRequest, RequestError, SamplingParams, Usage
 from tests.engine.backends.openai.asked import chat, completion
 
@@ -160,6 +163,25 @@ async def test_an_answer_that_makes_no_sense_is_the_upstreams_fault(
     with pytest.raises(EngineError) as failed:
         await ask(upstream, whole(**fields), chat(sampling=ONE))
     assert failed.value.status == 502
+
+
+async def test_others_get_their_turn_while_an_answer_is_read(
+    upstream: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, goes_on = threading.Event(), threading.Event()
+
+    def feed(self: WholeTranslator, chunk: Mapping[str, Any]) -> list[Delta]:
+        reads.set()
+        assert goes_on.wait(10), "the event loop waits for this answer"
+        return feed_at_once(self, chunk)
+
+    feed_at_once = WholeTranslator.feed
+    monkeypatch.setattr(WholeTranslator, "feed", feed)
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(ask(upstream, whole(), chat(sampling=ONE)))
+        assert await asyncio.to_thread(reads.wait, 10)
+        goes_on.set()
+    assert [delta.channel for delta in asked.result()] == ["echo", "content"]
 
 
 async def test_odd_numbers_and_texts_are_left_out(upstream: Any) -> None:
