@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from engine.fields.names import is_binding
 from engine.fields.support import FieldSupport, Treatment
 from engine.protocol import GenerationRequest, RequestError
-from proxy.messages.turns import Content, Turn, system_text, to_messages
+from proxy.messages.turns import Block, Content, Turn, system_text, to_messages
 from proxy.openai.answer import JSONObject
 from proxy.openai.endpoint_fields import Options, RequestObject
 from proxy.openai.fields import GenerationFields, StopString
@@ -100,6 +100,13 @@ class CountFields(GenerationFields):
     stop: Annotated[list[StopString], Field(fail_fast=True)] = Field(
         [], alias="stop_sequences", description="Texts that end an answer and are not part of it"
     )
+
+    @field_validator("system")
+    @classmethod
+    def _system_is_text(cls, system: list[Block]) -> list[Block]:
+        if other := next((block.type for block in system if block.type != "text"), None):
+            raise ValueError(f"a system prompt has no {other} block")
+        return system
 
     @classmethod
     def treatment(cls, name: str, support: FieldSupport) -> Treatment:

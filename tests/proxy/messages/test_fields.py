@@ -126,6 +126,7 @@ async def test_the_query_that_agents_add_changes_nothing(serve: Serve) -> None:
         ({"stop_sequences": [""]}, "stop_sequences"),
         ({"stop_sequences": ["x"] * 1000}, "stop_sequences"),
         ({"system": [{"type": "text", "text": "x"}] * 5000}, "system"),
+        ({"system": [{"type": "image", "source": {"type": "url", "url": "https://x"}}]}, "system"),
         (
             {
                 "messages": [
