@@ -71,6 +71,7 @@ def test_a_library_works_unchanged(address: str, program: Path, script: str) -> 
     for line in ended.stdout.splitlines():
         results |= json.loads(line)
     assert results, ended.stderr
+    assert ended.returncode == 0, ended.stderr
     for one, result in results.items():
         check(one, result, raises=script in RAISE_AT_A_GUARDS_END)
 
@@ -85,6 +86,7 @@ def check(name: str, result: Any, *, raises: bool) -> None:
     elif name in TOLD:
         assert TOLD[name] in result["told"], (name, result)
     elif name == "tools":
+        assert "raised" not in result, result
         assert result.get("text", "Paris").rstrip(".").endswith("Paris"), result
         assert result.get("calls", [{"city": "Paris"}]) == [{"city": "Paris"}], result
     elif name.endswith("_ended"):  # half an object is no object
