@@ -14,6 +14,24 @@ _MAX_DIGITS = 10
 """Digits of a token id."""
 
 
+class PromptReader:
+    """The prompts of one request. Outputs that share the entries of a prompt share its tokens."""
+
+    def __init__(self, num_top: int) -> None:
+        self._num_top = num_top
+        self._entries: object = None
+        self._read: tuple[str, tuple[Token, ...]] = ("", ())
+
+    def read(
+        self, entries: Any, ids: Sequence[int] | None, prompt: Prompt | None
+    ) -> tuple[str, tuple[Token, ...]]:
+        """As `read_prompt`. Raises as it does."""
+        if entries is None or entries is not self._entries:
+            self._read = read_prompt(entries, ids, prompt, self._num_top)
+            self._entries = entries
+        return self._read
+
+
 def read_prompt(
     entries: Sequence[Mapping[str, Any] | None] | None,
     ids: Sequence[int] | None,

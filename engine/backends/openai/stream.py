@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from engine.backends.openai.prompt import read_prompt
+from engine.backends.openai.prompt import PromptReader
 from engine.backends.openai.request import asks_for_echo
 from engine.backends.openai.tokens import TokenAligner, TokenReader, checked_ids, is_id
 from engine.backends.upstream.errors import stream_broke
@@ -46,7 +46,10 @@ class StreamTranslator:
         most = (options or UpstreamOptions()).max_upstream_output
         prompt_tokens = sum(len(prompt) for prompt in request.prompts if not isinstance(prompt, str))
         self._count = UsageCount(Usage(prompt_tokens=prompt_tokens, completion_tokens=0))
-        self._outputs = [_Output(request, index, self._count, most) for index in range(request.num_outputs)]
+        asks_for_prompt = request.sampling.prompt_logprobs is not None
+        prompts = PromptReader(request.num_prompt_logprobs or 0) if asks_for_prompt else None
+        outputs = range(request.num_outputs)
+        self._outputs = [_Output(request, index, self._count, most, prompts) for index in outputs]
         self.is_finished = False
         """Whether every output has its finish reason."""
         self._last: list[Delta] = []
@@ -103,7 +106,14 @@ class StreamTranslator:
 class _Output:
     """One output: decides the channel of its text, and which of its tokens are delivered."""
 
-    def __init__(self, request: GenerationRequest, index: int, count: UsageCount, most: int) -> None:
+    def __init__(
+        self,
+        request: GenerationRequest,
+        index: int,
+        count: UsageCount,
+        most: int,
+        prompts: PromptReader | None,
+    ) -> None:
         prompt = request.prompts[index // request.sampling.n] if request.prompts else ""
         self.is_finished = False
         self.has_begun = False
@@ -122,8 +132,7 @@ class _Output:
         self._echo_ids = prompt if asks_for_echo(request) and not isinstance(prompt, str) else ()
         self._prompt = prompt if request.prompts else None
         self._has_own_echo = request.echo and not asks_for_echo(request)
-        asks_for_prompt = request.sampling.prompt_logprobs is not None
-        self._num_prompt_logprobs = request.num_prompt_logprobs if asks_for_prompt else None
+        self._prompts = prompts
         self._waiting = ""
         self._num_echoed = 0
 
@@ -181,11 +190,11 @@ class _Output:
 
     def _read_prompt(self, choice: Mapping[str, Any]) -> list[Delta]:
         """The prompt, if the caller wants its logprobs, or if the upstream does not echo it."""
-        if self._num_prompt_logprobs is None:
+        if self._prompts is None:
             is_own = self._has_own_echo and isinstance(self._prompt, str)
             return [self._delta("echo", str(self._prompt))] if is_own else []
-        entries, ids = choice.get("prompt_logprobs"), self._prompt_token_ids
-        return [self._delta("echo", *read_prompt(entries, ids, self._prompt, self._num_prompt_logprobs))]
+        entries = choice.get("prompt_logprobs")
+        return [self._delta("echo", *self._prompts.read(entries, self._prompt_token_ids, self._prompt))]
 
     def _segments(self, choice: Mapping[str, Any]) -> Iterator[Segment]:
         delta = choice.get("delta") or {}

@@ -125,6 +125,15 @@ async def test_every_prompt_and_output_has_its_own(upstream: Any) -> None:
     assert echoes == {0: "The sky is", 1: "The sky is", 2: " sky is", 3: " sky is"}
 
 
+async def test_the_outputs_of_a_chat_share_the_tokens_of_its_prompt(upstream: Any) -> None:
+    (choice,) = whole()["choices"]
+    answer = whole(choices=[choice | {"index": i} for i in range(3)])
+    deltas = await ask(upstream, answer, chat(sampling=replace(ONE, n=3)))
+    first, *others = [delta.tokens for delta in deltas if delta.channel == "echo"]
+    assert len(others) == 2
+    assert all(one is like for tokens in others for one, like in zip(tokens, first, strict=True))
+
+
 @pytest.mark.parametrize(
     ("answer", "request_", "param"),
     [
