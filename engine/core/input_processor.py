@@ -19,7 +19,7 @@ from engine.protocol import FieldSupport, GenerationRequest, Prompt, RequestErro
 from engine.sampling.penalties import LogitBias
 from engine.text.alignment import align_tokens
 from engine.text.chat_template import TEMPLATE_FIELDS
-from engine.text.detokenizer import SKIPPED, Detokenizer, SpecialTokens, TextStream
+from engine.text.detokenizer import SKIPPED, WRITTEN, Detokenizer, SpecialTokens, TextStream
 from engine.text.fields import TextFields
 from engine.text.tokenizer import LocalTokenizer
 
@@ -192,10 +192,18 @@ class InputProcessor:
         return self.max_model_len - num_prompt_tokens if max_tokens is None else max_tokens
 
     def _echo_texts(self, ids: list[int], prompt: Prompt | None, special: SpecialTokens) -> tuple[str, ...]:
-        # A text is echoed as it is. The special tokens that the tokenizer added are no part of it.
-        stream = TextStream(self.tokenizer.fast, special=SKIPPED if isinstance(prompt, str) else special)
-        tokens = [Token(i, stream.step(i)) for i in ids]
-        return tuple(t.text for t in (align_tokens(tokens, prompt) if isinstance(prompt, str) else tokens))
+        if not isinstance(prompt, str):
+            return self._texts(ids, special)
+        # A text is echoed as it is. It may name special tokens; those that the tokenizer added are no part.
+        for one in (SKIPPED, WRITTEN):
+            texts = self._texts(ids, one)
+            if "".join(texts) == prompt:
+                return texts
+        return tuple(token.text for token in align_tokens([Token(i, "") for i in ids], prompt))
+
+    def _texts(self, ids: list[int], special: SpecialTokens) -> tuple[str, ...]:
+        stream = TextStream(self.tokenizer.fast, special=special)
+        return tuple(stream.step(i) for i in ids)
 
     def _check_sampling(self, request: GenerationRequest) -> None:
         check_sampling(request.sampling)

@@ -31,6 +31,8 @@ class SpecialTokens(NamedTuple):
 
 
 SKIPPED = SpecialTokens()
+WRITTEN = SpecialTokens(skip_special_tokens=False, spaces_between_special_tokens=False)
+"""As a text that is tokenized names them."""
 
 
 class Detokenizer:

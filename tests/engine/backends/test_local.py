@@ -105,6 +105,16 @@ async def test_echo_gives_the_prompt_back_with_its_logprobs(
         assert [t.raw for t in token.top] == [engine.tokenizer.raw(t.id) for t in token.top]
 
 
+async def test_the_echo_of_a_text_that_names_special_tokens_tells_each_tokens_own_text(engine: Any) -> None:
+    first, second, *_ = [one.content for one in engine.tokenizer.fast.get_added_tokens_decoder().values()]
+    prompt = f"hello{first}{second} wörld{second}"
+    (answer,) = await engine.complete(prompt, echo=True, logprobs=0, max_tokens=1)
+    assert "".join(t.text for t in answer.echo) == prompt
+    assert [t.id for t in answer.echo] == engine.tokenizer.encode(prompt)
+    special = (first, second)
+    assert [t.text for t in answer.echo if t.text in special] == [first, second, second]
+
+
 async def test_prompt_logprobs_are_the_models_with_ranks(
     engine: Any, tiny_model: Callable[[str], Any]
 ) -> None:
