@@ -16,6 +16,8 @@ from engine.backends.local import LocalEngine
 from engine.backends.messages.engine import MessagesEngine
 from engine.backends.openai.engine import OpenAIEngine
 from engine.backends.replay import ReplayEngine
+from engine.backends.vllm.engine import VLLMEngine
+from engine.backends.vllm.options import VLLMOptions
 from engine.config import EngineConfig, LogitsProcessorConfig
 from engine.demo import MODEL_DIR
 from engine.fields.names import BINDING, HINTS, engine_name
@@ -50,11 +52,14 @@ TEMPLATE = "{%- for tool in tools or [] -%}{{ tool | tojson }}{%- endfor -%}"
 ELSEWHERE = {
     ("thinking.display", "local"): "the model does not think",
     ("thinking.budget_tokens", "local"): "the model has no room for the smallest budget",
+    ("thinking.display", "vllm"): "as local",
+    ("thinking.budget_tokens", "vllm"): "as local",
     ("thinking.display", "replay"): "the recording has no thoughts",
     ("add_generation_prompt", "messages"): "false goes with continue_final_message alone",
     ("include", "messages"): "this upstream gives no logprobs, and the error says so",
     ("return_tokens_as_token_ids", "messages"): "this upstream gives no logprobs, and the error says so",
     ("suffix", "local"): "the model cannot fill in the middle, and says so",
+    ("suffix", "vllm"): "as local",
 }
 """Fields without a visible effect with a test's engine, and why."""
 
@@ -69,24 +74,25 @@ class Outcome(NamedTuple):
     """The upstream's body."""
 
 
+def config(folder: Path, **options: Any) -> EngineConfig:
+    """The demo model, with tools and with a logits processor."""
+    shutil.copytree(MODEL_DIR, folder, dirs_exist_ok=True)
+    template = folder / "chat_template.jinja"
+    template.write_text(TEMPLATE + template.read_text())
+    fails = LogitsProcessorConfig("fails", "tests.engine.logits_processors.processors.FailsAlone")
+    return EngineConfig(
+        model=str(folder), scheduling_policy="priority", logits_processors=(fails,), **options
+    )
+
+
 @asynccontextmanager
 async def engine_named(name: str, folder: Path, upstream: FakeUpstream) -> AsyncIterator[Any]:
     match name:
         case "local":
-            shutil.copytree(MODEL_DIR, folder, dirs_exist_ok=True)
-            template = folder / "chat_template.jinja"
-            template.write_text(TEMPLATE + template.read_text())
-            processors = (
-                LogitsProcessorConfig("fails", "tests.engine.logits_processors.processors.FailsAlone"),
-            )
-            yield LocalEngine(
-                EngineConfig(
-                    model=str(folder),
-                    num_threads=1,
-                    scheduling_policy="priority",
-                    logits_processors=processors,
-                )
-            )
+            yield LocalEngine(config(folder, num_threads=1))
+        case "vllm":
+            arguments = {"dtype": "float32", "enforce_eager": True, "max_num_seqs": 8}
+            yield VLLMEngine(config(folder), VLLMOptions(vllm=arguments))
         case "openai":
             yield OpenAIEngine(upstream.url)
         case "messages":
@@ -98,10 +104,12 @@ async def engine_named(name: str, folder: Path, upstream: FakeUpstream) -> Async
 
 
 class Sender:
-    """Sends bodies to one server, and sees what reaches its engine."""
+    """Sends bodies to an endpoint of one server, and sees what reaches its engine."""
 
-    def __init__(self, client: Client, engine: Any, endpoint: str, upstream: FakeUpstream) -> None:
-        self.client, self.endpoint, self.upstream = client, endpoint, upstream
+    endpoint: str
+
+    def __init__(self, client: Client, engine: Any, upstream: FakeUpstream) -> None:
+        self.client, self.upstream = client, upstream
         self.asked: list[GenerationRequest] = []
         self.translated = engine.fields.honoured_in_chats if isinstance(engine, MessagesEngine) else ()
         """Fields that reach the upstream under names of its own."""
@@ -198,12 +206,16 @@ def test_every_field_is_decided(endpoint: str) -> None:
     assert not undecided, "put them among BINDING or HINTS in engine/fields/names.py"
 
 
+VLLM = pytest.param("vllm", [*ENDPOINTS], marks=[pytest.mark.vllm, pytest.mark.filterwarnings("default")])
+"""vLLM starts once for all endpoints: it takes long."""
+
+
 @pytest.mark.parametrize(
-    ("name", "endpoint"),
-    [(name, endpoint) for endpoint, one in ENDPOINTS.items() for name in one.engines if name != "vllm"],
+    ("name", "endpoints"),
+    [VLLM, *((name, [own]) for own, one in ENDPOINTS.items() for name in one.engines if name != "vllm")],
 )
 async def test_every_field_is_treated_as_the_page_says(
-    serve: Serve, name: str, endpoint: str, upstream: FakeUpstream, tmp_path: Path
+    serve: Serve, name: str, endpoints: list[str], upstream: FakeUpstream, tmp_path: Path
 ) -> None:
     upstream.script = messages_api if name == "messages" else script
     async with engine_named(name, tmp_path, upstream) as engine:
@@ -214,11 +226,13 @@ async def test_every_field_is_treated_as_the_page_says(
             reasoning_parser="deepseek_r1" if name not in ("openai", "messages") else None,
             tool_call_parser="hermes",
         )
-        sender = Sender(client, engine, endpoint, upstream)
+        sender = Sender(client, engine, upstream)
         failures = {}
-        for row in rows(endpoint):
-            if (row.name, name) not in ELSEWHERE:
-                failure = await sender.failure(row, row.treatments[name], SAMPLES[endpoint][row.name])
-                if failure is not None:
-                    failures[row.name] = failure
+        for sender.endpoint in endpoints:
+            for row in rows(sender.endpoint):
+                if (row.name, name) not in ELSEWHERE:
+                    sample = SAMPLES[sender.endpoint][row.name]
+                    failure = await sender.failure(row, row.treatments[name], sample)
+                    if failure is not None:
+                        failures[sender.endpoint, row.name] = failure
     assert not failures, "\n".join(f"{field}: {failure}" for field, failure in failures.items())
