@@ -37,7 +37,6 @@ class MessagesAnswer(Answer):
         self._finish = Delta()
         """The delta with the finish reason."""
         self._has_begun = False
-        self._hides_thinking = fields.thinking is not None and fields.thinking.display == "omitted"
         self._last_events: list[Event] = []
 
     @property
@@ -67,14 +66,14 @@ class MessagesAnswer(Answer):
 
     def _take(self, delta: Delta) -> list[Event]:
         """The events for `delta`."""
-        self._count(delta)
+        delta = self._taken(delta)
         events = self._begin()
         if delta.finish_reason is not None:
             self._finish = delta
         if delta.tool_call is not None:
             _, pieces = self._calls.setdefault(delta.tool_call.index, (delta.tool_call.name, []))
             pieces.append(delta.text)
-        elif delta.text and not (self._hides_thinking and delta.channel == "reasoning"):
+        elif delta.text:
             kind = Thinking if delta.channel == "reasoning" else Text
             events += self._turn_to(kind)
             assert self._open is not None

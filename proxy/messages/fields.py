@@ -214,6 +214,10 @@ class MessagesRequest(CountFields):
 
     max_tokens: int = Field(ge=1)
 
+    @property
+    def shows_reasoning(self) -> bool:
+        return self.thinking is None or self.thinking.display != "omitted"
+
     def _check(self) -> None:
         super()._check()
         budget = self.thinking.budget_tokens if self.thinking is not None else None

@@ -85,9 +85,13 @@ class Answer(ABC):
     def _named(self, token: Token | TopLogprob) -> JSONObject:
         return {"token": self.token_name(token), "logprob": token.logprob, "bytes": list(token.raw)}
 
-    def _count(self, delta: Delta) -> None:
+    def _taken(self, delta: Delta) -> Delta:
+        """The delta as the caller gets it. Its usage is counted."""
         if delta.usage is not None:
             self._usage = delta.usage
+        if delta.channel == "reasoning" and not self.fields.shows_reasoning:
+            return replace(delta, channel="content", text="", tokens=())
+        return delta
 
 
 class ChoicesAnswer(Answer):
@@ -136,7 +140,10 @@ class ChoicesAnswer(Answer):
         """The whole answer's choice, as it is sent."""
 
     def chunk(self, delta: Delta) -> bytes:
-        self._count(delta)
+        shown = self._taken(delta)
+        if shown is not delta and shown.finish_reason is None and shown.prompt_token_ids is None:
+            return b""  # nothing of it is shown
+        delta = shown
         if not self._gives_text_alone or not delta.text or delta.tool_call or delta.finish_reason:
             return self._event(delta)
         key = delta.index, delta.channel
@@ -171,7 +178,7 @@ class ChoicesAnswer(Answer):
         return event(self._head + b'[],"usage":' + orjson.dumps(self.usage()) + b"}")
 
     def fold(self, delta: Delta) -> None:
-        self._count(delta)
+        delta = self._taken(delta)
         whole = self._whole_choice(delta.index)
         if delta.channel == "echo" and self._num_prompt_logprobs is not None:
             entries = prompt_logprobs(delta.tokens, self._num_prompt_logprobs)

@@ -42,7 +42,7 @@ class ChatRequest(GenerationFields):
     """The fields of a chat."""
 
     endpoint = "chat"
-    by_service = frozenset({"echo"})
+    by_service = frozenset({"echo", "include_reasoning"})
 
     messages: list[Message] = Field(min_length=1, fail_fast=True)
     max_completion_tokens: int | None = Field(None, ge=1)
@@ -54,6 +54,11 @@ class ChatRequest(GenerationFields):
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool = True
     response_format: dict[str, Any] | None = None
+    include_reasoning: bool = Field(True, description="False: the answer leaves reasoning out")
+
+    @property
+    def shows_reasoning(self) -> bool:
+        return self.include_reasoning
 
     def to_request(self, request_id: str, model: str, *, caller: str = "") -> GenerationRequest:
         """Raises `RequestError` for fields that contradict each other."""

@@ -94,6 +94,11 @@ class GenerationFields(EndpointFields):
     user: str | None = None
     metadata: dict[str, Any] = Field({})
 
+    @property
+    def shows_reasoning(self) -> bool:
+        """Whether the answer has the reasoning that hooks release."""
+        return True
+
     @model_validator(mode="before")
     @classmethod
     def _null_is_absent(cls, data: Any) -> Any:

@@ -124,7 +124,7 @@ class ResponsesAnswer(Answer):
 
     def _take(self, delta: Delta) -> list[Event]:
         """The events for `delta`."""
-        self._count(delta)
+        delta = self._taken(delta)
         events = self._begin()
         if delta.finish_reason is not None:
             self._finish = delta

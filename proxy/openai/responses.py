@@ -57,6 +57,7 @@ class ResponsesRequest(GenerationFields):
         "max_tokens": "is called max_output_tokens here",
         **dict.fromkeys(_UNSUPPORTED, "is not supported"),
     }
+    by_service = frozenset({"include_reasoning"})
     without_effect = frozenset(
         {
             "max_tool_calls",  # it limits built-in tools, and there are none
@@ -84,6 +85,11 @@ class ResponsesRequest(GenerationFields):
         "disabled", description="Nothing is ever truncated: a prompt that is too long is refused"
     )
     max_tool_calls: int | None = Field(None, description="It limits built-in tools, and there are none")
+    include_reasoning: bool = Field(True, description="False: the answer leaves reasoning out")
+
+    @property
+    def shows_reasoning(self) -> bool:
+        return self.include_reasoning
 
     def ignored(self, support: FieldSupport) -> list[str]:
         others = set(self.include) - {LOGPROBS}

@@ -50,7 +50,7 @@ def check(make: Any, items: list[Delta]) -> None:
         *begun, event = (one + b"\n\n" for one in answer.chunk(item).split(b"\n\n")[:-1])
         for index, first in enumerate(begun):  # a chat of several outputs begins with a chunk for each
             assert orjson.loads(first[6:])["choices"] == [plain.chunk_choice(Delta(index=index))]
-        plain._count(item)
+        plain._taken(item)
         choice = plain.chunk_choice(item)
         assert event.startswith(b"data: ")
         assert event.endswith(b"\n\n")

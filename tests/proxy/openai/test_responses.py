@@ -120,6 +120,23 @@ async def test_responses_have_metrics_of_their_own(serve: Serve) -> None:
     )
 
 
+async def test_reasoning_can_be_left_out(serve: Serve) -> None:
+    client = await serve(ScriptedEngine(thinking))
+    response = await both(client, {**ASK, "tools": [TOOL], "include_reasoning": False})
+    assert [item["type"] for item in response["output"]] == ["message", "function_call", "function_call"]
+    assert response["usage"]["output_tokens_details"] == {"reasoning_tokens": 3}
+
+
+async def test_reasoning_of_an_upstream_can_be_left_out(serve: Serve) -> None:
+    """The upstream does not learn of it: some refuse the field, and hooks see the reasoning of all."""
+    engine = ScriptedEngine(thinking)
+    back = await serve(engine)
+    front = await serve(OpenAIEngine(back.url), names=[])
+    response = await both(front, {**ASK, "tools": [TOOL], "include_reasoning": False})
+    assert [item["type"] for item in response["output"]] == ["message", "function_call", "function_call"]
+    assert engine.requests[-1].extra == {}
+
+
 async def test_an_upstream_gets_a_chat(serve: Serve) -> None:
     engine = ScriptedEngine(thinking)
     back = await serve(engine)

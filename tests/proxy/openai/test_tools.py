@@ -129,6 +129,40 @@ async def test_reasoning_content_and_calls_have_fields_of_their_own(
     assert folded(stream.chunks) == answered
 
 
+@pytest.mark.parametrize("hooks", [(), (Script(let_through),)])
+async def test_reasoning_can_be_left_out(serve: Serve, hooks: tuple[Script, ...]) -> None:
+    """Its tokens too. Hooks see it, and it is counted."""
+    client = await serve(ModelEngine(answer), *hooks, **QWEN)
+    asked = {**ASKS, "include_reasoning": False}
+    status, body, headers = await client.post(PATH, asked)
+    assert status == 200
+    assert "include_reasoning" not in headers.get("X-Weir-Ignored-Fields", "")
+    answered = whole(body)
+    assert answered["message"] == {**EXPECTED, "reasoning_content": ""}
+    thought = {PIECES.index("Rain"), PIECES.index("?")}
+    assert not thought & set(answered["token_ids"])
+    assert "Rain" not in str(answered["logprobs"])
+    assert body["usage"]["completion_tokens_details"] == {"reasoning_tokens": 3}
+    stream = await client.stream(PATH, asked)
+    assert folded(stream.chunks) == answered
+    for hook in hooks:
+        assert "Rain?" in "".join(chunk.text_diff for chunk in hook.chunks if chunk.channel == "reasoning")
+
+
+async def test_a_guard_ends_an_answer_by_reasoning_that_is_left_out(serve: Serve) -> None:
+    def guard(chunk: Chunk) -> Verdict:
+        return terminate("rain") if "Rain" in chunk.text else emit(chunk.pending)
+
+    client = await serve(ModelEngine(answer), Script(guard), **QWEN)
+    asked = {**CHAT, "include_reasoning": False}
+    _, body, _ = await client.post(PATH, asked)
+    (choice,) = body["choices"]
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("content_filter", "rain")
+    assert choice["message"] == {"role": "assistant", "content": "", "refusal": None}
+    (chunk,) = (await client.stream(PATH, asked)).chunks
+    assert chunk["choices"][0]["finish_reason"] == "content_filter"
+
+
 async def test_the_sdk_reads_the_calls(serve: Serve) -> None:
     client = await serve(ModelEngine(answer), Script(let_through), **QWEN)
     async with AsyncOpenAI(base_url=f"{client.url}/v1", api_key="none") as sdk:
