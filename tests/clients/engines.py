@@ -25,7 +25,16 @@ from tests.clients.session import Request, recorded
 from tests.engine.backends.conftest import Script, fake_upstream
 
 PARSERS: dict[str, Any] = {"reasoning_parser": "qwen3", "tool_call_parser": "hermes"}
-SCRIPTED = {"name": "scripted", "path": "tests.clients.model:ScriptedModel", "mandatory": True}
+SCRIPTED = {
+    "name": "scripted",
+    "path": "tests.clients.model:ScriptedModel",
+    "mandatory": True,
+    "args": {"gate": GATE.path},
+}
+VLLM: dict[str, Any] = {
+    "engine": "vllm",
+    "vllm": {"dtype": "float32", "enforce_eager": True, "max_num_seqs": 8},
+}
 SECONDS_PER_DELTA = 0.005
 """The time between two deltas of a long answer that is replayed."""
 
@@ -87,12 +96,15 @@ async def serving(
 
 
 @asynccontextmanager
-async def local(hooks: list[str], **settings: Any) -> AsyncIterator[Weir]:
+async def scripted(hooks: list[str], **settings: Any) -> AsyncIterator[Weir]:
     """The demo model, forced to say each reply. Tokenizer, parsers and engine are the real ones."""
     with TemporaryDirectory() as folder:
         settings |= {"model": model_with_tools(Path(folder)), "logits_processors": [SCRIPTED]}
-        async with serving(hooks, num_threads=1, **PARSERS, **settings) as weir:
+        async with serving(hooks, **PARSERS, **settings) as weir:
             yield weir
+
+
+local = partial(scripted, num_threads=1)
 
 
 @asynccontextmanager
@@ -142,6 +154,7 @@ def _spaced(recording: Recording) -> Recording:
 
 ENGINES: dict[str, Callable[[list[str]], AbstractAsyncContextManager[Weir]]] = {
     "local": local,
+    "vllm": partial(scripted, **VLLM),
     "openai": upstream,
     "openai, a Weir": weir_upstream,
     "messages": partial(upstream, engine="messages", script=messages_frames),

@@ -1,8 +1,9 @@
 """The model of the agent's conversation: the demo model, forced to say the replies, and an upstream."""
 
-import threading
+import fcntl
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -49,24 +50,26 @@ STOPS_AFTER = 24
 
 class Gate:
     """Stops the model within its long answer, until the client has left. Then nothing depends on how fast the
-    model is."""
+    model is. It is a lock of a file, because a model can run in another process."""
 
     def __init__(self) -> None:
-        self._has_left = threading.Event()
-        self._has_left.set()
-
-    @property
-    def is_closed(self) -> bool:
-        return not self._has_left.is_set()
+        self._file = NamedTemporaryFile()  # noqa: SIM115
+        self.path = self._file.name
+        self.is_closed = False
 
     def close(self) -> None:
-        self._has_left.clear()
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        self.is_closed = True
 
     def open(self) -> None:
-        self._has_left.set()
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+        self.is_closed = False
 
-    def wait(self) -> None:
-        self._has_left.wait(timeout=60)
+
+def wait_for(gate: str) -> None:
+    """Returns once the gate with this path is open."""
+    with open(gate, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
 
 
 GATE = Gate()
@@ -77,8 +80,13 @@ class ScriptedModel:
 
     kind = "mask"
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    @classmethod
+    def prepare(cls, context: Context, gate: str) -> str:
+        """`gate`: where the model waits within its long answer."""
+        return gate
+
+    def __init__(self, context: Context, shared: str) -> None:
+        self._context, self._gate = context, shared
         self._reply: list[int] | None = None
         self._is_long = False
 
@@ -88,7 +96,7 @@ class ScriptedModel:
             self._reply = self._tokens(self._context.tokenizer.decode(input_ids[:num_prompt]))
         at = len(input_ids) - num_prompt
         if self._is_long and at == STOPS_AFTER:
-            GATE.wait()
+            wait_for(self._gate)
         kept = self._reply[at]
         value = logits[kept].clone()
         logits.fill_(float("-inf"))

@@ -22,8 +22,11 @@ def test_every_sdk_is_recorded_in_every_mode() -> None:
         assert [request.leaves for request in requests] == [mode == "leave" for mode in MODES]
 
 
+VLLM = pytest.param("vllm", marks=[pytest.mark.vllm, pytest.mark.filterwarnings("default")])
+
+
 @pytest.mark.parametrize("hooks", [[], ["pii"]], ids=["plain", "guarded"])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [VLLM if name == "vllm" else name for name in ENGINES])
 async def test_a_session_has_the_same_result(engine: str, hooks: list[str]) -> None:
     """With a guard, an address in a call's arguments is redacted, whichever engine called."""
     sessions = recorded()

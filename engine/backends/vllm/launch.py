@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
-from vllm.config import VllmConfig
+from vllm.config import StructuredOutputsConfig, VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -46,7 +46,7 @@ class Launch:
             # Weir's processors are written for this one.
             os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
         try:
-            vllm_config = AsyncEngineArgs(**arguments).create_engine_config()
+            vllm_config = AsyncEngineArgs(**_with_objects(arguments)).create_engine_config()
         except (TypeError, ValueError) as error:
             raise ValueError(f"vLLM refuses its arguments: {error}") from error
         launch = cls(config, vllm_config)
@@ -112,6 +112,13 @@ class Launch:
         if parallel.distributed_executor_backend == "ray" or parallel.nnodes > 1:
             return "its workers are on other machines"
         return None
+
+
+def _with_objects(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments, with an object where vLLM sets the reasoning parser: it makes none of a mapping."""
+    structured = arguments.get("structured_outputs_config")
+    made = StructuredOutputsConfig(**structured) if isinstance(structured, Mapping) else structured
+    return {**arguments, "structured_outputs_config": made}
 
 
 def counts_of(llm: AsyncLLM) -> SchedulerCounts:

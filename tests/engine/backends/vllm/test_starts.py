@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from engine.backends.vllm.options import engine_arguments
 from engine.config import EngineConfig
 from engine.protocol import GenerationRequest
 from tests.engine.backends.vllm.conftest import ARGUMENTS, SIZES
@@ -39,6 +40,15 @@ async def running(model: Path, loras: dict[str, str] | None = None, **arguments:
         yield engine
     finally:
         await engine.aclose()
+
+
+async def test_vllm_gets_the_reasoning_parser(vllm_model: Path) -> None:
+    """A grammar begins where reasoning ends."""
+    from engine.backends.vllm.launch import Launch
+
+    config = EngineConfig(model=str(vllm_model), reasoning_parser="qwen3")
+    made = Launch.prepare(config, engine_arguments(config, ARGUMENTS)).vllm_config.structured_outputs_config
+    assert (made.backend, made.reasoning_parser) == ("guidance", "qwen3")
 
 
 @pytest.mark.parametrize("option", ["tensor_parallel_size", "data_parallel_size"])
