@@ -14,7 +14,7 @@ from engine.guided.grammar import GRAMMAR_FIELDS
 from engine.guided.guidance import Guidance
 from engine.logits_processors import Context
 from engine.logits_processors.builtin.forced_sequence import hello_world
-from engine.logits_processors.registry import LIMITS, OTHER_FIELDS, ProcessorRegistry
+from engine.logits_processors.registry import LIMITS, OTHER_FIELDS, PARAMETER_FIELDS, ProcessorRegistry
 from engine.protocol import FieldSupport, GenerationRequest, Prompt, RequestError, SamplingParams, Token
 from engine.sampling.penalties import LogitBias
 from engine.text.alignment import align_tokens
@@ -39,7 +39,7 @@ _IN_CHATS = frozenset({"tools", "tool_choice", "parallel_tool_calls", *TEMPLATE_
 _IN_COMPLETIONS = frozenset({"echo", "best_of", "suffix", *SEARCH_FIELDS})
 FIELDS = FieldSupport(
     honoured=SAMPLING_FIELDS.union(
-        ENGINE_FIELDS, GRAMMAR_FIELDS, OTHER_FIELDS, LIMITS, TextFields.model_fields
+        ENGINE_FIELDS, GRAMMAR_FIELDS, OTHER_FIELDS, PARAMETER_FIELDS, LIMITS, TextFields.model_fields
     )
     - _IN_CHATS
     - _IN_COMPLETIONS,

@@ -4,7 +4,8 @@ Processors run in the order registered, masks before shapers. The order in a req
 
 A request names processors in `SamplingParams.logits_processors`. Clients of vLLM and SGLang name them in
 `vllm_xargs` or `custom_params` instead: an object whose keys are processors' names and whose values are
-objects of parameters, or an object of parameters that exactly one processor has.
+objects of parameters, or an object of parameters that exactly one processor has. vLLM's field
+`thinking_token_budget` is the parameter of one processor by another name.
 
 vLLM's fields `allowed_token_ids` and `bad_words` need no registered processor: every server has these two.
 """
@@ -43,6 +44,8 @@ from engine.protocol import GenerationRequest, LogitsProcessorError, RequestErro
 FIELD = "logits_processors"
 OTHER_FIELDS = ("vllm_xargs", "custom_params")
 """The fields of `GenerationRequest.extra` that vLLM and SGLang use."""
+PARAMETER_FIELDS = {"thinking_token_budget": "thinking_budget"}
+"""vLLM's fields that are a parameter of one registered processor: its name. vLLM's -1 asks for nothing."""
 LIMITS: dict[str, tuple[type, str]] = {
     "allowed_token_ids": (AllowedTokens, "token_ids"),
     "bad_words": (BadWords, "bad_words"),
@@ -58,6 +61,8 @@ class RequestedProcessor(NamedTuple):
     spec: LogitsProcessorSpec
     name_at: str
     params_at: str
+    known: str = ""
+    """The part of a parameter's place that `params_at` stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +152,11 @@ class ProcessorRegistry:
             else:
                 spec = NamedProcessorSpec(self._only_taker(given, field), given)
                 yield RequestedProcessor(spec, field, field)
+        for field, param in PARAMETER_FIELDS.items():
+            if (value := extra.get(field)) not in (None, -1):
+                params = {param: value}
+                spec = NamedProcessorSpec(self._only_taker(params, field), params)
+                yield RequestedProcessor(spec, field, field, f".{param}")
 
     def _only_taker(self, params: Mapping[str, Any], field: str) -> str:
         """The name of the only processor that has parameters of these names. Raises `RequestError`."""
@@ -161,7 +171,7 @@ class ProcessorRegistry:
 
     def _check_names(self, requested: Iterable[RequestedProcessor]) -> None:
         seen: set[str] = set()
-        for spec, at, _ in requested:
+        for spec, at, *_ in requested:
             if not isinstance(spec, NamedProcessorSpec):
                 continue
             if not self._named:
@@ -184,7 +194,7 @@ class ProcessorRegistry:
         rank = AFTER_ALL + 1 + place
         match requested.spec:
             case NamedProcessorSpec(name=name, params=params):
-                return _with_params(self._registered[name], params, requested.params_at)
+                return _with_params(self._registered[name], params, requested.params_at, requested.known)
             case ForcedTokenSequenceSpec(token_ids=token_ids, eos_token_id=eos):
                 params = {"token_ids": token_ids, "eos_token_id": eos}
                 return _with_params(self._forced, params, requested.params_at)
@@ -204,7 +214,7 @@ def _register_own(name: str, cls: type, context: Context) -> RegisteredProcessor
 def _with_params(
     registered: RegisteredProcessor, params: Mapping[str, Any], at: str, known: str = ""
 ) -> SequenceProcessor | SamplingChange:
-    """`known`: the part of a parameter's place that `at` stands for.
+    """`known`: as in `RequestedProcessor`.
 
     Raises `RequestError` for parameters that it does not take, `LogitsProcessorError` if it fails."""
     failing = _failing_as(registered.config.name)

@@ -33,7 +33,7 @@ from engine.backends.vllm.sampling import (
 )
 from engine.core.output_processor import OutputProcessor
 from engine.core.sequence import Sequence, SequenceGroup
-from engine.logits_processors.registry import OTHER_FIELDS
+from engine.logits_processors.registry import OTHER_FIELDS, PARAMETER_FIELDS
 from engine.protocol import DeadEngineError, Delta, EngineError, LogitsProcessorError, RequestError, Rewind
 from engine.sampling.best_of import hold_candidates
 from engine.sampling.sampler import SampledToken
@@ -181,7 +181,7 @@ class Outputs:
                 raise RequestError(
                     "logits_processors: this server has no logits processors.", param="logits_processors"
                 )
-            extra_args |= WorkerRequest.of(seq, key, OTHER_FIELDS).to_args()
+            extra_args |= WorkerRequest.of(seq, key, (*OTHER_FIELDS, *PARAMETER_FIELDS)).to_args()
         params = SamplingParams(
             output_kind=RequestOutputKind.DELTA, skip_clone=True, extra_args=extra_args or None, **fields
         )

@@ -204,7 +204,7 @@ class WorkerRequest(NamedTuple):
             specs = [spec.to_json() for spec in request.sampling.logits_processors]
         except TypeError as error:
             raise RequestError(f"logits_processors: {error}.", param="logits_processors") from error
-        extra = {name: request.extra[name] for name in extra_names if request.extra.get(name)}
+        extra = {name: request.extra[name] for name in extra_names if name in request.extra}
         return cls(key, request.request_id, seq.num_prompt_tokens, specs, extra)
 
     def to_args(self) -> dict[str, Any]:

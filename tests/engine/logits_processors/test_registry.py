@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from engine.config import LogitsProcessorConfig
 from engine.logits_processors import (
@@ -20,7 +21,8 @@ from engine.logits_processors import (
 )
 from engine.logits_processors.registry import ProcessorRegistry
 from engine.protocol import LogitsProcessorError, RequestError
-from tests.engine.conftest import completion
+from tests.engine.conftest import VOCAB_SIZE, completion
+from tests.engine.logits_processors.builtin.rows import START, THINKING
 from tests.engine.logits_processors.processors import ALL, HERE, Likes, config, named, names, request_of
 from tests.engine.test_processor_specs import SPECS
 
@@ -80,6 +82,40 @@ def test_vllm_and_sglang_clients_may_use_their_own_fields(asked: dict[str, Any],
     assert [one.name for one in wanted] == ["only", "likes"]
     only, likes = (one.start(TokenIds([5, 6, 7], 3)).call for one in wanted)
     assert (only.token_id, likes.params.back) == (3, 2)  # type: ignore[union-attr]
+
+
+BUDGET = LogitsProcessorConfig("thoughts", "thinking_budget", THINKING)
+
+
+@pytest.mark.parametrize("budget", [0, 7])
+def test_vllms_budget_of_thinking_is_a_parameter_of_the_registered_processor(
+    budget: int, context: Context
+) -> None:
+    registry = ProcessorRegistry(context, [config("Likes"), BUDGET])
+    (wanted,) = registry.realize(request_of(thinking_token_budget=budget))[1]
+    assert wanted.name == "thoughts"
+    logits, ids = torch.zeros(VOCAB_SIZE), TokenIds([START, *[30] * 7], 1)
+    started = wanted.start(ids).call
+    assert started is not None
+    started(ids, logits)
+    assert logits.isinf().any(), "the budget is spent"
+    assert names(registry, request_of(thinking_token_budget=-1)) == []
+
+
+@pytest.mark.parametrize(
+    ("configs", "asked"),
+    [
+        ([], {"thinking_token_budget": 5}),
+        ([BUDGET], {"thinking_token_budget": -2}),
+        ([BUDGET], {"thinking_token_budget": "5"}),
+    ],
+)
+def test_a_budget_of_thinking_that_cannot_be_kept_is_refused(
+    configs: list[LogitsProcessorConfig], asked: dict[str, Any], context: Context
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        ProcessorRegistry(context, configs).realize(request_of(**asked))
+    assert caught.value.param == "thinking_token_budget"
 
 
 def test_ambiguous_parameters_are_refused(registry: ProcessorRegistry) -> None:

@@ -80,8 +80,11 @@ def config(folder: Path, **options: Any) -> EngineConfig:
     template = folder / "chat_template.jinja"
     template.write_text(TEMPLATE + template.read_text())
     fails = LogitsProcessorConfig("fails", "tests.engine.logits_processors.processors.FailsAlone")
+    markers = {"start": "<|im_start|>", "end": "<|im_end|>"}
+    budget = LogitsProcessorConfig("thinking_budget", "thinking_budget", args=markers)
+    processors = (fails, budget)
     return EngineConfig(
-        model=str(folder), scheduling_policy="priority", logits_processors=(fails,), **options
+        model=str(folder), scheduling_policy="priority", logits_processors=processors, **options
     )
 
 

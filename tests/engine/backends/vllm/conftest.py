@@ -19,6 +19,7 @@ from engine.backends.admission import Admission
 from engine.backends.vllm.places import FairPlaces
 from engine.config import EngineConfig, LogitsProcessorConfig
 from tests.engine.conftest import TEMPLATE, TinyEngine
+from tests.engine.logits_processors.builtin.rows import THINKING
 
 if TYPE_CHECKING:
     from engine.backends.vllm.engine import VLLMEngine
@@ -42,6 +43,7 @@ SIZES: dict[str, Any] = {
 PROCESSORS = (
     LogitsProcessorConfig("bad_words", "bad_words"),
     LogitsProcessorConfig("allowed", "allowed_tokens"),
+    LogitsProcessorConfig("budget", "thinking_budget", THINKING),
     LogitsProcessorConfig("failing", f"{HERE / 'processors.py'}:Failing"),
     LogitsProcessorConfig("by_place", f"{HERE / 'processors.py'}:ByPlace"),
 )

@@ -12,6 +12,7 @@ import pytest
 from engine.processor_specs import ForcedTokenSequenceSpec, NamedProcessorSpec, PythonProcessorSpec
 from engine.protocol import EngineError, GenerationRequest, LogitsProcessorError, RequestError, Rewind
 from tests.engine.core.test_rewind import PROMPT, expected, ids_of, once, play
+from tests.engine.logits_processors.builtin.rows import START
 from tests.helpers import until
 
 pytestmark = [
@@ -55,6 +56,12 @@ REQUESTS: dict[str, dict[str, Any]] = {
     },
     "a choice": {"max_tokens": 20, "extra": {"structured_outputs": {"choice": ["fox", "dog", "the fox"]}}},
     "a grammar": {"max_tokens": 20, "extra": {"guided_grammar": 'root ::= "quick " ("fox" | "dog")'}},
+    "a budget of thinking": {
+        "prompts": ((START, 70),),
+        "max_tokens": 9,
+        "extra": {"thinking_token_budget": 3},
+    },
+    "no thinking": {"prompts": ((START, 70),), "max_tokens": 9, "extra": {"thinking_token_budget": 0}},
     "bad words": {
         "max_tokens": 20,
         "logits_processors": (NamedProcessorSpec("bad_words", {"bad_words": ["the", "fox"]}),),
