@@ -85,9 +85,11 @@ def _check(request: GenerationRequest) -> None:
 
 
 def _check_end(request: GenerationRequest, turns: list[dict[str, Any]]) -> None:
-    """The answer goes on from an assistant's turn at the end, and only from one."""
+    """The answer goes on from an assistant's message at the end, and only from one. One without text has no
+    turn, and nothing to go on from."""
     continues = bool(request.extra.get("continue_final_message"))
-    if not turns or (turns[-1]["role"] == "assistant") != continues:
+    ends = request.messages if continues else turns
+    if not turns or (ends[-1]["role"] == "assistant") != continues:
         reason = "an answer goes on from it" if turns and not continues else "the chat ends with another"
         raise RequestError(
             f"messages: the last message of the assistant and continue_final_message go together ({reason}).",

@@ -156,6 +156,11 @@ def test_an_answer_goes_on_from_the_assistants_last_message_if_it_is_to() -> Non
         assert error.value.param == "messages"
 
 
+def test_an_answer_that_goes_on_from_nothing_is_a_new_one() -> None:
+    empty = {"role": "assistant", "content": ""}
+    assert turns_of(*HI, empty, continue_final_message=True, add_generation_prompt=False) == turns_of(*HI)
+
+
 @pytest.mark.parametrize(
     ("choice", "parallel", "written"),
     [
