@@ -47,6 +47,7 @@ class Block(RequestObject):
     text: str | None = None
     source: Source | None = None
     title: str | None = None
+    context: str | None = None
     id: str | None = None
     name: str | None = None
     input: dict[str, Any] | None = None
@@ -76,7 +77,10 @@ class Block(RequestObject):
         if self.type == "image":
             return {"type": "image_url", "image_url": {"url": source.as_url}}
         if source.type == "text":
-            return {"type": "text", "text": source.data}
+            return {
+                "type": "text",
+                "text": "\n\n".join(filter(None, (self.title, self.context, source.data))),
+            }
         file = {"file_data": source.as_url} | ({"filename": self.title} if self.title else {})
         return {"type": "file", "file": file}
 

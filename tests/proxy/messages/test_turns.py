@@ -107,6 +107,13 @@ def test_the_result_of_a_tool_that_failed_says_so() -> None:
     assert chat(user({**failed, "content": "no"}))[0]["content"] == "Error: no"
 
 
+def test_a_text_document_has_its_title_and_its_context() -> None:
+    document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Rain."}}
+    assert chat(user({**document, "title": "Weather", "context": "Of today"}))[0]["content"] == (
+        "Weather\n\nOf today\n\nRain."
+    )
+
+
 @pytest.mark.parametrize(
     "turn",
     [
