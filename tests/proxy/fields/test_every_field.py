@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +72,28 @@ class Outcome(NamedTuple):
     """The engine's request."""
     body: dict[str, Any]
     """The upstream's body."""
+    read: set[str]
+    """The fields of `GenerationRequest.extra` that the engine read by name."""
+
+    def is_read(self, name: str) -> bool:
+        """Whether the engine read the field, if the field came among those without a place of their own."""
+        return self.asked is None or name not in self.asked.extra or name in self.read
+
+
+class ReadFields(dict[str, Any]):
+    """A request's further fields. It keeps the names of those that somebody reads."""
+
+    def __init__(self, fields: Mapping[str, Any], read: set[str]) -> None:
+        super().__init__(fields)
+        self._read = read
+
+    def __getitem__(self, name: str) -> Any:
+        self._read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self._read.add(name)
+        return super().get(name, default)
 
 
 def config(folder: Path, **options: Any) -> EngineConfig:
@@ -114,6 +136,7 @@ class Sender:
     def __init__(self, client: Client, engine: Any, upstream: FakeUpstream) -> None:
         self.client, self.upstream = client, upstream
         self.asked: list[GenerationRequest] = []
+        self.read = set[str]()
         self.translated = engine.fields.honoured_in_chats if isinstance(engine, MessagesEngine) else ()
         """Fields that reach the upstream under names of its own."""
         generate = engine.generate
@@ -124,12 +147,13 @@ class Sender:
                 deltas = tuple(TimedDelta(0, delta) for delta in make_deltas(["Hello"]))
                 engine._recordings.clear()
                 engine._add([Recording(request, deltas)])
-            return generate(request)
+            return generate(replace(request, extra=ReadFields(request.extra, self.read)))
 
         engine.generate = seen
 
     async def send(self, fields: dict[str, Any]) -> Outcome:
         self.asked.clear()
+        self.read.clear()
         self.upstream.bodies.clear()
         body = BASES[self.endpoint] | fields
         url = self.client.url + PATHS[self.endpoint]
@@ -140,6 +164,7 @@ class Sender:
                 response.headers.get(HEADER, "").split(", "),
                 self.asked[-1] if self.asked else None,
                 self.upstream.bodies[-1] if self.upstream.bodies else {},
+                set(self.read),
             )
 
     async def failure(self, row: FieldRow, treatment: Treatment, sample: Sample) -> str | None:
@@ -165,7 +190,9 @@ class Sender:
                 changes = seen.asked != before.asked or _plain(seen.text) != _plain(before.text)
                 if engine_name(self.endpoint, row.name) in self.translated:
                     changes = seen.body != before.body
-                as_expected = seen.status == 200 and changes and row.name not in seen.ignored
+                is_services = row.name in ENDPOINTS[self.endpoint].fields.by_service
+                is_read = is_services or seen.is_read(engine_name(self.endpoint, row.name))
+                as_expected = seen.status == 200 and changes and is_read and row.name not in seen.ignored
         return None if as_expected else f"{treatment}: {seen}"
 
 
