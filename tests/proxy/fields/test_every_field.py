@@ -28,7 +28,8 @@ from hooks import emit
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
 from proxy.openai.endpoint_fields import HEADER, names_of
-from tests.engine.backends.conftest import FakeUpstream, fake_upstream, messages_api, vllm
+from tests.engine.backends.conftest import FakeUpstream, fake_upstream, vllm
+from tests.engine.backends.messages import asked as events
 from tests.helpers import make_deltas
 from tests.proxy.conftest import Client, Serve
 from tests.proxy.fields.samples import PREVIOUS, SAMPLES, Sample
@@ -217,6 +218,11 @@ def script(body: dict[str, Any]) -> Any:
     yield from vllm(body)
 
 
+def message(body: dict[str, Any]) -> Any:
+    """The same in the Messages API."""
+    yield from events.answer(events.block(0, "thinking", "Hm"), events.block(1, "text", "Hello"))
+
+
 @pytest.fixture
 async def upstream() -> AsyncIterator[FakeUpstream]:
     async with fake_upstream() as fake:
@@ -248,7 +254,7 @@ VLLM = pytest.param("vllm", [*ENDPOINTS], marks=[pytest.mark.vllm, pytest.mark.f
 async def test_every_field_is_treated_as_the_page_says(
     serve: Serve, name: str, endpoints: list[str], upstream: FakeUpstream, tmp_path: Path
 ) -> None:
-    upstream.script = messages_api if name == "messages" else script
+    upstream.script = message if name == "messages" else script
     async with engine_named(name, tmp_path, upstream) as engine:
         client = await serve(
             engine,
