@@ -63,7 +63,7 @@ _OF_ALL: dict[str, Sample] = {
     "input": Sample("Something else"),
     "instructions": Sample("Be brief."),
     "kv_transfer_params": Sample({"a": 1}),
-    "length_penalty": Sample(1.5, {"use_beam_search": True, "n": 2, "temperature": 0}),
+    "length_penalty": Sample(1.5, {"use_beam_search": True}),
     "logit_bias": Sample({"7": -3}),
     "logits_processors": Sample([{"name": "fails", "params": PROCESSOR["fails"]}]),
     "logprob_token_ids": Sample([5]),
