@@ -57,7 +57,6 @@ ELSEWHERE = {
     ("thinking.budget_tokens", "vllm"): "as local",
     ("thinking.display", "replay"): "the recording has no thoughts",
     ("add_generation_prompt", "messages"): "false goes with continue_final_message alone",
-    ("include_reasoning", "messages"): "the upstream's model does not think",
     ("include", "messages"): "this upstream gives no logprobs, and the error says so",
     ("return_tokens_as_token_ids", "messages"): "this upstream gives no logprobs, and the error says so",
     ("suffix", "local"): "the model cannot fill in the middle, and says so",
