@@ -1,17 +1,17 @@
 """`POST /v1/messages`: the request's fields, and the chat that an engine gets."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from engine.fields.names import is_binding
+from engine.fields.names import is_binding, is_neutral
 from engine.fields.support import FieldSupport, Treatment
 from engine.protocol import GenerationRequest, RequestError
 from proxy.messages.turns import Block, Content, Turn, system_text, to_messages
 from proxy.openai.answer import JSONObject
-from proxy.openai.endpoint_fields import Options, RequestObject
+from proxy.openai.endpoint_fields import MAX_NAMES, Options, RequestObject
 from proxy.openai.fields import GenerationFields, StopString
 
 FEWEST_THINKING_TOKENS = 1024
@@ -29,6 +29,12 @@ class Tool(RequestObject):
     description: str | None = None
     input_schema: dict[str, Any]
     strict: bool | None = None
+
+    @property
+    def unread(self) -> list[str]:
+        """The names of the fields that ask for something and have no effect here."""
+        given = (self.model_extra or {}).items()
+        return [name for name, value in given if name != "cache_control" and not is_neutral(name, value)]
 
     def to_chat(self) -> JSONObject:
         given = {"description": self.description, "parameters": self.input_schema, "strict": self.strict}
@@ -107,6 +113,20 @@ class CountFields(GenerationFields):
         if other := next((block.type for block in system if block.type != "text"), None):
             raise ValueError(f"a system prompt has no {other} block")
         return system
+
+    def ignored(self, support: FieldSupport) -> list[str]:
+        """Also the fields of tools and blocks: `tools.defer_loading`."""
+        names = dict.fromkeys([*super().ignored(support), *self._unread()])
+        return [*names][: MAX_NAMES + 1]
+
+    def _unread(self) -> Iterator[str]:
+        for tool in self.tools:
+            yield from (f"tools.{name}" for name in tool.unread)
+        for block in self.system:
+            yield from (f"system.{name}" for name in block.unread)
+        for turn in self.messages:
+            for block in turn.content:
+                yield from (f"messages.content.{name}" for name in block.unread)
 
     @classmethod
     def treatment(cls, name: str, support: FieldSupport) -> Treatment:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BeforeValidator, Field, model_validator
 
+from engine.fields.names import is_neutral
 from proxy.openai.answer import JSONObject
 from proxy.openai.endpoint_fields import RequestObject
 
@@ -69,6 +70,17 @@ class Block(RequestObject):
             raise ValueError("an image's source is base64 or url")
         return self
 
+    @property
+    def unread(self) -> Iterator[str]:
+        """The names of the fields that ask for something and have no effect here."""
+        for name, value in (self.model_extra or {}).items():
+            if name not in _MARKS and not is_neutral(name, value):
+                yield name
+        if self.context and self.source is not None and self.source.type != "text":
+            yield "context"  # a file has no place for it
+        for block in self.content:
+            yield from block.unread
+
     def to_part(self) -> JSONObject:
         """The part of a chat message's content."""
         source = self.source
@@ -85,6 +97,8 @@ class Block(RequestObject):
         return {"type": "file", "file": file}
 
 
+_MARKS = frozenset({"cache_control", "caller", "signature", "data"})
+"""What servers put into blocks, for themselves or for the cache. Clients send it back."""
 _NEEDED = {
     "text": ("text",),
     "image": ("source",),

@@ -8,6 +8,7 @@ from aiohttp import web
 from engine.backends.echo import EchoEngine
 from engine.backends.messages.engine import MessagesEngine
 from engine.fields.support import FieldSupport, Treatment
+from proxy.messages.fields import CountFields
 from proxy.openai.chat import ChatRequest
 from proxy.openai.endpoint_fields import HEADER, MAX_NAMES
 from tests.engine.backends.conftest import fake_upstream
@@ -61,6 +62,27 @@ async def test_a_count_of_tokens_names_ignored_fields(serve: Serve) -> None:
         body = {"messages": ASK["messages"], "speed": "fast"}
         status, _, headers = await client.post(f"{MESSAGES}/count_tokens", body)
         assert (status, headers[HEADER]) == (200, "speed")
+
+
+async def test_fields_of_tools_and_blocks_of_messages_are_named(serve: Serve) -> None:
+    client = await serve(EchoEngine())
+    source = {"type": "base64", "media_type": "application/pdf", "data": "aGk="}
+    document = {"type": "document", "source": source, "context": "c", "citations": {"enabled": True}}
+    marked = {"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}, "citations": None}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "r", "zzz": 1}]}
+    call = {"type": "tool_use", "id": "t", "name": "f", "input": {}, "caller": {"type": "direct"}}
+    turns = [
+        {"role": "user", "content": [document]},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result, marked]},
+    ]
+    tool = {"name": "f", "input_schema": {"type": "object"}, "defer_loading": True}
+    fields = CountFields.model_validate({"messages": turns, "tools": [tool], "system": [marked]})
+    names = ["tools.defer_loading", "citations", "context", "zzz"]
+    expected = ["tools", names[0], *(f"messages.content.{name}" for name in names[1:])]
+    assert fields.ignored(EchoEngine().fields) == expected
+    _, _, headers = await client.post(MESSAGES, {**ASK, "tools": [tool], "tool_choice": {"type": "none"}})
+    assert "tools.defer_loading" in headers[HEADER].split(", ")
 
 
 async def test_the_header_holds_few_names_and_no_other_text(serve: Serve) -> None:
