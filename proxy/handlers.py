@@ -37,7 +37,7 @@ from proxy.respond import respond
 from proxy.service import SERVICE
 from proxy.state.protocol import Owner, StateError
 from proxy.state.responses import Conversation, ResponseStore
-from proxy.tokens import detokenized, tokenized
+from proxy.tokens import detokenized, ignored_fields, tokenized
 
 logger = logging.getLogger("weir.proxy")
 
@@ -215,7 +215,8 @@ async def tokenize(http: web.Request) -> web.Response:
         fields = await _read(http, TokenizeRequest)
         model = service.model_name(fields.model)
         request = fields.to_request(new_id("tokenize"), model, caller=http[CALLER])
-        return _json(await tokenized(service, request, fields))
+        headers = ignored_header(ignored_fields(service, request))
+        return _json(await tokenized(service, request, fields), headers)
 
 
 async def detokenize(http: web.Request) -> web.Response:

@@ -11,7 +11,7 @@ from typing import TypeVar
 import orjson
 from pydantic import BaseModel
 
-from engine.fields.asked import check_fields
+from engine.fields.asked import asked_fields, check_fields
 from engine.fields.support import FieldSupport, Treatment
 from engine.prompt_size import prompt_size
 from engine.protocol import EngineError, GenerationRequest, RequestError, Tokenizer
@@ -56,6 +56,14 @@ async def detokenized(service: Service, request: GenerationRequest, fields: Deto
     decode = partial(_decoded, tokenizer, fields.tokens)
     text = await service.prompt_threads.run(decode, size=len(fields.tokens), caller=request.caller)
     return {"prompt": text}
+
+
+def ignored_fields(service: Service, request: GenerationRequest) -> list[str]:
+    """The names of the fields of `/tokenize` that have no effect. An upstream gets all fields."""
+    if service.engine.tokenizer is None:
+        return []
+    treatment = _OF_TOKENIZERS.treatment
+    return [one for one in asked_fields(request) if treatment(one, request.endpoint) is Treatment.IGNORED]
 
 
 def _encoded(tokenizer: Tokenizer, request: GenerationRequest, fields: TokenizeRequest) -> Tokens:

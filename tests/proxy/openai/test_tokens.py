@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from engine.protocol import GenerationRequest
+from proxy.openai.endpoint_fields import HEADER
 from tests.helpers import ScriptedEngine
 from tests.proxy.conftest import Serve, send
 
@@ -64,6 +65,14 @@ async def test_the_tokens_strings_come_if_asked_for(serve: Serve) -> None:
     for asked, strings in ((True, {"token_strs": ["c0", "c97"]}), (False, {})):
         _, answer, _ = await client.post("/tokenize", {"prompt": "a", "return_token_strs": asked})
         assert answer == {"count": 2, "max_model_len": 1024, "tokens": [0, 97], **strings}
+
+
+async def test_a_field_without_effect_is_named(serve: Serve) -> None:
+    client = await serve(engine())
+    _, _, headers = await client.post(
+        "/tokenize", {"prompt": "a", "unheard_of": 1, "add_special_tokens": True}
+    )
+    assert headers[HEADER] == "unheard_of"
 
 
 @pytest.mark.parametrize(
