@@ -20,7 +20,7 @@ from engine.errors import EngineError as EngineError
 from engine.errors import LogitsProcessorError as LogitsProcessorError
 from engine.errors import QueueFullError as QueueFullError
 from engine.errors import RequestError as RequestError
-from engine.fields.support import FieldSupport as FieldSupport
+from engine.fields.support import FieldSupport
 from engine.processor_specs import LogitsProcessorSpec
 from engine.stats import EngineStats as EngineStats
 
@@ -340,7 +340,7 @@ class Engine(Protocol):
 
     @property
     def fields(self) -> FieldSupport:
-        """What the engine does with each field of a request."""
+        """The engine's treatment of each field of a request."""
 
     @property
     def tokenizer(self) -> Tokenizer | None:

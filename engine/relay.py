@@ -1,4 +1,4 @@
-"""What an engine asks an upstream, beside generation, because it has no model or tokenizer for it itself."""
+"""Requests beside generation, for which an engine without a model or a tokenizer asks its upstream."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable

@@ -15,11 +15,11 @@ from typing import Any, Self
 from engine.backends.request_tracker import NO_LOGITS, TrackedEngine
 from engine.deltas import num_output_tokens
 from engine.fields.asked import check_fields
+from engine.fields.support import FieldSupport
 from engine.protocol import (
     Channel,
     Delta,
     Deltas,
-    FieldSupport,
     FinishReason,
     GenerationRequest,
     ModelInfo,

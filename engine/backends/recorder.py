@@ -17,12 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from engine.fields.support import FieldSupport
 from engine.protocol import (
     Deltas,
     Engine,
     EngineError,
     EngineStats,
-    FieldSupport,
     GenerationRequest,
     ModelInfo,
     Rewind,

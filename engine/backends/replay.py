@@ -11,16 +11,8 @@ import orjson
 
 from engine.backends.request_tracker import NO_LOGITS, TrackedEngine
 from engine.fields.asked import check_fields
-from engine.protocol import (
-    Delta,
-    Deltas,
-    EngineError,
-    FieldSupport,
-    GenerationRequest,
-    RequestError,
-    SamplingParams,
-    Usage,
-)
+from engine.fields.support import FieldSupport
+from engine.protocol import Delta, Deltas, EngineError, GenerationRequest, RequestError, SamplingParams, Usage
 from engine.recording import Recording
 
 MIN_SPEED = 0.001

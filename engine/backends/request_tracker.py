@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
-from engine.protocol import EngineError, EngineStats, FieldSupport, ModelInfo, Tokenizer, Usage
+from engine.fields.support import FieldSupport
+from engine.protocol import EngineError, EngineStats, ModelInfo, Tokenizer, Usage
 
 T = TypeVar("T")
 

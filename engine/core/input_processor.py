@@ -9,13 +9,13 @@ from engine.config import EngineConfig
 from engine.core.block_hash import root_hash, unique_root
 from engine.core.sequence import SequenceGroup
 from engine.fields.asked import ENGINE_FIELDS, SAMPLING_FIELDS, check_fields
-from engine.fields.support import Treatment
+from engine.fields.support import FieldSupport, Treatment
 from engine.guided.grammar import GRAMMAR_FIELDS
 from engine.guided.guidance import Guidance
 from engine.logits_processors import Context
 from engine.logits_processors.builtin.forced_sequence import hello_world
 from engine.logits_processors.registry import LIMITS, OTHER_FIELDS, PARAMETER_FIELDS, ProcessorRegistry
-from engine.protocol import FieldSupport, GenerationRequest, Prompt, RequestError, SamplingParams, Token
+from engine.protocol import GenerationRequest, Prompt, RequestError, SamplingParams, Token
 from engine.sampling.penalties import LogitBias
 from engine.text.alignment import align_tokens
 from engine.text.chat_template import TEMPLATE_FIELDS
@@ -47,7 +47,7 @@ FIELDS = FieldSupport(
     honoured_in_completions=_IN_COMPLETIONS,
     rest=Treatment.REFUSED,
 )
-"""What becomes of a request's fields in every engine that makes its sequences here, whatever the model."""
+"""The treatment of fields in every engine that makes its sequences here, whatever the model."""
 
 
 class ServedModel(Protocol):
@@ -92,7 +92,7 @@ class InputProcessor:
 
     @property
     def fields(self) -> FieldSupport:
-        """What becomes of a request's fields with this model."""
+        """The treatment of fields with this model."""
         hints = self.tokenizer.template_hints
         return replace(FIELDS, honoured_in_chats=FIELDS.honoured_in_chats | hints)
 

@@ -1,4 +1,4 @@
-"""What an engine does with each field of a request. The engine's refusals, the header that names ignored
+"""An engine's treatment of each field of a request. The engine's refusals, the header that names ignored
 fields, and `docs/fields.md` all read the same declaration."""
 
 from collections.abc import Mapping

@@ -98,7 +98,7 @@ class Block(RequestObject):
 
 
 _MARKS = frozenset({"cache_control", "caller", "signature", "data"})
-"""What servers put into blocks, for themselves or for the cache. Clients send it back."""
+"""Fields that servers put into blocks, and marks for the cache. Clients send them back."""
 _NEEDED = {
     "text": ("text",),
     "image": ("source",),

@@ -1,4 +1,4 @@
-"""What becomes of each field of a request's JSON: an endpoint acts on some, refuses some, and leaves the
+"""The treatment of each field of a request's JSON: an endpoint acts on some, refuses some, and leaves the
 others to the engine."""
 
 import re
@@ -51,7 +51,7 @@ class EndpointFields(RequestObject):
 
     @classmethod
     def treatment(cls, name: str, support: FieldSupport) -> Treatment:
-        """What becomes of a field with the engine that has this `support`."""
+        """The treatment of a field with the engine that has this `support`."""
         if cls._refusal(name) is not None:
             return Treatment.REFUSED
         engines, is_own = engine_name(cls.endpoint, name), name in names_of(cls)

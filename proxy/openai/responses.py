@@ -5,7 +5,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from engine.protocol import FieldSupport, GenerationRequest, RequestError
+from engine.fields.support import FieldSupport
+from engine.protocol import GenerationRequest, RequestError
 from proxy.openai.answer import JSONObject
 from proxy.openai.endpoint_fields import Options, RequestObject
 from proxy.openai.fields import GenerationFields

@@ -63,7 +63,7 @@ _HEADERS = {"betas", "user_profile_id", "workspace_id"}
 class FieldRow(NamedTuple):
     name: str
     api: str
-    """Whose field it is."""
+    """The API or the server that has the field."""
     treatments: dict[str, Treatment]
     """By engine."""
 

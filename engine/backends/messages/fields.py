@@ -1,4 +1,4 @@
-"""What becomes of each field of a request with an upstream of the Messages API."""
+"""The treatment of each field of a request with an upstream of the Messages API."""
 
 from engine.backends.request_tracker import NO_LOGITS
 from engine.fields.asked import SAMPLING_FIELDS

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class MessagesOptions(BaseModel):
-    """What the Messages API needs, and other APIs' clients do not say (messages)."""
+    """Values that the Messages API needs, and that clients of other APIs do not give (messages)."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 

@@ -1,4 +1,4 @@
-"""What an upstream signed: the reasoning of its earlier answers.
+"""The signatures that an upstream gave to the reasoning of its earlier answers.
 
 Some upstreams refuse a conversation with tools unless the reasoning of the last answer comes back with its
 signature. A signature is text that no hook can read, so clients get none. The engine remembers it, and adds

@@ -12,8 +12,8 @@ from engine.backends.upstream.call import Call
 from engine.backends.upstream.engine import UpstreamEngine
 from engine.backends.upstream.sse import Event
 from engine.backends.upstream.usage import told_count
-from engine.fields.support import Treatment
-from engine.protocol import EngineError, FieldSupport, GenerationRequest, RequestError
+from engine.fields.support import FieldSupport, Treatment
+from engine.protocol import EngineError, GenerationRequest, RequestError
 
 _BESIDE_VERSION = ("/tokenize", "/detokenize")
 """Paths that vLLM has beside `/v1`. Other servers may lack them."""

@@ -12,13 +12,13 @@ from engine.backends.pool.route import Route, may_retry
 from engine.backends.pool.routing import PrefixAffinity, Routing
 from engine.backends.pool.totals import info_of, stats_of
 from engine.backends.request_tracker import RequestTracker
+from engine.fields.support import FieldSupport
 from engine.protocol import (
     Delta,
     Deltas,
     Engine,
     EngineError,
     EngineStats,
-    FieldSupport,
     GenerationRequest,
     ModelInfo,
     Tokenizer,

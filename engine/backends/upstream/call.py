@@ -1,4 +1,4 @@
-"""What one request is to an upstream: the values that an API gives to `UpstreamEngine`."""
+"""A call of an upstream for one request: the values that an API gives to `UpstreamEngine`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Translator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What one request is to an upstream, and how its answer is read."""
+    """The body and the headers of one request to an upstream, and the reader of its answer."""
 
     path: str
     fields: dict[str, Any]
