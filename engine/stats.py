@@ -1,10 +1,9 @@
 """The numbers that an engine counts, for metrics."""
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
-
-from engine.histogram import Histogram
 
 ReplicaState = Literal["closed", "half_open", "open", "draining"]
 """The state of a replica's circuit breaker. A draining replica gets no new request either."""
@@ -12,6 +11,26 @@ ReplicaState = Literal["closed", "half_open", "open", "draining"]
 ReplicaOutcome = Literal["finished", "refused", "full", "failed", "closed"]
 """How a request at a replica ended: `refused` by the caller's fault, `full` for a full queue, `closed` by the
 caller."""
+
+
+class Histogram:
+    """The number of values in each bucket. One thread writes; a reader may find the sum one behind.
+
+    Observing a value takes a quarter of a microsecond and no lock. prometheus_client's takes a lock, and five
+    times as long.
+    """
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        """`bounds`: the upper ends of the buckets, ascending. Values above the last have a bucket too."""
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,8 @@ from proxy.access.bodies import BodyOptions
 from proxy.access.browser import BrowserOptions
 from proxy.access.callers import CallerOptions
 from proxy.access.connections import ConnectionOptions
-from proxy.option_values import Names, parts
+from proxy.access.option_values import Names, parts
+from proxy.did_you_mean import problems
 from proxy.state.options import StateOptions
 from proxy.workers.options import WorkerOptions
 
@@ -280,8 +281,8 @@ def load_settings(arguments: list[str]) -> ServeSettings:
             **given,
         )
     except ValidationError as error:
-        problems = "\n".join(f"  {_option(e['loc'])}{e['msg']}" for e in error.errors())
-        raise SystemExit(f"weir serve: the settings are wrong\n{problems}") from None
+        lines = "".join(f"\n  {problem}" for problem in problems(error, ServeSettings))
+        raise SystemExit(f"weir serve: the settings are wrong{lines}") from None
     except SettingsError as error:
         raise SystemExit(f"weir serve: the settings are wrong\n  {error}") from None
 
@@ -314,10 +315,6 @@ def _file_of(arguments: list[str]) -> str | None:
     if not isinstance(content, dict | None):
         raise SystemExit(f"weir serve: {file} must hold options by name")
     return file
-
-
-def _option(location: tuple[int | str, ...]) -> str:
-    return ".".join(map(str, location)) + ": " if location else ""
 
 
 def _add_argument(parser: argparse.ArgumentParser, *flags: str, **options: Any) -> argparse.Action:

@@ -15,9 +15,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from engine.histogram import Histogram
 from engine.protocol import Delta, Engine, EngineStats, RequestError, Usage
-from engine.stats import ReplicaState, ReplicaStats
+from engine.stats import Histogram, ReplicaState, ReplicaStats
 from hooks.pipeline.pipeline import GuardFactory
 
 TTFT_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 10, 20, 80)

@@ -65,9 +65,10 @@ def test_the_engine_knows_nothing_of_the_rest() -> None:
     assert {name.partition(".")[0] for name in imports_of("engine")} == {"engine"}
 
 
-def test_of_the_engine_hooks_know_values_how_to_import_a_class_and_how_callers_take_turns() -> None:
+def test_of_the_engine_hooks_know_values_how_names_are_found_and_how_callers_take_turns() -> None:
     imported = imports_of("hooks", but="hooks/testing")
     assert {name for name in imported if not name.startswith("hooks")} == {
+        "engine.did_you_mean",
         "engine.fair_queue",
         "engine.import_path",
         "engine.prompt_size",

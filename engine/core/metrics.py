@@ -13,7 +13,7 @@ from engine.core.prompt_cost import num_attended
 from engine.core.scheduler import ScheduledSequence
 from engine.core.sequence import Sequence
 from engine.core.step_budget import StepBudget
-from engine.histogram import Histogram
+from engine.stats import Histogram
 
 # fmt: off
 SHORT_TIMES = (

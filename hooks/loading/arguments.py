@@ -5,9 +5,8 @@ guard that guards nothing. No value is converted: every value is right as it is,
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, Unpack, get_args, get_origin, get_type_hints
 
@@ -15,6 +14,8 @@ import orjson
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import ErrorDetails, SchemaError
+
+from engine.did_you_mean import did_you_mean
 
 Adapter = TypeAdapter[Any]
 _ANYTHING = Adapter(Any)
@@ -39,10 +40,9 @@ def check_arguments(init: Callable[..., Any], arguments: Mapping[str, Any]) -> N
         raise ArgumentError("; ".join(problems))
 
 
-def _unexpected(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, known, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known) or 'none'}"
-    return f"unexpected keyword argument {name!r}: {hint}"
+def _unexpected(name: str, known: Collection[str]) -> str:
+    hint = did_you_mean(name, known) or f"; there are {', '.join(known) or 'none'}"
+    return f"unexpected keyword argument {name!r}{hint}"
 
 
 @lru_cache(maxsize=256)

@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic.networks import IPvAnyNetwork
 
-from proxy.option_values import parts
+from proxy.access.option_values import parts
 
 Address = IPv4Address | IPv6Address
 Networks = Sequence[IPv4Network | IPv6Network]

@@ -14,8 +14,8 @@ from aiohttp.typedefs import Middleware
 from pydantic import BaseModel, ConfigDict
 
 from proxy.access.addresses import read_address
+from proxy.access.option_values import Names
 from proxy.errors import APIError, Handler
-from proxy.option_values import Names
 
 _METHODS = "GET, POST, DELETE"
 _EXPOSED = "X-Request-Id, X-Weir-Ignored-Fields, Retry-After"

@@ -62,9 +62,9 @@ def test_keys_are_not_shown() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("prot: 8000", "prot: Extra inputs are not permitted"),
+        ("prot: 8000", "prot: there is no such option; did you mean 'port'"),
         ("port: many", "port: Input should be a valid integer"),
-        ("hooks: [{path: a.B, arg: {}}]", "hooks.0.arg: Unexpected keyword argument"),
+        ("hooks: [{path: a.B, arg: {}}]", "hooks.0.arg: there is no such option; did you mean 'args'"),
         ("port: [", "is not YAML"),
         ("[1]", "must hold options by name"),
         ("device: tpu", "device: Input should be"),

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.histogram import Histogram
 from engine.protocol import EngineStats, RequestError, Usage
+from engine.stats import Histogram
 from hooks import emit, hold, suppress, terminate
 from tests.helpers import Script, ScriptedEngine, make_deltas
 from tests.proxy.conftest import CHAT, COMPLETION, Client, Serve

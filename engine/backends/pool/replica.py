@@ -10,9 +10,8 @@ from typing import Self
 
 from engine.backends.pool.breaker import Breaker
 from engine.backends.pool.routing import Candidate
-from engine.histogram import Histogram
 from engine.protocol import Engine, EngineError, LogitsProcessorError, QueueFullError, RequestError
-from engine.stats import ReplicaOutcome, ReplicaStats
+from engine.stats import Histogram, ReplicaOutcome, ReplicaStats
 
 FIRST_TOKEN_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 

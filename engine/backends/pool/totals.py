@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 
-from engine.histogram import Histogram
 from engine.protocol import EngineStats, ModelInfo
-from engine.stats import ReplicaStats
+from engine.stats import Histogram, ReplicaStats
 
 
 def info_of(infos: Sequence[ModelInfo]) -> ModelInfo:

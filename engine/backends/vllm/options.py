@@ -5,13 +5,13 @@ Every argument has vLLM's own name. vLLM checks the values, and `check_names` th
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from engine.config import EngineConfig, EngineOptions
+from engine.did_you_mean import did_you_mean
 
 SHARED = frozenset(
     {
@@ -112,8 +112,7 @@ def check_names(given: Iterable[str], known: Collection[str]) -> None:
     """Raise `ValueError` for an argument that vLLM does not have."""
     for name in given:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(name, known)
             raise ValueError(f"vllm: this vLLM has no engine argument {name!r}{hint}")
 
 

@@ -15,8 +15,8 @@ from engine.core.prompt_cost import num_attended
 from engine.core.scheduler import ScheduledSequence
 from engine.core.sequence import SequenceGroup
 from engine.core.step_budget import StepBudget
-from engine.histogram import Histogram
 from engine.protocol import EngineStats
+from engine.stats import Histogram
 from tests.engine.conftest import completion
 
 NUMBERS = st.floats(-10, 10)

@@ -121,12 +121,12 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("json_schema", {"incomplete": "yes"}, "incomplete: Input should be 'terminate' or 'allow'"),
     ("presidio", {"configuration": "/no/such/file"}, "configuration: there is no file /no/such/file"),
     # of no name that there is
-    ("phrases", {"chanels": ["content"]}, "unexpected keyword argument 'chanels': did you mean 'channels'?"),
-    ("json_schema", {"prompt": "redact"}, "unexpected keyword argument 'prompt': there are schema, tools"),
+    ("phrases", {"chanels": ["content"]}, "unexpected keyword argument 'chanels'; did you mean 'channels'?"),
+    ("json_schema", {"prompt": "redact"}, "unexpected keyword argument 'prompt'; there are schema, tools"),
     (
         "audit",
         {"include_txt": True},
-        "unexpected keyword argument 'include_txt': did you mean 'include_text'?",
+        "unexpected keyword argument 'include_txt'; did you mean 'include_text'?",
     ),
 ]
 
@@ -192,4 +192,4 @@ def test_a_command_says_it_in_one_line(tmp_path: Path, command: str) -> None:
     assert ran.returncode == 1
     said = [line for line in ran.stderr.splitlines() if "loading hook" not in line]
     assert len(said) == 1
-    assert "unexpected keyword argument 'chanels': did you mean 'channels'?" in said[0]
+    assert "unexpected keyword argument 'chanels'; did you mean 'channels'?" in said[0]

@@ -129,8 +129,8 @@ def test_what_is_as_annotated_passes(arguments: dict[str, Any]) -> None:
         ({"judge": "str"}, "judge: Input should be callable"),
         ({"action": "halt"}, "action: Input should be 'stop' or 'go'"),
         ({"share": 1.5}, "share: Input should be less than or equal to 1"),
-        ({"sahre": 1}, "unexpected keyword argument 'sahre': did you mean 'share'?"),
-        ({"self": 1}, "unexpected keyword argument 'self': there are words, many, path"),
+        ({"sahre": 1}, "unexpected keyword argument 'sahre'; did you mean 'share'?"),
+        ({"self": 1}, "unexpected keyword argument 'self'; there are words, many, path"),
         ({"is_on": 2, "words": [3], "x_y_z": 4}, "is_on: .*; words.0.: .*; unexpected .* 'x_y_z'"),
     ],
     ids=",".join,
@@ -148,7 +148,7 @@ def test_where_any_name_goes_its_type_counts() -> None:
 
 def test_an_annotation_that_cannot_be_looked_up_lets_pass_and_names_still_count() -> None:
     assert problem(Typed.__init__, amount="1.5") is None
-    assert problem(Typed.__init__, amuont=1) == "unexpected keyword argument 'amuont': did you mean 'amount'?"
+    assert problem(Typed.__init__, amuont=1) == "unexpected keyword argument 'amuont'; did you mean 'amount'?"
 
 
 def test_nothing_is_changed_or_used_up() -> None:

@@ -63,7 +63,7 @@ def test_an_option_of_the_in_process_engine_alone_is_refused(option: dict[str, A
 
 def test_an_unknown_argument_is_refused_and_the_nearest_one_named() -> None:
     check_names(["seed"], ["seed", "tensor_parallel_size"])
-    with pytest.raises(ValueError, match="'tensor_parallel'; did you mean tensor_parallel_size"):
+    with pytest.raises(ValueError, match="'tensor_parallel'; did you mean 'tensor_parallel_size'"):
         check_names(["tensor_parallel"], ["seed", "tensor_parallel_size"])
     with pytest.raises(ValueError, match=r"no engine argument 'x'$"):
         check_names(["x"], ["seed"])

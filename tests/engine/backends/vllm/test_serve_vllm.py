@@ -94,4 +94,4 @@ async def test_an_argument_that_vllm_does_not_have_is_refused(vllm_model: Path, 
     with pytest.raises(AssertionError):
         async with serving(vllm_model, log, "--vllm-tensor-parallel", "2"):
             pass
-    assert "no engine argument 'tensor_parallel'; did you mean tensor_parallel_size?" in log.read_text()
+    assert "no engine argument 'tensor_parallel'; did you mean 'tensor_parallel_size'?" in log.read_text()
