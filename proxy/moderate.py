@@ -40,22 +40,22 @@ async def moderate(http: web.Request, fields: ModerationRequest) -> JSONObject:
 
 
 async def _of_prompt(service: Service, request: GenerationRequest) -> list[Decision]:
-    async with _opened(service, request) as guard:
+    decisions: list[Decision] = []
+    async with _opened(service, request, decisions) as guard:
         if isinstance(guard, PassThrough):
             raise APIError(501, "This server has no hooks to judge a text by.", "server_error")
         if not guard.reads_prompts:
             return []
-        step = await guard.admit(request)
+        await guard.admit(request)
         # If a hook answers in the engine's place, later hooks also decide on that answer.
-        return [decision for decision in step.decisions if decision.channel == "prompt"]
+        return [decision for decision in decisions if decision.channel == "prompt"]
 
 
 async def _of_answer(service: Service, request: GenerationRequest, texts: tuple[str, ...]) -> list[Decision]:
     decisions: list[Decision] = []
-    async with _opened(service, request) as guard:
+    async with _opened(service, request, decisions) as guard:
         for delta in _deltas(texts):
             step = await guard.feed(delta)
-            decisions += step.decisions
             if step.is_over:
                 break
             await asyncio.sleep(0)
@@ -63,9 +63,12 @@ async def _of_answer(service: Service, request: GenerationRequest, texts: tuple[
 
 
 @asynccontextmanager
-async def _opened(service: Service, request: GenerationRequest) -> AsyncIterator[OpenGuard]:
-    """A guard that tells decisions. There is no engine to go back, so a rewind acts as a terminate."""
-    guard = service.pipeline.open(request, tells_decisions=True)
+async def _opened(
+    service: Service, request: GenerationRequest, decisions: list[Decision]
+) -> AsyncIterator[OpenGuard]:
+    """A guard that adds its decisions to `decisions`. There is no engine to go back, so a rewind acts as a
+    terminate."""
+    guard = service.pipeline.open(request, listener=decisions.append)
     try:
         yield guard
     finally:

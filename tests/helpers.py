@@ -29,6 +29,7 @@ from engine.protocol import (
 from engine.rewindable import rewindable
 from hooks.api import Chunk, Verdict
 from hooks.loading.loader import LoadedHook
+from hooks.pipeline.decision import Listener
 from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
@@ -207,16 +208,20 @@ async def guard_all(
 
 @asynccontextmanager
 async def opened(
-    pipeline: Pipeline, request: GenerationRequest, *, can_rewind: bool = False
+    pipeline: Pipeline,
+    request: GenerationRequest,
+    *,
+    can_rewind: bool = False,
+    listener: Listener | None = None,
 ) -> AsyncIterator[OpenGuard]:
     """A guard of the pipeline's. In worker mode all that it is told and says goes through a real socket, with
     the worker's side of it on this same loop, so that a test can look at what its hooks were shown."""
     if mode == "in-process":
-        yield pipeline.open(request, can_rewind=can_rewind)
+        yield pipeline.open(request, can_rewind=can_rewind, listener=listener)
         return
     try:
         async with behind_worker(pipeline) as pool:
-            yield pool.open(request, can_rewind=can_rewind)
+            yield pool.open(request, can_rewind=can_rewind, listener=listener)
     finally:
         for name, tally in pool.tallies.items():
             pipeline.tallies[name].add(tally)

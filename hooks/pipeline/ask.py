@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from engine.protocol import Delta, GenerationRequest, Rewind
 from hooks.api import Chunk
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.decision import Decision
 
 Reply = Any
 """The hook's own return value, unchecked, or a `HookFailure`."""
@@ -67,9 +66,6 @@ class Step:
     """The reason of a hook that refused the prompt and gave no text to answer with."""
     error: Exception | None = None
     """The error that ends the request: a hook failed, or the engine broke its protocol."""
-    decisions: tuple[Decision, ...] = ()
-    """The hooks' decisions, if a hook listens or the guard was opened to tell them. Listeners hear them
-    before anything that is released leaves (contract 8.2)."""
 
 
 Machine = Generator[Ask | Step, None, None]

@@ -1,8 +1,9 @@
 """Hooks' decisions, for hooks that keep account of them, and how verdicts become decisions (contract 8.2)."""
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from engine.protocol import Channel, GenerationRequest
 from hooks.api import Chunk, StreamContext, Verdict, redact, rewind, suppress, terminate
@@ -45,6 +46,21 @@ class Decision:
     """How long the hook had held the first affected character."""
     withheld: str = field(default="", repr=False)
     """The withheld characters themselves. Not for a log."""
+
+
+Listener = Callable[[Decision], object]
+"""Is told each decision before anything that follows from it leaves (contract 8.14). It must not raise."""
+
+
+class Held(NamedTuple):
+    """Text that one hook holds in one stream."""
+
+    output_index: int
+    channel: Channel
+    hook: str
+    """The hook's name."""
+    num_held: int
+    """Characters."""
 
 
 class DecisionLog:
@@ -161,8 +177,8 @@ class StreamDecisions:
         )
 
 
-def prompt_decision(
-    request: GenerationRequest, hook: str, is_shadow: bool, action: Action, reason: str | None
+def request_decision(
+    request: GenerationRequest, hook: str, action: Action, reason: str | None, *, is_shadow: bool = False
 ) -> Decision:
     """A hook's decision on the request itself."""
     return Decision(

@@ -6,7 +6,7 @@ and deadlines live here and nowhere else. The service and the hook workers both 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
 from time import monotonic
@@ -27,7 +27,7 @@ from engine.protocol import (
 from hooks.loading.async_call import LateAndCancelledError
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.ask import Ask, Machine, Reply, Step
-from hooks.pipeline.decision import Decision, DecisionLog
+from hooks.pipeline.decision import Decision, DecisionLog, Held, Listener
 from hooks.pipeline.failure import HookError, HookFailure, count_failure
 from hooks.pipeline.guard import Guard
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
@@ -126,11 +126,11 @@ class GuardDriver:
         options: PipelineOptions,
         *,
         can_rewind: bool = False,
-        tells_decisions: bool = False,
+        listener: Listener | None = None,
         prompt_threads: PromptThreads | None = None,
     ) -> None:
         """`tallies`: counts of what the hooks do. `can_rewind`: whether the engine can take outputs back.
-        `tells_decisions`: whether each `Step` has the hooks' decisions, and no delta goes the short way.
+        `listener`: is told the decisions, as hooks that listen are.
         `prompt_threads`: where thread-safe hooks read prompts that are not short; None: in this
         thread."""
         self._hooks = hooks
@@ -138,10 +138,11 @@ class GuardDriver:
         self._timeout = options.hook_timeout
         self._prompt_threads = prompt_threads
         self._listeners = [hook for hook in hooks if hook.on_decision is not None]
-        self._log = DecisionLog() if self._listeners or tells_decisions else None
+        self._listener = listener
+        self._log = DecisionLog() if self._listeners or listener else None
         self._guard = Guard(request, hooks, tallies, options, can_rewind=can_rewind, decisions=self._log)
         self.may_rewind = self._guard.may_rewind
-        self.pass_through = self._short_way(tells_decisions)
+        self.pass_through = self._short_way()
 
     @property
     def request(self) -> GenerationRequest:
@@ -159,9 +160,10 @@ class GuardDriver:
         size = 0 if self._prompt_threads is None else prompt_size(shown)
         return self._run(self._guard.admit(shown), size if size >= READ_BESIDE else 0)
 
-    def _short_way(self, tells_decisions: bool) -> Callable[[Delta], Delta | list[Delta] | HookReply | None]:
-        if tells_decisions:
-            return lambda _: None
+    def held(self) -> Iterable[Held]:
+        return self._guard.held()
+
+    def _short_way(self) -> Callable[[Delta], Delta | list[Delta] | HookReply | None]:
         if self._log is not None:
             return partial(self._pass_and_tell, self._log)
         return partial(self._guard.pass_through, monotonic)
@@ -170,7 +172,7 @@ class GuardDriver:
         try:
             return self._guard.pass_through(monotonic, delta)
         finally:
-            if log and (failed := self._tell(log.take())) is not None:
+            if log and (failed := self._tell(log)) is not None:
                 raise failed
 
     def feed(self, delta: Delta, first: HookReply | None = None) -> Awaitable[Step]:
@@ -206,7 +208,7 @@ class GuardDriver:
                         machine.close()
                         raise
                     cancelled, said.reply = error, None
-        failed = self._tell(step.decisions) if step.decisions else None
+        failed = self._tell(self._log) if self._log else None
         if cancelled is not None:
             raise cancelled
         if failed is not None and not isinstance(step.error, EngineError):
@@ -254,8 +256,12 @@ class GuardDriver:
             self._log.now = now
         return now - started
 
-    def _tell(self, decisions: Sequence[Decision]) -> HookError | None:
-        """Tell every listener. Returns the error of the last one that failed; a failed one hears no more."""
+    def _tell(self, log: DecisionLog) -> HookError | None:
+        """Tell every listener. Returns the error of the last hook that failed; a failed one hears no more."""
+        decisions = log.take()
+        if self._listener is not None:
+            for decision in decisions:
+                self._listener(decision)
         failed: HookError | None = None
         for listener in self._listeners[:]:
             try:

@@ -1,6 +1,6 @@
 """The guard of one request, as a machine without I/O: no await, no clock, no process.
 
-    feed(delta) ─► Ask(hook, chunk) ─► … ─► Step(released, rewind, is_over, error, decisions)
+    feed(delta) ─► Ask(hook, chunk) ─► … ─► Step(released, rewind, is_over, error)
                         ▲    │
                         └────┘ the driver calls the hook and sets `Ask.reply`
 
@@ -11,14 +11,14 @@ the service and in hook workers alike.
 
 import copy
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from engine.protocol import Delta, EngineError, GenerationRequest, Rewind, Usage
 from hooks.api import Chunk, emit, hold, redact, suppress, terminate
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.ask import Ask, Asking, Machine, Reply, Step
-from hooks.pipeline.decision import Action, DecisionLog, prompt_decision
+from hooks.pipeline.decision import Action, DecisionLog, Held, request_decision
 from hooks.pipeline.delivery import Delivery, DiffersError
 from hooks.pipeline.failure import HookError, HookFailure, count_failure, place_of
 from hooks.pipeline.fragments import Fragment, have_alternatives, text_of, tokens_of
@@ -53,7 +53,8 @@ class Guard:
         can_rewind: bool = False,
         decisions: DecisionLog | None = None,
     ) -> None:
-        """`can_rewind`: whether the engine can take outputs back. `decisions`: None if nobody wants them."""
+        """`can_rewind`: whether the engine can take outputs back. `decisions`: where hooks' decisions go,
+        for the driver to tell them; None if nobody listens."""
         self.may_rewind = can_rewind and any(hook.may_rewind and not hook.is_shadow for hook in hooks)
         """Whether a hook may take outputs back, and the engine can."""
         self._guarded = GuardedRequest(request, hooks, tallies, options, decisions)
@@ -126,7 +127,9 @@ class Guard:
     def _decided_prompt(self, hook: LoadedHook, action: Action, reason: str | None) -> None:
         guarded = self._guarded
         if guarded.decisions is not None:
-            guarded.decisions.add(prompt_decision(guarded.request, hook.name, hook.is_shadow, action, reason))
+            guarded.decisions.add(
+                request_decision(guarded.request, hook.name, action, reason, is_shadow=hook.is_shadow)
+            )
 
     def _answer(self, text: str, reason: str) -> Asking[list[Delta]]:
         """Answer in the engine's place."""
@@ -262,6 +265,14 @@ class Guard:
             yield from output.abort()
         yield self._step([])
 
+    def held(self) -> Iterator[Held]:
+        """The text that hooks hold, hooks in shadow mode left out."""
+        for output in self._outputs:
+            for stream in output.streams.values():
+                for stage in stream.stages:
+                    if stage.num_held and not stage.hook.is_shadow:
+                        yield Held(output.index, stream.channel, stage.hook.name, stage.num_held)
+
     def _output(self, index: int, delivery: Delivery | None = None) -> Output:
         return Output(self._guarded, index, delivery or (Delivery() if self.may_rewind else None))
 
@@ -274,8 +285,7 @@ class Guard:
         error: Exception | None = None,
     ) -> Step:
         is_over = self._is_terminated and all(output.is_finished for output in self._outputs)
-        decisions = self._guarded.decisions.take() if self._guarded.decisions else ()
-        return Step(released, rewound, is_over, refused, error, decisions)
+        return Step(released, rewound, is_over, refused, error)
 
 
 class _ReleasedUsage:

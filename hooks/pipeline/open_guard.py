@@ -1,10 +1,11 @@
 """A request's guard as the service sees it, wherever its hooks run."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import Protocol
 
 from engine.protocol import Delta, GenerationRequest
 from hooks.pipeline.ask import Step
+from hooks.pipeline.decision import Held
 from hooks.pipeline.stage import HookReply
 
 
@@ -42,6 +43,10 @@ class OpenGuard(Protocol):
     def feed(self, delta: Delta, first: HookReply | None = None) -> Awaitable[Step]:
         """Take one delta through the hooks. Raises `HookError`, and `EngineError` for an invalid delta."""
 
+    def held(self) -> Iterable[Held]:
+        """The text that hooks hold now, hooks in shadow mode left out. A guard whose hooks run in a worker
+        knows it only if it was opened with a listener."""
+
     async def close(self) -> None:
         """Give every open stream its last call, aborted (contract 2.6). Closing twice is fine."""
 
@@ -64,6 +69,9 @@ class PassThrough:
 
     async def feed(self, delta: Delta, first: HookReply | None = None) -> Step:
         return Step([delta])
+
+    def held(self) -> Iterable[Held]:
+        return ()
 
     async def close(self) -> None:
         pass

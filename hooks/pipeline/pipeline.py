@@ -11,6 +11,7 @@ from engine.protocol import Delta, GenerationRequest, RequestError, Token
 from hooks.loading.alarm import interrupted
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookSpec, LoadedHook, load_hook
+from hooks.pipeline.decision import Listener
 from hooks.pipeline.driver import GuardDriver
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
@@ -38,10 +39,10 @@ class GuardFactory(Protocol):
         """The names of the hooks that may return `rewind`."""
 
     def open(
-        self, request: GenerationRequest, *, can_rewind: bool = False, tells_decisions: bool = False
+        self, request: GenerationRequest, *, can_rewind: bool = False, listener: Listener | None = None
     ) -> OpenGuard:
-        """A guard for the request. `can_rewind`: whether the engine can take outputs back. `tells_decisions`:
-        whether each `Step` has the hooks' decisions.
+        """A guard for the request. `can_rewind`: whether the engine can take outputs back. `listener`: is
+        told the hooks' decisions. Without one, and without a hook that listens, no decision is made.
 
         Raises `RequestError` if the request names a hook that it may not (contract 1.3).
         """
@@ -115,7 +116,7 @@ class Pipeline:
         return frozenset(hook.name for hook in self._all if hook.may_rewind)
 
     def open(
-        self, request: GenerationRequest, *, can_rewind: bool = False, tells_decisions: bool = False
+        self, request: GenerationRequest, *, can_rewind: bool = False, listener: Listener | None = None
     ) -> OpenGuard:
         check_named(request, self.allowed)
         hooks = [*self.hooks, *(self.allowed[name] for name in request.hooks)]
@@ -127,7 +128,7 @@ class Pipeline:
             self.tallies,
             self.options,
             can_rewind=can_rewind,
-            tells_decisions=tells_decisions,
+            listener=listener,
             prompt_threads=self._prompt_threads,
         )
 

@@ -67,13 +67,13 @@ class HookStage:
         "_decisions",
         "_held",
         "_keeps_tokens",
-        "_num_held",
         "ask",
         "call",
         "context",
         "held",
         "hook",
         "is_closed",
+        "num_held",
         "pieces",
         "tally",
     )
@@ -91,7 +91,8 @@ class HookStage:
         self._decisions = None if log is None else StreamDecisions(context, hook.name, hook.is_shadow, log)
         self._keeps_tokens = guarded.options.rewritten_tokens == "keep"
         self._held: deque[Fragment] = deque()
-        self._num_held = 0
+        self.num_held = 0
+        """Characters of the held text."""
         self.held: tuple[list[str], int] | None = None
         """The held text as a chunk has it. The list only grows or is replaced: earlier chunks go on reading
         their part of it."""
@@ -123,7 +124,7 @@ class HookStage:
         is_shadow = self.hook.is_shadow
         own = self._copies(fragments) if is_shadow else fragments
         try:
-            num_held = num_held_by(reply, chunk, self._num_held + len(chunk.text_diff))
+            num_held = num_held_by(reply, chunk, self.num_held + len(chunk.text_diff))
             if num_held is not None:
                 released, ends = self._hold_back(num_held, chunk, reply, own), None
             else:
@@ -147,8 +148,8 @@ class HookStage:
         If the others are just `fragments`, and all of their tokens, it returns `fragments` itself.
         """
         held = self._held
-        num_released = self._num_held + len(chunk.text_diff) - num_held
-        self._num_held = num_held
+        num_released = self.num_held + len(chunk.text_diff) - num_held
+        self.num_held = num_held
         if not num_held:
             if held:
                 fragments = [*held, *fragments]
@@ -178,13 +179,13 @@ class HookStage:
         outcome = decide(
             verdict,
             [*self._held, *fragments],
-            self._num_held + len(chunk.text_diff),
+            self.num_held + len(chunk.text_diff),
             is_final=chunk.is_final,
             keep_tokens=self._keeps_tokens,
         )
         pieces = [fragment.text for fragment in outcome.held]
         self._held = deque(outcome.held)
-        self._num_held = sum(map(len, pieces))
+        self.num_held = sum(map(len, pieces))
         self.held = (pieces, len(pieces)) if pieces else None
         self._count(chunk, verdict, outcome.action)
         return outcome.released, outcome.ends
@@ -192,7 +193,7 @@ class HookStage:
     def _count(self, chunk: Chunk, verdict: Verdict, action: str) -> None:
         self.tally.count(action)
         if self._decisions is not None:
-            self._decisions.decided(chunk, verdict, action, self._num_held)
+            self._decisions.decided(chunk, verdict, action, self.num_held)
 
     @staticmethod
     def _no_verdict(reply: Reply) -> NoReturn:

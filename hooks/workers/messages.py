@@ -15,6 +15,7 @@ from typing import Any
 from engine.protocol import Delta, GenerationRequest
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.ask import Step
+from hooks.pipeline.decision import Decision, Held
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.tally import Tallies
 
@@ -52,8 +53,8 @@ class Open:
     request: GenerationRequest
     can_rewind: bool = False
     """Whether the engine can take outputs back."""
-    tells_decisions: bool = False
-    """Whether each `Step` has the hooks' decisions."""
+    is_listened: bool = False
+    """Whether replies tell the hooks' decisions, and which text hooks hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,10 @@ class Reply:
     """To an `Admit`: the request as the hooks let it go on."""
     is_closed: bool = False
     """To a `Close`: every stream has had its last call."""
+    decisions: tuple[Decision, ...] = ()
+    """The hooks' decisions since the last reply, if the service listens."""
+    held: tuple[Held, ...] = ()
+    """The text that hooks hold now, if the service listens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from engine.protocol import Delta, EngineError, GenerationRequest
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec
 from hooks.pipeline.ask import Step
+from hooks.pipeline.decision import Held, Listener, request_decision
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
@@ -70,13 +71,13 @@ class WorkerPool:
             raise
 
     def open(
-        self, request: GenerationRequest, *, can_rewind: bool = False, tells_decisions: bool = False
+        self, request: GenerationRequest, *, can_rewind: bool = False, listener: Listener | None = None
     ) -> OpenGuard:
         """Raises `RequestError` if the request names a hook that it may not."""
         check_named(request, {spec.label for spec in self.setup.allowed})
         if not self.setup.specs and not request.hooks:
             return PassThrough(request)
-        return RemoteGuard(self, request, can_rewind, tells_decisions)
+        return RemoteGuard(self, request, can_rewind, listener)
 
     async def worker(self) -> "WorkerProcess":
         """The worker with the fewest requests. Waits for one, up to a deadline: then `HookError`."""
@@ -193,11 +194,11 @@ class WorkerProcess(Child):
         self._replies.clear()
         await super().stop()
 
-    def open(self, request: GenerationRequest, can_rewind: bool, tells_decisions: bool) -> int:
+    def open(self, request: GenerationRequest, can_rewind: bool, is_listened: bool) -> int:
         """Tell the worker of a request. Returns the key that identifies it."""
         key = next(self._keys)
         self.num_requests += 1
-        self.connection.send(Open(key, request, can_rewind, tells_decisions))
+        self.connection.send(Open(key, request, can_rewind, is_listened))
         return key
 
     async def ask(self, key: int, message: Admit | Feed | Close) -> Reply:
@@ -237,12 +238,13 @@ class RemoteGuard:
     """A request's guard, which runs in a worker. One message is under way at a time, so that none pile up."""
 
     def __init__(
-        self, pool: WorkerPool, request: GenerationRequest, can_rewind: bool, tells_decisions: bool
+        self, pool: WorkerPool, request: GenerationRequest, can_rewind: bool, listener: Listener | None
     ) -> None:
         self._pool = pool
         self.request = request
         self._can_rewind = can_rewind
-        self._tells_decisions = tells_decisions
+        self._listener = listener
+        self._held: tuple[Held, ...] = ()
         self._worker: WorkerProcess | None = None
         self._key = 0
 
@@ -277,10 +279,16 @@ class RemoteGuard:
 
     async def _ask(self, message: type[Admit] | type[Feed], about: Any) -> tuple[Step, GenerationRequest]:
         """The step, and the request as it goes on. Raises the error that the guard raised in the worker."""
-        if self._worker is None:
-            self._worker = await self._pool.worker()
-            self._key = self._worker.open(self.request, self._can_rewind, self._tells_decisions)
-        reply = await self._worker.ask(self._key, message(self._key, about))
+        try:
+            if self._worker is None:
+                self._worker = await self._pool.worker()
+                self._key = self._worker.open(self.request, self._can_rewind, self._listener is not None)
+            reply = await self._worker.ask(self._key, message(self._key, about))
+        except HookError as error:
+            if self._listener is not None:
+                self._listener(request_decision(self.request, error.hook, "error", "no worker answers"))
+            raise
+        self._hear(reply)
         if reply.failed is not None:
             raise HookError(reply.failed)
         if reply.engine_error is not None:
@@ -295,4 +303,14 @@ class RemoteGuard:
             return
         worker.num_requests -= 1
         with contextlib.suppress(HookError):  # the worker is gone, and the guard with it
-            await worker.ask(self._key, Close(self._key))
+            self._hear(await worker.ask(self._key, Close(self._key)))
+
+    def held(self) -> tuple[Held, ...]:
+        return self._held
+
+    def _hear(self, reply: Reply) -> None:
+        """Tell the listener the worker's decisions, before anything of the reply goes on."""
+        if self._listener is not None:
+            self._held = reply.held
+            for decision in reply.decisions:
+                self._listener(decision)

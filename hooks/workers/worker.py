@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -20,6 +21,7 @@ from hooks.loading.alarm import interrupt
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
 from hooks.pipeline.ask import Step
+from hooks.pipeline.decision import Decision
 from hooks.pipeline.driver import READ_BESIDE
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard
@@ -46,6 +48,8 @@ class Worker:
         hooks = (*pipeline.hooks, *pipeline.allowed.values())
         self._is_async = any(hook.is_async or hook.is_request_async for hook in hooks)
         self._guards: dict[int, OpenGuard] = {}
+        self._heard: dict[int, list[Decision]] = {}
+        """Decisions to tell with the next reply, by the requests that the service listens to."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._feeding: dict[int, asyncio.Task[None]] = {}
 
@@ -107,10 +111,8 @@ class Worker:
 
     async def _obey(self, message: Any) -> None:
         match message:
-            case Open(key, request, can_rewind, tells_decisions):
-                self._guards[key] = self._pipeline.open(
-                    request, can_rewind=can_rewind, tells_decisions=tells_decisions
-                )
+            case Open():
+                self._open(message)
             case Admit(key, shown) if self._is_async or prompt_size(shown) >= READ_BESIDE:
                 self._feeding[key] = self._spawn(self._ask(message))
             case Feed(key) if self._is_async:
@@ -122,6 +124,15 @@ class Worker:
             case Close(key):
                 await self._close(key)
         self._connection.beat()
+
+    def _open(self, message: Open) -> None:
+        listener = None
+        if message.is_listened:
+            self._heard[message.key] = []
+            listener = self._heard[message.key].append
+        self._guards[message.key] = self._pipeline.open(
+            message.request, can_rewind=message.can_rewind, listener=listener
+        )
 
     async def _beat(self) -> None:
         """Tell the service that the worker lives while its async hooks wait, or a thread reads a prompt."""
@@ -148,7 +159,7 @@ class Worker:
         except Exception:
             logger.exception("a guard failed")
             reply = Reply(key, failed="guard")
-        self._connection.send(reply)
+        self._reply(reply, guard)
         if self._is_async or isinstance(message, Admit):
             self._count()
 
@@ -157,10 +168,18 @@ class Worker:
         if feeding is not None:
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
+        guard = self._guards.pop(key)
         try:
-            await self._guards.pop(key).close()
+            await guard.close()
         finally:
-            self._connection.send(Reply(key, is_closed=True))
+            self._reply(Reply(key, is_closed=True), guard)
+            self._heard.pop(key, None)
+
+    def _reply(self, reply: Reply, guard: OpenGuard) -> None:
+        if (heard := self._heard.get(reply.key)) is not None:
+            reply = replace(reply, decisions=tuple(heard), held=tuple(guard.held()))
+            heard.clear()
+        self._connection.send(reply)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run it beside the rest: an async hook that waits must not make other requests wait."""

@@ -14,6 +14,7 @@ import pytest
 
 from engine.protocol import Delta, RequestError
 from hooks.loading.loader import HookLoadError, HookSpec
+from hooks.pipeline.decision import Decision
 from hooks.pipeline.driver import READ_BESIDE
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import PassThrough
@@ -228,6 +229,17 @@ async def test_a_worker_that_dies_fails_its_requests_and_is_replaced(pool) -> No
             assert [delta.text async for delta in released] == ["a"]
     assert source.closed_early
     assert await alive(workers)
+
+
+async def test_a_worker_that_dies_is_told_as_a_decision(pool) -> None:  # contract 8.14
+    workers = await pool("Does")
+    told: list[Decision] = []
+    guard = workers.open(make_request(), listener=told.append)
+    await guard.feed(make_deltas(["a"])[0])
+    with pytest.raises(HookError):
+        await guard.feed(make_deltas(["die"])[0])
+    await guard.close()
+    assert [(one.hook, one.action, one.output_index) for one in told] == [("worker", "error", None)]
 
 
 async def test_requests_on_other_workers_go_on_when_one_dies(pool) -> None:

@@ -1,0 +1,163 @@
+"""The service listens to the hooks' decisions, wherever the hooks run (contract 8.14)."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine.protocol import Delta
+from hooks import Chunk, Decision, Verdict, emit, hold, redact, refuse, rewind, suppress, terminate
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.decision import Held
+from hooks.pipeline.driver import GuardDriver
+from hooks.pipeline.failure import HookError
+from hooks.pipeline.pipeline import Pipeline
+from hooks.prompts.admission import RefusedError
+from hooks.testing.play import vetted
+from tests.helpers import Script, Source, Teller, make_deltas, make_request, opened, pipeline_of
+
+PIECES = ["well, ", "the se", "cret ", "is out"]
+
+
+def raises(chunk: Chunk) -> Verdict:
+    raise ValueError("the secret")
+
+
+def holds_words(chunk: Chunk) -> Verdict:
+    """Holds the last word, and redacts one."""
+    text = chunk.pending
+    if (at := text.find("secret")) >= 0:
+        return redact([(at, at + 6, "[x]", "word")])
+    if chunk.is_final:
+        return emit(text)
+    return hold(len(text) - text.rfind(" ") - 1)
+
+
+HOOKS: dict[str, Callable[[Chunk], Any]] = {
+    "redacts": holds_words,
+    "suppresses": lambda c: suppress("hush") if "cret" in c.text_diff else emit(c.pending),
+    "terminates": lambda c: terminate("stop", after=2) if "cret" in c.text_diff else emit(c.pending),
+    "rewrites": lambda c: emit(c.pending.upper()),
+    "holds to the end": lambda c: emit(c.pending) if c.is_final else hold(),
+    "raises": lambda c: raises(c) if "cret" in c.text_diff else emit(c.pending),
+    "returns nonsense": lambda c: 7 if "cret" in c.text_diff else emit(c.pending),
+}
+
+
+class Clerk:
+    """A hook that listens."""
+
+    def __init__(self) -> None:
+        self.told: list[Decision] = []
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        return emit(chunk.pending)
+
+    def on_decision(self, decision: Decision) -> None:
+        self.told.append(decision)
+
+
+async def heard(pipeline: Pipeline, source: Source | Teller, **options: Any) -> list[Decision]:
+    told: list[Decision] = []
+    with contextlib.suppress(HookError, RefusedError):
+        async with opened(pipeline, make_request(), listener=told.append, **options) as guard:
+            async for _ in vetted(guard, source):
+                pass
+    return told
+
+
+@pytest.mark.parametrize("name", HOOKS)
+async def test_the_service_hears_what_a_hook_that_listens_hears(name: str) -> None:
+    clerk = Clerk()
+    told = await heard(pipeline_of(Script(HOOKS[name]), clerk), Source(make_deltas(PIECES)))
+    assert told
+    assert told == clerk.told
+
+
+async def test_a_listener_hears_without_a_hook_that_listens() -> None:
+    told = await heard(pipeline_of(Script(holds_words)), Source(make_deltas(PIECES)))
+    assert [(one.action, one.reason, one.num_withheld) for one in told if one.action != "hold"] == [
+        ("redact", "word", 6)
+    ]
+
+
+async def test_a_decision_is_told_before_what_follows_from_it_leaves() -> None:
+    events: list[str] = []
+    pipeline = pipeline_of(Script(holds_words))
+    async with opened(pipeline, make_request(), listener=lambda one: events.append(one.action)) as guard:
+        async for delta in vetted(guard, Source(make_deltas(PIECES))):
+            events.append(delta.text)
+    assert events.index("redact") + 1 == next(i for i, one in enumerate(events) if "[x]" in one)
+
+
+async def test_what_becomes_of_a_prompt_is_heard() -> None:
+    class Refuses:
+        def __call__(self, chunk: Chunk) -> Verdict:
+            return emit(chunk.pending)
+
+        def on_request(self, request: Any) -> Any:
+            return refuse("no")
+
+    (told,) = await heard(pipeline_of(Refuses()), Source(make_deltas(PIECES)))
+    assert (told.action, told.reason, told.channel, told.output_index) == ("refuse", "no", "prompt", None)
+
+
+async def test_each_rewind_is_heard_once() -> None:
+    class Rewinds:
+        may_rewind = True
+
+        def __call__(self, chunk: Chunk) -> Verdict:
+            return rewind("again") if "bad" in chunk.text_diff else emit(chunk.pending)
+
+    teller = Teller(lambda said: ["good ", ""] if len(said) > 1 else ["bad ", "good "])
+    told = await heard(pipeline_of(Rewinds()), teller, can_rewind=True)
+    assert [one.action for one in told].count("rewind") == 2
+
+
+async def test_what_was_held_when_the_client_left_is_heard() -> None:
+    told: list[Decision] = []
+    pipeline = pipeline_of(Script(lambda c: emit(c.pending) if c.is_final else hold()))
+    async with opened(pipeline, make_request(), listener=told.append) as guard:
+        await guard.feed(make_deltas(["held"])[0])
+        await guard.close()
+        await guard.close()
+    assert [(one.action, one.reason, one.num_withheld) for one in told] == [("hold", "aborted", 4)]
+
+
+async def test_held_text_is_told_by_stream_and_hook() -> None:
+    shadow = LoadedHook.of(
+        "shadow", Script(lambda c: emit(c.pending) if c.is_final else hold()), is_shadow=True
+    )
+    holder = LoadedHook.of("words", Script(holds_words))
+    states: list[list[Held]] = []
+    pipeline = Pipeline([shadow, holder])
+    async with opened(pipeline, make_request(n=2), listener=lambda _: None) as guard:
+        deltas = [
+            *make_deltas(["a long", " word"], finish=False),
+            *make_deltas(["other"], index=1, finish=False),
+        ]
+        for delta in [*deltas, Delta(finish_reason="stop"), Delta(index=1, finish_reason="stop")]:
+            if not isinstance(first := guard.pass_through(delta), (Delta, list)):
+                await guard.feed(delta, first)
+            states.append(list(guard.held()))
+    assert states == [
+        [Held(0, "content", "words", 4)],
+        [Held(0, "content", "words", 4)],
+        [Held(0, "content", "words", 4), Held(1, "content", "words", 5)],
+        [Held(1, "content", "words", 5)],
+        [],
+    ]
+
+
+async def test_without_a_listener_no_decision_is_made() -> None:
+    guard = pipeline_of(Script(holds_words)).open(make_request())
+    assert isinstance(guard, GuardDriver)
+    assert guard._log is None
+
+
+async def test_deltas_still_go_the_short_way() -> None:
+    guard = pipeline_of(Script(holds_words)).open(make_request(), listener=lambda _: None)
+    first, second, *_ = make_deltas(PIECES)
+    await guard.feed(first)
+    assert isinstance(guard.pass_through(second), list)
