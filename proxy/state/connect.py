@@ -1,8 +1,10 @@
 """The shared state that the options name."""
 
+from proxy.database.connect import make_database
+from proxy.database.sqlite import MEMORY
 from proxy.state.options import StateOptions
 from proxy.state.protocol import State
-from proxy.state.sqlite import MEMORY, SQLiteState
+from proxy.state.sql import SQLState
 
 
 def make_state(options: StateOptions) -> State:
@@ -16,13 +18,8 @@ def make_state(options: StateOptions) -> State:
 
 
 def _make(url: str, options: StateOptions) -> State:
-    match url.partition("://")[0]:
-        case "redis" | "rediss":
-            from proxy.state.redis import RedisState
+    if url.startswith(("redis://", "rediss://")):
+        from proxy.state.redis import RedisState
 
-            return RedisState(url, options)
-        case "postgresql":
-            from proxy.state.postgres import PostgresState
-
-            return PostgresState(url, options)
-    return SQLiteState(url.removeprefix("sqlite:///"), options)
+        return RedisState(url, options)
+    return SQLState(make_database(url, options.state_timeout), options)

@@ -12,7 +12,8 @@ ENTRY = 256
 
 
 class StateError(Exception):
-    """The shared state does not answer, or not in time. The message holds no text of a caller."""
+    """The shared state, or the store, does not answer, or not in time. The message holds no text of a
+    caller."""
 
 
 class Owner(NamedTuple):

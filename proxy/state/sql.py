@@ -1,37 +1,17 @@
-"""Shared state in tables: the steps of each operation, without any I/O.
-
-An operation is a generator. It yields a `Query`, gets the rows that the query gives, and returns the
-operation's result. `SQLState` runs each operation as one transaction.
-"""
+"""Shared state in tables: the steps of each operation (`proxy.database.query`)."""
 
 import secrets
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping
 
+from proxy.database.query import Database, Query, Row, Steps
 from proxy.state.options import StateOptions
 from proxy.state.protocol import LEASE, ItemIds, Owner, StoredResponse
-
-T = TypeVar("T")
 
 ALL = ""
 """The shelf that counts all responses. No caller has this name."""
 
 SCHEMA = "1"
-
-
-class Query(NamedTuple):
-    """SQL with the parameters $1, $2 and so on."""
-
-    sql: str
-    values: tuple[Any, ...] = ()
-    many: tuple[tuple[Any, ...], ...] | None = None
-    """Run the query for each of these instead of for `values`."""
-
-
-Row = tuple[Any, ...]
-Steps = Generator[Query, list[Row], T]
 
 
 class Tables:
@@ -188,35 +168,36 @@ def _exceeds(shelf: Iterable[float], most: Iterable[float]) -> bool:
     return any(one > bound for one, bound in zip(shelf, most, strict=True))
 
 
-class SQLState(ABC):
+class SQLState:
     """A `State` in a database."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, database: Database, options: StateOptions) -> None:
         self.salt = b""
-        self._tables = tables
+        self._tables = Tables(options, blob=database.blob, now=database.now)
+        self._run = database.run
+        self._database = database
 
-    @abstractmethod
-    async def run(self, steps: Steps[T], *, alone: bool = True) -> T:
-        """Run an operation as one transaction. Raises `StateError`. `alone`: no other operation that is to
-        run alone runs at the same time, in any process."""
+    async def aclose(self) -> None:
+        await self._database.aclose()
 
     async def start(self) -> None:
-        self.salt = await self.run(self._tables.start())
+        await self._database.start()
+        self.salt = await self._run(self._tables.start())
 
     async def put(self, owner: Owner, response_id: str, response: StoredResponse, ids: ItemIds) -> None:
-        await self.run(self._tables.put(owner, response_id, response, ids))
+        await self._run(self._tables.put(owner, response_id, response, ids))
 
     async def get(self, owner: Owner, response_id: str) -> StoredResponse | None:
-        return await self.run(self._tables.get(owner, response_id), alone=False)
+        return await self._run(self._tables.get(owner, response_id), alone=False)
 
     async def remove(self, owner: Owner, response_id: str) -> bool:
-        return await self.run(self._tables.remove(owner, response_id))
+        return await self._run(self._tables.remove(owner, response_id))
 
     async def item(self, owner: Owner, item_id: str) -> bytes | None:
-        return await self.run(self._tables.item(owner, item_id), alone=False)
+        return await self._run(self._tables.item(owner, item_id), alone=False)
 
     async def count(self, process: str, requests: Mapping[str, int]) -> dict[str, int]:
-        return await self.run(self._tables.count(process, requests))
+        return await self._run(self._tables.count(process, requests))
 
     async def forget(self, process: str) -> None:
-        await self.run(self._tables.forget(process))
+        await self._run(self._tables.forget(process))

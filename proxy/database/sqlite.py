@@ -1,4 +1,4 @@
-"""Shared state in an SQLite database: a file, which several processes on one machine open, or memory."""
+"""An SQLite database: a file, which several processes on one machine open, or memory."""
 
 import asyncio
 import os
@@ -7,9 +7,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from proxy.state.options import StateOptions
+from proxy.database.query import Database, Query, Row, Steps, T
 from proxy.state.protocol import StateError
-from proxy.state.sql import Query, Row, SQLState, Steps, T, Tables
 
 MEMORY = ":memory:"
 
@@ -17,15 +16,21 @@ RETRY = 0.01
 """Seconds between two attempts to open a file that others open, too."""
 
 
-class SQLiteState(SQLState):
+class SQLiteDatabase(Database):
     """The database is used on one thread of its own, never on the event loop's."""
 
-    def __init__(self, file: str, options: StateOptions) -> None:
-        super().__init__(Tables(options, blob="BLOB", now="CAST(strftime('%s', 'now') AS INTEGER)"))
+    blob = "BLOB"
+    now = "CAST(strftime('%s', 'now') AS INTEGER)"
+
+    def __init__(self, file: str, timeout: float) -> None:
+        """`timeout`: seconds in which an operation must end."""
         self._file = file
-        self._timeout = options.state_timeout
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="state")
+        self._timeout = timeout
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
         self._database: sqlite3.Connection | None = None
+
+    async def start(self) -> None:
+        """The first operation opens the file."""
 
     async def aclose(self) -> None:
         if self._database is not None:

@@ -1,4 +1,4 @@
-"""Shared state in a PostgreSQL database, for several machines."""
+"""A PostgreSQL database, for several machines."""
 
 import asyncio
 from collections.abc import Iterator
@@ -6,11 +6,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from hooks.detect.extras import from_extra
-from proxy.state.options import StateOptions
+from proxy.database.query import Database, Query, Row, Steps, T
 from proxy.state.protocol import StateError
-from proxy.state.sql import Query, Row, SQLState, Steps, T, Tables
 
-with from_extra("postgres", "asyncpg", needed_by="--state postgresql://"):
+with from_extra("postgres", "asyncpg", needed_by="URLs that begin with postgresql://"):
     import asyncpg
 
 LOCK = 0x77656972
@@ -19,12 +18,14 @@ LOCK = 0x77656972
 MAX_CONNECTIONS = 4
 
 
-class PostgresState(SQLState):
-    def __init__(self, url: str, options: StateOptions) -> None:
-        now = "CAST(extract(epoch FROM clock_timestamp()) AS BIGINT)"
-        super().__init__(Tables(options, blob="BYTEA", now=now))
+class PostgresDatabase(Database):
+    blob = "BYTEA"
+    now = "CAST(extract(epoch FROM clock_timestamp()) AS BIGINT)"
+
+    def __init__(self, url: str, timeout: float) -> None:
+        """`timeout`: seconds in which the server must connect, and an operation must end."""
         self._url = url
-        self._timeout = options.state_timeout
+        self._timeout = timeout
         self._pool: Any = None
         self._running: set[asyncio.Task[Any]] = set()
 
@@ -33,7 +34,6 @@ class PostgresState(SQLState):
             self._pool = await asyncpg.create_pool(
                 self._url, min_size=0, max_size=MAX_CONNECTIONS, timeout=self._timeout
             )
-        await super().start()
 
     async def aclose(self) -> None:
         if self._pool is not None:

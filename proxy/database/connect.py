@@ -1,0 +1,14 @@
+"""The database that a URL names."""
+
+from proxy.database.query import Database
+from proxy.database.sqlite import SQLiteDatabase
+
+
+def make_database(url: str, timeout: float) -> Database:
+    """Not yet started. `timeout`: seconds in which it must answer. Raises `ValueError` for a URL that cannot
+    be used, and `ImportError` if it needs a library that is not installed."""
+    if url.startswith("postgresql://"):
+        from proxy.database.postgres import PostgresDatabase
+
+        return PostgresDatabase(url, timeout)
+    return SQLiteDatabase(url.removeprefix("sqlite:///"), timeout)
