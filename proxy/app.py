@@ -19,8 +19,11 @@ from proxy.access.addresses import FORWARDERS
 from proxy.access.auth import auth_middleware
 from proxy.access.browser import browser_middleware, cors_signal
 from proxy.access.callers import caller_middleware
-from proxy.access.connections import Connection, Connections, connection_middleware
-from proxy.access.listener import Listener, base_url
+from proxy.access.connections import Connections, connection_middleware
+from proxy.access.listener import base_url
+from proxy.access.port import Port
+from proxy.admin.app import add_admin, admin_port_app, operator_rule
+from proxy.admin.operator import OPERATOR_RULE, OperatorRule
 from proxy.config import ServeSettings
 from proxy.errors import Handler, error_middleware
 from proxy.messages.errors import error_response
@@ -36,10 +39,6 @@ from proxy.service import SERVICE, Service
 from proxy.state.protocol import StateError
 
 logger = logging.getLogger("weir.proxy")
-
-# The middleware and `Connection` answer and log errors. aiohttp's own lines would repeat what a client sent.
-_HTTP_LOG = logging.getLogger("weir.http")
-_HTTP_LOG.setLevel(logging.CRITICAL)
 
 Endpoint = tuple[str, str, str, type[BaseModel] | None, Handler]
 
@@ -74,7 +73,7 @@ def _description() -> bytes:
     return orjson.dumps(openapi([endpoint[:4] for endpoint in ENDPOINTS]))
 
 
-def make_app(service: Service) -> web.Application:
+def make_app(service: Service, rule: OperatorRule) -> web.Application:
     """The application of `service`. Its runner needs aiohttp's `handler_cancellation`: without it, a client
     that leaves is noticed only at the next write."""
     settings = service.settings
@@ -94,6 +93,7 @@ def make_app(service: Service) -> web.Application:
     )
     app[SERVICE] = service
     app[FORWARDERS] = settings.trusted_forwarders
+    app[OPERATOR_RULE] = rule
     app.on_response_prepare.append(cors_signal(settings))
     description = _description()
 
@@ -104,6 +104,8 @@ def make_app(service: Service) -> web.Application:
         add = getattr(app.router, f"add_{method.lower()}")
         add(path.replace("{id}", "{id:.+}"), handler)  # a model's name may contain slashes
     app.router.add_get("/openapi.json", openapi_json)
+    if settings.admin_port is None:
+        add_admin(app)
     return app
 
 
@@ -143,11 +145,17 @@ class Server:
         self.service = Service(engine, pipeline, settings, names)
         self._shares_port = shares_port
         self.ending = Ending.within(settings.shutdown_timeout)
-        self._runner = web.AppRunner(make_app(self.service), handler_cancellation=True)
         self.connections = Connections(settings)
-        self._listener = Listener(self.connections, settings.trusted_forwarders, self._connection)
+        rule = operator_rule(self.service)
+        self._port = Port(make_app(self.service, rule), self.connections, settings.trusted_forwarders)
+        self._ports = [self._port]
+        if settings.admin_port is not None:
+            admin = admin_port_app(self.service, rule)
+            self._ports.append(Port(admin, self.connections, settings.trusted_forwarders))
         self._tasks: list[asyncio.Task[None]] = []
         self._state_is_open = False
+        self.admin_url: str | None = None
+        """The base URL of `--admin-port`, once it is open."""
 
     async def start(self, salt: bytes | None = None) -> str:
         """Run every hook's self-test, start the engine, then listen. Returns the base URL.
@@ -167,28 +175,29 @@ class Server:
             if service.pipeline.rewinders and not service.engine.info.can_rewind:
                 names = ", ".join(sorted(service.pipeline.rewinders))
                 logger.warning("this engine cannot go back: these hooks' rewinds will terminate: %s", names)
-            await self._runner.setup()
             for work in (self.connections.watch(), service.limits.run()):
                 self._tasks.append(asyncio.get_running_loop().create_task(work))
             settings = service.settings
-            address = await self._listener.start(settings.host, settings.port, shares_port=self._shares_port)
+            address = await self._port.start(settings.host, settings.port, shares_port=self._shares_port)
+            await self._start_admin_port()
         except BaseException:
-            self._listener.close()
-            await self._runner.cleanup()
+            for port in self._ports:
+                await port.aclose()
             await service.engine.aclose()
             await service.pipeline.aclose()
             await self._close_state()
             raise
         return base_url(*address)
 
-    def _connection(self, address: str | None) -> Connection:
-        manager = self._runner.server
-        assert manager is not None
-        # With auto_decompress, aiohttp would unpack a compressed body, or fail, before a handler could refuse
-        # the body with an error object.
-        return Connection(
-            self.connections, address, manager, auto_decompress=False, access_log=None, logger=_HTTP_LOG
-        )
+    async def _start_admin_port(self) -> None:
+        settings = self.service.settings
+        for port in self._ports[1:]:
+            assert settings.admin_port is not None
+            host, number = await port.start(
+                settings.admin_host, settings.admin_port, shares_port=self._shares_port
+            )
+            self.admin_url = base_url(host, number)
+            logger.info("the operator's API is at %s/admin", self.admin_url)
 
     async def stop(self) -> None:
         """Accept no more requests, let running ones finish, and abort those that take too long.
@@ -199,7 +208,8 @@ class Server:
         started = asyncio.get_running_loop().time()
         drain, tell, close = (started + s for s in (self.ending.drain, self.ending.tell, self.ending.close))
         service.draining = True
-        self._listener.close()
+        for port in self._ports:
+            port.close()
         await _ended("", service.wait_until_idle(), drain)
         # Requests that still run fail together with the engine, so each client gets an error event.
         await _ended("the engine", service.engine.aclose(), tell)
@@ -210,17 +220,19 @@ class Server:
         await _ended("", service.wait_until_idle(), (tell + close) / 2)
         await _ended("the shared state", self._close_state(), (tell + 3 * close) / 4)
         await _ended("the hooks", service.pipeline.aclose(), close)
-        await _ended("", self._runner.cleanup(), close)
+        for port in self._ports:
+            await _ended("", port.aclose(), close)
 
     async def _open_state(self, salt: bytes | None) -> None:
         state = self.service.state
         try:
             await state.start()
+            await self.service.store.start()
         except StateError as error:
             if salt is None:
                 raise
-            state.salt = salt
-            logger.warning("the shared state cannot be used now: %s", error)
+            state.salt = state.salt or salt
+            logger.warning("the shared state or the store cannot be used now: %s", error)
         self._state_is_open = True
 
     async def _close_state(self) -> None:
@@ -232,6 +244,7 @@ class Server:
             with contextlib.suppress(StateError):
                 await self.service.limits.aclose()
         await self.service.state.aclose()
+        await self.service.store.aclose()
 
 
 async def _ended(name: str, ending: Awaitable[None], deadline: float) -> None:

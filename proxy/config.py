@@ -46,9 +46,11 @@ from proxy.access.bodies import BodyOptions
 from proxy.access.browser import BrowserOptions
 from proxy.access.callers import CallerOptions
 from proxy.access.connections import ConnectionOptions
-from proxy.access.option_values import Names, parts
+from proxy.access.option_values import Keys, Names, parts
+from proxy.admin.options import AdminOptions
 from proxy.did_you_mean import problems
 from proxy.state.options import StateOptions
+from proxy.store.options import StoreOptions
 from proxy.workers.options import WorkerOptions
 
 Options = TypeVar("Options", bound=BaseModel)
@@ -79,14 +81,8 @@ def _upstreams(value: Any) -> Any:
     return [{"url": one.strip()} if isinstance(one, str) else one for one in value or ()]
 
 
-def _keys(value: Any) -> Any:
-    # Unlike other lists, this one keeps empty parts: an unset variable is refused, not read as no key.
-    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-
-
 Hooks = Annotated[list[HookSpec], BeforeValidator(lambda value: parts(value, _hook))]
 Upstreams = Annotated[list[UpstreamConfig], BeforeValidator(_upstreams), Field(repr=False)]
-Keys = Annotated[list[Annotated[SecretStr, Field(min_length=1)]], BeforeValidator(_keys)]
 
 
 def _keys_in(file: Path) -> list[str]:
@@ -140,6 +136,8 @@ class ServeSettings(
     VLLMOptions,
     EngineOptions,
     AccessOptions,
+    AdminOptions,
+    StoreOptions,
     WorkerOptions,
     MessagesOptions,
     UpstreamOptions,

@@ -19,6 +19,8 @@ from proxy.state.connect import make_state
 from proxy.state.options import StateOptions
 from proxy.state.responses import ResponseStore
 from proxy.state.under_way import RequestLimits
+from proxy.store.options import StoreOptions
+from proxy.store.store import Store
 
 
 class Service:
@@ -38,6 +40,7 @@ class Service:
         """Several workers replace it, to show the metrics of all."""
         self.state = make_state(settings.options(StateOptions))
         self.responses = ResponseStore(settings, self.state)
+        self.store = Store(settings.options(StoreOptions), has_admin_key=bool(settings.admin_key))
         self.process = secrets.token_hex(8)
         """A name that no other process has."""
         is_shared = settings.state is not None

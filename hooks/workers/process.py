@@ -25,7 +25,9 @@ _START = (
 """Runs a module with the service's own `sys.path`. `python -m` would search the working folder first, which
 may have a package called `hooks` or `engine`."""
 
-_SECRETS = frozenset({"WEIR_API_KEY", "WEIR_UPSTREAM_API_KEY", "WEIR_UPSTREAM", "WEIR_STATE"})
+_SECRETS = frozenset(
+    f"WEIR_{name}" for name in ("API_KEY", "ADMIN_KEY", "UPSTREAM_API_KEY", "UPSTREAM", "STATE", "STORE")
+)
 """Variables that a process beside the service does not get. The URLs may have a password. The service reads
 these names in lower case, too."""
 

@@ -86,7 +86,7 @@ async def read_json(http: web.Request, options: BodyOptions, max_model_len: int 
     limit = max_body_size(options, max_model_len)
     if (http.content_length or 0) > limit:
         raise _too_large(limit)
-    body = await _read(http, limit)
+    body = await read_body(http, limit)
     count_bytes(http, len(body))
     await _check_values(body, options, max_model_len or 0)
     try:
@@ -98,8 +98,9 @@ async def read_json(http: web.Request, options: BodyOptions, max_model_len: int 
     return value
 
 
-async def _read(http: web.Request, limit: int) -> bytes:
-    """The body. aiohttp's own `read` has one limit for the whole application."""
+async def read_body(http: web.Request, limit: int) -> bytes:
+    """The body, of at most `limit` bytes. Raises `APIError` 413. aiohttp's own `read` has one limit for the
+    whole application."""
     body = bytearray()
     while piece := await http.content.readany():
         body += piece

@@ -79,6 +79,17 @@ def is_loopback(host: str) -> bool:
     return bool(_LOCALHOST.fullmatch(name) or (address and address.is_loopback))
 
 
+def asked_loopback(request: web.Request) -> bool:
+    """Whether the request is for a name of this machine, as seen from itself."""
+    host = _asked_host(request)
+    return host is not None and is_loopback(_host_name(host))
+
+
+def is_of_own_page(request: web.Request) -> bool:
+    """Whether the request comes from no other site's page, whichever origins are allowed."""
+    return _may_ask(request, [])
+
+
 def _host_rule(allowed: list[str], listen_host: str) -> Callable[[str | None], bool]:
     names = {name.rstrip(".").lower() for name in allowed}
     if "*" in names or not (names or is_loopback(listen_host)):

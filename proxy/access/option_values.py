@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field, SecretStr
 
 
 def parts(value: Any, read: Callable[[Any], Any] = lambda part: part) -> Any:
@@ -17,3 +17,11 @@ def parts(value: Any, read: Callable[[Any], Any] = lambda part: part) -> Any:
 
 
 Names = Annotated[list[str], BeforeValidator(parts)]
+
+
+def _keys(value: Any) -> Any:
+    # Unlike other lists, this one keeps empty parts: an unset variable is refused, not read as no key.
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
+Keys = Annotated[list[Annotated[SecretStr, Field(min_length=1)]], BeforeValidator(_keys)]

@@ -36,7 +36,7 @@ def start_error(error: BaseException) -> str:
     if isinstance(error, ImportError) and error.name:
         return f"{error}. The in-process engine needs the extra 'engine' of weir-proxy"
     if isinstance(error, StateError):
-        return f"the shared state cannot be used: {error}"
+        return f"the shared state, or the store, cannot be used: {error}"
     return str(error)
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from pydantic import SecretStr
 
@@ -183,9 +184,15 @@ async def supervised(settings: ServeSettings) -> AsyncIterator[tuple[Supervisor,
     """
     sockets = await reserved_sockets(settings.host, settings.port)
     host, port = sockets[0].getsockname()[:2]
+    shared: dict[str, Any] = {"port": port}
+    if settings.admin_port is not None:
+        sockets += (admin := await reserved_sockets(settings.admin_host, settings.admin_port))
+        shared["admin_port"] = admin[0].getsockname()[1]
     with own_folder() as folder:
-        state = settings.state or SecretStr(f"sqlite:///{folder}/state.sqlite")
-        supervisor = Supervisor(settings.model_copy(update={"port": port, "state": state}), folder)
+        shared["state"] = settings.state or SecretStr(f"sqlite:///{folder}/state.sqlite")
+        if settings.store is None and not settings.admin_key:
+            shared["store"] = SecretStr(f"sqlite:///{folder}/store.sqlite")
+        supervisor = Supervisor(settings.model_copy(update=shared), folder)
         try:
             await supervisor.start()
             yield supervisor, base_url(host, port)

@@ -1,0 +1,1 @@
+"""The API of the one who operates the server."""

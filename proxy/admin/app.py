@@ -1,0 +1,71 @@
+"""The operator's application: the same under `/admin` of the service's port, and on a port of its own."""
+
+from collections.abc import Iterable
+
+from aiohttp import web
+
+from proxy import handlers
+from proxy.access.addresses import FORWARDERS
+from proxy.access.auth import OWN_CHECK
+from proxy.access.browser import BrowserOptions, browser_middleware, is_loopback
+from proxy.access.connections import connection_middleware
+from proxy.admin import keys
+from proxy.admin.operator import OPERATOR_RULE, OperatorRule, operator_middleware
+from proxy.errors import Handler, error_middleware
+from proxy.messages.errors import error_response
+from proxy.service import SERVICE, Service
+
+Endpoint = tuple[str, str, str, Handler]
+
+ENDPOINTS: Iterable[Endpoint] = (
+    ("GET", "/keys", "The keys of clients", keys.list_keys),
+    ("POST", "/keys", "Make a key", keys.create_key),
+    ("GET", "/keys/{name}", "A key", keys.get_key),
+    ("PATCH", "/keys/{name}", "Change what a key may do", keys.change_key),
+    ("DELETE", "/keys/{name}", "Revoke a key", keys.revoke_key),
+    ("GET", "/changes", "What the operator changed", keys.list_changes),
+)
+
+
+_BESIDE: Iterable[tuple[str, Handler]] = (
+    ("/metrics", handlers.metrics),
+    ("/health", handlers.health),
+    ("/ready", handlers.ready),
+)
+"""What the operator's own port has beside `/admin`. It needs no key."""
+
+
+def operator_rule(service: Service) -> OperatorRule:
+    settings = service.settings
+    hosts = [settings.host] if settings.admin_port is None else [settings.host, settings.admin_host]
+    is_private = all(map(is_loopback, hosts)) and not settings.trusted_forwarders
+    return OperatorRule(settings.admin_key, lambda: is_private and not settings.api_key)
+
+
+def add_admin(app: web.Application) -> None:
+    """Add `/admin` to an application that answers errors, and knows the service and the operator's rule."""
+    admin = web.Application(middlewares=[operator_middleware()])
+    admin[OWN_CHECK] = True
+    for method, path, _, handler in ENDPOINTS:
+        admin.router.add_route(method, path, handler)
+    app.add_subapp("/admin", admin)
+
+
+def admin_port_app(service: Service, rule: OperatorRule) -> web.Application:
+    """The application of `--admin-port`."""
+    settings = service.settings
+    app = web.Application(
+        middlewares=[
+            error_middleware(error_response),
+            connection_middleware,
+            browser_middleware(BrowserOptions(allowed_hosts=settings.allowed_hosts), settings.admin_host),
+        ],
+        client_max_size=0,  # each handler bounds its body
+    )
+    app[SERVICE] = service
+    app[FORWARDERS] = settings.trusted_forwarders
+    app[OPERATOR_RULE] = rule
+    for path, handler in _BESIDE:
+        app.router.add_get(path, handler)
+    add_admin(app)
+    return app

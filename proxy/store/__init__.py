@@ -1,0 +1,1 @@
+"""What the operator of a server keeps: keys, changes, decisions."""

@@ -1,0 +1,25 @@
+"""The options of the store."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+SCHEMES = ("sqlite:///", "postgresql://")
+
+
+class StoreOptions(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    store: SecretStr | None = None
+    """URL of what the operator keeps (keys, changes, decisions): sqlite:///FILE or postgresql://HOST/DATABASE.
+    By default it is weir.sqlite in the working folder if there is an admin key, and else ends with the
+    server"""
+    store_timeout: Annotated[float, Field(gt=0)] = 5.0
+    """Seconds in which the store must answer"""
+
+    @field_validator("store")
+    @classmethod
+    def _has_a_known_scheme(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None and not url.get_secret_value().startswith(SCHEMES):
+            raise ValueError(f"the URL must begin with {' or '.join(SCHEMES)}")
+        return url

@@ -1,0 +1,78 @@
+"""The store, in each database that it may be in."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from proxy.store import changes, keys
+from proxy.store.keys import StoredKey
+from proxy.store.options import StoreOptions
+from proxy.store.store import Store
+from tests.proxy.state.conftest import Place, postgresql_place
+
+__all__ = ["postgresql_place"]
+
+ALICE = StoredKey("alice", "00" * 32, {"tenant": "acme", "models": ["m", "é"]}, 1_700_000_000)
+
+
+@pytest.fixture(params=["file", "memory", "postgresql"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    options = StoreOptions()
+    if request.param == "file":
+        options = StoreOptions(store=SecretStr(f"sqlite:///{tmp_path}/weir.sqlite"))
+    elif request.param == "postgresql":
+        place: Place = request.getfixturevalue("postgresql_place")
+        options = StoreOptions(store=SecretStr(place.url))
+    store = Store(options, has_admin_key=False)
+    await store.start()
+    yield store
+    await store.aclose()
+
+
+async def test_keys_are_made_changed_and_revoked(store: Store) -> None:
+    before = await store.run(keys.version())
+    assert await store.run(keys.create(ALICE, "admin-1"))
+    assert not await store.run(keys.create(ALICE, "admin-1"))
+    assert await store.run(keys.find("alice")) == ALICE
+    changed = await store.run(keys.update("alice", {"models": None, "policy": "lax"}, "admin-2"))
+    assert changed is not None
+    assert changed.settings == {"tenant": "acme", "policy": "lax"}
+    assert await store.run(keys.everything()) == (before + 2, [changed])
+    assert await store.run(keys.revoke("alice", "admin-1"))
+    assert not await store.run(keys.revoke("alice", "admin-1"))
+    assert not await store.run(keys.revoke("bob", "admin-1"))
+    version, found = await store.run(keys.everything())
+    assert version == before + 3
+    assert found[0].revoked is not None
+    told = await store.run(changes.latest(2))
+    assert [(one.operator, one.action) for one in told] == [
+        ("admin-1", "revoke_key"),
+        ("admin-2", "change_key"),
+    ]
+
+
+async def test_a_store_of_another_version_is_not_touched(tmp_path: Path) -> None:
+    from proxy.database.query import Query, Steps
+
+    def spoil() -> Steps[None]:
+        yield Query("UPDATE weir_store SET value = 99 WHERE name = 'schema'")
+
+    options = StoreOptions(store=SecretStr(f"sqlite:///{tmp_path}/weir.sqlite"))
+    store = Store(options, has_admin_key=False)
+    await store.start()
+    await store.run(spoil())
+    with pytest.raises(ValueError, match="another version"):
+        await store.start()
+    await store.aclose()
+
+
+async def test_no_file_is_made_without_an_admin_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for has_key in (False, True):
+        store = Store(StoreOptions(), has_admin_key=has_key)
+        await store.start()
+        await store.aclose()
+        assert (tmp_path / "weir.sqlite").exists() is has_key
+        assert store.is_kept is has_key
