@@ -21,6 +21,7 @@ from proxy.state.responses import ResponseStore
 from proxy.state.under_way import RequestLimits
 from proxy.store.options import StoreOptions
 from proxy.store.store import Store
+from proxy.workers.others import Others
 
 
 class Service:
@@ -38,6 +39,7 @@ class Service:
         self.metrics = Metrics(engine, pipeline)
         self.render_metrics: Callable[[], Awaitable[bytes]] = self.metrics.render
         """Several workers replace it, to show the metrics of all."""
+        self.others = Others()
         self.state = make_state(settings.options(StateOptions))
         self.responses = ResponseStore(settings, self.state)
         self.store = Store(settings.options(StoreOptions), has_admin_key=bool(settings.admin_key))

@@ -42,11 +42,13 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteAll:
-    """A worker asks all others to copy their metrics to their files."""
+class AskAll:
+    """A worker asks all others."""
 
     key: int
     """Tells the worker's questions apart."""
+    question: Any
+    """A value. Its type says who answers it (`proxy.workers.others`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +60,25 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class Question:
     """The question, as the other workers get it."""
 
     asker: int
     """The number of the worker that asks."""
     key: int
+    question: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """The answer to `Write`."""
+class Answer:
+    """The answer to a `Question`."""
 
     number: int
     """On its way to the supervisor: the worker that asked. From there on: the worker that answers."""
     key: int
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMetrics:
+    """A question: the others copy their metrics to their files."""

@@ -18,7 +18,7 @@ from proxy.access.listener import base_url, reserved_sockets
 from proxy.app import Ending
 from proxy.config import ServeSettings
 from proxy.workers.folder import own_folder
-from proxy.workers.messages import Asked, Failed, Ready, Start, Write, WriteAll, Written
+from proxy.workers.messages import Answer, AskAll, Asked, Failed, Question, Ready, Start
 from proxy.workers.metrics import forget_gauges
 
 logger = logging.getLogger("weir.proxy")
@@ -161,15 +161,15 @@ class Supervisor:
     def _take(self, number: int, message: object) -> None:
         """Pass on what a worker asks the others, and what they answer. Log why it fails."""
         match message:
-            case WriteAll(key):
+            case AskAll(key, question):
                 others = [other for other in self._serving if other != number]
                 self._send(number, Asked(key, frozenset(others)))
                 for other in others:
-                    self._send(other, Write(number, key))
+                    self._send(other, Question(number, key, question))
             case Failed(reason):
                 logger.error("worker %d failed: %s", number, reason)
-            case Written(asker, key):
-                self._send(asker, Written(number, key))
+            case Answer(asker, key, value):
+                self._send(asker, Answer(number, key, value))
 
     def _send(self, number: int, message: object) -> None:
         if number in self._serving:

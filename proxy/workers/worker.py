@@ -34,10 +34,11 @@ async def _serve(start: Start, connection: Connection) -> None:
         async with running(settings, shares_port=True, salt=start.salt) as (server, _):
             service = server.service
             metrics = CommonMetrics(service.metrics, start.folder, start.number)
-            siblings = Siblings(connection, metrics)
+            siblings = Siblings(connection, metrics, service.others.answers)
             connection.send(Ready((service.names or ["MODEL"])[0], service.process, service.state.salt))
             connection.flush()  # the supervisor expects this message alone, before any question
             service.render_metrics = siblings.render_metrics
+            service.others.ask = siblings.ask
             if start.predecessor is not None:
                 with contextlib.suppress(StateError):  # its lease will end
                     await service.state.forget(start.predecessor)

@@ -13,7 +13,8 @@ import pytest
 from hooks.workers.messages import Connection
 from proxy.metrics import Metrics
 from proxy.workers import worker
-from proxy.workers.messages import Ready, Start, WriteAll
+from proxy.workers.messages import AskAll, Ready, Start, WriteMetrics
+from proxy.workers.others import Others
 from tests.helpers import ScriptedEngine, pipeline_of
 
 
@@ -28,6 +29,7 @@ class Service:
         self.metrics = Metrics(ScriptedEngine(lambda _: []), pipeline_of())
         self.render_metrics: Any = self.metrics.render
         self.state = self
+        self.others = Others()
 
     async def forget(self, process: str) -> None:
         assert process == "p1"
@@ -51,7 +53,7 @@ async def test_a_question_follows_the_first_message_in_a_frame_of_its_own(
     start = Start(number=1, settings={"log_level": "info"}, predecessor="p1", salt=None, folder=tmp_path)
     serving = asyncio.get_running_loop().create_task(worker._serve(start, theirs))
     assert await ours.receive() == [Ready("m", "p2", b"salt")]
-    assert await ours.receive() == [WriteAll(0)]
+    assert await ours.receive() == [AskAll(0, WriteMetrics())]
     await ours.close()
     await serving
     await theirs.close()
