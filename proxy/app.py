@@ -35,6 +35,7 @@ from proxy.openai.relayed import EmbeddingsRequest, RerankRequest, ScoreRequest
 from proxy.openai.responses import ResponsesRequest
 from proxy.openai.tokens import DetokenizeRequest, TokenizeRequest
 from proxy.openapi import openapi
+from proxy.page.files import add_page
 from proxy.service import SERVICE, Service
 from proxy.state.protocol import StateError
 
@@ -106,6 +107,8 @@ def make_app(service: Service, rule: OperatorRule) -> web.Application:
     app.router.add_get("/openapi.json", openapi_json)
     if settings.admin_port is None:
         add_admin(app)
+    if settings.page:
+        add_page(app)
     return app
 
 

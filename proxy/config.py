@@ -49,6 +49,7 @@ from proxy.access.connections import ConnectionOptions
 from proxy.access.option_values import Keys, Names, parts
 from proxy.admin.options import AdminOptions
 from proxy.did_you_mean import problems
+from proxy.page.options import PageOptions
 from proxy.state.options import StateOptions
 from proxy.store.options import StoreOptions
 from proxy.workers.options import WorkerOptions
@@ -126,7 +127,7 @@ class EngineChoice(BaseModel):
 
 
 class AccessOptions(
-    AddressOptions, ConnectionOptions, BrowserOptions, BodyOptions, CallerOptions, StateOptions
+    AddressOptions, ConnectionOptions, BrowserOptions, BodyOptions, CallerOptions, StateOptions, PageOptions
 ):
     """Who may ask, how much, and how long."""
 

@@ -12,8 +12,10 @@ from aiohttp.typedefs import Middleware
 
 from proxy.errors import APIError, Handler
 from proxy.messages.errors import speaks_messages
+from proxy.page.files import page_files
 
-OPEN_PATHS = frozenset({"/health", "/ready"})
+OPEN_PATHS = frozenset({"/health", "/ready", *page_files()})
+"""Paths that need no key. The page's files hold no data; its requests for data need one."""
 
 OWN_CHECK = web.AppKey("own_check", bool)
 """Set in an application, inside of another one, that checks its requests itself."""

@@ -30,6 +30,7 @@ _TITLES = {
     "ConnectionOptions": "Connections",
     "EngineChoice": "Which engine runs",
     "EngineOptions": "The in-process engine",
+    "PageOptions": "The page",
     "PipelineOptions": "Limits and effects of hooks",
     "MessagesOptions": "Upstreams of the Messages API",
     "PoolOptions": "Several upstreams",

@@ -1,0 +1,241 @@
+// An answer on the page: its text with the marks of the decisions in place, and a line about all of it.
+
+import { h, replace } from "./dom.js";
+import { showDecision } from "./popover.js";
+import { actionLabel, number, plural, seconds, sentence } from "./words.js";
+
+// A browser lays a paragraph out as a whole, so a long text becomes several.
+const LONG_PARAGRAPH = 2000;
+const LONGEST_PARAGRAPH = 12000;
+const MAX_BAR = 14;
+
+export class AnswerView {
+  constructor(modelName, actions) {
+    this.actions = actions;
+    this.blocks = h("div", { class: "blocks" });
+    this.notes = h("div", { class: "notes" });
+    this.foot = h("footer", { class: "answer-foot" });
+    this.element = h("article", { class: "turn answer", "aria-label": `Answer of ${modelName}`, "aria-busy": "true" },
+      h("h3", { class: "who", dir: "auto" }, modelName || "model"), this.notes, this.blocks, this.foot);
+    this.views = [];
+    this.listeners = new Set();
+    this.frame = null;
+    this.waiting = h("p", { class: "waiting", "aria-hidden": "true" }, h("span"), h("span"), h("span"));
+    this.blocks.append(this.waiting);
+  }
+
+  block(channel, title) {
+    this.waiting.remove();
+    const view = new BlockView(channel, title, () => this.#schedule());
+    this.views.push(view);
+    if (channel === "reasoning") this.blocks.prepend(view.element);
+    else this.blocks.append(view.element);
+    return view;
+  }
+
+  promptDecision(decision) {
+    this.notes.append(h("button", { type: "button", class: `note ${kind(decision)}`, onclick: (event) => showDecision(decision, event.currentTarget) },
+      sentence(decision)));
+  }
+
+  record(record) {
+    for (const listener of this.listeners) listener(record);
+  }
+
+  notice({ title, text, needsKey }, { isError = true } = {}) {
+    this.waiting.remove();
+    this.blocks.append(h("div", { class: isError ? "notice error" : "notice" },
+      h("p", {}, h("strong", {}, title), " ", h("span", { dir: "auto" }, text)),
+      needsKey && h("button", { type: "button", onclick: this.actions.openKeys }, "Enter a key")));
+  }
+
+  finish(answer) {
+    this.flush();
+    this.waiting.remove();
+    this.element.setAttribute("aria-busy", "false");
+    const facts = [];
+    const { usage } = answer;
+    if (usage) facts.push(`${plural(usage.completion_tokens, "token")}`);
+    if (answer.firstText !== null) facts.push(`first after ${seconds((answer.firstText - answer.started) / 1000)}`);
+    facts.push(seconds(answer.seconds));
+    if (usage && usage.completion_tokens > 1) facts.push(`${number(usage.completion_tokens / Math.max(answer.seconds, 0.001))} tokens/s`);
+    if (answer.finishReason && answer.finishReason !== "stop") facts.push(FINISH[answer.finishReason] ?? answer.finishReason);
+    replace(this.foot,
+      h("p", { class: "facts" }, facts.join(" · ")),
+      h("div", { class: "actions" },
+        h("button", { type: "button", class: "quiet", onclick: this.actions.showRaw }, "Raw stream"),
+        h("button", { type: "button", class: "quiet again", onclick: this.actions.again }, "Ask again")),
+      decisionList(answer.decisions));
+  }
+
+  flush() {
+    this.frame = null;
+    for (const view of this.views) view.flush();
+    this.actions.grew();
+  }
+
+  #schedule() {
+    // A hidden tab gets no frames; a timer still writes the text there.
+    this.frame ??= document.hidden ? setTimeout(() => this.flush(), 200) : requestAnimationFrame(() => this.flush());
+  }
+}
+
+const FINISH = {
+  length: "cut at the most tokens",
+  content_filter: "ended by a guard",
+  tool_calls: "calls a tool",
+};
+
+class BlockView {
+  constructor(channel, title, schedule) {
+    this.schedule = schedule;
+    this.text_ = h("div", { class: "text", dir: "auto" });
+    this.heading = h("h4", { class: "channel" }, headingOf(channel, title));
+    this.element = h("section", { class: `block ${channel.split(" ")[0]}` }, channel === "content" ? null : this.heading, this.text_);
+    this.channel = channel;
+    this.heldView = null;
+    this.pending = [];
+    this.#begin();
+  }
+
+  retitle(title) {
+    this.heading.textContent = headingOf(this.channel, title);
+  }
+
+  text(text) {
+    this.pending.push(text);
+    this.schedule();
+  }
+
+  mark(decision) {
+    this.flush();
+    const mark = markOf(decision);
+    this.paragraph.append(mark);
+    this.tail = null;
+    return mark;
+  }
+
+  cover(mark, text) {
+    const covered = mark.querySelector(".covered");
+    covered.append(text);
+    mark.setAttribute("aria-label", `${covered.textContent} (${sentence(mark.decision)})`);
+    this.schedule();
+  }
+
+  held(held) {
+    if (!held) {
+      this.heldView?.element.remove();
+      this.heldView = null;
+      return;
+    }
+    this.flush();
+    this.heldView ??= new HeldView();
+    this.heldView.show(held);
+    this.paragraph.append(this.heldView.element);
+  }
+
+  flush() {
+    const text = this.pending.join("");
+    this.pending = [];
+    if (text) this.#write(text);
+  }
+
+  #write(text) {
+    let rest = text;
+    while (rest) {
+      const room = this.#room(rest);
+      this.#append(rest.slice(0, room));
+      rest = rest.slice(room);
+      if (rest) this.#begin();
+    }
+  }
+
+  // How much of the text goes to this paragraph.
+  #room(text) {
+    if (this.size + text.length <= LONG_PARAGRAPH) return text.length;
+    const line = text.indexOf("\n", Math.max(0, LONG_PARAGRAPH - this.size));
+    const room = line >= 0 ? line + 1 : text.length;
+    const most = Math.max(1, LONGEST_PARAGRAPH - this.size);
+    if (room <= most) return room;
+    return /[\ud800-\udbff]/.test(text[most - 1]) ? most + 1 : most;
+  }
+
+  #append(text) {
+    this.size += text.length;
+    if (!this.tail) {
+      this.tail = document.createTextNode("");
+      this.paragraph.append(this.tail);
+    }
+    this.tail.appendData(text);
+  }
+
+  #begin() {
+    this.paragraph = h("div", { class: "paragraph", dir: "auto" });
+    this.tail = null;
+    this.size = 0;
+    this.text_.append(this.paragraph);
+  }
+}
+
+class HeldView {
+  constructor() {
+    this.bar = h("span", { class: "bar" });
+    this.label = h("span", { class: "held-label" });
+    this.element = h("span", { class: "held", "aria-hidden": "true" }, this.bar, this.label);
+  }
+
+  show({ num_held: num, hook }) {
+    this.bar.style.setProperty("--held", Math.min(num, 40));
+    this.label.textContent = `${plural(num, "character")} held by ${hook}`;
+  }
+}
+
+function headingOf(channel, title) {
+  if (channel.startsWith("tool_call")) return title ? `Call of ${title}` : "Tool call";
+  return channel === "reasoning" ? "Reasoning" : channel;
+}
+
+function kind({ action, mode }) {
+  return mode === "shadow" ? "shadow" : action;
+}
+
+// A decision in the text: the text that replaced something, or a sign where text is missing.
+function markOf(decision) {
+  const num = decision.num_withheld ?? 0;
+  const covers = decision.mode !== "shadow" && (decision.action === "redact" || decision.action === "rewrite") && (decision.num_released ?? 0) > 0;
+  const mark = h("button", {
+    type: "button",
+    class: `mark ${kind(decision)}`,
+    "aria-label": num && !covers ? `${sentence(decision)}, ${plural(num, "character")}` : sentence(decision),
+    "aria-haspopup": "dialog",
+    onclick: () => showDecision(decision, mark),
+  });
+  mark.decision = decision;
+  if (covers) mark.append(h("span", { class: "covered", dir: "auto" }));
+  else if (decision.mode === "shadow" || (decision.action === "hold" && !num)) mark.append(h("span", { class: "tick" }));
+  else {
+    if (num) mark.append(h("span", { class: "gap", style: { "--gap": Math.min(num, MAX_BAR) } }));
+    mark.append(h("span", { class: "sign" }, signOf(decision)));
+  }
+  return mark;
+}
+
+function signOf(decision) {
+  const label = actionLabel(decision);
+  return decision.action === "redact" || decision.action === "rewrite" ? label.toLowerCase() : `${label.toLowerCase()} by ${decision.hook}`;
+}
+
+function decisionList(decisions) {
+  if (!decisions.length) return null;
+  const held = Math.max(...decisions.map((one) => one.held_seconds ?? 0));
+  const summary = `${plural(decisions.length, "decision")}${held > 0.0005 ? `, text held for ${seconds(held)} at most` : ""}`;
+  return h("details", { class: "decision-list" },
+    h("summary", {}, summary),
+    h("ol", {}, decisions.map((decision) => {
+      const num = decision.num_withheld;
+      return h("li", { class: kind(decision) },
+        h("button", { type: "button", class: "quiet", onclick: (event) => showDecision(decision, event.currentTarget) }, actionLabel(decision)),
+        h("span", { class: "by" }, `by ${decision.hook}${decision.reason ? `: ${decision.reason}` : ""}`),
+        h("span", { class: "amount" }, [num ? plural(num, "character") : null, decision.held_seconds ? `held ${seconds(decision.held_seconds)}` : null].filter(Boolean).join(", ")));
+    })));
+}

@@ -1,0 +1,211 @@
+// One answer as it arrives: which text was delivered, where each decision belongs in it, and when. No DOM.
+//
+// A decision comes just before the text that follows from it, with the offset of the affected text as its hook
+// was shown it. `Block` turns that offset into a position in the delivered text, and gives the text and the
+// marks out in order.
+
+const MAX_RECORDS = 20000;
+
+export class Answer {
+  constructor(view, now = () => performance.now()) {
+    this.view = view;
+    this.now = now;
+    this.started = now();
+    this.firstText = null;
+    this.ended = null;
+    this.blocks = new Map();
+    this.decisions = [];
+    this.records = [];
+    this.numRecords = 0;
+    this.finishReason = null;
+    this.stopReason = null;
+    this.usage = null;
+    this.requestId = null;
+    this.isDone = false;
+    this.error = null;
+  }
+
+  get seconds() {
+    return ((this.ended ?? this.now()) - this.started) / 1000;
+  }
+
+  get content() {
+    return this.blocks.get("content")?.text ?? "";
+  }
+
+  take({ name, value, isDone }) {
+    if (isDone) this.isDone = true;
+    else if (name === "weir.decision") this.#decide(value);
+    else if (name === "weir.held") this.#hold(value);
+    else if (name === "error" || value.error) this.error = value.error ?? value;
+    else this.#chunk(value);
+  }
+
+  end() {
+    this.ended = this.now();
+    for (const block of this.blocks.values()) block.end();
+  }
+
+  #chunk(chunk) {
+    this.requestId ??= chunk.id ?? null;
+    if (chunk.usage) this.usage = chunk.usage;
+    for (const choice of chunk.choices ?? []) {
+      if (choice.index !== 0) continue;
+      const delta = choice.delta ?? {};
+      const tokens = (choice.logprobs?.content ?? []).map(readToken);
+      if (delta.reasoning_content) this.#text("reasoning", null, delta.reasoning_content, delta.content ? [] : tokens);
+      for (const call of delta.tool_calls ?? []) {
+        this.#text(`tool_call ${call.index}`, call.function?.name ?? null, call.function?.arguments ?? "", tokens);
+      }
+      if (delta.content) this.#text("content", null, delta.content, tokens);
+      else if (tokens.length && !delta.reasoning_content && !delta.tool_calls) this.#record({ kind: "tokens", channel: "content", text: "", tokens });
+      if (choice.finish_reason) {
+        this.finishReason = choice.finish_reason;
+        this.stopReason = choice.stop_reason ?? null;
+        this.#record({ kind: "finish", channel: "", text: choice.finish_reason, tokens: [] });
+      }
+    }
+  }
+
+  #text(channel, title, text, tokens) {
+    this.firstText ??= this.now();
+    this.#record({ kind: "text", channel, text, tokens });
+    this.#block(channel, title).append(text);
+  }
+
+  #decide(decision) {
+    if (decision.output_index) return;  // another output of the request
+    this.decisions.push(decision);
+    this.#record({ kind: "decision", channel: decision.channel, text: "", tokens: [], decision });
+    if (decision.channel === "prompt" || decision.output_index === null) this.view.promptDecision(decision);
+    else this.#block(this.#channelOf(decision), decision.tool_name ?? null).decide(decision);
+  }
+
+  #hold(held) {
+    if (held.output_index) return;
+    this.#record({ kind: "held", channel: held.channel, text: "", tokens: [], held });
+    const block = this.#block(this.#channelOf(held), null);
+    block.hold(held);
+  }
+
+  // Decisions name no index of a tool call, so they go to the latest one.
+  #channelOf({ channel }) {
+    if (channel !== "tool_call") return channel;
+    const calls = [...this.blocks.keys()].filter((key) => key.startsWith("tool_call "));
+    return calls.at(-1) ?? "tool_call 0";
+  }
+
+  #block(channel, title) {
+    let block = this.blocks.get(channel);
+    if (!block) {
+      block = new Block(this.view.block(channel, title));
+      this.blocks.set(channel, block);
+    } else if (title) block.view.retitle(title);
+    return block;
+  }
+
+  #record(record) {
+    record.at = (this.now() - this.started) / 1000;
+    this.numRecords += 1;
+    if (this.records.length < MAX_RECORDS) this.records.push(record);
+    this.view.record(record);
+  }
+}
+
+// The delivered text of one channel, and the marks that belong in it.
+export class Block {
+  constructor(view) {
+    this.view = view;
+    this.pieces = [];
+    this.length = 0;  // characters (code points), as the server counts them
+    this.waiting = [];  // marks that belong to text that is still to come, by position
+    this.edits = [];  // by hook: how far each change of text moved what came after it
+    this.open = null;  // the mark that covers the text which arrives now
+  }
+
+  get text() {
+    return this.pieces.join("");
+  }
+
+  append(text) {
+    if (!text) return;
+    this.pieces.push(text);
+    this.view.held(null);
+    let rest = text;
+    while (rest) {
+      if (this.open) {
+        const [covered, after] = cut(rest, this.open.left);
+        this.open.left -= count(covered);
+        this.view.cover(this.open.mark, covered);
+        this.length += count(covered);
+        if (this.open.left <= 0) this.open = null;
+        rest = after;
+        continue;
+      }
+      const next = this.waiting[0];
+      const [before, after] = next ? cut(rest, next.position - this.length) : [rest, ""];
+      if (before) this.view.text(before);
+      this.length += count(before);
+      rest = after;
+      this.#placeUpTo(this.length, Boolean(rest));
+    }
+  }
+
+  decide(decision) {
+    const position = Math.max(this.length, this.#positionOf(decision));
+    const covers = decision.mode === "shadow" ? 0 : decision.num_released ?? 0;
+    if (decision.mode !== "shadow" && CHANGES.has(decision.action)) {
+      this.edits.push({ hook: decision.hook, moves: covers - decision.num_withheld });
+    }
+    if (ENDS_HOLD.has(decision.action)) this.view.held(null);
+    this.waiting.push({ position, decision, covers });
+    this.waiting.sort((a, b) => a.position - b.position);
+    this.#placeUpTo(this.length, false);
+  }
+
+  hold(held) {
+    this.view.held(held.num_held ? held : null);
+  }
+
+  end() {
+    this.view.held(null);
+    this.open = null;
+    this.#placeUpTo(Infinity, true);
+  }
+
+  // Marks at the end of the text wait if they cover text that is still to come.
+  #placeUpTo(position, isMore) {
+    while (!this.open && this.waiting.length && this.waiting[0].position <= position) {
+      const { decision, covers } = this.waiting[0];
+      if (covers && !isMore) return;
+      this.waiting.shift();
+      const mark = this.view.mark(decision);
+      if (covers && position !== Infinity) this.open = { mark, left: covers };
+    }
+  }
+
+  #positionOf({ hook, offset }) {
+    return this.edits.reduce((sum, edit) => (edit.hook === hook ? sum + edit.moves : sum), offset);
+  }
+}
+
+const CHANGES = new Set(["redact", "rewrite", "suppress"]);
+const ENDS_HOLD = new Set(["suppress", "terminate", "rewind", "redact", "rewrite", "error"]);
+
+function readToken({ token, logprob, top_logprobs: top }) {
+  return { token, logprob, top: (top ?? []).map((one) => ({ token: one.token, logprob: one.logprob })) };
+}
+
+const SURROGATE = /[\ud800-\udfff]/;
+
+export function count(text) {
+  return SURROGATE.test(text) ? Array.from(text).length : text.length;
+}
+
+// The first `number` characters, and the others.
+export function cut(text, number) {
+  if (number >= text.length) return [text, ""];
+  if (!SURROGATE.test(text)) return [text.slice(0, number), text.slice(number)];
+  const characters = Array.from(text);
+  return [characters.slice(0, number).join(""), characters.slice(number).join("")];
+}

@@ -1,0 +1,97 @@
+// Requests to this server, with the visitor's keys, and errors that say what to do.
+
+import { keys } from "./session.js";
+import { eventsOf } from "./sse.js";
+
+export class ApiError extends Error {
+  constructor(status, error = {}, retryAfter = null) {
+    super(typeof error.message === "string" ? error.message : `The server answered with status ${status}.`);
+    this.status = status;
+    this.code = error.code ?? null;
+    this.param = error.param ?? null;
+    this.type = error.type ?? null;
+    this.retryAfter = retryAfter;
+  }
+}
+
+const DECISIONS = "X-Weir-Decisions";
+
+// Whether decisions are asked for. A server that refuses them is not asked again, until the keys change.
+let decisionsRefused = false;
+keys.onChange(() => { decisionsRefused = false; });
+
+export function seesDecisions() {
+  return !decisionsRefused;
+}
+
+export async function getJson(path, { signal } = {}) {
+  const response = await send(path, { signal });
+  return response.json();
+}
+
+// The JSON documents of an endless stream.
+export async function* follow(path, { signal }) {
+  const response = await send(path, { signal });
+  for await (const { data } of eventsOf(response)) yield JSON.parse(data);
+}
+
+// The events of a chat's answer, each with a name and a value. The last is `[DONE]`, unless the stream was cut.
+export async function* streamChat(body, { signal }) {
+  let response;
+  try {
+    response = await post("v1/chat/completions", body, signal);
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.status !== 403 || decisionsRefused || !namesDecisions(error)) throw error;
+    decisionsRefused = true;
+    response = await post("v1/chat/completions", body, signal);
+  }
+  for await (const { name, data } of eventsOf(response)) {
+    yield { name, value: data === "[DONE]" ? null : JSON.parse(data), isDone: data === "[DONE]", size: data.length };
+  }
+}
+
+function namesDecisions(error) {
+  return `${error.message} ${error.param ?? ""}`.toLowerCase().includes(DECISIONS.toLowerCase());
+}
+
+function post(path, body, signal) {
+  const headers = { "Content-Type": "application/json" };
+  if (!decisionsRefused) headers[DECISIONS] = "true";
+  return send(path, { method: "POST", body: JSON.stringify(body), headers, signal });
+}
+
+async function send(path, { headers = {}, ...options }) {
+  if (keys.client) headers["Authorization"] = `Bearer ${keys.client}`;
+  if (keys.admin) headers["X-Weir-Admin-Key"] = keys.admin;
+  const response = await fetch(new URL(path, document.baseURI), { ...options, headers, cache: "no-store" });
+  if (!response.ok) throw await errorOf(response);
+  return response;
+}
+
+async function errorOf(response) {
+  const retry = Number.parseInt(response.headers.get("Retry-After") ?? "", 10);
+  let error = {};
+  try {
+    error = (await response.json()).error ?? {};
+  } catch { /* the body is no JSON: its status says enough */ }
+  return new ApiError(response.status, error, Number.isFinite(retry) ? retry : null);
+}
+
+// What a person can do about an error: a title and a sentence.
+export function explain(error) {
+  if (!(error instanceof ApiError)) {
+    return { title: "The server cannot be reached", text: "The connection failed. The server may have stopped." };
+  }
+  const { status, code, message } = error;
+  if (code === "content_filter") return { title: "A guard refused this message", text: message };
+  if (status === 401) return { title: "A key is needed", text: message, needsKey: true };
+  if (status === 403) return { title: "This is not allowed", text: message };
+  if (status === 404) return { title: "Not found", text: message };
+  if (status === 429) {
+    const wait = error.retryAfter ? ` The server asks to wait ${error.retryAfter} s.` : "";
+    return { title: "Too many requests", text: message + wait };
+  }
+  if (status === 503) return { title: "The server is not ready", text: message };
+  if (error.type === "guardrail_error") return { title: "A guard failed, so the answer ended", text: message };
+  return { title: status >= 500 ? "The server had an error" : "The request was refused", text: message };
+}

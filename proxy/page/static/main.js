@@ -1,0 +1,55 @@
+// The page: its views, keys and theme.
+
+import { Chat } from "./chat.js";
+import { byId } from "./dom.js";
+import { initPopover } from "./popover.js";
+import { applyTheme, keys, nextTheme, theme } from "./session.js";
+import { Setup } from "./setup.js";
+
+const VIEWS = { chat: null };
+
+function showView() {
+  const name = Object.hasOwn(VIEWS, location.hash.slice(1)) ? location.hash.slice(1) : "chat";
+  for (const one of Object.keys(VIEWS)) {
+    byId(`view-${one}`).hidden = one !== name;
+    const link = document.querySelector(`nav a[href="#${one}"]`);
+    if (one === name) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+    VIEWS[one]?.[one === name ? "start" : "stop"]();
+  }
+  document.title = `${document.querySelector(`nav a[href="#${name}"]`).textContent} – Weir`;
+}
+
+function initTheme() {
+  const button = byId("theme");
+  const name = () => { button.setAttribute("aria-label", `Colours: ${{ auto: "as the system has them", light: "light", dark: "dark" }[theme()]}`); };
+  button.addEventListener("click", () => { nextTheme(); name(); });
+  name();
+}
+
+function openKeys() {
+  byId("client-key").value = keys.client;
+  byId("admin-key").value = keys.admin;
+  byId("keys").showModal();
+}
+
+function initKeys() {
+  for (const id of ["open-keys", "role-keys"]) byId(id).addEventListener("click", openKeys);
+  byId("keys-cancel").addEventListener("click", () => byId("keys").close());
+  byId("keys-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    keys.set({ client: byId("client-key").value, admin: byId("admin-key").value });
+    byId("keys").close();
+  });
+}
+
+applyTheme();
+initTheme();
+initKeys();
+initPopover();
+const setup = new Setup({ openKeys });
+new Chat(setup, { openKeys });
+keys.onChange(() => setup.load());
+addEventListener("hashchange", showView);
+showView();
+setup.load();

@@ -1,0 +1,65 @@
+// The details of one decision, beside the mark that was pressed.
+
+import { byId, h, replace } from "./dom.js";
+import { actionLabel, plural, seconds } from "./words.js";
+
+const MARGIN = 12;
+let opener = null;
+
+export function showDecision(decision, button) {
+  const box = byId("details");
+  opener = button;
+  replace(box,
+    h("header", {},
+      h("h2", { id: "details-title" }, actionLabel(decision)),
+      h("button", { type: "button", class: "quiet icon", "aria-label": "Close", onclick: () => box.hidePopover() }, "×")),
+    facts(decision));
+  box.showPopover();
+  place(box, button);
+  box.querySelector("button").focus();
+}
+
+export function initPopover() {
+  const box = byId("details");
+  box.addEventListener("toggle", ({ newState }) => {
+    if (newState === "closed" && opener) {
+      if (box.contains(document.activeElement) || document.activeElement === document.body) opener.focus();
+      opener = null;
+    }
+  });
+  document.addEventListener("scroll", () => box.matches(":popover-open") && box.hidePopover(), { capture: true, passive: true });
+}
+
+export function facts(decision) {
+  const rows = [
+    ["Guard", decision.hook],
+    ["Reason", decision.reason],
+    ["Mode", decision.mode === "shadow" ? "shadow: it had no effect" : "enforce"],
+    ["Where", place_of(decision)],
+    ["Characters", decision.num_withheld ? `${plural(decision.num_withheld, "character")} not released as written` : null],
+    ["Held for", decision.held_seconds ? seconds(decision.held_seconds) : null],
+    ["Policy", decision.policy],
+    ["Key", decision.key ? `${decision.key}${decision.tenant ? ` (${decision.tenant})` : ""}` : null],
+  ];
+  const list = h("dl", {}, rows.filter(([, value]) => value).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  if (!decision.withheld) return list;
+  return h("div", {}, list,
+    h("p", { class: "label" }, "Withheld text, kept by the server’s setting"),
+    h("pre", { class: "withheld", dir: "auto", tabindex: "0" }, decision.withheld));
+}
+
+function place_of({ channel, offset, tool_name: tool }) {
+  if (channel === "prompt") return "the prompt";
+  const where = channel === "content" ? "the answer" : channel === "tool_call" ? `the call of ${tool ?? "a tool"}` : `the ${channel}`;
+  return `${where}, from character ${offset ?? 0}`;
+}
+
+function place(box, button) {
+  const mark = button.getClientRects()[0] ?? button.getBoundingClientRect();
+  const { width, height } = box.getBoundingClientRect();
+  const left = Math.max(MARGIN, Math.min(mark.left, innerWidth - width - MARGIN));
+  const below = mark.bottom + 8;
+  const top = below + height + MARGIN < innerHeight ? below : Math.max(MARGIN, mark.top - height - 8);
+  box.style.setProperty("left", `${left}px`);
+  box.style.setProperty("top", `${top}px`);
+}

@@ -1,0 +1,124 @@
+// The panel beside the chat: model, guards, system prompt; and the tab with the raw stream.
+
+import { explain, getJson, seesDecisions } from "./api.js";
+import { byId, h, replace } from "./dom.js";
+import { keys } from "./session.js";
+
+export class Setup {
+  constructor({ openKeys }) {
+    this.openKeys = openKeys;
+    this.listeners = [];
+    this.chosen = new Set();
+    this.select = byId("model");
+    this.panel = byId("panel");
+    this.select.addEventListener("change", () => { this.#changed(); this.loadGuards(); });
+    for (const name of ["setup", "raw"]) byId(`tab-${name}`).addEventListener("click", () => this.show(name));
+    byId("tabs").addEventListener("keydown", (event) => this.#arrow(event));
+    byId("open-panel").addEventListener("click", () => this.open());
+    byId("close-panel").addEventListener("click", () => this.close());
+    this.panel.addEventListener("keydown", (event) => { if (event.key === "Escape" && this.isOver) { event.stopPropagation(); this.close(); } });
+  }
+
+  get model() { return this.select.value; }
+  get system() { return byId("system").value.trim(); }
+  get isOver() { return this.panel.classList.contains("open"); }
+
+  onChange(listener) { this.listeners.push(listener); }
+
+  fields() {
+    const fields = { model: this.model, temperature: Number(byId("temperature").value) || 0 };
+    const most = Number.parseInt(byId("max-tokens").value, 10);
+    if (most > 0) fields.max_tokens = most;
+    if (this.chosen.size) fields.hooks = [...this.chosen];
+    return fields;
+  }
+
+  async load() {
+    try {
+      const { data } = await getJson("v1/models");
+      const before = this.model;
+      replace(this.select, data.map(({ id }) => h("option", { value: id }, id)));
+      if (data.some(({ id }) => id === before)) this.select.value = before;
+      byId("model-note").textContent = data.length ? "" : "This server lists no model.";
+    } catch (error) {
+      const { title, text, needsKey } = explain(error);
+      replace(this.select);
+      replace(byId("model-note"), `${title}. ${text} `, needsKey && h("button", { type: "button", class: "link", onclick: this.openKeys }, "Enter a key"));
+    }
+    this.#changed();
+    await this.loadGuards();
+  }
+
+  async loadGuards() {
+    const list = byId("guards");
+    const note = byId("guards-note");
+    this.chosen.clear();
+    replace(list);
+    try {
+      const shown = await getJson(`admin/explain?model=${encodeURIComponent(this.model)}`);
+      const { hooks = [], allowed_hooks: allowed = [], policy } = shown;
+      replace(list, hooks.map((hook) => this.#fixed(hook)), allowed.map((hook) => this.#switch(hook)));
+      const name = typeof policy === "string" ? policy : policy?.name;
+      note.textContent = hooks.length + allowed.length ? `Policy ${name ?? "default"}. Guards of the policy always run.` : "No guard runs for this model. Start the server with one: weir serve --hook pii";
+    } catch {
+      note.textContent = "Which guards run is shown to operators.";
+    }
+    this.sawAnswer();
+  }
+
+  // A chat shows whether this visitor sees decisions.
+  sawAnswer() {
+    const chip = byId("role");
+    chip.textContent = seesDecisions() ? "Decisions shown" : "Without decisions";
+    chip.dataset.operator = String(seesDecisions());
+    byId("role-note").hidden = seesDecisions();
+  }
+
+  show(name) {
+    for (const one of ["setup", "raw"]) {
+      const isShown = one === name;
+      byId(`tab-${one}`).setAttribute("aria-selected", String(isShown));
+      byId(`tab-${one}`).tabIndex = isShown ? 0 : -1;
+      byId(`panel-${one}`).hidden = !isShown;
+    }
+    if (getComputedStyle(byId("open-panel")).display !== "none") this.open();
+  }
+
+  open() {
+    this.panel.classList.add("open");
+    this.returnTo = document.activeElement;
+    byId("close-panel").focus();
+  }
+
+  close() {
+    this.panel.classList.remove("open");
+    (this.returnTo ?? byId("open-panel")).focus();
+  }
+
+  #arrow(event) {
+    if (!["ArrowLeft", "ArrowRight"].includes(event.key)) return;
+    const other = byId("tab-setup").getAttribute("aria-selected") === "true" ? "raw" : "setup";
+    this.show(other);
+    byId(`tab-${other}`).focus();
+  }
+
+  #fixed(hook) {
+    const { name, mode } = named(hook);
+    return h("li", {}, h("span", { class: "guard-name" }, name), h("span", { class: "guard-mode" }, mode === "shadow" ? "shadow" : "always"));
+  }
+
+  #switch(hook) {
+    const { name } = named(hook);
+    const change = ({ target }) => { if (target.checked) this.chosen.add(name); else this.chosen.delete(name); };
+    return h("li", {}, h("label", { class: "switch" }, h("span", { class: "guard-name" }, name), h("input", { type: "checkbox", role: "switch", onchange: change })));
+  }
+
+  #changed() {
+    for (const listener of this.listeners) listener();
+  }
+}
+
+function named(hook) {
+  if (typeof hook === "string") return { name: hook, mode: "enforce" };
+  return { name: hook.name ?? hook.path, mode: hook.mode ?? "enforce" };
+}

@@ -1,0 +1,57 @@
+// What decisions and numbers are called on this page.
+
+const ACTIONS = {
+  hold: { label: "Held", would: "Would have held" },
+  redact: { label: "Redacted", would: "Would have redacted" },
+  rewrite: { label: "Rewritten", would: "Would have rewritten" },
+  suppress: { label: "Withheld", would: "Would have withheld" },
+  terminate: { label: "Ended", would: "Would have ended the answer" },
+  rewind: { label: "Taken back", would: "Would have taken back" },
+  refuse: { label: "Refused", would: "Would have refused" },
+  rewrite_prompt: { label: "Prompt rewritten", would: "Would have rewritten the prompt" },
+  error: { label: "Guard failed", would: "Failed in shadow mode" },
+};
+
+export const ACTION_NAMES = Object.keys(ACTIONS);
+
+export function actionLabel({ action, mode }) {
+  const words = ACTIONS[action] ?? { label: action, would: action };
+  return mode === "shadow" ? words.would : words.label;
+}
+
+// One sentence: what happened, by which hook, and why.
+export function sentence(decision) {
+  const reason = decision.reason ? `: ${decision.reason}` : "";
+  return `${actionLabel(decision)} by ${decision.hook}${reason}`;
+}
+
+export function seconds(value) {
+  if (value === null || value === undefined) return "–";
+  if (value < 0.0005) return "0 ms";
+  if (value < 1) return `${number(value * 1000, value < 0.01 ? 1 : 0)} ms`;
+  if (value < 120) return `${number(value, value < 10 ? 2 : 1)} s`;
+  if (value < 7200) return `${number(value / 60, 0)} min`;
+  return value < 172800 ? `${number(value / 3600, 0)} h` : `${number(value / 86400, 0)} days`;
+}
+
+export function number(value, digits = 0) {
+  return value.toLocaleString("en-US", { minimumFractionDigits: 0, maximumFractionDigits: digits });
+}
+
+export function plural(value, one, many = `${one}s`) {
+  return `${number(value)} ${value === 1 ? one : many}`;
+}
+
+export function percent(share) {
+  const value = 100 * share;
+  return `${number(value, value > 0 && value < 10 ? 1 : 0)} %`;
+}
+
+export function clock(time) {
+  const date = new Date(typeof time === "number" ? time * 1000 : time);
+  return date.toLocaleTimeString("en-GB");
+}
+
+export function day(time) {
+  return new Date(time * 1000).toLocaleDateString("en-GB", { day: "numeric", month: "short" });
+}
