@@ -166,7 +166,7 @@ class Server:
         `salt`: the shared state's, as another process of this service knows it. With it, a state that does
         not answer keeps nobody from starting: only requests that need the state fail until it does.
 
-        Raises `EngineError`, `HookLoadError`, `HookError`, `StateError` or `OSError` if the service cannot
+        Raises `EngineError`, `HookLoadError`, `StateError` or `OSError` if the service cannot
         start.
         """
         service = self.service

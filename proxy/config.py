@@ -6,6 +6,7 @@ body in `proxy.access.bodies`. The docstring of a field is its help.
 """
 
 import argparse
+import inspect
 import json
 import os
 import re
@@ -48,6 +49,7 @@ from proxy.access.callers import CallerOptions
 from proxy.access.connections import ConnectionOptions
 from proxy.access.option_values import Keys, Names, parts
 from proxy.admin.options import AdminOptions
+from proxy.commands.parser import CommandParser
 from proxy.did_you_mean import problems
 from proxy.page.options import PageOptions
 from proxy.state.options import StateOptions
@@ -154,7 +156,6 @@ class ServeSettings(
     """
 
     model_config = SettingsConfigDict(
-        cli_prog_name="weir serve",
         env_prefix="WEIR_",
         enable_decoding=False,  # the environment and the command line give lists with commas, not as JSON
         cli_kebab_case=True,
@@ -276,7 +277,16 @@ def load_settings(arguments: list[str]) -> ServeSettings:
         return CliApp.run(
             Settings,
             cli_args=arguments,
-            cli_settings_source=CliSettingsSource(Settings, add_argument_method=_add_argument),
+            cli_settings_source=CliSettingsSource(
+                Settings,
+                root_parser=CommandParser(
+                    prog="weir serve",
+                    description=inspect.cleandoc(ServeSettings.__doc__ or ""),
+                    formatter_class=argparse.RawDescriptionHelpFormatter,
+                    allow_abbrev=False,
+                ),
+                add_argument_method=_add_argument,
+            ),
             **given,
         )
     except ValidationError as error:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict
 
+from engine.did_you_mean import did_you_mean
 from engine.import_path import ImportPathError, describe, find_class, search_working_folder_last
 from hooks.builtin import SHORT_NAMES
 from hooks.loading.alarm import interrupting
@@ -160,4 +161,5 @@ def _find_class(path: str) -> type:
     try:
         return find_class(SHORT_NAMES.get(path, path))
     except ImportPathError as error:
-        raise HookLoadError(f"hook {path!r} {error}") from error
+        hint = "" if set(path) & set(".:") else did_you_mean(path, SHORT_NAMES)
+        raise HookLoadError(f"hook {path!r} {error}{hint}") from error

@@ -6,11 +6,12 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from engine.import_path import describe
 from engine.prompt_threads import PromptThreads
 from engine.protocol import Delta, GenerationRequest, RequestError, Token
 from hooks.loading.alarm import interrupted
 from hooks.loading.async_call import GRACE
-from hooks.loading.loader import HookSpec, LoadedHook, load_hook
+from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
 from hooks.pipeline.decision import Listener
 from hooks.pipeline.driver import GuardDriver
 from hooks.pipeline.failure import HookError
@@ -32,7 +33,7 @@ class GuardFactory(Protocol):
         """Whether a request's hooks can run now."""
 
     async def start(self) -> None:
-        """Make sure that every hook works. Raises `HookLoadError` or `HookError` (contract 1.4)."""
+        """Make sure that every hook works. Raises `HookLoadError` (contract 1.4)."""
 
     @property
     def rewinders(self) -> frozenset[str]:
@@ -133,16 +134,19 @@ class Pipeline:
         )
 
     async def start(self) -> None:
-        """Put every hook, by itself, to its self-test (contract 1.4). Raises `HookError`."""
+        """Put every hook, by itself, to its self-test (contract 1.4). Raises `HookLoadError`, with the hook's
+        own error: no user's text is in the self-test."""
         for hook in self._all:
-            tally = Tally()
-            await self._test(self._interrupted(hook), {hook.name: tally})
-            if tally.verdicts["error"]:  # a shadow hook's failure raises nothing
-                raise HookError(hook.name)
+            try:
+                await self._test(self._interrupted(hook), {hook.name: Tally()})
+            except HookError as error:
+                reason = describe(error.__cause__ or error)
+                raise HookLoadError(f"hook {hook.name!r} failed its self-test: {reason}") from error
 
     async def _test(self, hook: LoadedHook, tallies: Tallies) -> None:
         """Show the hook two requests, whatever it says of them, and then a short stream to its end."""
-        hook = replace(hook, on_decision=None)  # the canaries' decisions are nobody's to hear
+        # The canaries' decisions are nobody's to hear. A hook in shadow mode would fail in silence.
+        hook = replace(hook, on_decision=None, is_shadow=False)
         chat, *_ = _CANARIES
         for request in _CANARIES if hook.on_request else ():
             await GuardDriver(request, [hook], tallies, self.options).admit(request)

@@ -294,13 +294,11 @@ async def _connect_and_serve() -> None:
         pass  # the service ended while this process began
     except HookLoadError as error:
         connection.send(Ready(str(error)))
-    except HookError as error:
-        connection.send(Ready(f"hook {error.hook!r} failed its self-test"))
     await connection.close()
 
 
 async def _serve(pipeline: Pipeline, connection: Connection) -> None:
-    """Raises `HookError` from the self-test."""
+    """Raises `HookLoadError` from the self-test."""
     try:
         await pipeline.start()
         connection.send(Ready(prompt_readers=pipeline.prompt_readers, rewinders=pipeline.rewinders))

@@ -9,6 +9,7 @@ from proxy import __version__
 from proxy.commands.bench import add_bench_arguments
 from proxy.commands.chat import add_chat_arguments
 from proxy.commands.hooks import add_hooks_arguments
+from proxy.commands.parser import CommandParser
 from proxy.commands.replay import add_replay_arguments
 from proxy.commands.serve import serve
 from proxy.commands.watermark import add_watermark_arguments
@@ -57,7 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="weir", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=__version__)

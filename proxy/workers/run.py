@@ -10,7 +10,6 @@ from engine.prompt_threads import PromptThreads
 from engine.protocol import EngineError
 from hooks.loading.async_call import open_calls
 from hooks.loading.loader import HookLoadError
-from hooks.pipeline.failure import HookError
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.workers.pool import WorkerPool
@@ -21,7 +20,7 @@ from proxy.state.protocol import StateError
 
 logger = logging.getLogger("weir.proxy")
 
-START_ERRORS = (HookError, ImportError, EngineError, HookLoadError, StateError, ValueError, OSError)
+START_ERRORS = (ImportError, EngineError, HookLoadError, StateError, ValueError, OSError)
 """Why a service cannot start."""
 
 PROMPT_THREADS = 1
@@ -31,8 +30,6 @@ of the time, so that more threads would make no prompt faster."""
 
 def start_error(error: BaseException) -> str:
     """The reason, for whoever started the service."""
-    if isinstance(error, HookError):
-        return f"hook {error.hook!r} failed its self-test"
     if isinstance(error, ImportError) and error.name:
         return f"{error}. The in-process engine needs the extra 'engine' of weir-proxy"
     if isinstance(error, StateError):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.import_path import ImportPathError, find_class
+from engine.import_path import ImportPathError, describe, find_class
 
 
 def test_a_module_and_a_class_are_divided_by_a_dot_or_a_colon() -> None:
@@ -34,12 +34,16 @@ def test_the_working_folder_is_searched_last(tmp_path: Path, monkeypatch: pytest
         ("pathlib:Pa th", "names no class; write pkg"),
         ("pathlib.NoSuchClass", "is not there: pathlib has no class 'NoSuchClass'"),
         ("pathlib.sys", "has no class 'sys'"),
-        ("no_such_module.A", "could not be imported: ModuleNotFoundError"),
+        ("pathlib.path", "has no class 'path'; did you mean 'Path'?"),
+        ("no_such_module.A", "could not be imported: ModuleNotFoundError: No module named 'no_such_module'$"),
+        ("engine.import_pth.A", "No module named 'engine.import_pth'; did you mean 'import_path'?"),
+        ("jsn.JSONDecoder", "No module named 'jsn'; did you mean 'json'?"),
         ("no/such/file.py:A", "is not there: there is no file"),
+        ("examples/uper_case.py:UpperCase", "uper_case.py; did you mean 'upper_case.py'?"),
     ],
 )
 def test_the_error_says_what_is_wrong_with_the_path(path: str, reason: str) -> None:
-    with pytest.raises(ImportPathError, match=reason):
+    with pytest.raises(ImportPathError, match=reason.replace("?", "[?]")):
         find_class(path)
 
 
@@ -50,3 +54,25 @@ def test_a_file_that_cannot_be_run_is_not_kept(tmp_path: Path) -> None:
         find_class(f"{file}:A")
     file.write_text("class A: pass")
     assert find_class(f"{file}:A").__name__ == "A"
+
+
+def test_an_error_is_described_with_its_line_and_its_causes(tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text("try:\n    int('x')\nexcept ValueError as e:\n    raise KeyError('a') from e\n")
+    with pytest.raises(ImportPathError) as caught:
+        find_class(f"{file}:A")
+    assert str(caught.value) == (
+        f"could not be imported: KeyError: 'a' ({file}:4), "
+        f"caused by ValueError: invalid literal for int() with base 10: 'x' ({file}:2)"
+    )
+
+
+def test_the_line_is_of_the_deployments_own_code(tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text("import json\n\njson.loads('[')\n")
+    with pytest.raises(ImportPathError, match=f"{file}:3"):
+        find_class(f"{file}:A")
+
+
+def test_an_error_without_a_message_is_described_by_its_type() -> None:
+    assert describe(ValueError()) == "ValueError"

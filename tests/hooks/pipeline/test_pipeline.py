@@ -1,13 +1,14 @@
 """The configured hooks: their self-test, and the hooks that a request may name (contract 1.3, 1.6)."""
 
 import time
+from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from engine.protocol import RequestError
 from hooks import emit, hold, suppress
-from hooks.loading.loader import LoadedHook
-from hooks.pipeline.failure import HookError
+from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook
 from hooks.pipeline.pipeline import Pipeline
 from tests.helpers import Script, guard_all, make_deltas, make_request, pipeline_of, text_of, verdicts_of
 
@@ -22,18 +23,40 @@ def allowing(hook: Script, *mandatory: Script) -> Pipeline:
 async def test_the_self_test_finds_a_hook_that_cannot_finish_a_stream() -> None:  # contract 1.4, 1.6
     good, bad = Script(lambda c: emit(c.pending)), Script(lambda c: hold())
     pipeline = pipeline_of(good, bad)
-    with pytest.raises(HookError) as caught:
+    with pytest.raises(HookLoadError, match="hook 'hook1' failed its self-test: BadVerdictError: "):
         await pipeline.start()
-    assert caught.value.hook == "hook1"
     assert verdicts_of(pipeline) == {"hook0": {}, "hook1": {}}
 
 
 async def test_the_self_test_finds_a_plain_hook_that_hangs(caplog: pytest.LogCaptureFixture) -> None:
     """Contract 1.4: in this process nothing else would."""
     pipeline = pipeline_of(Script(lambda c: time.sleep(60)), hook_timeout=0.05)
-    with pytest.raises(HookError):
+    with pytest.raises(HookLoadError, match=f"TimeoutError: its deadline passed .{__file__}"):
         await pipeline.start()
     assert f"TimeoutError at {__file__}" in caplog.text
+
+
+@pytest.mark.parametrize("mode", ["enforce", "shadow"])
+async def test_the_self_test_says_why_a_hook_failed(
+    tmp_path: Path, mode: Literal["enforce", "shadow"]
+) -> None:
+    """Contract 1.4: the text of the self-test is nobody's."""
+    file = tmp_path / "guard.py"
+    file.write_text(
+        "class Guard:\n"
+        "    def __call__(self, chunk):\n"
+        "        try:\n"
+        "            {}['words']\n"
+        "        except KeyError as error:\n"
+        "            raise RuntimeError(f'no word in {chunk.text}') from error\n"
+    )
+    pipeline = Pipeline.load([HookSpec(f"{file}:Guard", mode=mode)])
+    with pytest.raises(HookLoadError) as caught:
+        await pipeline.start()
+    assert str(caught.value) == (
+        f"hook '{file}:Guard' failed its self-test: RuntimeError: no word in Hello ({file}:6), "
+        f"caused by KeyError: 'words' ({file}:4)"
+    )
 
 
 async def test_a_request_may_add_a_hook_that_the_server_allows() -> None:  # contract 1.3
