@@ -50,6 +50,7 @@ from proxy.access.connections import ConnectionOptions
 from proxy.access.option_values import Keys, Names, parts
 from proxy.admin.options import AdminOptions
 from proxy.commands.parser import CommandParser
+from proxy.decisions.options import DecisionOptions
 from proxy.did_you_mean import problems
 from proxy.page.options import PageOptions
 from proxy.state.options import StateOptions
@@ -141,6 +142,7 @@ class ServeSettings(
     AccessOptions,
     AdminOptions,
     StoreOptions,
+    DecisionOptions,
     WorkerOptions,
     MessagesOptions,
     UpstreamOptions,

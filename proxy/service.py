@@ -13,6 +13,8 @@ from engine.protocol import Engine, GenerationRequest, QueueFullError, RequestEr
 from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.pipeline import GuardFactory
 from proxy.config import ServeSettings
+from proxy.decisions.feed import DecisionFeed
+from proxy.decisions.record import Asker
 from proxy.errors import APIError
 from proxy.metrics import Metrics
 from proxy.state.connect import make_state
@@ -41,6 +43,7 @@ class Service:
         """Several workers replace it, to show the metrics of all."""
         self.others = Others()
         self.state = make_state(settings.options(StateOptions))
+        self.decisions = DecisionFeed(keeps_withheld_text=settings.keep_withheld_text)
         self.responses = ResponseStore(settings, self.state)
         self.store = Store(settings.options(StoreOptions), has_admin_key=bool(settings.admin_key))
         self.process = secrets.token_hex(8)
@@ -85,7 +88,10 @@ class Service:
     @asynccontextmanager
     async def opened(self, request: GenerationRequest) -> AsyncIterator[OpenGuard]:
         """The request's guard, closed at the end. Raises `RequestError` for a hook that it may not name."""
-        guard = self.pipeline.open(request, can_rewind=self.engine.info.can_rewind_for(request))
+        asker = Asker("default", "anonymous", "default", request.model)
+        listener = self.decisions.listener(asker)
+        can_rewind = self.engine.info.can_rewind_for(request)
+        guard = self.pipeline.open(request, can_rewind=can_rewind, listener=listener)
         try:
             yield guard
         finally:

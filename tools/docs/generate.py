@@ -36,6 +36,7 @@ _TITLES = {
     "PoolOptions": "Several upstreams",
     "ServeSettings": "Hooks and the service",
     "WorkerOptions": "Processes",
+    "DecisionOptions": "Decisions of hooks",
     "StateOptions": "Stored responses and shared state",
     "UpstreamOptions": "An upstream's answers",
     "VLLMOptions": "vLLM",

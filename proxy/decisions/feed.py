@@ -1,0 +1,54 @@
+"""The decisions of all requests, as they are made, for those who subscribe to them."""
+
+import logging
+from collections.abc import Callable
+
+from hooks.pipeline.decision import Decision, Listener
+from proxy.decisions.record import Asker, DecisionRecord
+
+logger = logging.getLogger("weir.proxy")
+
+Subscriber = Callable[[DecisionRecord], object]
+"""Is called on the event loop, in the request's context, before anything that follows from the decision
+leaves. It returns at once."""
+
+
+class DecisionFeed:
+    """Passes each decision on to all subscribers. While there are none, no decision is made at all."""
+
+    def __init__(self, *, keeps_withheld_text: bool = False) -> None:
+        self.keeps_withheld_text = keeps_withheld_text
+        self._subscribers: tuple[Subscriber, ...] = ()
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Tell `subscriber` the decisions of all requests that begin from now on. Returns the function that
+        ends this."""
+        self._subscribers = (*self._subscribers, subscriber)
+
+        def end() -> None:
+            self._subscribers = tuple(one for one in self._subscribers if one is not subscriber)
+
+        return end
+
+    def listener(self, asker: Asker, own: Subscriber | None = None) -> Listener | None:
+        """The listener of one request's guard; None: nobody wants to know. `own`: hears this request's
+        decisions alone."""
+        if not self._subscribers and own is None:
+            return None
+
+        def hear(decision: Decision) -> None:
+            record = DecisionRecord.of(decision, asker, with_text=self.keeps_withheld_text)
+            self.publish(record)
+            if own is not None:
+                own(record)
+
+        return hear
+
+    def publish(self, record: DecisionRecord) -> None:
+        """A subscriber that fails is logged, and harms neither the request nor the other subscribers."""
+        for subscriber in self._subscribers:
+            try:
+                subscriber(record)
+            except Exception as error:  # noqa: BLE001 - whatever happened, the others are told
+                # Only the error's type: its message may have the record.
+                logger.error("a decision was not passed on (%s)", type(error).__name__)
