@@ -19,9 +19,8 @@ WITHOUT_AMX = [("bfloat16", "-mno-amx-bf16")] if IS_X86 else []
 
 
 @pytest.fixture(scope="module", params=[*BUILDS, *WITHOUT_AMX], ids=" ".join)
-def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Library:
-    dtype, options = request.param
-    return build(dtype, options, tmp_path_factory.mktemp("cache") if options else None)
+def library(request: pytest.FixtureRequest) -> Library:
+    return build(*request.param)
 
 
 def attend(library: Library, case: Case) -> Tensor:

@@ -2,7 +2,6 @@
 
 import platform
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import torch
@@ -22,12 +21,11 @@ SIZES = [(1, 1), (37, 50), (64, 64), (129, 200), (513, 17)]
 """Numbers of inputs and outputs."""
 
 
-def build(dtype: str, options: str = "", cache: Path | None = None) -> Library:
+def build(dtype: str, options: str = "") -> Library:
+    """The library, compiled once for all test files and all runs: the user's cache keeps each build."""
     with pytest.MonkeyPatch.context() as patch:
         if options:
             patch.setenv("CC", f"cc {options}")
-        if cache is not None:
-            patch.setenv("XDG_CACHE_HOME", str(cache))
         native_library.load.cache_clear()
         library = native_library.load(getattr(torch, dtype))
     native_library.load.cache_clear()
@@ -36,9 +34,8 @@ def build(dtype: str, options: str = "", cache: Path | None = None) -> Library:
 
 
 @pytest.fixture(scope="module", params=BUILDS, ids=" ".join)
-def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Library:
-    dtype, options = request.param
-    return build(dtype, options, tmp_path_factory.mktemp("cache") if options else None)
+def library(request: pytest.FixtureRequest) -> Library:
+    return build(*request.param)
 
 
 KINDS = ["vectors", "tiles"]

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -36,9 +35,8 @@ SIZES = [(1, 1), (37, 50), (129, 200), (1100, 70)]
 
 
 @pytest.fixture(scope="module", params=[*BUILDS, *(MORE_BUILDS if IS_X86 else [])], ids=" ".join)
-def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Library:
-    dtype, options = request.param
-    return build(dtype, options, tmp_path_factory.mktemp("cache") if options else None)
+def library(request: pytest.FixtureRequest) -> Library:
+    return build(*request.param)
 
 
 @pytest.fixture(scope="module")
@@ -147,10 +145,10 @@ def test_torch_multiplies_if_groups_end_elsewhere(fastest: Library) -> None:
 
 
 @pytest.mark.skipif(not IS_X86, reason="names x86's instructions")
-def test_it_compiles_without_any_vector_instructions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_compiles_without_any_vector_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     replaced = {"-O3": "-O0", "-march=native": "-march=x86-64"}
     monkeypatch.setattr(native_library, "FLAGS", tuple(replaced.get(f, f) for f in native_library.FLAGS))
-    library = build("bfloat16", cache=tmp_path)
+    library = build("bfloat16")
     weight = made("int4, groups of 32", 64, 64)
     x = torch.randn(3, 64).bfloat16()
     assert is_close(
