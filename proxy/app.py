@@ -38,6 +38,7 @@ from proxy.openapi import openapi
 from proxy.page.files import add_page
 from proxy.service import SERVICE, Service
 from proxy.state.protocol import StateError
+from proxy.telemetry.request_log import add_request_id, request_log_middleware
 
 logger = logging.getLogger("weir.proxy")
 
@@ -84,6 +85,7 @@ def make_app(service: Service, rule: OperatorRule) -> web.Application:
     app = web.Application(
         # A preflight request has no key.
         middlewares=[
+            request_log_middleware(access_log=settings.access_log),
             error_middleware(error_response),
             connection_middleware,
             browser,
@@ -95,7 +97,7 @@ def make_app(service: Service, rule: OperatorRule) -> web.Application:
     app[SERVICE] = service
     app[FORWARDERS] = settings.trusted_forwarders
     app[OPERATOR_RULE] = rule
-    app.on_response_prepare.append(cors_signal(settings))
+    app.on_response_prepare.extend((add_request_id, cors_signal(settings)))
     description = _description()
 
     async def openapi_json(_: web.Request) -> web.Response:

@@ -55,6 +55,7 @@ from proxy.did_you_mean import problems
 from proxy.page.options import PageOptions
 from proxy.state.options import StateOptions
 from proxy.store.options import StoreOptions
+from proxy.telemetry.options import TelemetryOptions
 from proxy.workers.options import WorkerOptions
 
 Options = TypeVar("Options", bound=BaseModel)
@@ -143,6 +144,7 @@ class ServeSettings(
     AdminOptions,
     StoreOptions,
     DecisionOptions,
+    TelemetryOptions,
     WorkerOptions,
     MessagesOptions,
     UpstreamOptions,
@@ -200,8 +202,6 @@ class ServeSettings(
     """Seconds of silence after which a stream gets a comment line"""
     shutdown_timeout: Annotated[float, Field(ge=0)] = 30.0
     """Seconds in which the service ends on SIGTERM. The last of them, 3 at most, end what still runs"""
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least severe messages that are logged"""
 
     @property
     def hook_specs(self) -> list[HookSpec]:

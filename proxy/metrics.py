@@ -43,15 +43,19 @@ class EndpointMetrics:
 class RequestMetrics:
     """One request's metrics: what is released, when, and how the request ends. A context manager."""
 
-    __slots__ = ("_arrived", "_endpoint", "_has_ended", "_released", "_usage")
+    __slots__ = ("_arrived", "_endpoint", "_finished", "_first", "_outcome", "_released", "_usage")
 
     def __init__(self, endpoint: EndpointMetrics) -> None:
         self._endpoint = endpoint
         self._arrived = perf_counter()
         self._released: dict[int, float] = {}
         """The time of the last text of each output."""
+        self._first: float | None = None
+        """The time of the first text."""
+        self._finished: dict[str, None] = {}
+        """The outputs' finish reasons."""
         self._usage: Usage | None = None
-        self._has_ended = False
+        self._outcome: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -69,7 +73,8 @@ class RequestMetrics:
         now = perf_counter()
         last = self._released.get(delta.index)
         if last is None:
-            if not self._released:
+            if self._first is None:
+                self._first = now
                 self._endpoint.time_to_first_token.observe(now - self._arrived)
             self._released[delta.index] = now
         elif delta.text:
@@ -79,6 +84,7 @@ class RequestMetrics:
             self._usage = delta.usage
         if delta.finish_reason is not None:
             self._endpoint.finished[delta.finish_reason] += 1
+            self._finished[delta.finish_reason] = None
 
     def fail(self, error: BaseException) -> None:
         """The request ends with this error."""
@@ -86,9 +92,9 @@ class RequestMetrics:
 
     def end(self, outcome: str) -> None:
         """`outcome`: `finished`, `refused`, `failed` or `closed`. Only the first call counts."""
-        if self._has_ended:
+        if self._outcome is not None:
             return
-        self._has_ended = True
+        self._outcome = outcome
         endpoint = self._endpoint
         endpoint.outcomes[outcome] += 1
         if outcome != "finished":
@@ -97,6 +103,17 @@ class RequestMetrics:
         if self._usage is not None:
             endpoint.prompt_tokens.observe(self._usage.prompt_tokens)
             endpoint.generation_tokens.observe(self._usage.completion_tokens)
+
+    def summary(self) -> dict[str, str | int | float | None]:
+        """The request in a few values: what the log says of it. None: not known, or not there."""
+        first, usage = self._first, self._usage
+        return {
+            "outcome": self._outcome,
+            "finish_reason": ",".join(self._finished) or None,
+            "ttft_seconds": None if first is None else round(first - self._arrived, 6),
+            "prompt_tokens": None if usage is None else usage.prompt_tokens,
+            "completion_tokens": None if usage is None else usage.completion_tokens,
+        }
 
 
 def _outcome(error: BaseException) -> str:

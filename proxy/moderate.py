@@ -15,6 +15,7 @@ from proxy.errors import APIError
 from proxy.openai.answer import JSONObject, new_id
 from proxy.openai.moderations import MODEL, ModerationRequest, result
 from proxy.service import SERVICE, Service
+from proxy.telemetry.request_log import REQUEST_LOG
 
 PIECE = 1024
 """Characters that hooks are shown at a time. Guards take milliseconds for them; then others have a turn."""
@@ -28,6 +29,7 @@ async def moderate(http: web.Request, fields: ModerationRequest) -> JSONObject:
         raise APIError(501, "This server answers no moderations (--moderations).", "server_error")
     request_id = new_id("modr")
     with service.metrics.request("moderations") as metrics:
+        http[REQUEST_LOG].begin(request_id, metrics)
         results = []
         for i, texts in enumerate(fields.inputs()):
             as_prompt, as_answer = fields.to_requests(f"{request_id}-{i}", texts, caller=http[CALLER])

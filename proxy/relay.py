@@ -13,6 +13,7 @@ from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.access.prompts import check_prompts
 from proxy.openai.relayed import without_unseen
 from proxy.service import SERVICE, Service
+from proxy.telemetry.request_log import REQUEST_LOG
 
 T = TypeVar("T")
 
@@ -23,13 +24,13 @@ async def relay(
     """Admit, relay, answer. `body`: the upstream's, for the request as hooks let it go on."""
     service = http.app[SERVICE]
     with service.metrics.request(request.endpoint) as metrics:
+        http[REQUEST_LOG].begin(request.request_id, metrics)
         async with service.opened(request) as guard:
             admitted, answer = await ask_upstream(service, guard, f"/{request.endpoint}", body)
             if not isinstance(guard, PassThrough):
                 answer = orjson.dumps(without_unseen(orjson.loads(answer), admitted))
         metrics.end("finished")
-        headers = {"X-Request-Id": request.request_id}
-        return web.Response(body=answer, content_type="application/json", headers=headers)
+        return web.Response(body=answer, content_type="application/json")
 
 
 async def ask_upstream(

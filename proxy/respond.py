@@ -18,6 +18,7 @@ from proxy.metrics import RequestMetrics
 from proxy.openai.answer import Answer
 from proxy.service import SERVICE
 from proxy.sse import EventStream
+from proxy.telemetry.request_log import REQUEST_LOG
 
 logger = logging.getLogger("weir.proxy")
 
@@ -32,6 +33,7 @@ async def respond(http: web.Request, request: GenerationRequest, answer: Answer)
     engine = service.engine
     answer.ignored = answer.fields.ignored(engine.fields)
     with service.metrics.request(request.endpoint) as metrics:
+        http[REQUEST_LOG].begin(request.request_id, metrics)
         async with service.opened(request) as guard:
             check_prompts(request, engine.info)
             admitted = await admit(guard, engine.tokenizer)

@@ -6,6 +6,7 @@ its last frame. Both ends run this program and share a private socket pair: no s
 
 import asyncio
 import contextlib
+import logging
 import pickle
 import struct
 import time
@@ -33,6 +34,8 @@ class Setup:
     allowed: tuple[HookSpec, ...]
     options: PipelineOptions
     log_level: int
+    log_formatter: logging.Formatter | None = None
+    """How the worker's log lines look; None: as lines of text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,10 +41,13 @@ class WorkerPool:
         specs: Iterable[HookSpec],
         allowed: Iterable[HookSpec] = (),
         options: PipelineOptions | None = None,
+        *,
+        log_formatter: logging.Formatter | None = None,
     ) -> None:
+        """`log_formatter`: for the log lines of the workers, which must be able to import its class."""
         self.options = options or PipelineOptions()
         log_level = logging.getLogger().getEffectiveLevel()
-        self.setup = Setup(tuple(specs), tuple(allowed), self.options, log_level)
+        self.setup = Setup(tuple(specs), tuple(allowed), self.options, log_level, log_formatter)
         self.tallies: Tallies = {spec.label: Tally() for spec in (*self.setup.specs, *self.setup.allowed)}
         self.prompt_readers: frozenset[str] = frozenset()
         """The names of the hooks that read prompts. Known once a worker has loaded them, like `rewinders`."""

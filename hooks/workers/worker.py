@@ -32,6 +32,7 @@ from hooks.workers.process import inherited
 
 logger = logging.getLogger("weir.hooks")
 
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 PROMPT_THREADS = 1
 """Threads on which hooks read long prompts, beside the calls for other requests."""
 PATIENCE = 0.005
@@ -268,7 +269,9 @@ def _or_end(call: Callable[..., Any], arguments: tuple[Any, ...], seconds: float
 
 def _load(setup: Setup, connection: Connection) -> Pipeline:
     """Raises `HookLoadError`."""
-    logging.basicConfig(level=setup.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log = logging.StreamHandler()
+    log.setFormatter(setup.log_formatter or logging.Formatter(LOG_FORMAT))
+    logging.basicConfig(level=setup.log_level, handlers=[log])
     signal.signal(signal.SIGALRM, interrupt)
     options, beat = setup.options, connection.beat
 

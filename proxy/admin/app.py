@@ -14,6 +14,7 @@ from proxy.admin.operator import OPERATOR_RULE, OperatorRule, operator_middlewar
 from proxy.errors import Handler, error_middleware
 from proxy.messages.errors import error_response
 from proxy.service import SERVICE, Service
+from proxy.telemetry.request_log import add_request_id, request_log_middleware
 
 Endpoint = tuple[str, str, str, Handler]
 
@@ -56,6 +57,7 @@ def admin_port_app(service: Service, rule: OperatorRule) -> web.Application:
     settings = service.settings
     app = web.Application(
         middlewares=[
+            request_log_middleware(access_log=settings.access_log),
             error_middleware(error_response),
             connection_middleware,
             browser_middleware(BrowserOptions(allowed_hosts=settings.allowed_hosts), settings.admin_host),
@@ -65,6 +67,7 @@ def admin_port_app(service: Service, rule: OperatorRule) -> web.Application:
     app[SERVICE] = service
     app[FORWARDERS] = settings.trusted_forwarders
     app[OPERATOR_RULE] = rule
+    app.on_response_prepare.append(add_request_id)
     for path, handler in _BESIDE:
         app.router.add_get(path, handler)
     add_admin(app)

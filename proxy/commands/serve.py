@@ -6,13 +6,14 @@ import contextlib
 from engine.protocol import DeadEngineError, Engine, EngineError
 from proxy.commands.signals import Signals, leave_within
 from proxy.config import ServeSettings
-from proxy.workers.run import START_ERRORS, log_to_stderr, running, start_error
+from proxy.telemetry.logs import flush_log, log_to_stderr
+from proxy.workers.run import START_ERRORS, running, start_error
 from proxy.workers.supervisor import supervised
 
 
 def serve(settings: ServeSettings) -> None:
     """Serve until SIGTERM or SIGINT. Exits with 1 and a reason if the service cannot start."""
-    log_to_stderr(settings.log_level)
+    log_to_stderr(settings.log_level, settings.log_format)
     try:
         asyncio.run(_serve(settings) if settings.workers == 1 else _supervise(settings))
     except START_ERRORS as error:
@@ -60,6 +61,7 @@ async def _supervise(settings: ServeSettings) -> None:
 def _greet(url: str, model: str, num_hooks: int, num_workers: int = 1) -> None:
     guarded = f"{num_hooks} hook{'s' if num_hooks != 1 else ''}" if num_hooks else "no hooks"
     processes = f" in {num_workers} processes" if num_workers > 1 else ""
+    flush_log()
     print(
         f"Weir serves {model} at {url}/v1{processes}, with {guarded}. Try:\n\n"
         f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n"

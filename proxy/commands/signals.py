@@ -15,6 +15,8 @@ import time
 from contextlib import suppress
 from types import FrameType
 
+from proxy.telemetry.logs import flush_log
+
 logger = logging.getLogger("weir.proxy")
 
 _GIVE_WAY = 0.05
@@ -78,6 +80,7 @@ def leave_within(seconds: float, status: int = 0) -> None:
 
 def _leave(status: int) -> None:
     logger.warning("not everything ended in time; leaving without it")
+    flush_log()
     os._exit(status)
 
 

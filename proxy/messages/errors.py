@@ -6,7 +6,8 @@ import orjson
 from aiohttp import web
 
 from proxy.errors import APIError
-from proxy.openai.answer import JSONObject, new_id
+from proxy.openai.answer import JSONObject
+from proxy.telemetry.request_log import REQUEST_LOG
 
 PATHS = "/v1/messages"
 VERSION = "anthropic-version"
@@ -58,7 +59,7 @@ def error_response(request: web.Request, error: APIError) -> web.Response:
     """The response for an error, in the shape that the request's client reads."""
     if not speaks_messages(request):
         return error.response()
-    request_id = new_id("req", "_")
+    request_id = request[REQUEST_LOG].request_id
     response = error.response()
     response.body = orjson.dumps(error_body(error.body()["error"], request_id, error.status))
     if error.status == 503:

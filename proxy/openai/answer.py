@@ -40,7 +40,7 @@ class Answer(ABC):
 
     @property
     def headers(self) -> dict[str, str]:
-        return {"X-Request-Id": self.request.request_id, **ignored_header(self.ignored)}
+        return ignored_header(self.ignored)
 
     @abstractmethod
     def chunk(self, delta: Delta) -> bytes:

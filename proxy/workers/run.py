@@ -17,6 +17,7 @@ from proxy.app import Server
 from proxy.config import ServeSettings
 from proxy.engines import make_engine
 from proxy.state.protocol import StateError
+from proxy.telemetry.logs import flush_log, log_formatter
 
 logger = logging.getLogger("weir.proxy")
 
@@ -35,15 +36,6 @@ def start_error(error: BaseException) -> str:
     if isinstance(error, StateError):
         return f"the shared state, or the store, cannot be used: {error}"
     return str(error)
-
-
-def log_to_stderr(level: str, process: str = "") -> None:
-    """`process`: stands in each line, after its level."""
-    form = f"%(asctime)s %(levelname)s {process}%(name)s: %(message)s"
-    logging.basicConfig(level=level.upper(), format=form)
-    # They are verbose, and some of them log URLs, headers and what another server said.
-    for library in ("aiohttp", "filelock", "httpcore", "httpx", "openai", "urllib3"):
-        logging.getLogger(library).setLevel(logging.WARNING)
 
 
 @asynccontextmanager
@@ -70,11 +62,12 @@ async def running(
         if open_calls:
             # A hook that ignores its cancellation would keep the process alive for ever.
             logger.warning("a hook does not end; leaving without it")
+            flush_log()
             os._exit(0)
 
 
 def _make_pipeline(settings: ServeSettings) -> GuardFactory:
     hooks = settings.hook_specs, settings.allowed_hooks, settings.options(PipelineOptions)
     if settings.hook_workers:
-        return WorkerPool(settings.hook_workers, *hooks)
+        return WorkerPool(settings.hook_workers, *hooks, log_formatter=log_formatter())
     return Pipeline.load(*hooks, prompt_threads=PromptThreads(PROMPT_THREADS))

@@ -8,9 +8,10 @@ from hooks.workers.process import inherited
 from proxy.commands.signals import leave_within
 from proxy.config import ServeSettings
 from proxy.state.protocol import StateError
+from proxy.telemetry.logs import log_to_stderr
 from proxy.workers.messages import Failed, Ready, Start
 from proxy.workers.metrics import CommonMetrics
-from proxy.workers.run import START_ERRORS, log_to_stderr, running, start_error
+from proxy.workers.run import START_ERRORS, running, start_error
 from proxy.workers.siblings import Siblings
 
 
@@ -29,7 +30,7 @@ async def _connect_and_serve() -> None:
 
 async def _serve(start: Start, connection: Connection) -> None:
     settings = ServeSettings.model_construct(**start.settings)
-    log_to_stderr(settings.log_level, f"worker {start.number} ")
+    log_to_stderr(settings.log_level, settings.log_format, f"worker {start.number}")
     try:
         async with running(settings, shares_port=True, salt=start.salt) as (server, _):
             service = server.service

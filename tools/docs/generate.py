@@ -37,6 +37,7 @@ _TITLES = {
     "ServeSettings": "Hooks and the service",
     "WorkerOptions": "Processes",
     "DecisionOptions": "Decisions of hooks",
+    "TelemetryOptions": "Logs and traces",
     "StateOptions": "Stored responses and shared state",
     "UpstreamOptions": "An upstream's answers",
     "VLLMOptions": "vLLM",

@@ -1,0 +1,154 @@
+"""The log: what a line looks like, and how it gets to standard error.
+
+A line may have fields beside its message (`log_fields`). A line that is written while a request is served has
+the request's id.
+"""
+
+import contextlib
+import json
+import logging
+import queue
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any, TextIO
+
+import orjson
+
+from proxy.telemetry.options import LogFormat
+
+REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
+"""The id of the request that is being served."""
+
+MAX_LINES = 10_000
+"""Lines that wait for standard error. Further ones are lost, and a line says how many."""
+FLUSH_SECONDS = 1.0
+"""How long the end of the process waits for the lines before it."""
+
+_LIBRARIES = ("aiohttp", "filelock", "httpcore", "httpx", "openai", "opentelemetry", "urllib3")
+"""They are verbose, and some of them log URLs, headers and what another server said."""
+
+
+def log_fields(logger: logging.Logger, message: str, fields: Mapping[str, Any]) -> None:
+    """Log a line of level info with fields: strings, numbers, booleans and None."""
+    logger.info(message, extra={"fields": fields})
+
+
+class TextFormatter(logging.Formatter):
+    """Lines for people: time, level, process, logger and message, then `name=value` for each field."""
+
+    def __init__(self, process: str = "") -> None:
+        """`process`: stands in each line, after its level."""
+        super().__init__(f"%(asctime)s %(levelname)s {process and process + ' '}%(name)s: %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        fields = _fields_of(record).items()
+        told = [f"{name}={_told(value)}" for name, value in fields if value is not None]
+        return " ".join([super().formatMessage(record), *told])
+
+
+class JSONFormatter(logging.Formatter):
+    """One JSON object a line: `time` (RFC 3339, UTC), `level`, `process`, `logger`, `message`, fields,
+    `exception`."""
+
+    converter = staticmethod(time.gmtime)
+
+    def __init__(self, process: str = "") -> None:
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": f"{self.formatTime(record, '%Y-%m-%dT%H:%M:%S')}.{int(record.msecs):03}Z",
+            "level": record.levelname.lower(),
+            **({"process": self._process} if self._process else {}),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_fields_of(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        try:
+            return orjson.dumps(line, default=str).decode()
+        except TypeError:  # half a surrogate pair, or a number that is too large
+            return json.dumps(line, default=str)
+
+
+def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    request_id = REQUEST_ID.get()
+    told = {} if request_id is None else {"request_id": request_id}
+    return {**getattr(record, "fields", {}), **told}
+
+
+def _told(value: Any) -> str:
+    """The value as it stands in a line of text. Quoted if a reader could not tell where it ends."""
+    text = str(value) if isinstance(value, str) else json.dumps(value, default=str)
+    is_plain = text.isascii() and text.isprintable() and text and not set(text) & set(' "=')
+    return text if is_plain else json.dumps(text)
+
+
+class LineWriter(logging.Handler):
+    """Writes each line on a thread of its own, so that a slow reader of the log holds no request up."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._lines: queue.SimpleQueue[str | threading.Event] = queue.SimpleQueue()
+        self._num_lost = 0
+        threading.Thread(target=self._write_all, name="log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._lines.qsize() >= MAX_LINES:
+            self._num_lost += 1
+            return
+        try:
+            self._lines.put(self.format(record) + "\n")
+        except Exception:  # noqa: BLE001 - logging's rule: a line that cannot be made stops nobody
+            self.handleError(record)
+
+    def flush(self) -> None:
+        """Wait until the lines so far are written, for `FLUSH_SECONDS` at most."""
+        written = threading.Event()
+        self._lines.put(written)
+        written.wait(FLUSH_SECONDS)
+
+    def _write_all(self) -> None:
+        while True:
+            line = self._lines.get()
+            if isinstance(line, threading.Event):
+                line.set()
+                continue
+            with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+                self._stream.write(line)
+                if self._num_lost:
+                    lost, self._num_lost = self._num_lost, 0
+                    self._stream.write(self._lost_line(lost))
+                self._stream.flush()
+
+    def _lost_line(self, number: int) -> str:
+        text = "%d lines are lost: standard error is read too slowly"
+        name = "weir.proxy"
+        return self.format(logging.LogRecord(name, logging.WARNING, "", 0, text, (number,), None)) + "\n"
+
+
+def log_to_stderr(level: str, form: LogFormat = "text", process: str = "") -> None:
+    """`process`: stands in each line."""
+    handler = LineWriter(sys.stderr)
+    handler.setFormatter(JSONFormatter(process) if form == "json" else TextFormatter(process))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+    for library in _LIBRARIES:
+        logging.getLogger(library).setLevel(logging.WARNING)
+
+
+def log_formatter() -> logging.Formatter | None:
+    """How this process's lines look, for a process that it starts. None: it does not write lines this way."""
+    writers = [handler for handler in logging.getLogger().handlers if isinstance(handler, LineWriter)]
+    return writers[0].formatter if writers else None
+
+
+def flush_log() -> None:
+    """Write the lines that wait, before the process ends without its usual end."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
