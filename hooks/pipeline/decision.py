@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from engine.protocol import Channel, GenerationRequest
-from hooks.api import Chunk, StreamContext, Verdict, redact, rewind, suppress, terminate
+from hooks.api import Chunk, StreamContext, Verdict, emit, redact, rewind, suppress, terminate
 
 Action = Literal[
     "suppress", "terminate", "rewind", "redact", "rewrite", "hold", "refuse", "rewrite_prompt", "error"
@@ -42,6 +42,8 @@ class Decision:
     """The beginning of the affected text, in characters of the stream's text as this hook was shown it."""
     num_withheld: int = 0
     """Characters that were not released as they were."""
+    num_released: int = 0
+    """Characters of a redaction or a rewrite that were released in their place."""
     held_seconds: float = 0.0
     """How long the hook had held the first affected character."""
     withheld: str = field(default="", repr=False)
@@ -126,10 +128,10 @@ class StreamDecisions:
             case rewind(reason=reason, after=after):
                 self._add("rewind", start + (after or 0), pending[after or 0 :], reason)
             case redact(spans=spans) if spans:
-                for first, last, _, *reasons in sorted(spans, key=lambda span: span[:2]):
-                    self._add("redact", start + first, pending[first:last], *reasons)
-            case _ if action == "rewrite":
-                self._add("rewrite", start, pending)
+                for first, last, new, *reasons in sorted(spans, key=lambda span: span[:2]):
+                    self._add("redact", start + first, pending[first:last], *reasons, num_released=len(new))
+            case emit(text=text) if action == "rewrite":
+                self._add("rewrite", start, pending, num_released=len(text))
             case _ if num_held < len(pending) and len(pending) > len(chunk.text_diff):
                 self._add("hold", start, "")
         while self._arrivals and self._arrivals[0][0] <= end - num_held:
@@ -151,7 +153,9 @@ class StreamDecisions:
         self._num_pieces = len(pieces)
         return self._num_shown
 
-    def _add(self, action: Action, offset: int, withheld: str, reason: str | None = None) -> None:
+    def _add(
+        self, action: Action, offset: int, withheld: str, reason: str | None = None, *, num_released: int = 0
+    ) -> None:
         now = self._log.now
         came = next((when for end, when in self._arrivals if end > offset), now)
         context, request = self._context, self._context.request
@@ -171,6 +175,7 @@ class StreamDecisions:
                 is_own_tool=bool(context.tool_name) and context.tool_name not in request.tool_names,
                 offset=offset,
                 num_withheld=len(withheld),
+                num_released=num_released,
                 held_seconds=now - came,
                 withheld=withheld,
             )

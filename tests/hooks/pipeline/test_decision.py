@@ -89,6 +89,17 @@ async def test_every_verdict_that_lets_not_all_through_is_told() -> None:  # con
     assert await told(Script(lambda c: emit(c.pending, alternatives=False)), pieces) == []
 
 
+async def test_the_length_of_what_stands_in_the_place_of_a_text_is_told() -> None:
+    async def lengths(verdict: Callable[[Chunk], Verdict]) -> list[int]:
+        clerk = Clerk()
+        await guard_all(pipeline_of(sees("secret", verdict), clerk), make_deltas(["well, ", "the secret"]))
+        return [decision.num_released for decision in clerk.told]
+
+    assert await lengths(lambda c: redact([(4, 10, "[hidden]"), (0, 3, "")])) == [0, 8]
+    assert await lengths(lambda c: emit("a guess")) == [7]
+    assert await lengths(lambda c: suppress()) == [0]
+
+
 async def test_who_where_and_for_whom_is_told() -> None:  # contract 8.2
     clerk = Clerk()
     call = ToolCall(0, "send")
