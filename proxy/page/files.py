@@ -21,6 +21,7 @@ HEADERS = {
             "style-src 'self'",
             "connect-src 'self'",
             "img-src 'self' data:",
+            "font-src 'self'",
             "frame-ancestors 'none'",
             "base-uri 'none'",
             "form-action 'none'",
@@ -34,7 +35,14 @@ HEADERS = {
     "Cache-Control": "no-cache",
 }
 
-_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+    ".woff2": "font/woff2",
+}
 
 
 class PageFile(NamedTuple):
@@ -48,9 +56,7 @@ class PageFile(NamedTuple):
         if any(etag.value in (self.etag, "*") for etag in known):
             response = web.Response(status=304, headers=HEADERS)
         else:
-            response = web.Response(
-                body=self.body, content_type=self.content_type, charset="utf-8", headers=HEADERS
-            )
+            response = web.Response(body=self.body, headers={**HEADERS, "Content-Type": self.content_type})
         response.etag = self.etag
         return response
 

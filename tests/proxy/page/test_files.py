@@ -11,9 +11,11 @@ from tests.helpers import ScriptedEngine
 from tests.proxy.conftest import CHAT, Client, Serve, hello
 
 STATIC = Path(proxy.page.__file__).parent / "static"
+OURS = sorted(file for file in STATIC.iterdir() if file.suffix in (".html", ".css", ".js", ".svg"))
 REFERENCES = (
     r'(?:src|href)="(?!#)([^"]+)"',  # in HTML
     r'from "\./([^"]+)"',  # in a module
+    r'url\("([^"]+)"\)',  # in a style sheet
 )
 
 
@@ -34,6 +36,7 @@ async def test_every_file_is_served_with_headers_that_allow_this_server_alone(se
             "script-src",
             "style-src",
             "connect-src",
+            "font-src",
         }
         assert {name for name, source in policy.items() if source == "'none'"} == {
             "default-src",
@@ -41,7 +44,7 @@ async def test_every_file_is_served_with_headers_that_allow_this_server_alone(se
             "base-uri",
             "form-action",
         }
-        assert len(policy) == 7
+        assert len(policy) == 8
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["Referrer-Policy"] == "no-referrer"
         assert headers["Cache-Control"] == "no-cache"
@@ -77,7 +80,7 @@ async def test_only_the_page_s_own_paths_are_served(serve: Serve) -> None:
         assert response.status == 405
 
 
-@pytest.mark.parametrize("file", sorted(STATIC.iterdir()), ids=lambda file: file.name)
+@pytest.mark.parametrize("file", OURS, ids=lambda file: file.name)
 def test_a_file_names_no_other_server_and_only_files_that_there_are(file: Path) -> None:
     text = re.sub(r"^\s*(//|/?\*).*$", "", file.read_text(), flags=re.MULTILINE)
     addresses = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+[\w./-]*", text))
