@@ -10,6 +10,7 @@ from proxy.access.auth import OWN_CHECK
 from proxy.access.browser import BrowserOptions, browser_middleware, is_loopback
 from proxy.access.connections import connection_middleware
 from proxy.admin import keys
+from proxy.admin.live import LIVE, LiveFeed, live
 from proxy.admin.operator import OPERATOR_RULE, OperatorRule, operator_middleware
 from proxy.errors import Handler, error_middleware
 from proxy.messages.errors import error_response
@@ -25,6 +26,7 @@ ENDPOINTS: Iterable[Endpoint] = (
     ("PATCH", "/keys/{name}", "Change what a key may do", keys.change_key),
     ("DELETE", "/keys/{name}", "Revoke a key", keys.revoke_key),
     ("GET", "/changes", "What the operator changed", keys.list_changes),
+    ("GET", "/live", "What the server does now, each second", live),
 )
 
 
@@ -47,6 +49,8 @@ def add_admin(app: web.Application) -> None:
     """Add `/admin` to an application that answers errors, and knows the service and the operator's rule."""
     admin = web.Application(middlewares=[operator_middleware()])
     admin[OWN_CHECK] = True
+    service = app[SERVICE]
+    admin[LIVE] = LiveFeed(service.metrics.collect, service.others)
     for method, path, _, handler in ENDPOINTS:
         admin.router.add_route(method, path, handler)
     app.add_subapp("/admin", admin)

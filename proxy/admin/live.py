@@ -1,0 +1,115 @@
+"""`GET /admin/live`: what the server does now, as server-sent events, one JSON document a second.
+
+The numbers are those of `/metrics`. All who watch share a snapshot, and none is made while nobody watches.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import orjson
+from aiohttp import web
+from prometheus_client.core import Metric
+
+from proxy.service import SERVICE
+from proxy.sse import EventStream, event
+from proxy.workers.others import Others
+
+INTERVAL = 1.0
+"""Seconds between two snapshots."""
+
+SHOWN = frozenset(
+    {
+        "weir_num_requests_running",
+        "weir_num_requests_waiting",
+        "weir_kv_blocks_used",
+        "weir_kv_blocks",
+        "weir_prompt_tokens",
+        "weir_generation_tokens",
+        "weir_requests",
+        "weir_time_to_first_token_seconds",
+        "weir_inter_token_latency_seconds",
+        "weir_e2e_request_latency_seconds",
+        "weir_hook_verdicts",
+        "weir_hook_seconds",
+        "weir_upstream_outstanding",
+        "weir_upstream_state",
+        "weir_upstream_requests",
+        "weir_upstream_retries",
+    }
+)
+"""The metrics of a snapshot."""
+
+Labels = tuple[tuple[str, str], ...]
+Samples = dict[tuple[str, Labels], float]
+"""Values by name and labels, as in Prometheus' text format. Those of several processes add up."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskSamples:
+    """A question: the samples of another process."""
+
+
+def samples_of(metrics: Iterable[Metric]) -> Samples:
+    """The samples of a snapshot in one process."""
+    return {
+        (sample.name, tuple(sample.labels.items())): sample.value
+        for metric in metrics
+        if metric.name in SHOWN
+        for sample in metric.samples
+    }
+
+
+def snapshot(processes: list[Samples], now: float) -> bytes:
+    """The event that tells the sums over all processes. Its JSON has `time` (seconds since 1970), `processes`
+    (their number) and `samples`: by name, a list of pairs of labels and value."""
+    sums = dict(processes[0])
+    for samples in processes[1:]:
+        for key, value in samples.items():
+            sums[key] = sums.get(key, 0.0) + value
+    by_name: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for (name, labels), value in sums.items():
+        by_name.setdefault(name, []).append((dict(labels), value))
+    return event(orjson.dumps({"time": now, "processes": len(processes), "samples": by_name}))
+
+
+class LiveFeed:
+    """Makes a snapshot when somebody asks, and not more often than once in `INTERVAL`."""
+
+    def __init__(self, collect: Callable[[], Iterable[Metric]], others: Others) -> None:
+        self._collect = collect
+        self._others = others
+        self._making = asyncio.Lock()
+        self._made_at = float("-inf")
+        self._event = b""
+        others.answers[AskSamples] = self._answer
+
+    async def event(self) -> bytes:
+        """The event that tells the latest snapshot."""
+        async with self._making:
+            now = time.monotonic()
+            if now - self._made_at > 0.9 * INTERVAL:
+                others = await self._others.ask(AskSamples())
+                self._event = snapshot([samples_of(self._collect()), *others], time.time())
+                self._made_at = now
+            return self._event
+
+    async def _answer(self, _: AskSamples) -> Samples:
+        return samples_of(self._collect())
+
+
+LIVE = web.AppKey("live", LiveFeed)
+
+
+async def live(http: web.Request) -> web.StreamResponse:
+    """Ends when the server stops."""
+    service, feed = http.config_dict[SERVICE], http.config_dict[LIVE]
+    keep_alive = service.settings.keep_alive_interval
+    async with EventStream(http, keep_alive=keep_alive, headers={"Cache-Control": "no-store"}) as stream:
+        with suppress(ConnectionError):  # the operator has left
+            while not service.draining:
+                await stream.write(await feed.event())
+                await asyncio.sleep(INTERVAL)
+        return stream.response
