@@ -1,35 +1,40 @@
 """`weir serve` as a user runs it: a process of its own, with the model that ships."""
 
+import os
 import subprocess
-import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
-ROOT = Path(__file__).parents[1]
-
-
-WEIR = (sys.executable, "-m", "proxy")
+from tests.weir import ROOT, ForkedWeir
 
 
 @contextmanager
 def serving(
-    *options: str, weir: Sequence[str] = WEIR, cwd: Path = ROOT, env: dict[str, str] | None = None
+    *options: str, weir: Sequence[str] = (), cwd: Path = ROOT, env: dict[str, str] | None = None
 ) -> Iterator[str]:
-    process = subprocess.Popen(
-        [*weir, "serve", "--port", "0", *options],
-        cwd=cwd,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout
-        line = process.stdout.readline()
-        assert " at " in line, process.communicate()[1]
-        yield line.split(" at ")[1].split("/v1")[0]
-    finally:
-        process.terminate()
-        process.communicate()
-    assert process.returncode == 0
+    """The base URL of a server that runs meanwhile. `weir`: a command to start it by, without a fork."""
+    arguments = ["serve", "--port", "0", *options]
+    reader, writer = os.pipe()
+    with open(reader) as said, tempfile.TemporaryFile("w+") as log, open(os.devnull) as nothing:
+        with open(writer, "w") as stdout:
+            if weir:
+                streams = {"stdin": nothing, "stdout": stdout, "stderr": log}
+                process = subprocess.Popen([*weir, *arguments], cwd=cwd, env=env, **streams)
+            else:
+                process = ForkedWeir(arguments, nothing, stdout, log, cwd=cwd, env=env)
+        try:
+            line = said.readline()
+            assert " at " in line, _text_of(log)
+            yield line.split(" at ")[1].split("/v1")[0]
+        finally:
+            process.terminate()
+            returncode = process.wait()
+        assert returncode == 0, _text_of(log)
+
+
+def _text_of(log: IO[str]) -> str:
+    log.seek(0)
+    return log.read()

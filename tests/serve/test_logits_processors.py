@@ -1,7 +1,5 @@
 """Logits processors through `weir serve` and the official SDK, on the model that ships."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +8,8 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.serving import ROOT, serving
+from tests.serving import serving
+from tests.weir import run_weir
 
 ASK = [{"role": "user", "content": "Where is my order 48213?"}]
 CONFIG = """
@@ -118,11 +117,8 @@ def test_a_watermark_is_detected_in_the_text(
                 extra_body={**body, "ignore_eos": True},
             )
             path.write_text("\n".join(choice.message.content or "" for choice in answer.choices))
-            for file, given in ((str(path), None), ("-", path.read_text())):
-                command = [sys.executable, "-m", "proxy", "watermark", "detect", file, "--key", "hush"]
-                found = subprocess.run(
-                    command, cwd=ROOT, input=given, capture_output=True, text=True, check=True
-                )
+            for file, given in ((path, ""), ("-", path.read_text())):
+                found = run_weir("watermark", "detect", file, "--key", "hush", given=given)
                 lines = dict(
                     line.split(maxsplit=1) for line in found.stdout.splitlines() if "scored" not in line
                 )

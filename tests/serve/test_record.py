@@ -13,7 +13,8 @@ import pytest
 from openai import OpenAI
 
 from engine.recording import Recording
-from tests.serving import ROOT, serving
+from tests.serving import serving
+from tests.weir import ROOT, run_weir
 
 QUESTION = "What is your e-mail address?"
 
@@ -72,10 +73,7 @@ def test_a_client_that_leaves_leaves_a_recording_of_what_was_said(tmp_path: Path
 @pytest.mark.parametrize("folder", ["file", "file/below"])
 def test_it_does_not_start_where_it_cannot_record(tmp_path: Path, folder: str) -> None:
     (tmp_path / "file").write_text("")
-    command = [sys.executable, "-m", "proxy", "serve", "--port", "0", "--engine", "echo"]
-    ended = subprocess.run(
-        [*command, "--record", str(tmp_path / folder)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    ended = run_weir("serve", "--port", "0", "--engine", "echo", "--record", tmp_path / folder)
     assert ended.returncode == 1
     assert f"weir serve: nothing can be recorded in {tmp_path / folder}: " in ended.stderr
 

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +10,7 @@ import pytest
 from hooks.builtin import SHORT_NAMES
 from hooks.builtin.phrases import Phrases
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
-
-ROOT = Path(__file__).parents[3]
+from tests.weir import run_weir
 
 RIGHT: dict[str, dict[str, Any]] = {
     "phrases": {"phrases": ["hunter2"]},
@@ -186,9 +183,7 @@ def test_a_command_says_it_in_one_line(tmp_path: Path, command: str) -> None:
         "serve in workers": [*serve, "--hook-workers", "1"],
         "hooks check": ["hooks", "check", "phrases", "--args", json.dumps(wrong)],
     }[command]
-    ran = subprocess.run(
-        [sys.executable, "-m", "proxy", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    ran = run_weir(*arguments)
     assert ran.returncode == 1
     said = [line for line in ran.stderr.splitlines() if "loading hook" not in line]
     assert len(said) == 1

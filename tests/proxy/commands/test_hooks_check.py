@@ -1,10 +1,9 @@
 """`weir hooks check` prints a table, and says by its exit status whether the hook is right."""
 
 import subprocess
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+from tests.weir import run_weir
 
 HOOKS = """
 import os
@@ -33,8 +32,7 @@ class Exits:
 
 def check(folder: Path, hook: str, *options: str) -> "subprocess.CompletedProcess[str]":
     (folder / "guards.py").write_text(HOOKS)
-    command = [sys.executable, "-m", "proxy", "hooks", "check", hook, *options]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return run_weir("hooks", "check", hook, *options)
 
 
 def test_the_table_and_the_exit_status_tell_of_a_hook_that_leaks(tmp_path: Path) -> None:

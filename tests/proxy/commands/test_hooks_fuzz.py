@@ -4,13 +4,14 @@ import json
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.helpers import WEIR
+from tests.weir import ROOT, run_weir
 
-ROOT = Path(__file__).parents[3]
 BANNED = f"{ROOT}/examples/banned_phrase.py:BannedPhrase"
 
 GUARDS = """
@@ -41,10 +42,7 @@ def guards(tmp_path: Path) -> str:
     return f"{tmp_path}/guards.py"
 
 
-def fuzz(*arguments: str, code: str | None = None) -> "subprocess.CompletedProcess[str]":
-    start = ["-c", code] if code else ["-m", "proxy"]
-    command = [sys.executable, *start, "hooks", "fuzz", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+fuzz = partial(run_weir, "hooks", "fuzz")
 
 
 def test_a_finding_is_printed_with_the_seed_that_finds_it_again(guards: str) -> None:
@@ -80,7 +78,8 @@ def test_the_exit_status_is_0_if_nothing_is_found() -> None:
 
 def test_a_missing_library_is_named() -> None:
     code = "import sys; sys.modules['hypothesis'] = None; from proxy.commands.cli import main; main()"
-    ended = fuzz(BANNED, code=code)
+    command = [sys.executable, "-c", code, "hooks", "fuzz", BANNED]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert "install the extra 'testing' of weir-proxy" in ended.stderr
 

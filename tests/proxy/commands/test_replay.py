@@ -10,8 +10,8 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,19 +19,14 @@ import pytest
 from engine.recording import Recording
 from proxy.commands.cli import main
 from tests.helpers import WEIR
+from tests.weir import ROOT, run_weir
 
-ROOT = Path(__file__).parents[3]
 RECORDINGS = ROOT / "tests" / "recordings"
 REDACT = "examples/redact_email.py:RedactEmail"
 BANNED = "examples/banned_phrase.py:BannedPhrase"
 UPPER = "examples/upper_case.py:UpperCase"
 
-Replay = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def replay(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "proxy", "replay", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+replay = partial(run_weir, "replay")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from engine.protocol import DeadEngineError, EngineError
 from proxy.commands.serve import until_over
-from tests.proxy.commands.conftest import weir
+from tests.weir import run_weir
 
 
 async def test_the_first_lines_name_the_address_and_a_command_to_try(
@@ -60,12 +60,11 @@ async def test_sigterm_ends_an_idle_server_with_0(echo: tuple["subprocess.Popen[
     ids=lambda v: " ".join(v) if isinstance(v, list) else "",
 )
 def test_a_server_that_cannot_start_says_why_and_exits(arguments: list[str], reason: str) -> None:
-    process = weir("serve", "--engine", "echo", *arguments)
-    out, err = process.communicate()
-    assert process.returncode in (1, 2)
-    assert out == ""
-    assert reason in err
-    assert "Traceback" not in err
+    ended = run_weir("serve", "--engine", "echo", *arguments)
+    assert ended.returncode in (1, 2)
+    assert ended.stdout == ""
+    assert reason in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 class Engine:
