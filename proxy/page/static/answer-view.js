@@ -8,6 +8,7 @@ import { actionLabel, number, plural, seconds, sentence } from "./words.js";
 const LONG_PARAGRAPH = 2000;
 const LONGEST_PARAGRAPH = 12000;
 const MAX_BAR = 14;
+const STILL = 350;
 
 export class AnswerView {
   constructor(modelName, actions) {
@@ -110,7 +111,7 @@ class BlockView {
   mark(decision) {
     this.flush();
     const mark = markOf(decision);
-    this.paragraph.append(mark);
+    this.#add(mark);
     this.tail = null;
     return mark;
   }
@@ -131,7 +132,7 @@ class BlockView {
     this.flush();
     this.heldView ??= new HeldView();
     this.heldView.show(held);
-    this.paragraph.append(this.heldView.element);
+    if (this.paragraph.lastChild !== this.heldView.element) this.paragraph.append(this.heldView.element);
   }
 
   flush() {
@@ -164,9 +165,17 @@ class BlockView {
     this.size += text.length;
     if (!this.tail) {
       this.tail = document.createTextNode("");
-      this.paragraph.append(this.tail);
+      this.#add(this.tail);
     }
     this.tail.appendData(text);
+    this.heldView?.moved();
+  }
+
+  // Held text stands at the end.
+  #add(node) {
+    const held = this.heldView?.element;
+    if (held?.parentNode === this.paragraph) held.before(node);
+    else this.paragraph.append(node);
   }
 
   #begin() {
@@ -177,16 +186,25 @@ class BlockView {
   }
 }
 
+// Text that is held now. Its words appear once it has stood still for a moment: a guard holds a few characters
+// of almost every piece.
 class HeldView {
   constructor() {
     this.bar = h("span", { class: "bar" });
     this.label = h("span", { class: "held-label" });
     this.element = h("span", { class: "held", "aria-hidden": "true" }, this.bar, this.label);
+    this.moved();
   }
 
-  show({ num_held: num, hook }) {
+  show({ num, hooks }) {
     this.bar.style.setProperty("--held", Math.min(num, 40));
-    this.label.textContent = `${plural(num, "character")} held by ${hook}`;
+    this.label.textContent = `${plural(num, "character")} held by ${hooks.join(" and ")}`;
+  }
+
+  moved() {
+    clearTimeout(this.timer);
+    this.label.hidden = true;
+    this.timer = setTimeout(() => { this.label.hidden = false; }, STILL);
   }
 }
 

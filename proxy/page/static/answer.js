@@ -121,6 +121,7 @@ export class Block {
     this.waiting = [];  // marks that belong to text that is still to come, by position
     this.edits = [];  // by hook: how far each change of text moved what came after it
     this.open = null;  // the mark that covers the text which arrives now
+    this.held = new Map();  // characters, by hook
   }
 
   get text() {
@@ -130,7 +131,6 @@ export class Block {
   append(text) {
     if (!text) return;
     this.pieces.push(text);
-    this.view.held(null);
     let rest = text;
     while (rest) {
       if (this.open) {
@@ -157,14 +157,17 @@ export class Block {
     if (decision.mode !== "shadow" && CHANGES.has(decision.action)) {
       this.edits.push({ hook: decision.hook, moves: covers - decision.num_withheld });
     }
-    if (ENDS_HOLD.has(decision.action)) this.view.held(null);
     this.waiting.push({ position, decision, covers });
     this.waiting.sort((a, b) => a.position - b.position);
     this.#placeUpTo(this.length, false);
   }
 
-  hold(held) {
-    this.view.held(held.num_held ? held : null);
+  hold({ hook, num_held: num }) {
+    if (num) this.held.set(hook, num);
+    else this.held.delete(hook);
+    // Each hook sees what the one before it released, so their held texts follow each other.
+    const total = [...this.held.values()].reduce((sum, one) => sum + one, 0);
+    this.view.held(total ? { num: total, hooks: [...this.held.keys()] } : null);
   }
 
   end() {
@@ -190,7 +193,6 @@ export class Block {
 }
 
 const CHANGES = new Set(["redact", "rewrite", "suppress"]);
-const ENDS_HOLD = new Set(["suppress", "terminate", "rewind", "redact", "rewrite", "error"]);
 
 function readToken({ token, logprob, top_logprobs: top }) {
   return { token, logprob, top: (top ?? []).map((one) => ({ token: one.token, logprob: one.logprob })) };

@@ -4,13 +4,14 @@ import { keys } from "./session.js";
 import { eventsOf } from "./sse.js";
 
 export class ApiError extends Error {
-  constructor(status, error = {}, retryAfter = null) {
+  constructor(status, error = {}, { retryAfter = null, decisions = [] } = {}) {
     super(typeof error.message === "string" ? error.message : `The server answered with status ${status}.`);
     this.status = status;
     this.code = error.code ?? null;
     this.param = error.param ?? null;
     this.type = error.type ?? null;
     this.retryAfter = retryAfter;
+    this.decisions = decisions;
   }
 }
 
@@ -69,12 +70,14 @@ async function send(path, { headers = {}, ...options }) {
 }
 
 async function errorOf(response) {
-  const retry = Number.parseInt(response.headers.get("Retry-After") ?? "", 10);
-  let error = {};
+  const seconds = Number.parseInt(response.headers.get("Retry-After") ?? "", 10);
+  const retryAfter = Number.isFinite(seconds) ? seconds : null;
   try {
-    error = (await response.json()).error ?? {};
-  } catch { /* the body is no JSON: its status says enough */ }
-  return new ApiError(response.status, error, Number.isFinite(retry) ? retry : null);
+    const { error, weir_decisions: decisions } = await response.json();
+    return new ApiError(response.status, error, { retryAfter, decisions });
+  } catch {
+    return new ApiError(response.status, {}, { retryAfter });  // the body is no JSON: its status says enough
+  }
 }
 
 // What a person can do about an error: a title and a sentence.

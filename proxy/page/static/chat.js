@@ -98,6 +98,7 @@ export class Chat {
       if (!answer.isDone) throw new TypeError("the stream was cut");
       if (answer.error) throw new ApiError(200, answer.error);
     } catch (error) {
+      for (const decision of error.decisions ?? []) answer.take({ name: "weir.decision", value: decision });
       answer.error = error;
       answer.end();
       if (abort.signal.aborted) view.notice({ title: "Stopped.", text: "The server ended its work on this answer." }, { isError: false });

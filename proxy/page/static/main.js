@@ -3,10 +3,11 @@
 import { Chat } from "./chat.js";
 import { byId } from "./dom.js";
 import { initPopover } from "./popover.js";
+import { Live } from "./live.js";
 import { applyTheme, keys, nextTheme, theme } from "./session.js";
 import { Setup } from "./setup.js";
 
-const VIEWS = { chat: null };
+const VIEWS = { chat: null, live: new Live({ openKeys }) };
 
 function showView() {
   const name = Object.hasOwn(VIEWS, location.hash.slice(1)) ? location.hash.slice(1) : "chat";
@@ -49,7 +50,11 @@ initKeys();
 initPopover();
 const setup = new Setup({ openKeys });
 new Chat(setup, { openKeys });
-keys.onChange(() => setup.load());
+keys.onChange(() => {
+  setup.load();
+  for (const view of Object.values(VIEWS)) view?.stop();
+  showView();
+});
 addEventListener("hashchange", showView);
 showView();
 setup.load();

@@ -48,10 +48,10 @@ export function percent(share) {
 }
 
 export function clock(time) {
-  const date = new Date(typeof time === "number" ? time * 1000 : time);
+  const date = new Date(time);
   return date.toLocaleTimeString("en-GB");
 }
 
 export function day(time) {
-  return new Date(time * 1000).toLocaleDateString("en-GB", { day: "numeric", month: "short" });
+  return new Date(time).toLocaleDateString("en-GB", { day: "numeric", month: "short" });
 }

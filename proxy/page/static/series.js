@@ -1,0 +1,74 @@
+// The snapshots of the last two minutes, and what follows from them: rates and quantiles. No DOM.
+
+const SECONDS = 120;
+
+export class Series {
+  constructor() { this.snapshots = []; }
+
+  add(snapshot) {
+    this.snapshots.push(snapshot);
+    const oldest = snapshot.time - SECONDS - 1;
+    while (this.snapshots[0].time < oldest) this.snapshots.shift();
+  }
+
+  get latest() { return this.snapshots.at(-1); }
+  get first() { return this.snapshots[0]; }
+
+  // The sum of the values that have these labels.
+  now(name, labels = {}) { return sum(this.latest, name, labels); }
+
+  // The values of a label, in the order told.
+  values(name, label) {
+    return [...new Set((this.latest.samples[name] ?? []).map(([labels]) => labels[label]).filter((value) => value !== undefined))];
+  }
+
+  // A gauge's value in each snapshot, as points [seconds ago, value].
+  gauge(name, labels = {}) {
+    return this.snapshots.map((one) => [this.latest.time - one.time, sum(one, name, labels)]);
+  }
+
+  // A counter's growth a second, between each two snapshots.
+  rate(name, labels = {}) {
+    return this.snapshots.slice(1).map((one, i) => {
+      const before = this.snapshots[i];
+      return [this.latest.time - one.time, grown(before, one, name, labels) / Math.max(one.time - before.time, 0.001)];
+    });
+  }
+
+  // How much a counter grew in the last two minutes.
+  growth(name, labels = {}) { return grown(this.first, this.latest, name, labels); }
+
+  // The value below which a share of a histogram's values lie, of those in the last two minutes. Null: no values.
+  quantile(name, share) {
+    const buckets = new Map();
+    for (const [labels, value] of this.latest.samples[`${name}_bucket`] ?? []) {
+      buckets.set(labels.le, (buckets.get(labels.le) ?? 0) + value);
+    }
+    for (const [labels, value] of this.first.samples[`${name}_bucket`] ?? []) {
+      buckets.set(labels.le, (buckets.get(labels.le) ?? 0) - value);
+    }
+    const bounds = [...buckets].map(([le, count]) => [le === "+Inf" ? Infinity : Number(le), count]).sort((a, b) => a[0] - b[0]);
+    const total = bounds.at(-1)?.[1] ?? 0;
+    if (total <= 0) return null;
+    let [low, below] = [0, 0];
+    for (const [high, count] of bounds) {
+      if (count >= share * total) {
+        if (high === Infinity) return low;
+        return low + (high - low) * (count > below ? (share * total - below) / (count - below) : 1);
+      }
+      [low, below] = [high, count];
+    }
+    return low;
+  }
+}
+
+function sum(snapshot, name, wanted) {
+  const pairs = Object.entries(wanted);
+  return (snapshot.samples[name] ?? []).reduce(
+    (total, [labels, value]) => (pairs.every(([label, text]) => labels[label] === text) ? total + value : total), 0);
+}
+
+// A process that started anew counts from zero.
+function grown(before, after, name, labels) {
+  return Math.max(0, sum(after, name, labels) - sum(before, name, labels));
+}
