@@ -13,6 +13,7 @@ from engine.text.chat_echo import with_echo
 from hooks.pipeline.driver import admit, as_deltas, guarded
 from hooks.pipeline.open_guard import PassThrough
 from proxy.access.prompts import check_prompts
+from proxy.decisions.in_answer import asked_decisions
 from proxy.errors import APIError, to_api_error
 from proxy.metrics import RequestMetrics
 from proxy.openai.answer import Answer
@@ -32,9 +33,10 @@ async def respond(http: web.Request, request: GenerationRequest, answer: Answer)
     service = http.app[SERVICE]
     engine = service.engine
     answer.ignored = answer.fields.ignored(engine.fields)
+    answer.decisions = asked_decisions(http)
     with service.metrics.request(request.endpoint) as metrics:
         http[REQUEST_LOG].begin(request.request_id, metrics)
-        async with service.opened(request) as guard:
+        async with service.opened(request, answer.decisions) as guard:
             check_prompts(request, engine.info)
             admitted = await admit(guard, engine.tokenizer)
             if isinstance(admitted, GenerationRequest):
@@ -43,6 +45,8 @@ async def respond(http: web.Request, request: GenerationRequest, answer: Answer)
                 if guard.may_rewind:
                     deltas = rewindable(deltas)
                 deltas = parsed(parsers, admitted, deltas, engine.tokenizer)
+                if answer.decisions is not None:
+                    deltas = answer.decisions.watched(guard, deltas)
                 released = deltas if isinstance(guard, PassThrough) else guarded(guard, deltas)
             else:
                 released = as_deltas(admitted)
@@ -65,7 +69,10 @@ async def send(
             answer.fold(delta)
         metrics.end("finished")
         await answer.settle()
-        return web.Response(body=answer.whole(), content_type="application/json", headers=headers)
+        body = answer.whole()
+        if answer.decisions is not None:
+            body = answer.decisions.added_to(body)
+        return web.Response(body=body, content_type="application/json", headers=headers)
 
 
 async def _send_events(
@@ -77,10 +84,16 @@ async def _send_events(
     OpenAI's own responses end without `[DONE]`. Weir's have one: the SDKs stop reading there, as in any
     stream, and a client that waits for `[DONE]` would wait for ever.
     """
+    decisions = answer.decisions
+    if decisions is not None:
+        decisions.write = stream.write
     try:
         async for delta in deltas:
             metrics.release(delta)
-            if frames := answer.chunk(delta):
+            frames = answer.chunk(delta)
+            if decisions is not None:
+                frames = decisions.take_events() + frames
+            if frames:
                 await stream.write(frames)
         metrics.end("finished")
         await answer.settle()
@@ -93,6 +106,8 @@ async def _send_events(
         if not stream.started:
             raise
         last = _failure(answer, to_api_error(error))
+        if decisions is not None:
+            last = decisions.take_events() + last
     await stream.write(last + answer.done)
     await stream.response.write_eof()
     return stream.response

@@ -13,7 +13,7 @@ from engine.protocol import Engine, GenerationRequest, QueueFullError, RequestEr
 from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.pipeline import GuardFactory
 from proxy.config import ServeSettings
-from proxy.decisions.feed import DecisionFeed
+from proxy.decisions.feed import DecisionFeed, Subscriber
 from proxy.decisions.record import Asker
 from proxy.errors import APIError
 from proxy.metrics import Metrics
@@ -86,10 +86,13 @@ class Service:
                 raise
 
     @asynccontextmanager
-    async def opened(self, request: GenerationRequest) -> AsyncIterator[OpenGuard]:
-        """The request's guard, closed at the end. Raises `RequestError` for a hook that it may not name."""
+    async def opened(
+        self, request: GenerationRequest, subscriber: Subscriber | None = None
+    ) -> AsyncIterator[OpenGuard]:
+        """The request's guard, closed at the end. `subscriber`: hears this request's decisions. Raises
+        `RequestError` for a hook that it may not name."""
         asker = Asker("default", "anonymous", "default", request.model)
-        listener = self.decisions.listener(asker)
+        listener = self.decisions.listener(asker, subscriber)
         can_rewind = self.engine.info.can_rewind_for(request)
         guard = self.pipeline.open(request, can_rewind=can_rewind, listener=listener)
         try:

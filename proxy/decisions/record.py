@@ -40,9 +40,10 @@ class DecisionRecord(NamedTuple):
     output_index: int | None
     channel: Channel | Literal["prompt"]
     tool_name: str | None
-    """None also for a name that the model made up, unless withheld text is kept."""
+    """None also for a name that the model made up: it counts as the model's text."""
     offset: int
     num_withheld: int
+    num_released: int
     held_seconds: float
     withheld: str | None
     """The withheld text; None unless the setting `keep_withheld_text` keeps it."""
@@ -50,7 +51,6 @@ class DecisionRecord(NamedTuple):
     @classmethod
     def of(cls, decision: Decision, asker: Asker, *, with_text: bool) -> "DecisionRecord":
         """The record of a decision that is made now. `with_text`: keep the withheld text."""
-        is_told = with_text or not decision.is_own_tool
         return cls(
             time.time(),
             decision.request_id,
@@ -63,20 +63,20 @@ class DecisionRecord(NamedTuple):
             decision.mode,
             decision.output_index,
             decision.channel,
-            decision.tool_name[:MAX_NAME] if decision.tool_name and is_told else None,
+            decision.tool_name[:MAX_NAME] if decision.tool_name and not decision.is_own_tool else None,
             decision.offset,
             decision.num_withheld,
+            decision.num_released,
             round(decision.held_seconds, 6),
             decision.withheld if with_text else None,
         )
 
     def json(self, *, with_text: bool = False) -> dict[str, Any]:
-        """The record as JSON has it; its time is in ISO 8601. `with_text`: with the field `withheld`."""
+        """The record as JSON has it; its time is in ISO 8601. `with_text`: with the field `withheld`, if the
+        text is kept."""
         fields = self._asdict()
         moment = datetime.fromtimestamp(self.time, UTC)
         fields["time"] = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        if not with_text:
+        if not with_text or self.withheld is None:
             del fields["withheld"]
-            if self.withheld is not None:
-                fields["tool_name"] = None  # it may be the model's own word
         return fields

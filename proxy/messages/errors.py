@@ -5,6 +5,7 @@ import re
 import orjson
 from aiohttp import web
 
+from proxy.decisions.in_answer import ANSWER_DECISIONS
 from proxy.errors import APIError
 from proxy.openai.answer import JSONObject
 from proxy.telemetry.request_log import REQUEST_LOG
@@ -57,12 +58,13 @@ def _message(error: JSONObject) -> str:
 
 def error_response(request: web.Request, error: APIError) -> web.Response:
     """The response for an error, in the shape that the request's client reads."""
-    if not speaks_messages(request):
-        return error.response()
-    request_id = request[REQUEST_LOG].request_id
-    response = error.response()
-    response.body = orjson.dumps(error_body(error.body()["error"], request_id, error.status))
-    if error.status == 503:
-        response.set_status(_OVERLOADED, "Overloaded")
-    response.headers["request-id"] = request_id
+    response, body = error.response(), error.body()
+    if speaks_messages(request):
+        request_id = request[REQUEST_LOG].request_id
+        body = error_body(body["error"], request_id, error.status)
+        if error.status == 503:
+            response.set_status(_OVERLOADED, "Overloaded")
+        response.headers["request-id"] = request_id
+    told = request.get(ANSWER_DECISIONS)
+    response.body = orjson.dumps(body) if told is None else told.added_to(orjson.dumps(body))
     return response

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import orjson
 
 from engine.protocol import Delta, GenerationRequest, Token, TopLogprob, Usage
+from proxy.decisions.in_answer import AnswerDecisions
 from proxy.openai.endpoint_fields import ignored_header
 from proxy.openai.fields import GenerationFields
 from proxy.openai.prompt_logprobs import prompt_logprobs
@@ -36,6 +37,8 @@ class Answer(ABC):
         self.request = request
         self.ignored: list[str] = []
         """Fields of the request that have no effect."""
+        self.decisions: AnswerDecisions | None = None
+        """The hooks' decisions, if they are told in the answer."""
         self._usage = Usage(0, 0)
 
     @property

@@ -15,6 +15,7 @@ from engine.protocol import Channel, Delta, FinishReason, ToolCall, Usage
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
+from proxy.decisions.in_answer import DECISION, FIELD, HELD
 from tests.contract.wire import CLOSE, ENDPOINTS, OPEN, Answer, Endpoint, strings
 from tests.helpers import ScriptedEngine, make_token
 from tests.proxy.conftest import Client, Events, Serve, read_events
@@ -115,10 +116,19 @@ class Case:
         more = self.endpoint.stream_fields() if self.streams else {}
         return self.endpoint.asks(prompt, lead, **more, **fields, stream=self.streams)
 
-    async def ask(self, client: Client, prompt: str = "Hi", lead: str | None = None, **fields: Any) -> Answer:
+    async def ask(
+        self,
+        client: Client,
+        prompt: str = "Hi",
+        lead: str | None = None,
+        *,
+        headers: dict[str, str] | None = None,
+        **fields: Any,
+    ) -> Answer:
         """The answer of a server."""
         body = self.body(prompt, lead, **fields)
-        async with client.http.post(client.url + self.endpoint.path, json=body) as response:
+        url = client.url + self.endpoint.path
+        async with client.http.post(url, json=body, headers=headers) as response:
             answer = Answer(response.status, response.headers, await response.read())
         self.read(answer)
         self.answers.append(answer)
@@ -134,16 +144,25 @@ class Case:
 
     def read(self, answer: Answer) -> None:
         if answer.status != 200:
-            answer.error = self.endpoint.failure(answer.status, orjson.loads(answer.raw))
+            answer.error = self.endpoint.failure(answer.status, self.read_whole(answer))
         elif self.streams:
             assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
-            stream = Events(200, answer.headers, *read_events(answer.raw))
+            events, comments = read_events(answer.raw)
+            answer.told = [(name, data) for name, data in events if name in (DECISION, HELD)]
+            events = [(name, data) for name, data in events if name not in (DECISION, HELD)]
+            stream = Events(200, answer.headers, events, comments)
             done = [data for _, data in stream.events].count("[DONE]")
             assert done == self.endpoint.can("done")
             assert [name for name, _ in stream.events].count("error") <= 1
             answer.outputs, answer.usage, answer.error = self.endpoint.streamed(stream)
         else:
-            answer.outputs, answer.usage = self.endpoint.whole(orjson.loads(answer.raw))
+            answer.outputs, answer.usage = self.endpoint.whole(self.read_whole(answer))
+
+    def read_whole(self, answer: Answer) -> Any:
+        """The JSON of an answer that is no stream, without the decisions."""
+        body = orjson.loads(answer.raw)
+        answer.told = [(DECISION, one) for one in body.pop(FIELD, ())]
+        return body
 
     def cut(self, channel: Channel, text: str) -> str:
         """The text, if a client gets a channel's text that ends too early."""

@@ -83,6 +83,8 @@ class Answer:
     usage: tuple[int, int] | None = None
     """Tokens of the prompt and of the outputs; None after an error."""
     error: Failure | None = None
+    told: list[tuple[str | None, JSON]] = field(default_factory=list)
+    """The events that tell the operator what the hooks decide and hold, by name."""
 
     @property
     def only(self) -> Output:
