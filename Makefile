@@ -85,7 +85,7 @@ gpu-check:
 
 $(VENV)/.engine: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --editable '.[engine,guards]'
+	$(PIP) --editable '.[engine,guards,chat]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.engine

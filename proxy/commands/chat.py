@@ -1,16 +1,21 @@
-"""`weir chat`: a terminal client that shows the stream as it arrives."""
+"""`weir chat`: a terminal client that shows the stream as it arrives, and what guards do to it."""
 
 import argparse
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
-from typing import Any
+from importlib.util import find_spec
 
 import aiohttp
-import orjson
 
-from weir_bench.client import NoModelError, error_message, first_model
+from proxy.chat.client import ChatClient, ChatError
+from proxy.chat.commands import field_value
+from proxy.chat.conversation import Conversation
+from proxy.chat.dialogue import Dialogue, choose_model
+from proxy.chat.lines import open_lines
+from proxy.chat.screen import Screen
+
+HISTORY = "~/.local/state/weir/chat_history"
 
 
 def add_chat_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,90 +23,105 @@ def add_chat_arguments(parser: argparse.ArgumentParser) -> None:
         "message", nargs="?", help="send this, print the answer and exit (default: a dialogue)"
     )
     parser.add_argument(
-        "--url", default="http://127.0.0.1:8000/v1", help="the server's base URL (%(default)s)"
+        "--url", default="http://127.0.0.1:8000", help="the server's URL, with or without /v1 (%(default)s)"
     )
     parser.add_argument("--model", help="the model's name (default: the server's first)")
     parser.add_argument("--system", help="a system prompt")
     parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (%(default)s)")
     parser.add_argument("--max-tokens", type=int, help="most tokens of an answer")
     parser.add_argument(
-        "--api-key",
-        default=os.environ.get("OPENAI_API_KEY"),
-        help="the server's key (default: OPENAI_API_KEY)",
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="another field of the requests, its value as JSON or as text; repeat",
+    )
+    parser.add_argument(
+        "--hook", action="append", default=[], help="a hook to run beside the server's own; repeat"
+    )
+    parser.add_argument(
+        "--show-decisions",
+        action="store_true",
+        help="show in place what hooks withhold, change and hold; the server shows it to its operator alone",
+    )
+    # The default is not in the parser: its help would show it.
+    parser.add_argument("--api-key", help="the server's key (default: WEIR_API_KEY, or else OPENAI_API_KEY)")
+    parser.add_argument("--admin-key", help="an operator's key (default: WEIR_ADMIN_KEY)")
+    parser.add_argument(
+        "--history", default=HISTORY, help="file for what is typed; empty: none (%(default)s)"
     )
     parser.set_defaults(run=chat)
 
 
 def chat(options: argparse.Namespace) -> None:
-    """Hold a dialogue on standard input and output. Exits with 1 if the server cannot be reached."""
+    """Hold a dialogue on standard input and output, or get one answer. Exits with 1 if there is none."""
     asyncio.run(_chat(options))
 
 
 async def _chat(options: argparse.Namespace) -> None:
-    headers = {"Authorization": f"Bearer {options.api_key}"} if options.api_key else {}
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
-    async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
-        try:
-            await _dialogue(session, options)
-        except aiohttp.ClientConnectionError as error:
-            raise SystemExit(f"weir chat: {options.url}: {error}") from error
-        except NoModelError as error:
-            raise SystemExit(f"weir chat: {error}") from error
+    async with aiohttp.ClientSession(headers=_headers(options), timeout=timeout) as session:
+        client = ChatClient(session, base_url(options.url), shows_decisions=options.show_decisions)
+        screen, conversation = Screen(sys.stdout, sys.stderr), _conversation(options)
+        if options.message is not None:
+            await _one_shot(client, screen, conversation, options.message)
+        else:
+            await _dialogue(client, screen, conversation, options.history)
 
 
-async def _dialogue(session: aiohttp.ClientSession, options: argparse.Namespace) -> None:
-    model = options.model or await first_model(session, options.url)
-    messages = [{"role": "system", "content": options.system}] if options.system else []
-    while True:
-        message = options.message or await _ask()
-        if message is None:
-            return
-        messages.append({"role": "user", "content": message})
-        body = {"model": model, "messages": messages, "temperature": options.temperature, "stream": True}
-        if options.max_tokens:
-            body["max_tokens"] = options.max_tokens
-        answer = await _show(_pieces(session, options.url, body))
-        messages.append({"role": "assistant", "content": answer})
-        if options.message:
-            return
+async def _one_shot(client: ChatClient, screen: Screen, conversation: Conversation, message: str) -> None:
+    await _choose_model(client, conversation)
+    dialogue = Dialogue(client, screen, conversation, is_interactive=False)
+    if not await dialogue.ask(message):
+        raise SystemExit(1)
 
 
-async def _ask() -> str | None:
-    """The next line of input that is not empty; None at the end of the input."""
-    while True:
-        try:
-            line = await asyncio.to_thread(input, "> " if sys.stdin.isatty() else "")
-        except EOFError:
-            return None
-        if line.strip():
-            return line
+async def _dialogue(client: ChatClient, screen: Screen, conversation: Conversation, history: str) -> None:
+    try:
+        lines = open_lines(history)
+    except OSError as error:
+        raise SystemExit(f"weir chat: --history {history}: {error.strerror}") from error
+    if not lines.is_interactive:
+        await _choose_model(client, conversation)
+    else:
+        screen.note(f"{client.url}; /help lists commands, Ctrl-D leaves")
+        if find_spec("prompt_toolkit") is None:
+            screen.note("better editing of lines needs the extra 'chat': pip install 'weir-proxy[chat]'")
+    await Dialogue(client, screen, conversation, is_interactive=lines.is_interactive).run(lines)
 
 
-async def _show(pieces: AsyncIterator[str]) -> str:
-    answer = []
-    async for piece in pieces:
-        answer.append(piece)
-        print(piece, end="", flush=True)
-    print()
-    return "".join(answer)
+async def _choose_model(client: ChatClient, conversation: Conversation) -> None:
+    try:
+        await choose_model(client, conversation)
+    except ChatError as error:
+        raise SystemExit(f"weir chat: {client.url}: {error}") from error
 
 
-async def _pieces(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> AsyncIterator[str]:
-    """The answer's text as it arrives. If the model did not end the answer itself, the reason goes to
-    standard error."""
-    async with session.post(f"{url}/chat/completions", json=body) as response:
-        if response.status != 200:
-            print(f"[{response.status}: {error_message(await response.read())}]", file=sys.stderr)
-            return
-        async for line in response.content:
-            if not line.startswith(b"data: {"):
-                continue
-            event = orjson.loads(line[6:])
-            if "error" in event:
-                print(f"\n[{event['error']['message']}]", file=sys.stderr)
-                return
-            for choice in event["choices"]:
-                yield choice["delta"].get("content") or ""
-                if choice["finish_reason"] not in (None, "stop"):
-                    reason = f": {choice['stop_reason']}" if choice.get("stop_reason") else ""
-                    print(f"\n[{choice['finish_reason']}{reason}]", file=sys.stderr)
+def base_url(url: str) -> str:
+    """The API's base URL. A server may be named by its address alone."""
+    url = (url if "://" in url else f"http://{url}").rstrip("/")
+    return url if url.endswith("/v1") else f"{url}/v1"
+
+
+def _headers(options: argparse.Namespace) -> dict[str, str]:
+    # WEIR_API_KEY may be the server's own variable, with several keys.
+    keys = os.environ.get("WEIR_API_KEY", "").partition(",")[0]
+    api_key = options.api_key or keys or os.environ.get("OPENAI_API_KEY")
+    admin_key = options.admin_key or os.environ.get("WEIR_ADMIN_KEY", "").partition(",")[0]
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    if admin_key and options.show_decisions:
+        headers["X-Weir-Admin-Key"] = admin_key
+    return headers
+
+
+def _conversation(options: argparse.Namespace) -> Conversation:
+    fields = {"temperature": options.temperature}
+    if options.max_tokens:
+        fields["max_tokens"] = options.max_tokens
+    for given in options.set:
+        name, equals, value = given.partition("=")
+        if not equals:
+            raise SystemExit(f"weir chat: --set {given}: write NAME=VALUE")
+        fields[name] = field_value(value)
+    return Conversation(options.model, options.system, options.hook, fields)

@@ -1,0 +1,1 @@
+"""A dialogue with a server in a terminal: `weir chat`."""
