@@ -23,6 +23,7 @@ from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
 from proxy.app import Server
 from proxy.config import ServeSettings
+from proxy.policies.deployment import Deployment
 
 
 async def tokens_per_second(
@@ -42,7 +43,8 @@ async def measure(options: argparse.Namespace) -> None:
     names = [f"pass{i}" for i in range(options.hooks)]
     allowed = [LoadedHook(name, PassThrough(), is_async=False) for name in names]
     engine = LocalEngine(EngineConfig(model=options.model, max_num_seqs=64))
-    server = Server(engine, Pipeline(allowed=allowed), ServeSettings(port=0), ["m"])
+    settings = ServeSettings(port=0)
+    server = Server(Deployment.of_one(engine, Pipeline(allowed=allowed), settings, ["m"]), settings)
     url = await server.start()
     body: dict[str, Any] = {
         "messages": [{"role": "user", "content": "Please repeat the word tea forever."}],

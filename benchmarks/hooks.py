@@ -27,6 +27,7 @@ from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.workers.pool import WorkerPool
 from proxy.app import Server
 from proxy.config import ServeSettings
+from proxy.policies.deployment import Deployment
 
 MESSAGES = ({"role": "user", "content": "Hello?"},)
 REQUEST = GenerationRequest(request_id="bench", model="m", endpoint="chat", messages=MESSAGES)
@@ -198,8 +199,9 @@ async def service(repetitions: int, counts: list[int], length: int) -> None:
     the same bytes, and beside the service on an engine that is a list."""
     items = [*deltas(length), Delta(finish_reason="stop")]
     recordings = [Recording(REQUEST, tuple(TimedDelta(0.0, item) for item in items))]
+    settings = ServeSettings(port=0)
     servers = [
-        Server(engine, pipeline(*[PassThrough()] * n), ServeSettings(port=0), ["m"])
+        Server(Deployment.of_one(engine, pipeline(*[PassThrough()] * n), settings, ["m"]), settings)
         for engine, n in (
             (ListEngine(items), 0),
             (ReplayEngine(recordings), 0),

@@ -27,6 +27,7 @@ from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
 from proxy.app import Server
 from proxy.config import ServeSettings
+from proxy.policies.deployment import Deployment
 
 PATH = "/v1/messages"
 NUM_CLIENTS = 8
@@ -258,7 +259,8 @@ async def run(num_streams: int, seed: int) -> Counter[str]:
     ended with an error. Raises `AssertionError`."""
     always = [LoadedHook.of(type(hook).__name__, hook) for hook in (WithholdNames(), Observer())]
     pipeline = Pipeline(always, [LoadedHook.of(name, hook) for name, hook in GUARDS.items()])
-    server = Server(_Engine(), pipeline, ServeSettings(port=0), ["m"])
+    settings = ServeSettings(port=0)
+    server = Server(Deployment.of_one(_Engine(), pipeline, settings, ["m"]), settings)
     log, lines = logging.getLogger("weir"), _LogLines()
     level, propagate = log.level, log.propagate
     log.addHandler(lines)

@@ -12,8 +12,6 @@ import orjson
 from aiohttp import web
 from pydantic import BaseModel
 
-from engine.protocol import Engine
-from hooks.pipeline.pipeline import GuardFactory
 from proxy import handlers
 from proxy.access.addresses import FORWARDERS
 from proxy.access.auth import auth_middleware
@@ -36,6 +34,7 @@ from proxy.openai.responses import ResponsesRequest
 from proxy.openai.tokens import DetokenizeRequest, TokenizeRequest
 from proxy.openapi import openapi
 from proxy.page.files import add_page
+from proxy.policies.deployment import Deployment
 from proxy.service import SERVICE, Service
 from proxy.state.protocol import StateError
 from proxy.telemetry.request_log import add_request_id, request_log_middleware
@@ -79,9 +78,8 @@ def make_app(service: Service, rule: OperatorRule) -> web.Application:
     """The application of `service`. Its runner needs aiohttp's `handler_cancellation`: without it, a client
     that leaves is noticed only at the next write."""
     settings = service.settings
-    keys = [key.get_secret_value() for key in settings.api_key]
     browser = browser_middleware(settings, settings.host)
-    callers = caller_middleware(settings, service.limits, service.state, has_keys=bool(keys))
+    callers = caller_middleware(settings, service.limits, service.state)
     app = web.Application(
         # A preflight request has no key.
         middlewares=[
@@ -89,7 +87,7 @@ def make_app(service: Service, rule: OperatorRule) -> web.Application:
             error_middleware(error_response),
             connection_middleware,
             browser,
-            auth_middleware(keys),
+            auth_middleware(service.find_key),
             callers,
         ],
         client_max_size=0,  # `read_json` bounds each body
@@ -138,16 +136,8 @@ class Ending:
 class Server:
     """A service on a socket, as `weir serve` runs it."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        pipeline: GuardFactory,
-        settings: ServeSettings,
-        names: list[str],
-        *,
-        shares_port: bool = False,
-    ) -> None:
-        self.service = Service(engine, pipeline, settings, names)
+    def __init__(self, deployment: Deployment, settings: ServeSettings, *, shares_port: bool = False) -> None:
+        self.service = Service(deployment, settings)
         self._shares_port = shares_port
         self.ending = Ending.within(settings.shutdown_timeout)
         self.connections = Connections(settings)
@@ -174,12 +164,9 @@ class Server:
         service = self.service
         try:
             # Hooks come first: they fail fast, before a model is loaded.
-            await service.pipeline.start()
+            await service.deployment.start_hooks()
             await self._open_state(salt)
-            await service.engine.start()
-            if service.pipeline.rewinders and not service.engine.info.can_rewind:
-                names = ", ".join(sorted(service.pipeline.rewinders))
-                logger.warning("this engine cannot go back: these hooks' rewinds will terminate: %s", names)
+            await service.deployment.start_engines()
             for work in (self.connections.watch(), service.limits.run()):
                 self._tasks.append(asyncio.get_running_loop().create_task(work))
             settings = service.settings
@@ -188,8 +175,7 @@ class Server:
         except BaseException:
             for port in self._ports:
                 await port.aclose()
-            await service.engine.aclose()
-            await service.pipeline.aclose()
+            await service.deployment.aclose()
             await self._close_state()
             raise
         return base_url(*address)
@@ -217,14 +203,14 @@ class Server:
             port.close()
         await _ended("", service.wait_until_idle(), drain)
         # Requests that still run fail together with the engine, so each client gets an error event.
-        await _ended("the engine", service.engine.aclose(), tell)
+        await _ended("the engine", service.close_engines(), tell)
         service.prompt_threads.close()
         self.connections.close()
         await _ended("", self.connections.closed(), tell)
         self.connections.abort()
         await _ended("", service.wait_until_idle(), (tell + close) / 2)
         await _ended("the shared state", self._close_state(), (tell + 3 * close) / 4)
-        await _ended("the hooks", service.pipeline.aclose(), close)
+        await _ended("the hooks", service.close_hooks(), close)
         for port in self._ports:
             await _ended("", port.aclose(), close)
 

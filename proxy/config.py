@@ -11,13 +11,11 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any
 
 import yaml
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationError,
@@ -35,11 +33,7 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
-from engine.backends.messages.options import MessagesOptions
-from engine.backends.pool.options import PoolOptions, UpstreamConfig
-from engine.backends.upstream.limits import UpstreamOptions
-from engine.backends.vllm.options import VLLMOptions, from_command_line
-from engine.config import EngineOptions
+from engine.backends.vllm.options import from_command_line
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.options import PipelineOptions
 from proxy.access.addresses import AddressOptions
@@ -53,15 +47,11 @@ from proxy.commands.parser import CommandParser
 from proxy.decisions.options import DecisionOptions
 from proxy.did_you_mean import problems
 from proxy.page.options import PageOptions
+from proxy.policies.model_settings import UPSTREAM_ENGINES, ModelSettings
 from proxy.state.options import StateOptions
 from proxy.store.options import StoreOptions
 from proxy.telemetry.options import TelemetryOptions
 from proxy.workers.options import WorkerOptions
-
-Options = TypeVar("Options", bound=BaseModel)
-
-UPSTREAM_ENGINES = ("openai", "messages")
-"""Engines that ask upstream servers. Each is named by its API."""
 
 
 def _hook(value: Any) -> Any:
@@ -69,25 +59,7 @@ def _hook(value: Any) -> Any:
     return {"path": value} if isinstance(value, str) else value
 
 
-def _logits_processor(value: Any) -> Any:
-    """A processor may be given as `name=path`. One that ships, or is installed, may be given by its name."""
-    if isinstance(value, str):
-        name, _, path = value.partition("=")
-        return {"name": name, "path": path or name}
-    if isinstance(value, dict) and "path" not in value and "name" in value:
-        return {**value, "path": value["name"]}
-    return value
-
-
-def _upstreams(value: Any) -> Any:
-    """An upstream may be given by its URL alone. A URL may contain commas."""
-    value = re.split(r",(?=\s*https?://)", value) if isinstance(value, str) else value
-    value = [value] if isinstance(value, dict) else value
-    return [{"url": one.strip()} if isinstance(one, str) else one for one in value or ()]
-
-
 Hooks = Annotated[list[HookSpec], BeforeValidator(lambda value: parts(value, _hook))]
-Upstreams = Annotated[list[UpstreamConfig], BeforeValidator(_upstreams), Field(repr=False)]
 
 
 def _keys_in(file: Path) -> list[str]:
@@ -102,34 +74,6 @@ def _keys_in(file: Path) -> list[str]:
     return keys
 
 
-class EngineChoice(BaseModel):
-    """Which engine runs, and the options of the engines that are not in this process."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-    config: Path | None = None
-    """YAML file with any of these options"""
-    engine: Literal["local", "vllm", "openai", "messages", "replay", "echo"] = "local"
-    """local: a model in this process. vllm: vLLM's engine. openai, messages: an upstream server, by its API.
-    replay: recorded streams. echo: the prompt back"""
-    served_model_name: Names = []
-    """Names that requests may use for the model (default: the model's)"""
-    upstream: Upstreams = []
-    """Base URL of a server, as its API's clients have it; repeat for a pool of them (upstreams)"""
-    upstream_model: str | None = None
-    """Model name to ask upstreams for (upstreams)"""
-    upstream_api_key: SecretStr | None = None
-    """Key for upstreams; better set as WEIR_UPSTREAM_API_KEY"""
-    recordings: Path | None = None
-    """Folder of recorded streams (replay)"""
-    replay_speed: Annotated[float, Field(ge=0)] = 0.0
-    """1: as fast as recorded; 0: without waiting (replay)"""
-    record: Path | None = None
-    """Folder to keep every request and the model's answer in, before any hook changes it"""
-    record_max_bytes: Annotated[int, Field(ge=1)] = 1024**3
-    """Bytes of recordings to keep; the oldest are removed (record)"""
-
-
 class AccessOptions(
     AddressOptions, ConnectionOptions, BrowserOptions, BodyOptions, CallerOptions, StateOptions, PageOptions
 ):
@@ -138,18 +82,13 @@ class AccessOptions(
 
 class ServeSettings(
     PipelineOptions,
-    VLLMOptions,
-    EngineOptions,
+    ModelSettings,
     AccessOptions,
     AdminOptions,
     StoreOptions,
     DecisionOptions,
     TelemetryOptions,
     WorkerOptions,
-    MessagesOptions,
-    UpstreamOptions,
-    PoolOptions,
-    EngineChoice,
     BaseSettings,
 ):
     """Serve a model behind guardrail hooks, on an OpenAI-compatible API.
@@ -176,6 +115,10 @@ class ServeSettings(
         extra="forbid",
     )
 
+    config: Path | None = None
+    """YAML file with any of these options"""
+    served_model_name: Names = []
+    """Names that requests may use for the model (default: the model's)"""
     hooks: Hooks = []
     """Guardrail hook: pkg.module.Class or path/to/file.py:Class; repeat in order"""
     post_processor_hook: str | None = None
@@ -209,15 +152,6 @@ class ServeSettings(
         first = [HookSpec(self.post_processor_hook)] if self.post_processor_hook else []
         return [*first, *self.hooks]
 
-    def options(self, group: type[Options]) -> Options:
-        """The options of one group, for the part that defines and uses it."""
-        return group(**{name: getattr(self, name) for name in group.model_fields})
-
-    @field_validator("logits_processors", mode="before")
-    @classmethod
-    def _read_logits_processors(cls, value: Any) -> Any:
-        return parts(value, _logits_processor)
-
     @field_validator("api_key")
     @classmethod
     def _add_keys_of_the_file(cls, keys: list[SecretStr], others: ValidationInfo) -> list[SecretStr]:
@@ -225,26 +159,13 @@ class ServeSettings(
         return keys if file is None else [*keys, *map(SecretStr, _keys_in(file))]
 
     @model_validator(mode="after")
-    def _engine_has_what_it_needs(self) -> "ServeSettings":
+    def _processes_can_serve(self) -> "ServeSettings":
         if self.skip_tokenizer_init:
             raise ValueError("skip_tokenizer_init would leave hooks without text to look at: take it out")
-        if self.engine in UPSTREAM_ENGINES and not self.upstream:
-            raise ValueError(f"engine '{self.engine}' needs an upstream: --upstream URL")
-        if self.engine in ("replay", "echo") and self.tokenizer is not None:
-            raise ValueError(f"engine '{self.engine}' uses no tokenizer")
-        if self.engine == "replay" and self.recordings is None:
-            raise ValueError("engine 'replay' needs recordings: --recordings DIR")
         if self.workers > 1 and self.engine not in (*UPSTREAM_ENGINES, "replay", "echo"):
             raise ValueError(
                 f"workers: engine '{self.engine}' has its model in one process, which serves alone"
             )
-        if self.engine not in ("local", "vllm") and (
-            self.logits_processors or self.enable_test_logits_processor
-        ):
-            reason = "has no logits of its own: it cannot run logits processors"
-            raise ValueError(f"engine '{self.engine}' {reason}")
-        if self.engine != "vllm" and (self.vllm or self.vllm_prefill or self.vllm_lora_modules):
-            raise ValueError("options of vLLM need the engine 'vllm': --engine vllm")
         return self
 
     @classmethod

@@ -1,5 +1,6 @@
 """Makes the engine that the settings ask for. Torch is imported here, only for the in-process engine."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -12,47 +13,45 @@ from engine.backends.vllm.options import VLLMOptions, require_vllm
 from engine.config import EngineConfig, EngineOptions
 from engine.demo import MODEL_DIR
 from engine.protocol import Engine, Tokenizer
-from proxy.config import ServeSettings
+from proxy.policies.model_settings import ModelSettings
 
 if TYPE_CHECKING:
     from engine.backends.pool.replica import Replica
     from engine.backends.upstream.engine import UpstreamEngine
 
 
-def make_engine(settings: ServeSettings) -> tuple[Engine, list[str]]:
-    """The engine, not yet started, and the names that requests may use for its model (none: any name).
+def make_engine(settings: ModelSettings, *, can_withhold: bool = True) -> Engine:
+    """The engine, not yet started. `can_withhold`: whether a hook may ever see its output.
 
     Raises `ImportError` if the in-process engine's libraries are not installed, and `ValueError` for settings
     that the engine cannot run with.
     """
-    engine, names = _backend(settings)
+    engine = _backend(settings, can_withhold)
     if settings.record is not None:
         engine = RecordingEngine(engine, settings.record, max_bytes=settings.record_max_bytes)
-    return engine, names
+    return engine
 
 
-def _backend(settings: ServeSettings) -> tuple[Engine, list[str]]:
-    names = settings.served_model_name
+def _backend(settings: ModelSettings, can_withhold: bool) -> Engine:
     match settings.engine:
         case "echo":
             from engine.backends.echo import EchoEngine
 
-            return EchoEngine(), names or ["echo"]
+            return EchoEngine()
         case "replay":
             from engine.backends.replay import ReplayEngine
 
             assert settings.recordings is not None
-            return ReplayEngine(settings.recordings, speed=settings.replay_speed), names
+            return ReplayEngine(settings.recordings, speed=settings.replay_speed)
         case "openai" | "messages":
-            return _pool(settings), names
+            return _pool(settings)
         case "vllm":
-            models = names or [model_name(settings.model)]
-            return _vllm_engine(settings), [*models, *settings.vllm_lora_modules]
+            return _vllm_engine(settings, can_withhold)
         case "local":
-            return _local_engine(settings), names or [model_name(settings.model)]
+            return _local_engine(settings, can_withhold)
 
 
-def _pool(settings: ServeSettings) -> Engine:
+def _pool(settings: ModelSettings) -> Engine:
     from engine.backends.pool.engine import PoolEngine
     from engine.backends.pool.routing import LeastOutstanding, PrefixAffinity
 
@@ -67,7 +66,7 @@ def _pool(settings: ServeSettings) -> Engine:
     )
 
 
-def _tokenizer(settings: ServeSettings) -> Tokenizer | None:
+def _tokenizer(settings: ModelSettings) -> Tokenizer | None:
     name = settings.tokenizer
     if name is None:
         return None
@@ -79,7 +78,7 @@ def _tokenizer(settings: ServeSettings) -> Tokenizer | None:
         raise ValueError(f"tokenizer: {name} cannot be loaded") from error
 
 
-def _replica(upstream: UpstreamConfig, settings: ServeSettings) -> "Replica":
+def _replica(upstream: UpstreamConfig, settings: ModelSettings) -> "Replica":
     from engine.backends.pool.replica import Replica
 
     model = upstream.model or settings.upstream_model
@@ -95,7 +94,7 @@ def _replica(upstream: UpstreamConfig, settings: ServeSettings) -> "Replica":
 
 
 def _upstream_engine(
-    upstream: UpstreamConfig, model: str | None, settings: ServeSettings
+    upstream: UpstreamConfig, model: str | None, settings: ModelSettings
 ) -> "UpstreamEngine":
     secret = upstream.api_key or settings.upstream_api_key
     api_key = secret.get_secret_value() if secret else None
@@ -110,24 +109,23 @@ def _upstream_engine(
     return OpenAIEngine(upstream.url, api_key=api_key, model=model, options=options)
 
 
-def _local_engine(settings: ServeSettings) -> Engine:
+def _local_engine(settings: ModelSettings, can_withhold: bool) -> Engine:
     from engine.backends.local import LocalEngine
 
-    return LocalEngine(_engine_config(settings))
+    return LocalEngine(_engine_config(settings, can_withhold))
 
 
-def _vllm_engine(settings: ServeSettings) -> Engine:
+def _vllm_engine(settings: ModelSettings, can_withhold: bool) -> Engine:
     require_vllm()
     from engine.backends.vllm.engine import VLLMEngine
 
-    return VLLMEngine(_engine_config(settings), settings.options(VLLMOptions))
+    return VLLMEngine(_engine_config(settings, can_withhold), settings.options(VLLMOptions))
 
 
-def _engine_config(settings: ServeSettings) -> EngineConfig:
+def _engine_config(settings: ModelSettings, can_withhold: bool) -> EngineConfig:
     """The options that the settings give. Raises `ValueError` for a folder without a model."""
     for option in ("model", "speculative_model"):
         _check_folder(f"--{option.replace('_', '-')}", getattr(settings, option))
-    can_withhold = settings.hook_specs or settings.allowed_hooks
     names = EngineOptions.model_fields.keys() & settings.model_fields_set
     given = {name: getattr(settings, name) for name in names}
     return EngineConfig(**given, share_outputs=not can_withhold)
@@ -146,6 +144,18 @@ def _check_folder(option: str, model: str | None) -> None:
         raise ValueError(f"{option}: the folder {model} has no model: config.json is missing")
 
 
-def model_name(model: str) -> str:
+def names_of(settings: ModelSettings, given: Sequence[str]) -> list[str]:
+    """The names that requests may use for the model (none: any name). `given`: those of the settings."""
+    match settings.engine:
+        case "echo":
+            return [*given] or ["echo"]
+        case "vllm":
+            return [*(given or [_name(settings.model)]), *settings.vllm_lora_modules]
+        case "local":
+            return [*given] or [_name(settings.model)]
+    return [*given]
+
+
+def _name(model: str) -> str:
     """The name of a model for which the settings give no name."""
     return "weir-demo" if Path(model) == MODEL_DIR else model

@@ -13,6 +13,7 @@ from engine.prompt_size import text_size
 from engine.protocol import GenerationRequest
 from engine.relay import counted
 from proxy import __version__
+from proxy.access.auth import KEY_RECORD
 from proxy.access.bodies import let_others_in, max_body_size, read_json
 from proxy.access.callers import CALLER, KEY
 from proxy.access.counts import check_counts
@@ -32,9 +33,10 @@ from proxy.openai.relayed import EmbeddingsRequest, RelayedRequest, RerankReques
 from proxy.openai.response_answer import ResponsesAnswer
 from proxy.openai.responses import ResponsesRequest
 from proxy.openai.tokens import DetokenizeRequest, TokenizeRequest
+from proxy.policies.deployment import Deployment, Route, ServedModel, no_model
 from proxy.relay import admitted_or_refused, asked, relay
 from proxy.respond import respond
-from proxy.service import SERVICE
+from proxy.service import ROUTE, SERVICE
 from proxy.state.protocol import Owner, StateError
 from proxy.state.responses import Conversation, ResponseStore
 from proxy.tokens import detokenized, ignored_fields, tokenized
@@ -47,81 +49,82 @@ Fields = TypeVar("Fields", bound=BaseModel)
 
 
 async def chat_completions(http: web.Request) -> web.StreamResponse:
-    service = http.app[SERVICE]
-    with service.running():
-        service.check_room("chat", http[CALLER])
-        fields = await _read(http, ChatRequest)
-        request = fields.to_request(new_id("chatcmpl"), service.model_name(fields.model), caller=http[CALLER])
-        return await respond(http, request, ChatAnswer(fields, request))
+    with http.app[SERVICE].running() as deployment:
+        fields = await _read(http, deployment, ChatRequest, needs_room="chat")
+        route = _route(http, deployment, fields.model)
+        request = fields.to_request(new_id("chatcmpl"), route.name, caller=http[CALLER])
+        return await respond(http, route, request, ChatAnswer(fields, request))
 
 
 async def completions(http: web.Request) -> web.StreamResponse:
-    service = http.app[SERVICE]
-    with service.running():
-        service.check_room("completions", http[CALLER])
-        fields = await _read(http, CompletionRequest)
-        request = fields.to_request(new_id("cmpl"), service.model_name(fields.model), caller=http[CALLER])
-        return await respond(http, request, CompletionAnswer(fields, request))
+    with http.app[SERVICE].running() as deployment:
+        fields = await _read(http, deployment, CompletionRequest, needs_room="completions")
+        route = _route(http, deployment, fields.model)
+        request = fields.to_request(new_id("cmpl"), route.name, caller=http[CALLER])
+        return await respond(http, route, request, CompletionAnswer(fields, request))
 
 
 async def responses(http: web.Request) -> web.StreamResponse:
     service = http.app[SERVICE]
     stored, owner = service.responses, _owner(http)
-    with service.running():
-        service.check_room("responses", http[CALLER])
-        fields = await _read(http, ResponsesRequest)
-        model = service.model_name(fields.model)
+    with service.running() as deployment:
+        fields = await _read(http, deployment, ResponsesRequest, needs_room="responses")
+        route = _route(http, deployment, fields.model)
         conversation = await stored.conversation(
             fields.previous_response_id,
             fields.input,
             owner,
             max_items=service.settings.max_messages,
-            max_bytes=max_body_size(service.settings, service.engine.info.max_model_len),
+            max_bytes=max_body_size(service.settings, route.model.engine.info.max_model_len),
         )
         request = fields.to_request(
-            new_id("resp", "_"), model, [one.item for one in conversation], caller=http[CALLER]
+            new_id("resp", "_"), route.name, [one.item for one in conversation], caller=http[CALLER]
         )
         keep = partial(_keep, stored, owner, conversation) if fields.store and stored.keeps else None
-        return await respond(http, request, ResponsesAnswer(fields, request, keep))
+        return await respond(http, route, request, ResponsesAnswer(fields, request, keep))
 
 
 async def messages(http: web.Request) -> web.StreamResponse:
-    service = http.app[SERVICE]
-    with service.running():
-        service.check_room("messages", http[CALLER])
-        fields = await _read(http, MessagesRequest)
-        request = _messages_request(http, fields)
-        return await respond(http, request, MessagesAnswer(fields, request))
+    with http.app[SERVICE].running() as deployment:
+        fields = await _read(http, deployment, MessagesRequest, needs_room="messages")
+        route = _route(http, deployment, fields.model)
+        request = _messages_request(http, fields, route)
+        return await respond(http, route, request, MessagesAnswer(fields, request))
 
 
-def _messages_request(http: web.Request, fields: CountFields) -> GenerationRequest:
-    model = http.app[SERVICE].model_name(fields.model)
+def _messages_request(http: web.Request, fields: CountFields, route: Route) -> GenerationRequest:
     betas = http.headers.getall("anthropic-beta", ())
-    return fields.to_request(new_id("msg", "_"), model, caller=http[CALLER], betas=betas)
+    return fields.to_request(new_id("msg", "_"), route.name, caller=http[CALLER], betas=betas)
 
 
 async def count_tokens(http: web.Request) -> web.Response:
     """The tokens of a prompt, as the hooks let it go on."""
     service = http.app[SERVICE]
-    fields = await _read(http, CountFields)
-    request = _messages_request(http, fields)
-    tokenizer = service.engine.tokenizer
-    headers = ignored_header(fields.ignored(service.engine.fields))
-    async with service.opened(request) as guard:
-        check_prompts(request, service.engine.info)
-        admitted = await admitted_or_refused(guard, tokenizer)
-        if tokenizer is None:
-            count = await asked(guard, counted(service.engine, admitted))
-            return _json({"input_tokens": count}, headers)
-    encode = partial(tokenizer.encode_chat, admitted)
-    size = text_size(admitted.messages)
-    ids = await service.prompt_threads.run(encode, size=size, caller=http[CALLER])
-    return _json({"input_tokens": len(ids)}, headers)
+    with service.running() as deployment:
+        fields = await _read(http, deployment, CountFields)
+        route = _route(http, deployment, fields.model)
+        request = _messages_request(http, fields, route)
+        engine = route.model.engine
+        tokenizer = engine.tokenizer
+        headers = ignored_header(fields.ignored(engine.fields))
+        async with service.opened(route, request) as guard:
+            check_prompts(request, engine.info)
+            admitted = await admitted_or_refused(guard, tokenizer)
+            if tokenizer is None:
+                count = await asked(guard, counted(engine, admitted))
+                return _json({"input_tokens": count}, headers)
+        encode = partial(tokenizer.encode_chat, admitted)
+        size = text_size(admitted.messages)
+        ids = await service.prompt_threads.run(encode, size=size, caller=http[CALLER])
+        return _json({"input_tokens": len(ids)}, headers)
 
 
 async def moderations(http: web.Request) -> web.Response:
-    with http.app[SERVICE].running():
-        return _json(await moderate(http, await _read(http, ModerationRequest)))
+    """No engine judges texts, so the model in a request names none that is served."""
+    with http.app[SERVICE].running() as deployment:
+        fields = await _read(http, deployment, ModerationRequest)
+        route = _route(http, deployment, None)
+        return _json(await moderate(http, route, fields))
 
 
 async def embeddings(http: web.Request) -> web.Response:
@@ -137,13 +140,11 @@ async def score(http: web.Request) -> web.Response:
 
 
 async def _relayed(http: web.Request, kind: type[RelayedRequest]) -> web.Response:
-    service = http.app[SERVICE]
-    with service.running():
-        service.check_room(kind.endpoint, http[CALLER])
-        fields = await _read(http, kind)
-        model = service.model_name(fields.model)
-        request = fields.to_request(new_id(kind.endpoint), model, caller=http[CALLER])
-        return await relay(http, request, fields.body)
+    with http.app[SERVICE].running() as deployment:
+        fields = await _read(http, deployment, kind, needs_room=kind.endpoint)
+        route = _route(http, deployment, fields.model)
+        request = fields.to_request(new_id(kind.endpoint), route.name, caller=http[CALLER])
+        return await relay(http, route, request, fields.body)
 
 
 async def _keep(store: ResponseStore, owner: Owner, conversation: Conversation, body: dict[str, Any]) -> bool:
@@ -180,8 +181,9 @@ def _owner(http: web.Request) -> Owner:
 
 
 async def models(http: web.Request) -> web.Response:
-    service = http.app[SERVICE]
-    listed = [_model(http, name) for name in service.names]
+    """The models that the key may use."""
+    usable = http.app[SERVICE].deployment.models_of(http[KEY_RECORD])
+    listed = [_model(http, name, model) for model in usable for name in model.listed]
     if speaks_messages(http):
         ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"]} if listed else {}
         return _json({"data": listed, "has_more": False, "first_id": None, "last_id": None, **ends})
@@ -189,15 +191,15 @@ async def models(http: web.Request) -> web.Response:
 
 
 async def model(http: web.Request) -> web.Response:
-    service = http.app[SERVICE]
-    name = service.model_name(http.match_info["id"])
-    if name not in service.names:
-        raise service.no_model(name)
-    return _json(_model(http, name))
+    asked_for = http.match_info["id"]
+    for model in http.app[SERVICE].deployment.models_of(http[KEY_RECORD]):
+        if asked_for in model.listed:
+            return _json(_model(http, asked_for, model))
+    raise no_model(asked_for)
 
 
-def _model(http: web.Request, name: str) -> dict[str, Any]:
-    max_model_len = http.app[SERVICE].engine.info.max_model_len
+def _model(http: web.Request, name: str, model: ServedModel) -> dict[str, Any]:
+    max_model_len = model.engine.info.max_model_len
     if speaks_messages(http):
         return model_object(name, STARTED, max_model_len)
     return {
@@ -211,44 +213,46 @@ def _model(http: web.Request, name: str) -> dict[str, Any]:
 
 async def tokenize(http: web.Request) -> web.Response:
     service = http.app[SERVICE]
-    with service.running():
-        fields = await _read(http, TokenizeRequest)
-        model = service.model_name(fields.model)
-        request = fields.to_request(new_id("tokenize"), model, caller=http[CALLER])
-        headers = ignored_header(ignored_fields(service, request))
-        return _json(await tokenized(service, request, fields), headers)
+    with service.running() as deployment:
+        fields = await _read(http, deployment, TokenizeRequest)
+        route = _route(http, deployment, fields.model)
+        request = fields.to_request(new_id("tokenize"), route.name, caller=http[CALLER])
+        headers = ignored_header(ignored_fields(route.model.engine, request))
+        return _json(await tokenized(service, route, request, fields), headers)
 
 
 async def detokenize(http: web.Request) -> web.Response:
     service = http.app[SERVICE]
-    with service.running():
-        fields = await _read(http, DetokenizeRequest)
+    with service.running() as deployment:
+        fields = await _read(http, deployment, DetokenizeRequest)
+        route = _route(http, deployment, fields.model)
         request = GenerationRequest(
             request_id=new_id("detokenize"),
-            model=service.model_name(fields.model),
+            model=route.name,
             endpoint="completions",
             prompts=(tuple(fields.tokens),),
             caller=http[CALLER],
         )
-        return _json(await detokenized(service, request, fields))
+        return _json(await detokenized(service, route, request, fields))
 
 
 async def health(http: web.Request) -> web.Response:
-    """Status 200 if the engine can serve."""
-    http.app[SERVICE].engine.check_health()
+    """Status 200 if an engine can serve."""
+    http.app[SERVICE].deployment.check_health()
     return _json({"status": "ok"})
 
 
 async def ready(http: web.Request) -> web.Response:
-    """Status 200 if the server accepts new requests: the engine is healthy, every hook passed its self-test
-    and can run, and the server is not stopping."""
+    """Status 200 if the server accepts new requests: an engine is healthy, every hook passed its self-test
+    and can run, and the server is not stopping. Names the models that cannot be served now, if others can."""
     service = http.app[SERVICE]
-    service.engine.check_health()
+    service.deployment.check_health()
     if service.draining:
         raise APIError(503, "The server is shutting down.", "server_error", retry_after=1)
-    if not service.pipeline.is_ready:
+    if not service.deployment.is_ready:
         raise APIError(503, "No hook worker is running.", "server_error", retry_after=1)
-    return _json({"status": "ready"})
+    unhealthy = {name: str(error) for name, error in service.deployment.unhealthy().items()}
+    return _json({"status": "ready", "unhealthy": unhealthy} if unhealthy else {"status": "ready"})
 
 
 async def version(_: web.Request) -> web.Response:
@@ -260,8 +264,19 @@ async def metrics(http: web.Request) -> web.Response:
     return web.Response(body=await http.app[SERVICE].render_metrics(), headers=headers)
 
 
-async def _read(http: web.Request, fields: type[Fields]) -> Fields:
-    """The body, as `fields`. Raises `APIError` 400, 413, 415 or 429, `RequestError` and `ValidationError`."""
+def _route(http: web.Request, deployment: Deployment, asked_for: str | None) -> Route:
+    """What the request gets. Raises as `Deployment.route` does."""
+    route = http[ROUTE] = deployment.route(http[KEY_RECORD], asked_for)
+    return route
+
+
+async def _read(
+    http: web.Request, deployment: Deployment, fields: type[Fields], needs_room: str = ""
+) -> Fields:
+    """The body, as `fields`. `needs_room`: the endpoint, if the request needs room at an engine. Raises
+    `APIError` 400, 413, 415 or 429, `QueueFullError`, `RequestError` and `ValidationError`."""
+    if needs_room:
+        http.app[SERVICE].check_room(deployment, needs_room, http[KEY_RECORD], http[CALLER])
     # A web page can send any other content type to another site without asking for leave.
     if http.content_type != "application/json":
         raise APIError(415, "The body must be JSON, with the header Content-Type: application/json.")
@@ -269,7 +284,8 @@ async def _read(http: web.Request, fields: type[Fields]) -> Fields:
     if encoding != "identity":
         raise APIError(415, f"The body must not be compressed: {encoding} is not read here.")
     service = http.app[SERVICE]
-    value = await read_json(http, service.settings, service.engine.info.max_model_len)
+    lengths = [model.engine.info.max_model_len for model in deployment.models_of(http[KEY_RECORD])]
+    value = await read_json(http, service.settings, lengths)
     check_counts(value, service.settings)
     await let_others_in(http)
     request = fields.model_validate(value)

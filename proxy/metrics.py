@@ -5,7 +5,7 @@ asks. No label contains text of a caller or a model.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from time import perf_counter
 from types import TracebackType
@@ -15,9 +15,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from engine.protocol import Delta, Engine, EngineStats, RequestError, Usage
+from engine.backends.pool.totals import stats_of
+from engine.protocol import Delta, EngineStats, RequestError, Usage
 from engine.stats import Histogram, ReplicaState, ReplicaStats
-from hooks.pipeline.pipeline import GuardFactory
+from hooks.pipeline.tally import Tallies, Tally
+from proxy.policies.deployment import Deployment
 
 TTFT_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 10, 20, 80)
 ITL_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5, 10, 80)
@@ -135,9 +137,8 @@ REQUEST_HISTOGRAMS = (
 class Metrics(Collector):
     """All metrics of this server."""
 
-    def __init__(self, engine: Engine, pipeline: GuardFactory) -> None:
-        self._engine = engine
-        self._pipeline = pipeline
+    def __init__(self, current: Callable[[], Deployment]) -> None:
+        self._current = current
         self._endpoints: defaultdict[str, EndpointMetrics] = defaultdict(EndpointMetrics)
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -150,7 +151,7 @@ class Metrics(Collector):
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        stats = self._engine.stats()
+        stats = _stats(self._current())
         yield from _engine(stats)
         yield from _steps(stats)
         yield from _upstreams(stats.replicas)
@@ -173,13 +174,29 @@ class Metrics(Collector):
             yield _histogram(name, text, ("endpoint",), histograms)
 
     def _hooks(self) -> Iterator[Metric]:
-        tallies = self._pipeline.tallies
+        tallies = _tallies(self._current())
         verdicts = [
             ((hook, action), n) for hook, tally in tallies.items() for action, n in tally.verdicts.items()
         ]
         yield _counter("hook_verdicts", "Verdicts, by hook and action.", ("hook", "action"), verdicts)
         seconds = [((hook,), tally.seconds) for hook, tally in tallies.items()]
         yield _counter("hook_seconds", "Wall time of the hooks' calls.", ("hook",), seconds)
+
+
+def _stats(deployment: Deployment) -> EngineStats:
+    """The sums over all engines."""
+    stats = [model.engine.stats() for model in deployment.models.values()]
+    replicas = {name: replica for one in stats for name, replica in one.replicas.items()}
+    return stats_of(stats, replicas)
+
+
+def _tallies(deployment: Deployment) -> Tallies:
+    """The sums over all policies, by hook."""
+    sums: defaultdict[str, Tally] = defaultdict(Tally)
+    for policy in deployment.policies.values():
+        for name, tally in policy.pipeline.tallies.items():
+            sums[name].add(tally)
+    return sums
 
 
 def _engine(stats: EngineStats) -> Iterator[Metric]:

@@ -14,14 +14,15 @@ from proxy.access.prompts import check_prompts
 from proxy.errors import APIError
 from proxy.openai.answer import JSONObject, new_id
 from proxy.openai.moderations import MODEL, ModerationRequest, result
-from proxy.service import SERVICE, Service
+from proxy.policies.deployment import Route
+from proxy.service import SERVICE
 from proxy.telemetry.request_log import REQUEST_LOG
 
 PIECE = 1024
 """Characters that hooks are shown at a time. Guards take milliseconds for them; then others have a turn."""
 
 
-async def moderate(http: web.Request, fields: ModerationRequest) -> JSONObject:
+async def moderate(http: web.Request, route: Route, fields: ModerationRequest) -> JSONObject:
     """Judge each input by itself, as a prompt and as an answer (contract 8.13). Raises `APIError` 501 if the
     server judges no texts, `RequestError` for a field that it does not take, and `HookError`."""
     service = http.app[SERVICE]
@@ -33,17 +34,17 @@ async def moderate(http: web.Request, fields: ModerationRequest) -> JSONObject:
         results = []
         for i, texts in enumerate(fields.inputs()):
             as_prompt, as_answer = fields.to_requests(f"{request_id}-{i}", texts, caller=http[CALLER])
-            check_prompts(as_prompt, service.engine.info)
-            decisions = await _of_prompt(service, as_prompt)
-            decisions += await _of_answer(service, as_answer, texts)
+            check_prompts(as_prompt, route.model.engine.info)
+            decisions = await _of_prompt(route, as_prompt)
+            decisions += await _of_answer(route, as_answer, texts)
             results.append(result(decisions))
         metrics.end("finished")
         return {"id": request_id, "model": MODEL, "results": results}
 
 
-async def _of_prompt(service: Service, request: GenerationRequest) -> list[Decision]:
+async def _of_prompt(route: Route, request: GenerationRequest) -> list[Decision]:
     decisions: list[Decision] = []
-    async with _opened(service, request, decisions) as guard:
+    async with _opened(route, request, decisions) as guard:
         if isinstance(guard, PassThrough):
             raise APIError(501, "This server has no hooks to judge a text by.", "server_error")
         if not guard.reads_prompts:
@@ -53,9 +54,9 @@ async def _of_prompt(service: Service, request: GenerationRequest) -> list[Decis
         return [decision for decision in decisions if decision.channel == "prompt"]
 
 
-async def _of_answer(service: Service, request: GenerationRequest, texts: tuple[str, ...]) -> list[Decision]:
+async def _of_answer(route: Route, request: GenerationRequest, texts: tuple[str, ...]) -> list[Decision]:
     decisions: list[Decision] = []
-    async with _opened(service, request, decisions) as guard:
+    async with _opened(route, request, decisions) as guard:
         for delta in _deltas(texts):
             step = await guard.feed(delta)
             if step.is_over:
@@ -66,11 +67,11 @@ async def _of_answer(service: Service, request: GenerationRequest, texts: tuple[
 
 @asynccontextmanager
 async def _opened(
-    service: Service, request: GenerationRequest, decisions: list[Decision]
+    route: Route, request: GenerationRequest, decisions: list[Decision]
 ) -> AsyncIterator[OpenGuard]:
     """A guard that adds its decisions to `decisions`. There is no engine to go back, so a rewind acts as a
     terminate."""
-    guard = service.pipeline.open(request, listener=decisions.append)
+    guard = route.policy.pipeline.open(request, listener=decisions.append)
     try:
         yield guard
     finally:

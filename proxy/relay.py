@@ -6,27 +6,31 @@ from typing import Any, TypeVar
 import orjson
 from aiohttp import web
 
-from engine.protocol import GenerationRequest, QueueFullError, RequestError, Tokenizer
+from engine.protocol import Engine, GenerationRequest, QueueFullError, RequestError, Tokenizer
 from engine.relay import relayed
 from hooks.pipeline.driver import admit, in_own_words
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.access.prompts import check_prompts
 from proxy.openai.relayed import without_unseen
-from proxy.service import SERVICE, Service
+from proxy.policies.deployment import Route
+from proxy.service import SERVICE
 from proxy.telemetry.request_log import REQUEST_LOG
 
 T = TypeVar("T")
 
 
 async def relay(
-    http: web.Request, request: GenerationRequest, body: Callable[[GenerationRequest], dict[str, Any]]
+    http: web.Request,
+    route: Route,
+    request: GenerationRequest,
+    body: Callable[[GenerationRequest], dict[str, Any]],
 ) -> web.Response:
     """Admit, relay, answer. `body`: the upstream's, for the request as hooks let it go on."""
     service = http.app[SERVICE]
     with service.metrics.request(request.endpoint) as metrics:
         http[REQUEST_LOG].begin(request.request_id, metrics)
-        async with service.opened(request) as guard:
-            admitted, answer = await ask_upstream(service, guard, f"/{request.endpoint}", body)
+        async with service.opened(route, request) as guard:
+            admitted, answer = await ask_upstream(route.model.engine, guard, f"/{request.endpoint}", body)
             if not isinstance(guard, PassThrough):
                 answer = orjson.dumps(without_unseen(orjson.loads(answer), admitted))
         metrics.end("finished")
@@ -34,10 +38,9 @@ async def relay(
 
 
 async def ask_upstream(
-    service: Service, guard: OpenGuard, path: str, body: Callable[[GenerationRequest], dict[str, Any]]
+    engine: Engine, guard: OpenGuard, path: str, body: Callable[[GenerationRequest], dict[str, Any]]
 ) -> tuple[GenerationRequest, bytes]:
     """The request as hooks let it go on, and the upstream's answer to it, which no hook has seen."""
-    engine = service.engine
     check_prompts(guard.request, engine.info)
     admitted = await admitted_or_refused(guard, engine.tokenizer)
     return admitted, await asked(guard, relayed(engine, admitted, path, body(admitted)))

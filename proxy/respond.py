@@ -17,6 +17,7 @@ from proxy.decisions.in_answer import asked_decisions
 from proxy.errors import APIError, to_api_error
 from proxy.metrics import RequestMetrics
 from proxy.openai.answer import Answer
+from proxy.policies.deployment import Route
 from proxy.service import SERVICE
 from proxy.sse import EventStream
 from proxy.telemetry.request_log import REQUEST_LOG
@@ -24,23 +25,25 @@ from proxy.telemetry.request_log import REQUEST_LOG
 logger = logging.getLogger("weir.proxy")
 
 
-async def respond(http: web.Request, request: GenerationRequest, answer: Answer) -> web.StreamResponse:
+async def respond(
+    http: web.Request, route: Route, request: GenerationRequest, answer: Answer
+) -> web.StreamResponse:
     """Admit, generate, rewind, parse, guard, answer.
 
     `admit` runs first. Each later step takes the deltas of the step before it, and runs when `send` takes the
     first delta. Closing the last one closes all of them and cancels the engine's work.
     """
     service = http.app[SERVICE]
-    engine = service.engine
+    engine = route.model.engine
     answer.ignored = answer.fields.ignored(engine.fields)
     answer.decisions = asked_decisions(http)
     with service.metrics.request(request.endpoint) as metrics:
         http[REQUEST_LOG].begin(request.request_id, metrics)
-        async with service.opened(request, answer.decisions) as guard:
+        async with service.opened(route, request, answer.decisions) as guard:
             check_prompts(request, engine.info)
             admitted = await admit(guard, engine.tokenizer)
             if isinstance(admitted, GenerationRequest):
-                parsers = service.parsers_for(admitted)
+                parsers = route.model.parsers_for(admitted)
                 deltas = with_echo(admitted, engine.generate(admitted))
                 if guard.may_rewind:
                     deltas = rewindable(deltas)

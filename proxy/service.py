@@ -1,4 +1,4 @@
-"""The objects that all handlers share: engine, hooks, settings, and the count of running requests."""
+"""The objects that all handlers share: the current deployment, settings, state and metrics."""
 
 import asyncio
 import secrets
@@ -7,16 +7,16 @@ from contextlib import asynccontextmanager, contextmanager
 
 from aiohttp import web
 
-from engine.parsers import Parsers
 from engine.prompt_threads import PromptThreads
-from engine.protocol import Engine, GenerationRequest, QueueFullError, RequestError
+from engine.protocol import GenerationRequest, QueueFullError
 from hooks.pipeline.open_guard import OpenGuard
-from hooks.pipeline.pipeline import GuardFactory
 from proxy.config import ServeSettings
 from proxy.decisions.feed import DecisionFeed, Subscriber
 from proxy.decisions.record import Asker
 from proxy.errors import APIError
 from proxy.metrics import Metrics
+from proxy.policies.deployment import Deployment, Route
+from proxy.policies.keys import Key
 from proxy.state.connect import make_state
 from proxy.state.options import StateOptions
 from proxy.state.responses import ResponseStore
@@ -29,16 +29,12 @@ from proxy.workers.others import Others
 class Service:
     """One server."""
 
-    def __init__(
-        self, engine: Engine, pipeline: GuardFactory, settings: ServeSettings, names: list[str]
-    ) -> None:
-        """`names`: what requests may call the model, the default first; none: whatever the engine takes."""
-        self.engine = engine
-        self.pipeline = pipeline
+    def __init__(self, deployment: Deployment, settings: ServeSettings) -> None:
+        """`settings`: those that need a restart to change."""
+        self.deployment = deployment
+        """The current one. Requests that began under an earlier one stay with it."""
         self.settings = settings
-        self._names = names
-        self._parsers = Parsers(settings.reasoning_parser, settings.tool_call_parser)
-        self.metrics = Metrics(engine, pipeline)
+        self.metrics = Metrics(lambda: self.deployment)
         self.render_metrics: Callable[[], Awaitable[bytes]] = self.metrics.render
         """Several workers replace it, to show the metrics of all."""
         self.others = Others()
@@ -54,78 +50,71 @@ class Service:
         self.prompt_threads = PromptThreads(settings.tokenizer_pool_size)
         self.draining = False
         """No new generation is taken: the server is about to stop."""
-        self._num_running = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._retiring: dict[asyncio.Task[None], Deployment] = {}
 
-    @property
-    def names(self) -> list[str]:
-        """The names to list."""
-        return self._names or list(self.engine.info.names)
+    def find_key(self, digest: str) -> Key | None:
+        """The key with this digest (`digest_of`), or `ANONYMOUS` on a server without keys."""
+        return self.deployment.find_key(digest)
 
-    def model_name(self, asked: str | None) -> str:
-        """The name to answer under. Raises `RequestError` 404 for a model that is not served."""
-        if asked is None:
-            return self.names[0] if self.names else ""
-        if self._names and asked not in self._names:
-            raise self.no_model(asked)
-        return asked
-
-    @staticmethod
-    def no_model(name: str) -> RequestError:
-        told = f"The model '{name}' is not served here."
-        return RequestError(told, param="model", code="model_not_found", status=404)
-
-    def check_room(self, endpoint: str, caller: str) -> None:
-        """Raise `QueueFullError` if the engine takes no request of this caller now. Checked before a body is
+    def check_room(self, deployment: Deployment, endpoint: str, key: Key, caller: str) -> None:
+        """Raise `QueueFullError` if no engine takes a request of this caller now. Checked before a body is
         read, so that a caller with a full queue costs the others little."""
         try:
-            self.engine.check_room(caller)
+            deployment.check_room(key, caller)
         except QueueFullError:
             with self.metrics.request(endpoint):
                 raise
 
     @asynccontextmanager
     async def opened(
-        self, request: GenerationRequest, subscriber: Subscriber | None = None
+        self, route: Route, request: GenerationRequest, subscriber: Subscriber | None = None
     ) -> AsyncIterator[OpenGuard]:
         """The request's guard, closed at the end. `subscriber`: hears this request's decisions. Raises
         `RequestError` for a hook that it may not name."""
-        asker = Asker("default", "anonymous", "default", request.model)
+        asker = Asker(route.key.tenant, route.key.name, route.policy.name, route.model.name)
         listener = self.decisions.listener(asker, subscriber)
-        can_rewind = self.engine.info.can_rewind_for(request)
-        guard = self.pipeline.open(request, can_rewind=can_rewind, listener=listener)
+        can_rewind = route.model.engine.info.can_rewind_for(request)
+        guard = route.policy.pipeline.open(request, can_rewind=can_rewind, listener=listener)
         try:
             yield guard
         finally:
             await guard.close()
 
-    def parsers_for(self, request: GenerationRequest) -> Parsers:
-        """The answer's parsers. Raises `RequestError` for tools if nothing could tell calls from content."""
-        if request.uses_tools and not (self.engine.info.parses_tool_calls or self._parsers.tool_calls):
-            raise RequestError(
-                "tools: this server has no parser for its model's tool calls (--tool-call-parser).",
-                param="tools",
-            )
-        return self._parsers if request.is_chat else Parsers()
-
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """Marks a generation as running. Raises `APIError` 503 if the server is stopping."""
+    def running(self) -> Iterator[Deployment]:
+        """Marks a request as running. Gives the deployment that the request has to its end. Raises `APIError`
+        503 if the server is stopping."""
         if self.draining:
             raise APIError(503, "The server is shutting down.", "server_error", retry_after=1)
-        self._num_running += 1
-        self._idle.clear()
-        try:
-            yield
-        finally:
-            self._num_running -= 1
-            if not self._num_running:
-                self._idle.set()
+        with self.deployment.running() as deployment:
+            yield deployment
+
+    def deploy(self, deployment: Deployment) -> None:
+        """Give new requests this started deployment. The one before is closed once its last request ends."""
+        older, self.deployment = self.deployment, deployment
+        task = asyncio.get_running_loop().create_task(older.retired())
+        self._retiring[task] = older
+        task.add_done_callback(self._retiring.pop)
+
+    @property
+    def deployments(self) -> list[Deployment]:
+        """The current one, and those before it that requests still run under."""
+        return [self.deployment, *self._retiring.values()]
 
     async def wait_until_idle(self) -> None:
         """Returns once nothing runs."""
-        await self._idle.wait()
+        for deployment in self.deployments:
+            await deployment.wait_until_idle()
+
+    async def close_engines(self) -> None:
+        """Abort all requests of all engines."""
+        await asyncio.gather(*(deployment.close_engines() for deployment in self.deployments))
+
+    async def close_hooks(self) -> None:
+        await asyncio.gather(*(deployment.close_hooks() for deployment in self.deployments))
 
 
 SERVICE = web.AppKey("service", Service)
+
+ROUTE = web.RequestKey("route", Route)
+"""What the request gets. Set once the body says which model is asked for."""

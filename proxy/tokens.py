@@ -14,11 +14,12 @@ from pydantic import BaseModel
 from engine.fields.asked import asked_fields, check_fields
 from engine.fields.support import FieldSupport, Treatment
 from engine.prompt_size import prompt_size
-from engine.protocol import EngineError, GenerationRequest, RequestError, Tokenizer
+from engine.protocol import Engine, EngineError, GenerationRequest, RequestError, Tokenizer
 from hooks.pipeline.open_guard import PassThrough
 from proxy.errors import APIError
 from proxy.openai.answer import JSONObject
 from proxy.openai.tokens import Detokenized, DetokenizeRequest, TokenizeRequest, Tokens
+from proxy.policies.deployment import Route
 from proxy.relay import ask_upstream
 from proxy.service import Service
 
@@ -32,11 +33,13 @@ _OF_TOKENIZERS = FieldSupport(
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
-async def tokenized(service: Service, request: GenerationRequest, fields: TokenizeRequest) -> JSONObject:
+async def tokenized(
+    service: Service, route: Route, request: GenerationRequest, fields: TokenizeRequest
+) -> JSONObject:
     """The answer to `/tokenize`."""
-    tokenizer, info = service.engine.tokenizer, service.engine.info
+    tokenizer, info = route.model.engine.tokenizer, route.model.engine.info
     if tokenizer is None:
-        found = await _by_upstream(service, request, fields)
+        found = await _by_upstream(service, route, request, fields)
     else:
         check_fields(request, _OF_TOKENIZERS)
         encode = partial(_encoded, tokenizer, request, fields)
@@ -46,11 +49,14 @@ async def tokenized(service: Service, request: GenerationRequest, fields: Tokeni
     return {**answer, "token_strs": found.token_strs} if fields.return_token_strs else answer
 
 
-async def detokenized(service: Service, request: GenerationRequest, fields: DetokenizeRequest) -> JSONObject:
+async def detokenized(
+    service: Service, route: Route, request: GenerationRequest, fields: DetokenizeRequest
+) -> JSONObject:
     """The answer to `/detokenize`."""
-    tokenizer, vocab_size = service.engine.tokenizer, service.engine.info.vocab_size
+    engine = route.model.engine
+    tokenizer, vocab_size = engine.tokenizer, engine.info.vocab_size
     if tokenizer is None:
-        return {"prompt": await _text_by_upstream(service, request, fields)}
+        return {"prompt": await _text_by_upstream(service, route, request, fields)}
     if vocab_size is not None and max(fields.tokens, default=0) >= vocab_size:
         raise APIError(400, f"tokens: ids must be below {vocab_size}.", param="tokens")
     decode = partial(_decoded, tokenizer, fields.tokens)
@@ -58,9 +64,9 @@ async def detokenized(service: Service, request: GenerationRequest, fields: Deto
     return {"prompt": text}
 
 
-def ignored_fields(service: Service, request: GenerationRequest) -> list[str]:
+def ignored_fields(engine: Engine, request: GenerationRequest) -> list[str]:
     """The names of the fields of `/tokenize` that have no effect. An upstream gets all fields."""
-    if service.engine.tokenizer is None:
+    if engine.tokenizer is None:
         return []
     treatment = _OF_TOKENIZERS.treatment
     return [one for one in asked_fields(request) if treatment(one, request.endpoint) is Treatment.IGNORED]
@@ -82,21 +88,27 @@ def _decoded(tokenizer: Tokenizer, ids: list[int]) -> str:
         raise RequestError("tokens: there are no such token ids.", param="tokens") from error
 
 
-async def _by_upstream(service: Service, request: GenerationRequest, fields: TokenizeRequest) -> Tokens:
-    async with service.opened(request) as guard:
+async def _by_upstream(
+    service: Service, route: Route, request: GenerationRequest, fields: TokenizeRequest
+) -> Tokens:
+    async with service.opened(route, request) as guard:
         if fields.return_token_strs and not isinstance(guard, PassThrough):
             reason = "an upstream's texts are not given out where hooks cannot see them"
             raise RequestError(f"return_token_strs: {reason}.", param="return_token_strs")
-        _, answer = await ask_upstream(service, guard, "/tokenize", fields.body)
+        _, answer = await ask_upstream(route.model.engine, guard, "/tokenize", fields.body)
         return _read(Tokens, answer)
 
 
-async def _text_by_upstream(service: Service, request: GenerationRequest, fields: DetokenizeRequest) -> str:
-    async with service.opened(request) as guard:
+async def _text_by_upstream(
+    service: Service, route: Route, request: GenerationRequest, fields: DetokenizeRequest
+) -> str:
+    async with service.opened(route, request) as guard:
         if not isinstance(guard, PassThrough):
             reason = "an upstream's texts are not given out where hooks cannot see them (--tokenizer)"
             raise APIError(501, f"This server has no tokenizer of its own: {reason}.", "server_error")
-        _, answer = await ask_upstream(service, guard, "/detokenize", lambda _: {"tokens": fields.tokens})
+        _, answer = await ask_upstream(
+            route.model.engine, guard, "/detokenize", lambda _: {"tokens": fields.tokens}
+        )
         return _read(Detokenized, answer).prompt
 
 

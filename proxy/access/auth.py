@@ -1,11 +1,9 @@
-"""API keys, compared in constant time.
+"""API keys, found by their digests: no time shows which key was close.
 
 A request has `Authorization: Bearer KEY`. A client of the Messages API may have `x-api-key: KEY` instead.
 """
 
-import hashlib
-import hmac
-from collections.abc import Iterable
+from collections.abc import Callable
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -13,6 +11,7 @@ from aiohttp.typedefs import Middleware
 from proxy.errors import APIError, Handler
 from proxy.messages.errors import speaks_messages
 from proxy.page.files import page_files
+from proxy.policies.keys import ANONYMOUS, Key, digest_of
 
 OPEN_PATHS = frozenset({"/health", "/ready", *page_files()})
 """Paths that need no key. The page's files hold no data; its requests for data need one."""
@@ -20,30 +19,35 @@ OPEN_PATHS = frozenset({"/health", "/ready", *page_files()})
 OWN_CHECK = web.AppKey("own_check", bool)
 """Set in an application, inside of another one, that checks its requests itself."""
 
+KEY_RECORD = web.RequestKey("key_record", Key)
+"""Who asks. On a server without keys, and on `OPEN_PATHS`: `ANONYMOUS`."""
 
-def auth_middleware(keys: Iterable[str]) -> Middleware:
-    """Accepts requests that carry one of `keys` or go to `OPEN_PATHS`. Without keys, accepts all."""
-    accepted = [key.encode() for key in keys]
+
+def auth_middleware(find: Callable[[str], Key | None]) -> Middleware:
+    """Sets `KEY_RECORD`. Accepts requests to `OPEN_PATHS`, and those whose key `find` knows by its digest."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if accepted and request.path not in OPEN_PATHS and OWN_CHECK not in request.match_info.apps[-1]:
-            scheme, given = _credentials(request)
-            # All keys are compared, so that the time does not show which key was close.
-            matches = [hmac.compare_digest(given, key) for key in accepted]
-            if scheme.lower() != "bearer" or not any(matches):
-                raise APIError(
-                    401, "A valid API key is needed.", "authentication_error", code="invalid_api_key"
-                )
+        is_open = request.path in OPEN_PATHS or OWN_CHECK in request.match_info.apps[-1]
+        key = ANONYMOUS if is_open else _key(request, find)
+        if key is None:
+            raise APIError(401, "A valid API key is needed.", "authentication_error", code="invalid_api_key")
+        request[KEY_RECORD] = key
         return await handler(request)
 
     return check
 
 
+def _key(request: web.Request, find: Callable[[str], Key | None]) -> Key | None:
+    scheme, given = _credentials(request)
+    key = find(digest_of(given))
+    return key if key is ANONYMOUS or scheme.lower() == "bearer" else None
+
+
 def key_digest(request: web.Request) -> str:
     """A digest of the key in the request, whether or not the server needs keys. Stored responses belong to a
     key, so that callers behind one address do not read each other's."""
-    return hashlib.sha256(_credentials(request)[1]).hexdigest()
+    return digest_of(_credentials(request)[1])
 
 
 def _credentials(request: web.Request) -> tuple[str, bytes]:

@@ -13,8 +13,9 @@ from aiohttp.typedefs import Middleware
 from pydantic import BaseModel, ConfigDict, Field
 
 from proxy.access.addresses import client_address
-from proxy.access.auth import key_digest
+from proxy.access.auth import KEY_RECORD, key_digest
 from proxy.errors import APIError, Handler
+from proxy.policies.keys import ANONYMOUS
 from proxy.state.protocol import State
 from proxy.state.under_way import RequestLimits
 
@@ -50,11 +51,9 @@ _LOAD = web.RequestKey("load", _Load)
 _NUM_BYTES = web.RequestKey("num_bytes", int)
 
 
-def caller_middleware(
-    options: CallerOptions, limits: RequestLimits, state: State, *, has_keys: bool
-) -> Middleware:
+def caller_middleware(options: CallerOptions, limits: RequestLimits, state: State) -> Middleware:
     """Sets `CALLER` and `KEY`, and refuses a POST of a caller that has too many under way. Comes after the
-    check of keys. `has_keys`: whether the server accepts only certain keys."""
+    check of keys."""
 
     def digest(text: str) -> str:
         """Nobody guesses the text without the salt."""
@@ -66,7 +65,8 @@ def caller_middleware(
     async def bound(request: web.Request, handler: Handler) -> web.StreamResponse:
         key = key_digest(request)
         request[KEY] = digest(key)
-        caller = request[CALLER] = request[KEY] if has_keys else digest(client_address(request))
+        is_known = request[KEY_RECORD] is not ANONYMOUS
+        caller = request[CALLER] = request[KEY] if is_known else digest(client_address(request))
         if request.method != "POST":
             return await handler(request)
         if not await limits.enter(caller):

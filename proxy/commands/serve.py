@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
-from engine.protocol import DeadEngineError, Engine, EngineError
+from engine.protocol import DeadEngineError, EngineError
 from proxy.commands.signals import Signals, leave_within
 from proxy.config import ServeSettings
 from proxy.telemetry.logs import flush_log, log_to_stderr
@@ -25,8 +26,8 @@ async def _serve(settings: ServeSettings) -> None:
     async with running(settings) as (server, url):
         signalled = signals.obey(server.ending.leave)
         try:
-            _greet(url, (server.service.names or ["MODEL"])[0], len(settings.hook_specs))
-            has_failed = await until_over(signalled, server.service.engine)
+            _greet(url, server.service.deployment.default_name or "MODEL", len(settings.hook_specs))
+            has_failed = await until_over(signalled, lambda: server.service.deployment.check_health())
         finally:
             if not signalled.is_set():
                 leave_within(server.ending.leave, status=1)
@@ -34,13 +35,15 @@ async def _serve(settings: ServeSettings) -> None:
         raise SystemExit("weir serve: the engine has failed; a new process is needed")
 
 
-async def until_over(signalled: asyncio.Event, engine: Engine, interval: float = 1.0) -> bool:
-    """Wait for a signal, or for the engine to fail for good. Returns whether it has failed.
+async def until_over(
+    signalled: asyncio.Event, check_health: Callable[[], None], interval: float = 1.0
+) -> bool:
+    """Wait for a signal, or for an engine to fail for good. Returns whether one has failed.
 
-    The engine is asked every `interval` seconds."""
+    `check_health` is called every `interval` seconds."""
     while not signalled.is_set():
         try:
-            engine.check_health()
+            check_health()
         except DeadEngineError:
             return True
         except EngineError:

@@ -6,27 +6,19 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from engine.prompt_threads import PromptThreads
 from engine.protocol import EngineError
 from hooks.loading.async_call import open_calls
 from hooks.loading.loader import HookLoadError
-from hooks.pipeline.options import PipelineOptions
-from hooks.pipeline.pipeline import GuardFactory, Pipeline
-from hooks.workers.pool import WorkerPool
 from proxy.app import Server
 from proxy.config import ServeSettings
-from proxy.engines import make_engine
+from proxy.policies.build import build
 from proxy.state.protocol import StateError
-from proxy.telemetry.logs import flush_log, log_formatter
+from proxy.telemetry.logs import flush_log
 
 logger = logging.getLogger("weir.proxy")
 
 START_ERRORS = (ImportError, EngineError, HookLoadError, StateError, ValueError, OSError)
 """Why a service cannot start."""
-
-PROMPT_THREADS = 1
-"""Threads on which hooks read long prompts, and as many for short ones. They hold the interpreter's lock most
-of the time, so that more threads would make no prompt faster."""
 
 
 def start_error(error: BaseException) -> str:
@@ -47,9 +39,7 @@ async def running(
 
     Raises `START_ERRORS` if the service cannot start.
     """
-    pipeline = _make_pipeline(settings)
-    engine, names = make_engine(settings)
-    server = Server(engine, pipeline, settings, names, shares_port=shares_port)
+    server = Server(build(settings), settings, shares_port=shares_port)
     url = await server.start(salt)
     # The objects that exist now live to the end. A full collection would look through all of them, torch and
     # the model included, and every stream would wait for a quarter of a second.
@@ -64,10 +54,3 @@ async def running(
             logger.warning("a hook does not end; leaving without it")
             flush_log()
             os._exit(0)
-
-
-def _make_pipeline(settings: ServeSettings) -> GuardFactory:
-    hooks = settings.hook_specs, settings.allowed_hooks, settings.options(PipelineOptions)
-    if settings.hook_workers:
-        return WorkerPool(settings.hook_workers, *hooks, log_formatter=log_formatter())
-    return Pipeline.load(*hooks, prompt_threads=PromptThreads(PROMPT_THREADS))

@@ -36,7 +36,9 @@ async def _serve(start: Start, connection: Connection) -> None:
             service = server.service
             metrics = CommonMetrics(service.metrics, start.folder, start.number)
             siblings = Siblings(connection, metrics, service.others.answers)
-            connection.send(Ready((service.names or ["MODEL"])[0], service.process, service.state.salt))
+            connection.send(
+                Ready(service.deployment.default_name or "MODEL", service.process, service.state.salt)
+            )
             connection.flush()  # the supervisor expects this message alone, before any question
             service.render_metrics = siblings.render_metrics
             service.others.ask = siblings.ask

@@ -19,6 +19,7 @@ from hooks.pipeline.pipeline import Pipeline
 from proxy.app import Server
 from proxy.config import ServeSettings
 from proxy.engines import make_engine
+from proxy.policies.deployment import Deployment
 from tests.clients.agent import LONG, MODEL, Turn
 from tests.clients.model import GATE, chat_frames, messages_frames, model_with_tools
 from tests.clients.session import Request, recorded
@@ -51,7 +52,7 @@ class Weir:
     def stats(self) -> list[EngineStats]:
         """Of its engine, and of the engine behind it."""
         behind = [] if self.behind is None else self.behind.stats
-        return [self.server.service.engine.stats(), *behind]
+        return [*(model.engine.stats() for model in self.server.service.deployment.models.values()), *behind]
 
     async def wait_until_idle(self) -> None:
         """Returns once no request runs, and then lets the model go on."""
@@ -86,7 +87,7 @@ async def serving(
     """A started server with these settings. `own` replaces the engine of the settings."""
     made = ServeSettings(port=0, hooks=hooks, served_model_name=[MODEL], **settings)
     pipeline = Pipeline.load(made.hook_specs, made.allowed_hooks, made.options(PipelineOptions))
-    server = Server(own or make_engine(made)[0], pipeline, made, [MODEL])
+    server = Server(Deployment.of_one(own or make_engine(made), pipeline, made, [MODEL]), made)
     url = await server.start()
     try:
         yield Weir(server, url, behind)

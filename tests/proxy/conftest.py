@@ -13,6 +13,8 @@ from engine.protocol import Delta
 from hooks.pipeline.pipeline import Pipeline
 from proxy.app import Server
 from proxy.config import ServeSettings
+from proxy.policies.build import keys_of
+from proxy.policies.deployment import Deployment
 from tests.helpers import make_deltas, pipeline_of
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
@@ -69,6 +71,11 @@ class Client:
     server: Server
     http: aiohttp.ClientSession
 
+    @property
+    def engine(self) -> Any:
+        (model,) = self.server.service.deployment.models.values()
+        return model.engine
+
     async def post(self, path: str, body: Any, **options: Any) -> tuple[int, Any, Any]:
         async with self.http.post(self.url + path, json=body, **options) as response:
             return response.status, orjson.loads(await response.read()), response.headers
@@ -104,12 +111,15 @@ async def serve(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
             names: list[str] | None = None,
             **settings: Any,
         ) -> Client:
-            server = Server(
+            made = ServeSettings(port=0, **settings)
+            deployment = Deployment.of_one(
                 engine,
                 pipeline or pipeline_of(*hooks),
-                ServeSettings(port=0, **settings),
+                made,
                 ["m"] if names is None else names,
+                keys=keys_of(made),
             )
+            server = Server(deployment, made)
             url = await server.start()
             stack.push_async_callback(server.stop)
             return Client(url, server, http)

@@ -11,6 +11,7 @@ from hooks import Chunk, Verdict, emit, hold, rewind
 from hooks.pipeline.failure import HookError
 from proxy.app import Server
 from proxy.config import ServeSettings
+from proxy.policies.deployment import Deployment
 from tests.helpers import Script, ScriptedEngine, make_deltas, pipeline_of, until
 from tests.proxy.conftest import CHAT, Serve
 
@@ -19,7 +20,9 @@ CHATS = "/v1/chat/completions"
 
 async def test_a_server_whose_hook_fails_its_self_test_does_not_start() -> None:  # contract 1.4
     hook = Script(lambda c: hold())
-    server = Server(ScriptedEngine(lambda r: []), pipeline_of(hook), ServeSettings(port=0), ["m"])
+    settings = ServeSettings(port=0)
+    deployment = Deployment.of_one(ScriptedEngine(lambda r: []), pipeline_of(hook), settings)
+    server = Server(deployment, settings)
     with pytest.raises(HookError):
         await server.start()
 

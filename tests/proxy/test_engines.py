@@ -13,6 +13,7 @@ from engine.backends.pool.routing import LeastOutstanding, PrefixAffinity
 from hooks.loading.loader import HookSpec
 from proxy.config import ServeSettings
 from proxy.engines import make_engine
+from proxy.policies.build import build
 
 HOOK = "examples/upper_case.py:UpperCase"
 
@@ -29,9 +30,9 @@ HOOK = "examples/upper_case.py:UpperCase"
 )
 def test_the_cache_shares_answers_only_if_no_hook_can_run(settings: ServeSettings, shares: bool) -> None:
     """Contract 6.4."""
-    engine, _ = make_engine(settings)
-    assert isinstance(engine, LocalEngine)
-    assert engine.config.share_outputs is shares
+    (model,) = build(settings).models.values()
+    assert isinstance(model.engine, LocalEngine)
+    assert model.engine.config.share_outputs is shares
 
 
 @pytest.mark.parametrize("option", ["model", "speculative_model"])
@@ -50,7 +51,7 @@ def test_a_folder_without_a_model_is_told_by_its_option(option: str, model: str,
 
 
 def pool_of(upstream: Any, **settings: Any) -> PoolEngine:
-    engine, _ = make_engine(ServeSettings(engine="openai", upstream=upstream, **settings))
+    engine = make_engine(ServeSettings(engine="openai", upstream=upstream, **settings))
     assert isinstance(engine, PoolEngine)
     return engine
 

@@ -129,7 +129,7 @@ async def test_a_count_that_makes_no_sense_ends_no_request(
     assert "hello" in got
     assert '"error":{' not in got
     assert f'tokens":{str(absurd).lower()}' not in got
-    engine = client.server.service.engine
+    engine = client.engine
     assert engine.stats().generation_tokens_total == 1
     assert engine.stats().prompt_tokens_total == 0
 

@@ -94,9 +94,9 @@ async def fronted(serve: Serve) -> Any:
             url = bad.url if bad else f"http://127.0.0.1:{port}"
             upstream: Any = [{"url": good.url, "name": "good"}, {"url": url, "name": "bad"}]
             chosen: Any = {"routing": "least", "upstream_health_interval": 0, **settings}
-            engine, names = make_engine(ServeSettings(engine="openai", upstream=upstream, **chosen))
+            engine = make_engine(ServeSettings(engine="openai", upstream=upstream, **chosen))
             hook = Script(lambda c: emit(c.pending))
-            client = await serve(engine, hook, names=names)
+            client = await serve(engine, hook, names=[])
             hook.chunks.clear()  # of its self-test
             return Front(client, hook, good, bad)
 
@@ -178,7 +178,7 @@ async def test_answers_are_whole_without_streaming_too(fronted: Any) -> None:
 
 async def test_a_draining_upstream_gets_nothing_new(fronted: Any) -> None:
     front = await fronted(well)
-    front.client.server.service.engine.drain("bad")
+    front.client.engine.drain("bad")
     await front.ask_all()
     assert front.asked[1] == {}
     samples = await scrape(front.client)

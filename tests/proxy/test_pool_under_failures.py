@@ -128,11 +128,11 @@ async def test_nothing_is_left_over_and_no_hook_sees_a_text_twice(serve: Serve, 
     for upstream in upstreams:
         await upstream.live()
     urls: Any = [f"http://127.0.0.1:{upstream.port}" for upstream in upstreams]
-    engine, names = make_engine(
+    engine = make_engine(
         ServeSettings(engine="openai", upstream=urls, upstream_health_interval=0.05, routing="least")
     )
     assert isinstance(engine, PoolEngine)
-    client = await serve(engine, Script(traffic.hook), names=names)
+    client = await serve(engine, Script(traffic.hook), names=[])
     traffic.seen.clear()  # of the self-test
     async with disturbed(upstreams, traffic):
         await traffic.run(client)

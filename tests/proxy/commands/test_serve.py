@@ -81,7 +81,7 @@ class Engine:
 async def test_the_service_ends_when_its_engine_fails_for_good() -> None:
     signalled, ill = asyncio.Event(), EngineError("no replica", status=503)
     engine: Any = Engine(None, ill, None, DeadEngineError("gone"))
-    assert await until_over(signalled, engine, interval=0.001)
+    assert await until_over(signalled, engine.check_health, interval=0.001)
     assert engine.health == []
 
 
@@ -89,4 +89,4 @@ async def test_a_signal_ends_the_service_whose_engine_is_well() -> None:
     signalled = asyncio.Event()
     engine: Any = Engine(None)
     asyncio.get_running_loop().call_soon(signalled.set)
-    assert not await until_over(signalled, engine, interval=60)
+    assert not await until_over(signalled, engine.check_health, interval=60)

@@ -164,7 +164,7 @@ async def test_a_tokenizer_of_the_servers_own_asks_no_upstream(
     serve: Serve, upstream: Upstream
 ) -> None:  # contract 8.9
     settings = ServeSettings(engine="openai", upstream=[upstream.url], tokenizer=str(MODEL_DIR))
-    engine, _ = make_engine(settings)
+    engine = make_engine(settings)
     client = await serve(engine, Reads())
     _, answer, _ = await client.post("/tokenize", {"prompt": "a secret", "return_token_strs": True})
     assert len(answer["tokens"]) == len(answer["token_strs"])

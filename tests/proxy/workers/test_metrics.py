@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from engine.protocol import Delta, Usage
+from proxy.config import ServeSettings
 from proxy.metrics import Metrics
+from proxy.policies.deployment import Deployment
 from proxy.workers.metrics import CommonMetrics, forget_gauges
 from tests.helpers import ScriptedEngine, make_deltas, pipeline_of
 from tests.proxy.test_metrics import Samples
@@ -15,7 +17,8 @@ from tests.proxy.test_metrics import Samples
 
 def counted(num_requests: int) -> Metrics:
     """The metrics of a worker that has answered so many requests, and has one more under way."""
-    metrics = Metrics(ScriptedEngine(lambda _: []), pipeline_of())
+    deployment = Deployment.of_one(ScriptedEngine(lambda _: []), pipeline_of(), ServeSettings())
+    metrics = Metrics(lambda: deployment)
     for _ in range(num_requests):
         with metrics.request("chat") as request:
             for delta in (*make_deltas(["a", "b"]), Delta(usage=Usage(7, 2))):

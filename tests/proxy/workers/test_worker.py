@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from hooks.workers.messages import Connection
+from proxy.config import ServeSettings
 from proxy.metrics import Metrics
+from proxy.policies.deployment import Deployment
 from proxy.workers import worker
 from proxy.workers.messages import AskAll, Ready, Start, WriteMetrics
 from proxy.workers.others import Others
@@ -21,12 +23,13 @@ from tests.helpers import ScriptedEngine, pipeline_of
 class Service:
     """`/metrics` is asked for while the worker forgets its predecessor."""
 
-    names = ("m",)
     process = "p2"
     salt = b"salt"
 
     def __init__(self) -> None:
-        self.metrics = Metrics(ScriptedEngine(lambda _: []), pipeline_of())
+        engine = ScriptedEngine(lambda _: [])
+        self.deployment = Deployment.of_one(engine, pipeline_of(), ServeSettings(), ["m"])
+        self.metrics = Metrics(lambda: self.deployment)
         self.render_metrics: Any = self.metrics.render
         self.state = self
         self.others = Others()

@@ -1,0 +1,27 @@
+"""How much the requests of one key, or of one policy, may ask for."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+AtLeastOne = Annotated[int, Field(ge=1)]
+
+
+class Limits(BaseModel):
+    """Each None: no limit. Raises `ValueError` for a value out of range."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    requests_per_minute: AtLeastOne | None = None
+    """Requests that may begin in a minute"""
+    tokens_per_minute: AtLeastOne | None = None
+    """Tokens of prompts and outputs in a minute"""
+    concurrent_requests: AtLeastOne | None = None
+    """Requests at the same time"""
+    max_tokens: AtLeastOne | None = None
+    """Most tokens of one output; a request that asks for more is refused"""
+    max_prompt_tokens: AtLeastOne | None = None
+    """Most tokens of one prompt; a request with more is refused"""
+
+
+NO_LIMITS = Limits()
