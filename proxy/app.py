@@ -18,8 +18,8 @@ from proxy.access.auth import auth_middleware
 from proxy.access.browser import browser_middleware, cors_signal
 from proxy.access.callers import caller_middleware
 from proxy.access.connections import Connections, connection_middleware
-from proxy.access.listener import base_url
 from proxy.access.port import Port
+from proxy.access.tls import Certificates
 from proxy.admin.app import add_admin, admin_port_app, operator_rule
 from proxy.admin.operator import OPERATOR_RULE, OperatorRule
 from proxy.config import ServeSettings
@@ -141,12 +141,14 @@ class Server:
         self._shares_port = shares_port
         self.ending = Ending.within(settings.shutdown_timeout)
         self.connections = Connections(settings)
+        self.certificates = Certificates(settings)
+        access = self.connections, settings.trusted_forwarders, self.certificates
         rule = operator_rule(self.service)
-        self._port = Port(make_app(self.service, rule), self.connections, settings.trusted_forwarders)
+        self._port = Port(make_app(self.service, rule), *access)
         self._ports = [self._port]
         if settings.admin_port is not None:
             admin = admin_port_app(self.service, rule)
-            self._ports.append(Port(admin, self.connections, settings.trusted_forwarders))
+            self._ports.append(Port(admin, *access))
         self._tasks: list[asyncio.Task[None]] = []
         self._state_is_open = False
         self.admin_url: str | None = None
@@ -170,7 +172,7 @@ class Server:
             for work in (self.connections.watch(), service.limits.run()):
                 self._tasks.append(asyncio.get_running_loop().create_task(work))
             settings = service.settings
-            address = await self._port.start(settings.host, settings.port, shares_port=self._shares_port)
+            url = await self._port.start(settings.host, settings.port, shares_port=self._shares_port)
             await self._start_admin_port()
         except BaseException:
             for port in self._ports:
@@ -178,16 +180,15 @@ class Server:
             await service.deployment.aclose()
             await self._close_state()
             raise
-        return base_url(*address)
+        return url
 
     async def _start_admin_port(self) -> None:
         settings = self.service.settings
         for port in self._ports[1:]:
             assert settings.admin_port is not None
-            host, number = await port.start(
+            self.admin_url = await port.start(
                 settings.admin_host, settings.admin_port, shares_port=self._shares_port
             )
-            self.admin_url = base_url(host, number)
             logger.info("the operator's API is at %s/admin", self.admin_url)
 
     async def stop(self) -> None:

@@ -40,8 +40,9 @@ from proxy.access.addresses import AddressOptions
 from proxy.access.bodies import BodyOptions
 from proxy.access.browser import BrowserOptions
 from proxy.access.callers import CallerOptions
-from proxy.access.connections import ConnectionOptions
+from proxy.access.connection_options import ConnectionOptions
 from proxy.access.option_values import Keys, Names, parts
+from proxy.access.tls import TLSOptions
 from proxy.admin.options import AdminOptions
 from proxy.commands.parser import CommandParser
 from proxy.decisions.options import DecisionOptions
@@ -75,7 +76,14 @@ def _keys_in(file: Path) -> list[str]:
 
 
 class AccessOptions(
-    AddressOptions, ConnectionOptions, BrowserOptions, BodyOptions, CallerOptions, StateOptions, PageOptions
+    AddressOptions,
+    TLSOptions,
+    ConnectionOptions,
+    BrowserOptions,
+    BodyOptions,
+    CallerOptions,
+    StateOptions,
+    PageOptions,
 ):
     """Who may ask, how much, and how long."""
 

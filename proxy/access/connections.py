@@ -1,54 +1,31 @@
 """How many connections there may be, and how long each may keep the service waiting for its client.
 
 A connection waits for its client until the head and the body of a request are complete, then until the
-client has read the answer, then until the next request begins. Each of these waits has a deadline. If there
-are too many connections, the one that has waited longest for a request makes room for a new one.
+client has read the answer, then until the next request begins. Over TLS, the handshake belongs to the first
+head. Each of these waits has a deadline. If there are too many connections, the one that has waited longest
+for a request makes room for a new one.
 """
 
 import asyncio
 import resource
+import socket
+import ssl
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum, auto
-from typing import Annotated, Any
+from typing import Any
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
-from pydantic import BaseModel, ConfigDict, Field
 
 from proxy.access.addresses import client_address
+from proxy.access.connection_options import ConnectionOptions
 from proxy.errors import APIError, Handler, to_api_error
-
-Count = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(gt=0)]
 
 LINGERING_TIME = 2.0
 """Seconds in which the rest of a body that nobody reads is taken, so that its client can read the answer."""
-
-
-class ConnectionOptions(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    max_connections: Count = 4096
-    """Connections at once. The server takes fewer if it may not open twice as many files (ulimit -n)"""
-    max_connections_per_address: Count = 2048
-    """Connections at once from one address, and never more than half of all. Behind a trusted forwarder,
-    requests at once from one address"""
-    max_unfinished_bodies: Count = 256 * 1024 * 1024
-    """Bytes of bodies that are not complete. Beyond, the address with the most of them has one refused: the
-    body that has waited longest"""
-    header_timeout: Seconds = 10.0
-    """Seconds in which a request's headers must be complete"""
-    body_timeout: Seconds = 60.0
-    """Seconds in which a request's body must be complete"""
-    body_idle_timeout: Seconds = 10.0
-    """Seconds without a byte of a body that is not complete"""
-    idle_timeout: Seconds = 75.0
-    """Seconds that a connection stays open without a request"""
-    unread_timeout: Seconds = 60.0
-    """Seconds in which a client reads nothing of its answer. The request is then cancelled"""
 
 
 class Wait(Enum):
@@ -57,14 +34,16 @@ class Wait(Enum):
     HEAD = auto()
     BODY = auto()
     NEXT = auto()
+    END = auto()
+    """Nothing: the connection closes once the client has read the rest, and over TLS has said so."""
 
 
 class Connection(web.RequestHandler):
     """One connection: aiohttp's HTTP protocol, with deadlines for its client."""
 
     __slots__ = (
-        *("_heard_at", "_options", "_request", "_taken", "_taken_at", "_wait_began", "_wire", "_writer"),
-        *("_written", "address", "connections", "num_held", "wait"),
+        *("_connecting", "_heard_at", "_options", "_request", "_taken", "_taken_at", "_wait_began", "_wire"),
+        *("_writer", "_written", "address", "connections", "num_held", "wait"),
     )
 
     def __init__(
@@ -87,17 +66,36 @@ class Connection(web.RequestHandler):
         self._options = connections.options
         # aiohttp forgets its transport when it closes it, though data may be left to send.
         self._wire: asyncio.Transport | None = None
+        self._connecting: asyncio.Task[None] | None = None
         self._heard_at = self._wait_began = self._taken_at = connections.now
         self._writer: AbstractStreamWriter | None = None
         self._written = 0
         self._taken = 0
+
+    def serve(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Serve the client at the other end of a socket; over TLS, once the handshake is complete."""
+        self.connections.add(self)
+        self._connecting = asyncio.get_running_loop().create_task(self._connect(accepted, tls))
+        self._connecting.add_done_callback(lambda _: self._has_connected(accepted))
+
+    async def _connect(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        ending = self._options.unread_timeout if tls else None
+        with suppress(OSError):  # the client has left, or its handshake fails
+            await loop.connect_accepted_socket(lambda: self, accepted, ssl=tls, ssl_shutdown_timeout=ending)
+
+    def _has_connected(self, accepted: socket.socket) -> None:
+        self._connecting = None
+        if self._wire is None:
+            self.connections.remove(self)
+            accepted.close()
 
     # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._wire = transport
-        self._begin_wait(Wait.HEAD)
+        self.connections.note(self)
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -106,7 +104,7 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if data:
+        if data and self.wait is not Wait.END:
             self._heard_at = self.connections.now
             if self.wait is Wait.NEXT:
                 self._begin_wait(Wait.HEAD)
@@ -153,11 +151,16 @@ class Connection(web.RequestHandler):
     def check(self) -> None:
         """Close the connection, or fail its request, if its client is late."""
         now = self.connections.now
+        is_head_late = self.wait is Wait.HEAD and now - self._wait_began >= self._options.header_timeout
         if self._wire is None:
-            return
-        if self._reads_nothing(self._wire, now):
+            if is_head_late:
+                self.abort()
+        elif self._reads_nothing(self._wire, now):
             self.abort()
-        elif self.wait is Wait.HEAD and now - self._wait_began >= self._options.header_timeout:
+        elif self._wire.is_closing() and self._request is None:
+            if self.wait is not Wait.END:
+                self._begin_wait(Wait.END)
+        elif is_head_late:
             self.refuse(APIError(408, "The request's headers did not arrive in time."))
         elif self.wait is Wait.BODY and self._body_is_late(now):
             self.refuse(APIError(408, "The request's body did not arrive in time."))
@@ -173,7 +176,9 @@ class Connection(web.RequestHandler):
 
     def close_when_done(self) -> None:
         """Close the connection after the answer to its request, if it has one."""
-        if self._request is None:
+        if self._wire is None:
+            self.abort()
+        elif self._request is None:
             self.force_close()
         else:
             self.close()
@@ -182,6 +187,8 @@ class Connection(web.RequestHandler):
         """Close the connection at once. Unsent data is lost, and the request is cancelled."""
         if self._wire is not None:
             self._wire.abort()
+        elif self._connecting is not None:
+            self._connecting.cancel()
 
     def _body_is_late(self, now: float) -> bool:
         is_paused = now - self._heard_at >= self._options.body_idle_timeout
@@ -266,6 +273,7 @@ class Connections:
         self._none.clear()
         if connection.address is not None:
             self._by_address[connection.address] += 1
+        self.note(connection)
 
     def remove(self, connection: Connection) -> None:
         self._waiting.pop(connection, None)

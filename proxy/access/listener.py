@@ -18,6 +18,7 @@ from typing import Any
 
 from proxy.access.addresses import Networks, address_group, is_forwarder, read_address
 from proxy.access.connections import Connection, Connections
+from proxy.access.tls import Certificates
 from proxy.errors import APIError
 
 BACKLOG = 128
@@ -39,16 +40,20 @@ class Listener:
     """Accepts connections, within the limits of `connections`."""
 
     def __init__(
-        self, connections: Connections, forwarders: Networks, make: Callable[[str | None], Connection]
+        self,
+        connections: Connections,
+        forwarders: Networks,
+        make: Callable[[str | None], Connection],
+        certificates: Certificates,
     ) -> None:
         """`make` gives the protocol of a connection. It takes the client's address, or None if a trusted
         forwarder connects."""
         self._connections = connections
         self._forwarders = forwarders
         self._make = make
+        self._certificates = certificates
         self._sockets: list[socket.socket] = []
         self._refused: deque[socket.socket] = deque()
-        self._starting: set[asyncio.Task[Any]] = set()
         self._spare = -1
         self._logged_at: dict[str, float] = {}
 
@@ -95,18 +100,7 @@ class Listener:
             self._log_rarely("a connection is refused: %s", error)
             self._refuse(accepted, error)
             return
-        connection = self._make(address)
-        self._connections.add(connection)
-        task = self._loop.create_task(self._connect(connection, accepted))
-        self._starting.add(task)
-        task.add_done_callback(self._starting.discard)
-
-    async def _connect(self, connection: Connection, accepted: socket.socket) -> None:
-        try:
-            await self._loop.connect_accepted_socket(lambda: connection, accepted)
-        except OSError:  # the client has left
-            self._connections.remove(connection)
-            accepted.close()
+        self._make(address).serve(accepted, self._certificates.context)
 
     def _address(self, peer: str) -> str | None:
         address = read_address(peer)
@@ -115,6 +109,9 @@ class Listener:
         return address_group(address) if address else peer
 
     def _refuse(self, accepted: socket.socket, error: APIError) -> None:
+        if self._certificates.context is not None:
+            accepted.close()  # words would take a handshake
+            return
         _send(accepted, error)
         self._refused.append(accepted)
         self._loop.call_later(REFUSED_SECONDS, accepted.close)
@@ -136,7 +133,8 @@ class Listener:
         if self._spare >= 0:
             os.close(self._spare)
         with contextlib.suppress(OSError), sock.accept()[0] as accepted:
-            _send(accepted, _FULL)
+            if self._certificates.context is None:
+                _send(accepted, _FULL)
         self._spare = _spare_descriptor()
 
     def _log_rarely(self, message: str, detail: object) -> None:
@@ -147,8 +145,8 @@ class Listener:
             logger.warning(message, detail)
 
 
-def base_url(host: str, port: int) -> str:
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+def base_url(host: str, port: int, *, over_tls: bool) -> str:
+    return f"http{'s' if over_tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 async def reserved_sockets(host: str, port: int) -> list[socket.socket]:

@@ -6,7 +6,8 @@ from aiohttp import web
 
 from proxy.access.addresses import Networks
 from proxy.access.connections import Connection, Connections
-from proxy.access.listener import Listener
+from proxy.access.listener import Listener, base_url
+from proxy.access.tls import Certificates
 
 # The middleware and `Connection` answer and log errors. aiohttp's own lines would repeat what a client sent.
 _HTTP_LOG = logging.getLogger("weir.http")
@@ -16,16 +17,20 @@ _HTTP_LOG.setLevel(logging.CRITICAL)
 class Port:
     """Serves one application, within the limits of `connections`, which other ports may share."""
 
-    def __init__(self, app: web.Application, connections: Connections, forwarders: Networks) -> None:
+    def __init__(
+        self, app: web.Application, connections: Connections, forwarders: Networks, certificates: Certificates
+    ) -> None:
         # Without `handler_cancellation`, a client that leaves is noticed only at the next write.
         self._runner = web.AppRunner(app, handler_cancellation=True)
         self._connections = connections
-        self._listener = Listener(connections, forwarders, self._connection)
+        self._certificates = certificates
+        self._listener = Listener(connections, forwarders, self._connection, certificates)
 
-    async def start(self, host: str, port: int, *, shares_port: bool = False) -> tuple[str, int]:
-        """Listen, as `Listener.start` does. Returns the first address. Raises `OSError`."""
+    async def start(self, host: str, port: int, *, shares_port: bool = False) -> str:
+        """Listen, as `Listener.start` does. Returns the base URL. Raises `OSError`."""
         await self._runner.setup()
-        return await self._listener.start(host, port, shares_port=shares_port)
+        address = await self._listener.start(host, port, shares_port=shares_port)
+        return base_url(*address, over_tls=self._certificates.context is not None)
 
     def close(self) -> None:
         """Accept no more connections."""

@@ -195,7 +195,7 @@ async def supervised(settings: ServeSettings) -> AsyncIterator[tuple[Supervisor,
         supervisor = Supervisor(settings.model_copy(update=shared), folder)
         try:
             await supervisor.start()
-            yield supervisor, base_url(host, port)
+            yield supervisor, base_url(host, port, over_tls=settings.ssl_certfile is not None)
         finally:
             await supervisor.stop()
             for sock in sockets:

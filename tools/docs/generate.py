@@ -38,6 +38,7 @@ _TITLES = {
     "WorkerOptions": "Processes",
     "DecisionOptions": "Decisions of hooks",
     "TelemetryOptions": "Logs and traces",
+    "TLSOptions": "TLS",
     "StateOptions": "Stored responses and shared state",
     "UpstreamOptions": "An upstream's answers",
     "VLLMOptions": "vLLM",

@@ -23,7 +23,7 @@ NEVER = 3600.0
 
 
 def address_of(client: Client) -> tuple[str, int]:
-    host, port = client.url.removeprefix("http://").split(":")
+    host, port = client.url.partition("//")[2].split(":")
     return host, int(port)
 
 
