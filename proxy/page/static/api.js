@@ -15,6 +15,9 @@ export class ApiError extends Error {
   }
 }
 
+// The connection ended before the answer did.
+export class CutError extends Error {}
+
 const DECISIONS = "X-Weir-Decisions";
 
 // Whether decisions are asked for. A server that refuses them is not asked again, until the keys change.
@@ -36,7 +39,7 @@ export async function* follow(path, { signal }) {
   for await (const { data } of eventsOf(response)) yield JSON.parse(data);
 }
 
-// The events of a chat's answer, each with a name and a value. The last is `[DONE]`, unless the stream was cut.
+// The events of a chat's answer up to `[DONE]`, each with a name and a value. Throws `CutError` without a `[DONE]`.
 export async function* streamChat(body, { signal }) {
   let response;
   try {
@@ -46,9 +49,15 @@ export async function* streamChat(body, { signal }) {
     decisionsRefused = true;
     response = await post("v1/chat/completions", body, signal);
   }
-  for await (const { name, data } of eventsOf(response)) {
-    yield { name, value: data === "[DONE]" ? null : JSON.parse(data), isDone: data === "[DONE]", size: data.length };
+  try {
+    for await (const { name, data } of eventsOf(response)) {
+      if (data === "[DONE]") return;
+      yield { name, value: JSON.parse(data) };
+    }
+  } catch (error) {
+    throw signal.aborted ? error : new CutError();
   }
+  throw new CutError();
 }
 
 function namesDecisions(error) {
@@ -82,6 +91,9 @@ async function errorOf(response) {
 
 // What a person can do about an error: a title and a sentence.
 export function explain(error) {
+  if (error instanceof CutError) {
+    return { title: "The stream was cut.", text: "The connection ended before the answer did." };
+  }
   if (!(error instanceof ApiError)) {
     return { title: "The server cannot be reached", text: "The connection failed. The server may have stopped." };
   }

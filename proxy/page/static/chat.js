@@ -95,18 +95,17 @@ export class Chat {
     this.scroller.scrollTop = this.scroller.scrollHeight;
     try {
       await this.#stream(turn, abort.signal);
-      if (!answer.isDone) throw new TypeError("the stream was cut");
       if (answer.error) throw new ApiError(200, answer.error);
     } catch (error) {
       for (const decision of error.decisions ?? []) answer.take({ name: "weir.decision", value: decision });
       answer.error = error;
       answer.end();
       if (abort.signal.aborted) view.notice({ title: "Stopped.", text: "The server ended its work on this answer." }, { isError: false });
-      else if (answer.firstText !== null && !(error instanceof ApiError)) view.notice({ title: "The stream was cut.", text: "The connection ended before the answer did." });
       else view.notice(explain(error));
     } finally {
       if (answer.ended === null) answer.end();
       view.finish(answer);
+      this.#follow();
       this.running = null;
       this.#busy(false);
       this.#tell(answer);

@@ -1,7 +1,8 @@
 // The raw view of one answer: each piece as it came, with its channel, tokens, probabilities and time.
 
+import { kind } from "./answer-view.js";
 import { h, replace } from "./dom.js";
-import { percent, plural, sentence } from "./words.js";
+import { percent, plural, seconds, sentence, shortName } from "./words.js";
 
 const MAX_ROWS = 1500;
 const SURE = 0.9;
@@ -57,9 +58,13 @@ function rowOf(record) {
 }
 
 function contentOf(record) {
-  if (record.kind === "decision") return h("span", { class: "said" }, sentence(record.decision));
+  if (record.kind === "decision") {
+    const { decision } = record;
+    const held = decision.held_seconds ? `, held ${seconds(decision.held_seconds)}` : "";
+    return h("span", { class: `told ${kind(decision)}` }, sentence(decision) + held);
+  }
   if (record.kind === "held") {
-    return h("span", { class: "said" }, record.held.num_held ? `${plural(record.held.num_held, "character")} held by ${record.held.hook}` : "nothing held");
+    return h("span", { class: "told hold" }, `${plural(record.held.num_held, "character")} held by ${shortName(record.held.hook)}`);
   }
   if (!record.tokens.length) return h("code", { class: "plain" }, visible(record.text));
   return record.tokens.map(tokenOf);

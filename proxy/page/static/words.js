@@ -19,10 +19,15 @@ export function actionLabel({ action, mode }) {
   return mode === "shadow" ? words.would : words.label;
 }
 
+// A hook's name without the module or the file that it comes from.
+export function shortName(hook) {
+  return hook.split(/[:/]/).at(-1).split(".").at(-1) || hook;
+}
+
 // One sentence: what happened, by which hook, and why.
 export function sentence(decision) {
   const reason = decision.reason ? `: ${decision.reason}` : "";
-  return `${actionLabel(decision)} by ${decision.hook}${reason}`;
+  return `${actionLabel(decision)} by ${shortName(decision.hook)}${reason}`;
 }
 
 export function seconds(value) {
