@@ -1,5 +1,6 @@
 """Asks a server for answers, and reads each as a stream of events. Any OpenAI-compatible server will do."""
 
+import os
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -118,6 +119,9 @@ class ChatClient:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        number = error.os_error.errno
+        return f"the server cannot be reached: {os.strerror(number) if number else error.os_error}"
     return str(error) or type(error).__name__
 
 

@@ -14,6 +14,8 @@ from proxy.chat.client import ChatEvent, DecisionMade, Ended, Text, TextHeld, To
 
 Style = Literal["content", "reasoning", "tool_call", "note"]
 
+NOTICEABLE = 0.1
+"""Seconds for which text is held that a reader notices."""
 _STYLES: dict[Style, str] = {
     "content": "\x1b[0m",
     "reasoning": "\x1b[0;2m",
@@ -61,7 +63,7 @@ class Screen:
                 self._write(text, channel)
             case ToolCall():
                 self._show_call(event)
-            case DecisionMade(record):
+            case DecisionMade(record) if not _is_brief_hold(record):
                 self._note_in_place(_decision(record))
             case TextHeld(hook, num_held) if num_held:
                 self._show_mark(f"[{harmless(hook)} holds {num_held}]")
@@ -183,6 +185,12 @@ def _width(character: str, column: int) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
+def _is_brief_hold(record: Mapping[str, Any]) -> bool:
+    """Whether nothing came of a hold, which nobody could notice either. There are many in an answer."""
+    is_hold = record.get("action") == "hold" and not record.get("num_withheld")
+    return is_hold and record.get("held_seconds", 0) < NOTICEABLE
+
+
 def _decision(record: Mapping[str, Any]) -> str:
     """What a decision says, such as `pii: redact 11 characters, email, held 0.3 s`."""
     would = "would " if record.get("mode") == "shadow" else ""
@@ -193,6 +201,6 @@ def _decision(record: Mapping[str, Any]) -> str:
         parts.append(repr(withheld))
     if reason := record.get("reason"):
         parts.append(str(reason))
-    if (held := record.get("held_seconds")) and held >= 0.05:
+    if (held := record.get("held_seconds")) and held >= NOTICEABLE:
         parts.append(f"held {held:.1f} s")
     return ", ".join(parts)

@@ -91,6 +91,15 @@ def test_shadow_decisions_say_what_would_have_been() -> None:
     )
 
 
+def test_a_hold_is_told_only_if_a_reader_can_notice_it() -> None:
+    hold = {"hook": "pii", "action": "hold", "num_withheld": 0, "held_seconds": 0.01}
+    assert shown(DecisionMade(hold)) == ""
+    assert shown(DecisionMade({**hold, "held_seconds": 0.5})) == "[pii: hold, held 0.5 s]"
+    assert shown(DecisionMade({**hold, "num_withheld": 3, "reason": "aborted"})) == (
+        "[pii: hold 3 characters, aborted]"
+    )
+
+
 def test_held_text_is_marked_until_something_follows() -> None:
     text = shown(Text("content", "a"), TextHeld("pii", 3), TextHeld("pii", 12), Text("content", "b"), END)
     assert text == "a[pii holds 3]\x1b[13D\x1b[K[pii holds 12]\x1b[14D\x1b[Kb\n"

@@ -15,4 +15,4 @@ async def test_weir_chat_shows_the_stream(echo: tuple["subprocess.Popen[str]", s
     lost = weir("chat", "--url", "http://127.0.0.1:9/v1", "x")
     _, err = await asyncio.to_thread(lost.communicate)
     assert lost.returncode == 1
-    assert err.startswith("weir chat: http://127.0.0.1:9/v1: ")
+    assert err == "weir chat: http://127.0.0.1:9/v1: the server cannot be reached: Connection refused\n"
