@@ -149,10 +149,20 @@ def base_url(host: str, port: int, *, over_tls: bool) -> str:
     return f"http{'s' if over_tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
+class ListenError(OSError):
+    """The service cannot listen at an address. The message says at which one, and why."""
+
+
+async def check_free(host: str, port: int) -> None:
+    """Raise `ListenError` if anybody listens on the port, or it cannot be used for another reason."""
+    for sock in await reserved_sockets(host, port):
+        sock.close()
+
+
 async def reserved_sockets(host: str, port: int) -> list[socket.socket]:
     """Sockets that keep all addresses of `host` for the listeners that share them. They do not listen.
 
-    Raises `OSError` if anybody listens there already.
+    Raises `ListenError` if anybody listens there already.
     """
     return await bound_sockets(host, port, _reserved)
 
@@ -178,9 +188,13 @@ def _reserved(address: Any, *, family: socket.AddressFamily) -> socket.socket:
 async def bound_sockets(
     host: str, port: int, make: Callable[..., socket.socket] = _listening
 ) -> list[socket.socket]:
-    """Sockets for all addresses of `host`. A family that the machine does not have is left out."""
+    """Sockets for all addresses of `host`. A family that the machine does not have is left out. Raises
+    `ListenError`."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    try:
+        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ListenError(f"the host {host} has no address: {error.strerror}") from error
     sockets: list[socket.socket] = []
     failure: OSError | None = None
     for family, address in dict.fromkeys((info[0], info[4]) for info in found):
@@ -198,7 +212,20 @@ async def bound_sockets(
             return sockets
     for sock in sockets:
         sock.close()
-    raise failure or OSError(f"{host} has no address")
+    raise _listen_error(host, port, failure) from failure
+
+
+def _listen_error(host: str, port: int, error: OSError | None) -> "ListenError":
+    match None if error is None else error.errno:
+        case None:
+            reason = "the host has no address"
+        case errno.EADDRINUSE:
+            reason = "the port is in use; another program listens there"
+        case errno.EACCES:
+            reason = "this user may not use the port"
+        case number:
+            reason = os.strerror(number)
+    return ListenError(f"cannot listen on port {port} of {host or 'all addresses'}: {reason}")
 
 
 def _send(accepted: socket.socket, error: APIError) -> None:

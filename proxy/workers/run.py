@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from engine.protocol import EngineError
 from hooks.loading.async_call import open_calls
 from hooks.loading.loader import HookLoadError
+from proxy.access.listener import check_free
 from proxy.app import Server
 from proxy.config import ServeSettings
 from proxy.policies.build import build
@@ -39,6 +40,11 @@ async def running(
 
     Raises `START_ERRORS` if the service cannot start.
     """
+    if not shares_port:  # else the supervisor has the ports
+        # To load models and hooks takes minutes. Whoever takes a port meanwhile makes `start` fail.
+        await check_free(settings.host, settings.port)
+        if settings.admin_port is not None:
+            await check_free(settings.admin_host, settings.admin_port)
     server = Server(build(settings), settings, shares_port=shares_port)
     url = await server.start(salt)
     # The objects that exist now live to the end. A full collection would look through all of them, torch and

@@ -8,7 +8,7 @@ import pytest
 
 from engine.protocol import Delta
 from hooks import Chunk, Verdict, emit, hold, rewind
-from hooks.pipeline.failure import HookError
+from hooks.loading.loader import HookLoadError
 from proxy.app import Server
 from proxy.config import ServeSettings
 from proxy.policies.deployment import Deployment
@@ -23,7 +23,7 @@ async def test_a_server_whose_hook_fails_its_self_test_does_not_start() -> None:
     settings = ServeSettings(port=0)
     deployment = Deployment.of_one(ScriptedEngine(lambda r: []), pipeline_of(hook), settings)
     server = Server(deployment, settings)
-    with pytest.raises(HookError):
+    with pytest.raises(HookLoadError, match="failed its self-test"):
         await server.start()
 
 

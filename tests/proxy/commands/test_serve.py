@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 import subprocess
 from typing import Any
 
@@ -60,11 +61,22 @@ async def test_sigterm_ends_an_idle_server_with_0(echo: tuple["subprocess.Popen[
     ids=lambda v: " ".join(v) if isinstance(v, list) else "",
 )
 def test_a_server_that_cannot_start_says_why_and_exits(arguments: list[str], reason: str) -> None:
-    ended = run_weir("serve", "--engine", "echo", *arguments)
+    ended = run_weir("serve", "--engine", "echo", "--port", "0", *arguments)
     assert ended.returncode in (1, 2)
     assert ended.stdout == ""
     assert reason in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_port_in_use_is_found_before_anything_is_loaded(workers: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        hook = "examples/upper_case.py:UpperCase"
+        ended = run_weir("serve", "--engine", "echo", "--hook", hook, "--port", port, "--workers", workers)
+    assert ended.returncode == 1
+    reason = f"cannot listen on port {port} of 127.0.0.1: the port is in use; another program listens there"
+    assert ended.stderr == f"weir serve: {reason}\n"
 
 
 class Engine:
