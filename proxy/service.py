@@ -39,7 +39,9 @@ class Service:
         """Several workers replace it, to show the metrics of all."""
         self.others = Others()
         self.state = make_state(settings.options(StateOptions))
-        self.decisions = DecisionFeed(keeps_withheld_text=settings.keep_withheld_text)
+        self.decisions = DecisionFeed(
+            keeps_withheld_text=settings.keep_withheld_text, min_held=settings.decisions_min_held
+        )
         self.responses = ResponseStore(settings, self.state)
         self.store = Store(settings.options(StoreOptions), has_admin_key=bool(settings.admin_key))
         self.process = secrets.token_hex(8)
@@ -73,8 +75,12 @@ class Service:
         `RequestError` for a hook that it may not name."""
         asker = Asker(route.key.tenant, route.key.name, route.policy.name, route.model.name)
         listener = self.decisions.listener(asker, subscriber)
-        can_rewind = route.model.engine.info.can_rewind_for(request)
-        guard = route.policy.pipeline.open(request, can_rewind=can_rewind, listener=listener)
+        guard = route.policy.pipeline.open(
+            request,
+            can_rewind=route.model.engine.info.can_rewind_for(request),
+            listener=listener,
+            min_held=self.decisions.min_held_for(subscriber),
+        )
         try:
             yield guard
         finally:

@@ -213,15 +213,16 @@ async def opened(
     *,
     can_rewind: bool = False,
     listener: Listener | None = None,
+    min_held: float = 0.0,
 ) -> AsyncIterator[OpenGuard]:
     """A guard of the pipeline's. In worker mode all that it is told and says goes through a real socket, with
     the worker's side of it on this same loop, so that a test can look at what its hooks were shown."""
     if mode == "in-process":
-        yield pipeline.open(request, can_rewind=can_rewind, listener=listener)
+        yield pipeline.open(request, can_rewind=can_rewind, listener=listener, min_held=min_held)
         return
     try:
         async with behind_worker(pipeline) as pool:
-            yield pool.open(request, can_rewind=can_rewind, listener=listener)
+            yield pool.open(request, can_rewind=can_rewind, listener=listener, min_held=min_held)
     finally:
         for name, tally in pool.tallies.items():
             pipeline.tallies[name].add(tally)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from engine.protocol import Delta, GenerationRequest, Rewind
 from hooks.api import Chunk
 from hooks.loading.loader import LoadedHook
+from hooks.pipeline.fragments import Fragment
 
 Reply = Any
 """The hook's own return value, unchecked, or a `HookFailure`."""
@@ -50,6 +51,18 @@ class Ask:
     def is_aborted(self) -> bool:
         """Whether this is the last call of a stream that ended early. The reply has no effect."""
         return isinstance(self.shown, Chunk) and self.shown.aborted
+
+
+@dataclass(slots=True)
+class HookReply:
+    """The first reply of a stream's hooks that is not obeyed on the short way."""
+
+    place: int
+    """The stage's place in the stream."""
+    chunk: Chunk
+    reply: Reply
+    fragments: list[Fragment] | None
+    """The fragments that the chunk shows. None: all of the delta, and the ledger does not have it yet."""
 
 
 @dataclass(slots=True)

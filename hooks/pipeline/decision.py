@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from engine.protocol import Channel, GenerationRequest
 from hooks.api import Chunk, StreamContext, Verdict, emit, redact, rewind, suppress, terminate
+from hooks.pipeline.tally import Tally
 
 Action = Literal[
     "suppress", "terminate", "rewind", "redact", "rewrite", "hold", "refuse", "rewrite_prompt", "error"
@@ -68,9 +69,11 @@ class Held(NamedTuple):
 class DecisionLog:
     """One request's decisions that the listeners have not heard yet, and the time."""
 
-    __slots__ = ("_decisions", "now")
+    __slots__ = ("_decisions", "min_held", "now")
 
-    def __init__(self) -> None:
+    def __init__(self, min_held: float = 0.0) -> None:
+        """`min_held`: seconds. Nobody wants to hear of a shorter hold whose text was released untouched."""
+        self.min_held = min_held
         self.now = 0.0
         """Monotonic seconds at the last reply of a hook. The driver sets it: a machine has no clock."""
         self._decisions: list[Decision] = []
@@ -100,12 +103,15 @@ class StreamDecisions:
     It keeps no text: only when each piece of the held text came, and where the piece ends.
     """
 
-    __slots__ = ("_arrivals", "_context", "_hook", "_log", "_mode", "_num_pieces", "_num_shown")
+    __slots__ = ("_arrivals", "_context", "_hook", "_log", "_mode", "_num_pieces", "_num_shown", "_tally")
 
-    def __init__(self, context: StreamContext, hook: str, is_shadow: bool, log: DecisionLog) -> None:
+    def __init__(
+        self, context: StreamContext, hook: str, is_shadow: bool, tally: Tally, log: DecisionLog
+    ) -> None:
         self._context = context
         self._hook = hook
         self._mode: Literal["enforce", "shadow"] = "shadow" if is_shadow else "enforce"
+        self._tally = tally
         self._log = log
         self._num_pieces = 0
         self._num_shown = 0
@@ -132,10 +138,34 @@ class StreamDecisions:
                     self._add("redact", start + first, pending[first:last], *reasons, num_released=len(new))
             case emit(text=text) if action == "rewrite":
                 self._add("rewrite", start, pending, num_released=len(text))
-            case _ if num_held < len(pending) and len(pending) > len(chunk.text_diff):
-                self._add("hold", start, "")
-        while self._arrivals and self._arrivals[0][0] <= end - num_held:
-            self._arrivals.popleft()
+        self._count_hold(len(chunk.text_diff), len(pending), num_held)
+        self._forget(end - num_held)
+
+    def moved_on(self, num_new: int, num_pending: int, num_held: int) -> None:
+        """All of the pending characters but the last `num_held` were released untouched; `num_new` of them
+        had just come."""
+        end = self._count_shown()
+        if num_new:
+            self._arrivals.append((end, self._log.now))
+        seconds = self._count_hold(num_new, num_pending, num_held)
+        if seconds is not None and seconds >= self._log.min_held:
+            self._add("hold", end - num_pending, "")
+        self._forget(end - num_held)
+
+    def _count_hold(self, num_new: int, num_pending: int, num_held: int) -> float | None:
+        """Count how long the hook held the first pending character, if that was held and now is not. Returns
+        the seconds."""
+        if num_pending <= num_new or num_held >= num_pending:
+            return None
+        seconds = self._log.now - self._arrivals[0][1]
+        self._tally.count_held(seconds)
+        return seconds
+
+    def _forget(self, end: int) -> None:
+        """Forget when the characters up to `end` came: they are decided."""
+        arrivals = self._arrivals
+        while arrivals and arrivals[0][0] <= end:
+            arrivals.popleft()
 
     def failed(self, pending: str, reason: str) -> None:
         self._add("error", self._count_shown() - len(pending), pending, reason)
@@ -143,6 +173,7 @@ class StreamDecisions:
     def aborted(self, held: str) -> None:
         """The stream ended early, and the held text was withheld."""
         if held:
+            self._count_hold(0, len(held), 0)
             self._add("hold", self._count_shown() - len(held), held, "aborted")
 
     def _count_shown(self) -> int:

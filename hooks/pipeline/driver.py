@@ -26,13 +26,12 @@ from engine.protocol import (
 )
 from hooks.loading.async_call import LateAndCancelledError
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.ask import Ask, Machine, Reply, Step
+from hooks.pipeline.ask import Ask, HookReply, Machine, Reply, Step
 from hooks.pipeline.decision import Decision, DecisionLog, Held, Listener
 from hooks.pipeline.failure import HookError, HookFailure, count_failure
 from hooks.pipeline.guard import Guard
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
-from hooks.pipeline.stage import HookReply
 from hooks.pipeline.tally import Tallies
 from hooks.prompts.admission import RefusedError
 from hooks.prompts.texts import without_unread
@@ -127,10 +126,11 @@ class GuardDriver:
         *,
         can_rewind: bool = False,
         listener: Listener | None = None,
+        min_held: float = 0.0,
         prompt_threads: PromptThreads | None = None,
     ) -> None:
         """`tallies`: counts of what the hooks do. `can_rewind`: whether the engine can take outputs back.
-        `listener`: is told the decisions, as hooks that listen are.
+        `listener`: is told the decisions, as hooks that listen are. `min_held`: see `GuardFactory.open`.
         `prompt_threads`: where thread-safe hooks read prompts that are not short; None: in this
         thread."""
         self._hooks = hooks
@@ -139,7 +139,7 @@ class GuardDriver:
         self._prompt_threads = prompt_threads
         self._listeners = [hook for hook in hooks if hook.on_decision is not None]
         self._listener = listener
-        self._log = DecisionLog() if self._listeners or listener else None
+        self._log = DecisionLog(0.0 if self._listeners else min_held) if self._listeners or listener else None
         self._guard = Guard(request, hooks, tallies, options, can_rewind=can_rewind, decisions=self._log)
         self.may_rewind = self._guard.may_rewind
         self.pass_through = self._short_way()

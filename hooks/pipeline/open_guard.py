@@ -4,9 +4,8 @@ from collections.abc import Awaitable, Iterable
 from typing import Protocol
 
 from engine.protocol import Delta, GenerationRequest
-from hooks.pipeline.ask import Step
+from hooks.pipeline.ask import HookReply, Step
 from hooks.pipeline.decision import Held
-from hooks.pipeline.stage import HookReply
 
 
 class OpenGuard(Protocol):

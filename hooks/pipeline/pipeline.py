@@ -40,10 +40,16 @@ class GuardFactory(Protocol):
         """The names of the hooks that may return `rewind`."""
 
     def open(
-        self, request: GenerationRequest, *, can_rewind: bool = False, listener: Listener | None = None
+        self,
+        request: GenerationRequest,
+        *,
+        can_rewind: bool = False,
+        listener: Listener | None = None,
+        min_held: float = 0.0,
     ) -> OpenGuard:
         """A guard for the request. `can_rewind`: whether the engine can take outputs back. `listener`: is
         told the hooks' decisions. Without one, and without a hook that listens, no decision is made.
+        `min_held`: seconds; a shorter hold whose text was released untouched is not told, and costs less.
 
         Raises `RequestError` if the request names a hook that it may not (contract 1.3).
         """
@@ -117,7 +123,12 @@ class Pipeline:
         return frozenset(hook.name for hook in self._all if hook.may_rewind)
 
     def open(
-        self, request: GenerationRequest, *, can_rewind: bool = False, listener: Listener | None = None
+        self,
+        request: GenerationRequest,
+        *,
+        can_rewind: bool = False,
+        listener: Listener | None = None,
+        min_held: float = 0.0,
     ) -> OpenGuard:
         check_named(request, self.allowed)
         hooks = [*self.hooks, *(self.allowed[name] for name in request.hooks)]
@@ -130,6 +141,7 @@ class Pipeline:
             self.options,
             can_rewind=can_rewind,
             listener=listener,
+            min_held=min_held,
             prompt_threads=self._prompt_threads,
         )
 

@@ -13,7 +13,7 @@ from typing import NoReturn
 from engine.protocol import Delta, GenerationRequest, Token, Usage
 from hooks.api import Chunk, StreamContext, Verdict, emit, hold, redact, rewind, terminate
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.ask import Ask, Asking, Reply
+from hooks.pipeline.ask import Ask, Asking, HookReply, Reply
 from hooks.pipeline.decision import DecisionLog, StreamDecisions
 from hooks.pipeline.failure import BadVerdictError, HookError, HookFailure, count_failure, place_of
 from hooks.pipeline.fragments import Fragment, TokenGroup, take_from, text_of, tokens_of
@@ -88,7 +88,9 @@ class HookStage:
         """The question to the hook, for one chunk after another."""
         self.context = context
         self.pieces = context.pieces
-        self._decisions = None if log is None else StreamDecisions(context, hook.name, hook.is_shadow, log)
+        self._decisions = (
+            None if log is None else StreamDecisions(context, hook.name, hook.is_shadow, self.tally, log)
+        )
         self._keeps_tokens = guarded.options.rewritten_tokens == "keep"
         self._held: deque[Fragment] = deque()
         self.num_held = 0
@@ -101,9 +103,10 @@ class HookStage:
 
     def show(self, text: str, tokens: tuple[Token, ...], is_final: bool) -> Chunk:
         """The chunk that shows the hook its new text. A final chunk is the hook's last call."""
-        self.is_closed = is_final
         if text:
             self.pieces.append(text)
+        if is_final:
+            self._close()
         return Chunk(self.context, text, tokens, is_final, False, self.held)
 
     def lets_through(self, chunk: Chunk, reply: Reply) -> bool:
@@ -135,7 +138,8 @@ class HookStage:
                 return fragments, None
             raise HookError(self.hook.name) from error
         if ends is not None:
-            self.is_closed = self.is_closed or is_shadow or isinstance(ends, terminate)
+            if is_shadow or isinstance(ends, terminate):
+                self._close()
             if isinstance(ends, rewind) and not is_shadow:
                 self._decisions = None  # the rewind was told; the last call that follows tells nothing more
         return (fragments, None) if is_shadow else (released, ends)
@@ -165,7 +169,9 @@ class HookStage:
             pieces = [] if self.held is None else self.held[0]
             pieces.append(chunk.text_diff)
             self.held = (pieces, len(pieces))
-        self._count(chunk, verdict, "hold" if isinstance(verdict, hold) else "emit")
+        self.tally.count("hold" if isinstance(verdict, hold) else "emit")
+        if self._decisions is not None:
+            self._decisions.moved_on(len(chunk.text_diff), num_held + num_released, num_held)
         return fragments if verdict.alternatives else without_alternatives(fragments)
 
     def _decide(
@@ -187,13 +193,10 @@ class HookStage:
         self._held = deque(outcome.held)
         self.num_held = sum(map(len, pieces))
         self.held = (pieces, len(pieces)) if pieces else None
-        self._count(chunk, verdict, outcome.action)
-        return outcome.released, outcome.ends
-
-    def _count(self, chunk: Chunk, verdict: Verdict, action: str) -> None:
-        self.tally.count(action)
+        self.tally.count(outcome.action)
         if self._decisions is not None:
-            self._decisions.decided(chunk, verdict, action, self.num_held)
+            self._decisions.decided(chunk, verdict, outcome.action, self.num_held)
+        return outcome.released, outcome.ends
 
     @staticmethod
     def _no_verdict(reply: Reply) -> NoReturn:
@@ -228,7 +231,7 @@ class HookStage:
         """Give the hook its last call for a stream that ended early (contract 2.6)."""
         if self.is_closed or self.ask.is_abandoned:
             return
-        self.is_closed = True
+        self._close()
         chunk = Chunk(self.context, "", (), True, True, self.held)
         if self._decisions is not None:
             self._decisions.aborted(chunk.pending)
@@ -242,25 +245,20 @@ class HookStage:
     def held_fragments(self) -> Iterable[Fragment]:
         return self._held
 
+    def _close(self) -> None:
+        """The hook gets no more of this stream."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.tally.num_streams += 1
+            self.tally.num_characters += sum(map(len, self.pieces))
+
     def _fail(self, error: BaseException, text: str) -> None:
         """The hook failed when it was shown `text`: it is not called again for this stream."""
-        self.is_closed = True
+        self._close()
         count_failure(self.hook, self.tally, error)
         if self._decisions is not None:
             pieces, count = self.held or ([], 0)
             self._decisions.failed("".join(pieces[:count]) + text, place_of(error))
-
-
-@dataclass(slots=True)
-class HookReply:
-    """The first reply of a stream's hooks that is not obeyed on the short way."""
-
-    place: int
-    """The stage's place in the stream."""
-    chunk: Chunk
-    reply: Reply
-    fragments: list[Fragment] | None
-    """The fragments that the chunk shows. None: all of the delta, and the ledger does not have it yet."""
 
 
 class Stream:

@@ -1,7 +1,11 @@
 """Counts of what hooks did, for the metrics: a `Tally` for each hook."""
 
+from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+
+HELD_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0)
+"""The upper ends of the buckets of `Tally.held`, in seconds. Longer times have a bucket too."""
 
 
 @dataclass(slots=True)
@@ -14,6 +18,13 @@ class Tally:
     """By action: `rewrite`, `suppress`, `terminate`, `rewind`, `hold` or `redact`; and `error`."""
     seconds: float = 0.0
     """Wall time from its calls to its verdicts."""
+    num_streams: int = 0
+    """Streams that the hook saw to their end, or to its own."""
+    num_characters: int = 0
+    """Characters that the hook was shown in these streams."""
+    held: Counter[int] = field(default_factory=Counter)
+    """How often text was held for how long, by the bucket's place. Counted while somebody listens to the
+    hooks' decisions."""
 
     @property
     def verdicts(self) -> Counter[str]:
@@ -26,16 +37,38 @@ class Tally:
         else:
             self.others[action] += 1
 
+    def count_held(self, seconds: float) -> None:
+        """Text was held for `seconds`; then it was released or withheld."""
+        self.held[bisect_left(HELD_SECONDS, seconds)] += 1
+
     def add(self, other: "Tally") -> None:
         self.num_emitted += other.num_emitted
         self.others.update(other.others)
         self.seconds += other.seconds
+        self.num_streams += other.num_streams
+        self.num_characters += other.num_characters
+        self.held.update(other.held)
 
     def take(self) -> "Tally":
         """The counts since the last `take`."""
-        taken = Tally(self.num_emitted, self.others, self.seconds)
-        self.num_emitted, self.others, self.seconds = 0, Counter(), 0.0
+        taken, nothing = replace(self), Tally()
+        for one in fields(self):
+            setattr(self, one.name, getattr(nothing, one.name))
         return taken
+
+    def since(self, before: "Tally") -> "Tally":
+        """The counts since an earlier copy of this tally was made."""
+        return Tally(
+            self.num_emitted - before.num_emitted,
+            self.others - before.others,
+            self.seconds - before.seconds,
+            self.num_streams - before.num_streams,
+            self.num_characters - before.num_characters,
+            self.held - before.held,
+        )
+
+    def copy(self) -> "Tally":
+        return replace(self, others=self.others.copy(), held=self.held.copy())
 
 
 Tallies = dict[str, Tally]

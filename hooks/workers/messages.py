@@ -56,8 +56,9 @@ class Open:
     request: GenerationRequest
     can_rewind: bool = False
     """Whether the engine can take outputs back."""
-    is_listened: bool = False
-    """Whether replies tell the hooks' decisions, and which text hooks hold."""
+    min_held: float | None = None
+    """If the service listens, replies tell the hooks' decisions, and which text hooks hold: see
+    `GuardFactory.open`. None: nobody listens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,12 @@ from typing import Any
 from engine.protocol import Delta, EngineError, GenerationRequest
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec
-from hooks.pipeline.ask import Step
+from hooks.pipeline.ask import HookReply, Step
 from hooks.pipeline.decision import Held, Listener, request_decision
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import check_named
-from hooks.pipeline.stage import HookReply
 from hooks.pipeline.tally import Tallies, Tally
 from hooks.workers.messages import Admit, Close, Counts, Feed, Open, Ready, Reply, Setup
 from hooks.workers.process import Child
@@ -74,13 +73,18 @@ class WorkerPool:
             raise
 
     def open(
-        self, request: GenerationRequest, *, can_rewind: bool = False, listener: Listener | None = None
+        self,
+        request: GenerationRequest,
+        *,
+        can_rewind: bool = False,
+        listener: Listener | None = None,
+        min_held: float = 0.0,
     ) -> OpenGuard:
         """Raises `RequestError` if the request names a hook that it may not."""
         check_named(request, {spec.label for spec in self.setup.allowed})
         if not self.setup.specs and not request.hooks:
             return PassThrough(request)
-        return RemoteGuard(self, request, can_rewind, listener)
+        return RemoteGuard(self, request, can_rewind, listener, min_held)
 
     async def worker(self) -> "WorkerProcess":
         """The worker with the fewest requests. Waits for one, up to a deadline: then `HookError`."""
@@ -197,11 +201,11 @@ class WorkerProcess(Child):
         self._replies.clear()
         await super().stop()
 
-    def open(self, request: GenerationRequest, can_rewind: bool, is_listened: bool) -> int:
+    def open(self, request: GenerationRequest, can_rewind: bool, min_held: float | None) -> int:
         """Tell the worker of a request. Returns the key that identifies it."""
         key = next(self._keys)
         self.num_requests += 1
-        self.connection.send(Open(key, request, can_rewind, is_listened))
+        self.connection.send(Open(key, request, can_rewind, min_held))
         return key
 
     async def ask(self, key: int, message: Admit | Feed | Close) -> Reply:
@@ -241,12 +245,18 @@ class RemoteGuard:
     """A request's guard, which runs in a worker. One message is under way at a time, so that none pile up."""
 
     def __init__(
-        self, pool: WorkerPool, request: GenerationRequest, can_rewind: bool, listener: Listener | None
+        self,
+        pool: WorkerPool,
+        request: GenerationRequest,
+        can_rewind: bool,
+        listener: Listener | None,
+        min_held: float,
     ) -> None:
         self._pool = pool
         self.request = request
         self._can_rewind = can_rewind
         self._listener = listener
+        self._min_held = None if listener is None else min_held
         self._held: tuple[Held, ...] = ()
         self._worker: WorkerProcess | None = None
         self._key = 0
@@ -285,7 +295,7 @@ class RemoteGuard:
         try:
             if self._worker is None:
                 self._worker = await self._pool.worker()
-                self._key = self._worker.open(self.request, self._can_rewind, self._listener is not None)
+                self._key = self._worker.open(self.request, self._can_rewind, self._min_held)
             reply = await self._worker.ask(self._key, message(self._key, about))
         except HookError as error:
             if self._listener is not None:

@@ -128,11 +128,14 @@ class Worker:
 
     def _open(self, message: Open) -> None:
         listener = None
-        if message.is_listened:
+        if message.min_held is not None:
             self._heard[message.key] = []
             listener = self._heard[message.key].append
         self._guards[message.key] = self._pipeline.open(
-            message.request, can_rewind=message.can_rewind, listener=listener
+            message.request,
+            can_rewind=message.can_rewind,
+            listener=listener,
+            min_held=message.min_held or 0.0,
         )
 
     async def _beat(self) -> None:

@@ -14,9 +14,14 @@ leaves. It returns at once."""
 
 
 class DecisionFeed:
-    """Passes each decision on to all subscribers. While there are none, no decision is made at all."""
+    """Passes each decision on to all subscribers. While there are none, no decision is made at all.
 
-    def __init__(self, *, keeps_withheld_text: bool = False) -> None:
+    Subscribers to all requests hear of no short clean hold: of one that was shorter than `min_held` seconds,
+    and whose text was released untouched. The hooks' tallies count how long text was held.
+    """
+
+    def __init__(self, *, keeps_withheld_text: bool = False, min_held: float = 0.0) -> None:
+        self.min_held = min_held
         self.keeps_withheld_text = keeps_withheld_text
         self._subscribers: tuple[Subscriber, ...] = ()
 
@@ -32,17 +37,22 @@ class DecisionFeed:
 
     def listener(self, asker: Asker, own: Subscriber | None = None) -> Listener | None:
         """The listener of one request's guard; None: nobody wants to know. `own`: hears this request's
-        decisions alone."""
+        decisions alone, short clean holds included."""
         if not self._subscribers and own is None:
             return None
 
         def hear(decision: Decision) -> None:
             record = DecisionRecord.of(decision, asker, with_text=self.keeps_withheld_text)
-            self.publish(record)
+            if not (own and is_short(decision, self.min_held)):
+                self.publish(record)
             if own is not None:
                 own(record)
 
         return hear
+
+    def min_held_for(self, own: Subscriber | None) -> float:
+        """The shortest clean hold that a request's listener is told, in seconds."""
+        return self.min_held if own is None else 0.0
 
     def publish(self, record: DecisionRecord) -> None:
         """A subscriber that fails is logged, and harms neither the request nor the other subscribers."""
@@ -52,3 +62,8 @@ class DecisionFeed:
             except Exception as error:  # noqa: BLE001 - whatever happened, the others are told
                 # Only the error's type: its message may have the record.
                 logger.error("a decision was not passed on (%s)", type(error).__name__)
+
+
+def is_short(decision: Decision, min_held: float) -> bool:
+    is_clean = decision.action == "hold" and not decision.num_withheld
+    return is_clean and decision.held_seconds < min_held

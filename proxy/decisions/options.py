@@ -1,6 +1,8 @@
 """What is kept of hooks' decisions: name, type, limits, default and meaning of each option."""
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class DecisionOptions(BaseModel):
@@ -10,3 +12,5 @@ class DecisionOptions(BaseModel):
 
     keep_withheld_text: bool = False
     """Keep the withheld text with each decision, for operators who send the admin key"""
+    decisions_min_held: Annotated[float, Field(ge=0)] = 1.0
+    """Seconds; of a shorter hold whose text was released untouched, only the time is counted"""

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from engine.protocol import Channel, Delta, EngineError, SamplingParams, ToolCall
 from hooks import Chunk, Verdict, emit, hold, redact, rewind, suppress, terminate
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.ask import Machine, Reply, Step
+from hooks.pipeline.ask import HookReply, Machine, Reply, Step
 from hooks.pipeline.decision import Decision, DecisionLog
 from hooks.pipeline.failure import HookError, HookFailure
 from hooks.pipeline.guard import Guard
 from hooks.pipeline.options import PipelineOptions
-from hooks.pipeline.stage import HookReply
 from hooks.pipeline.tally import Tally
 from tests.helpers import examples, make_request, make_token
 

@@ -161,3 +161,25 @@ async def test_deltas_still_go_the_short_way() -> None:
     first, second, *_ = make_deltas(PIECES)
     await guard.feed(first)
     assert isinstance(guard.pass_through(second), list)
+
+
+@pytest.mark.parametrize("in_shadow", [False, True])
+async def test_short_clean_holds_are_counted_and_need_not_be_told(in_shadow: bool) -> None:
+    hooks = [LoadedHook.of("words", Script(holds_words), is_shadow=in_shadow)]
+    pipeline, told = Pipeline(hooks), list[Decision]()
+    async with opened(pipeline, make_request(), listener=told.append, min_held=600.0) as guard:
+        async for _ in vetted(guard, Source(make_deltas(PIECES))):
+            pass
+    tally = pipeline.tallies["words"]
+    assert [one.action for one in told] == ["redact"]
+    assert tally.held.total() == 2  # the last word of two pieces
+    assert (tally.num_streams, tally.num_characters) == (1, len("".join(PIECES)))
+
+
+async def test_a_hook_that_listens_hears_all_holds() -> None:
+    clerk, told = Clerk(), list[Decision]()
+    pipeline = pipeline_of(Script(holds_words), clerk)
+    async with opened(pipeline, make_request(), listener=told.append, min_held=600.0) as guard:
+        async for _ in vetted(guard, Source(make_deltas(PIECES))):
+            pass
+    assert "hold" in {one.action for one in clerk.told}
