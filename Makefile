@@ -28,6 +28,9 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constra
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
 
+# Processes that the tests start read the modules compiled, even if the environment says to keep none.
+test test-all: export PYTHONDONTWRITEBYTECODE =
+
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
 

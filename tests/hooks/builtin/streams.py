@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 
 from engine.protocol import Delta, GenerationRequest, ToolCall
 from hooks import Chunk, Verdict
 from hooks.detect.detector import Match
-from tests.helpers import guard_all, make_deltas, pipeline_of, text_of
+from tests.helpers import guard_all, make_deltas, pipeline_of, slow, text_of
 
 PLACES = st.lists(st.integers(1, 200), max_size=60)
 
@@ -20,6 +21,10 @@ def cut(text: str, places: Iterable[int]) -> list[str]:
     """`text` cut at those of `places` that it has."""
     bounds = [0, *sorted({place for place in places if 0 < place < len(text)}), len(text)]
     return [text[a:b] for a, b in pairwise(bounds)]
+
+
+SELDOM_IN_A_WORKER = pytest.mark.parametrize("mode", ["in-process", slow("worker")], indirect=True)
+"""For a test of many chunks. That a worker's channel changes nothing is shown by tests of fewer."""
 
 
 def ways_to_cut(text: str, rng: random.Random, count: int) -> list[list[str]]:

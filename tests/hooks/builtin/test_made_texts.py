@@ -16,6 +16,7 @@ from hooks.detect.span_guard import SpanGuard
 from tests.helpers import examples, text_of
 from tests.hooks.builtin.streams import (
     PLACES,
+    SELDOM_IN_A_WORKER,
     Watch,
     assert_untouched,
     cut,
@@ -47,6 +48,7 @@ def test_each_entity_is_found_and_little_else(name: str, kind: Any) -> None:
     assert score.precision(kind.entity) >= 0.97, score.wrong
 
 
+@SELDOM_IN_A_WORKER
 @pytest.mark.parametrize("name", GUARDS)
 def test_made_texts_come_out_the_same_at_every_cut(name: str) -> None:
     rng = random.Random(13)

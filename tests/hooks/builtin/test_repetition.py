@@ -16,7 +16,7 @@ from hooks.loading.loader import HookSpec
 from hooks.testing import assert_chunk_invariant, play, stream_of
 from hooks.testing.play import vetted
 from tests.helpers import finish_of, make_deltas, make_request, opened, pipeline_of, text_of
-from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, run, said
+from tests.hooks.builtin.streams import PLACES, SELDOM_IN_A_WORKER, Watch, cut, replaced, run, said
 
 SHORT: dict[str, Any] = {"min_repeats": 3, "min_length": 13, "max_period": 8}
 SENTENCE = "I am sorry, but as an assistant I cannot do that for you. "
@@ -87,6 +87,7 @@ LEGITIMATE = {
 }
 
 
+@SELDOM_IN_A_WORKER
 @pytest.mark.parametrize("name", LEGITIMATE)
 def test_what_has_reason_to_repeat_itself_does_not_trip(name: str) -> None:
     watch = Watch(Repetition())

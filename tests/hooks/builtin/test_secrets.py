@@ -17,7 +17,7 @@ from hooks.builtin.secrets import Secrets
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
 from hooks.testing import assert_chunk_invariant, stream_of
 from tests.helpers import finish_of, slow, text_of
-from tests.hooks.builtin.streams import PLACES, Watch, cut, run, said, ways_to_cut
+from tests.hooks.builtin.streams import PLACES, SELDOM_IN_A_WORKER, Watch, cut, run, said, ways_to_cut
 
 ALL = Secrets()
 KEY = "sk-EXAMPLE7f3K9mQ2xT8vB4nL6pR1"
@@ -107,6 +107,7 @@ def test_what_only_looks_like_it_passes(text: str) -> None:
     assert cut_by(ALL.detector, text) == []
 
 
+@SELDOM_IN_A_WORKER
 def test_a_private_key_is_one_even_if_it_breaks_off() -> None:
     lines = ["-----BEGIN RSA PRIVATE KEY-----", *["MIIEpAIBAAKCAQEAx7" + "Ab1/" * 11 + "Zz"] * 30, "AbCd12=="]
     whole = "\n".join([*lines, "-----END RSA PRIVATE KEY-----"])
@@ -144,6 +145,7 @@ def key_lines(count: int) -> str:
     return "".join("".join(rng.choices(alphabet, k=64)) + "\n" for _ in range(count))
 
 
+@SELDOM_IN_A_WORKER
 @pytest.mark.parametrize("channel", ["content", "tool_call"])
 def test_a_private_key_of_any_length_is_withheld_up_to_its_end_line(channel: str) -> None:
     text = f"Here: {BEGIN}{key_lines(2000)}{END}\nThat is all."
@@ -153,6 +155,7 @@ def test_a_private_key_of_any_length_is_withheld_up_to_its_end_line(channel: str
     assert said(Secrets(action="suppress"), cut(text, range(0, len(text), 999))) == "Here: \nThat is all."
 
 
+@SELDOM_IN_A_WORKER
 def test_of_a_private_key_nothing_is_kept() -> None:
     kept: list[int] = []
 
@@ -176,6 +179,7 @@ PRIVATE_KEYS = {
 """And what is released of them."""
 
 
+@SELDOM_IN_A_WORKER
 @pytest.mark.parametrize(("text", "expected"), PRIVATE_KEYS.items())
 def test_a_private_key_ends_where_its_end_line_does(text: str, expected: str) -> None:
     for pieces in ([text], list(text), *ways_to_cut(text, random.Random(5), 5)):

@@ -32,6 +32,7 @@ def said(guard: Any, lead: str, output: str, **options: Any) -> str:
     return play(guard, stream_of(output, lead=lead, **options)).content
 
 
+@pytest.mark.parametrize("mode", ["the kit's own"], indirect=True)
 @pytest.mark.parametrize(
     ("lead", "output", "released"),
     [
@@ -318,6 +319,7 @@ async def test_a_listener_hears_what_was_withheld_at_a_cut() -> None:
     ]
 
 
+@pytest.mark.parametrize("mode", ["the kit's own"], indirect=True)
 @pytest.mark.parametrize(
     "written", ['{"to": "Project', r'{"to": "\u0050roject blu\u00', '{"a": 4111, "b": 41']
 )

@@ -46,6 +46,7 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("mode", ["the kit's own"], indirect=True)
 @pytest.mark.parametrize(("guard", "lead", "output", "released"), CASES)
 def test_words_in_the_lead_show_a_match(guard: Any, lead: str, output: str, released: str) -> None:
     for stream in (
