@@ -29,7 +29,6 @@ HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     # The browser asks each time whether a file has changed, and gets it only then.
     "Cache-Control": "no-cache",
