@@ -44,6 +44,8 @@ class ReplicaStats:
     """Requests that another replica got because they failed here."""
     state: ReplicaState
     first_token_seconds: Histogram
+    problem: str | None = None
+    """What is wrong with the engine, in general words; None: nothing, as far as anybody knows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,7 @@ def _replica(upstream: UpstreamConfig, settings: ModelSettings) -> "Replica":
         max_connections=upstream.max_connections or settings.upstream_max_connections,
         serves_all=model is not None,
         probe=engine.probe,
+        problem=lambda: engine.health.problem,
     )
 
 

@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from engine.prompt_size import text_size
-from engine.protocol import GenerationRequest
+from engine.protocol import EngineError, GenerationRequest
 from engine.relay import counted
 from proxy import __version__
 from proxy.access.auth import KEY_RECORD
@@ -18,7 +18,8 @@ from proxy.access.bodies import let_others_in, max_body_size, read_json
 from proxy.access.callers import CALLER, KEY
 from proxy.access.counts import check_counts
 from proxy.access.prompts import check_prompts
-from proxy.errors import APIError
+from proxy.admin.operator import is_operator
+from proxy.errors import APIError, to_api_error
 from proxy.messages.answer import MessagesAnswer
 from proxy.messages.errors import speaks_messages
 from proxy.messages.fields import CountFields, MessagesRequest
@@ -244,15 +245,25 @@ async def health(http: web.Request) -> web.Response:
 
 async def ready(http: web.Request) -> web.Response:
     """Status 200 if the server accepts new requests: an engine is healthy, every hook passed its self-test
-    and can run, and the server is not stopping. Names the models that cannot be served now, if others can."""
+    and can run, and the server is not stopping. Names the models that cannot be served now, if others can.
+
+    An operator also gets what is wrong with upstreams, by model and by the upstream's name: the names may be
+    addresses that are nobody else's business."""
     service = http.app[SERVICE]
-    service.deployment.check_health()
+    problems = {"upstreams": found} if is_operator(http) and (found := service.deployment.problems()) else {}
+    try:
+        service.deployment.check_health()
+    except EngineError as error:
+        if not problems:
+            raise
+        told = to_api_error(error)
+        return _json({**told.body(), **problems}, status=told.status)
     if service.draining:
         raise APIError(503, "The server is shutting down.", "server_error", retry_after=1)
     if not service.deployment.is_ready:
         raise APIError(503, "No hook worker is running.", "server_error", retry_after=1)
     unhealthy = {name: str(error) for name, error in service.deployment.unhealthy().items()}
-    return _json({"status": "ready", "unhealthy": unhealthy} if unhealthy else {"status": "ready"})
+    return _json({"status": "ready", **({"unhealthy": unhealthy} if unhealthy else {}), **problems})
 
 
 async def version(_: web.Request) -> web.Response:
@@ -293,5 +304,7 @@ async def _read(
     return request
 
 
-def _json(body: dict[str, Any], headers: dict[str, str] | None = None) -> web.Response:
-    return web.Response(body=orjson.dumps(body), content_type="application/json", headers=headers)
+def _json(body: dict[str, Any], headers: dict[str, str] | None = None, *, status: int = 200) -> web.Response:
+    return web.Response(
+        body=orjson.dumps(body), status=status, content_type="application/json", headers=headers
+    )

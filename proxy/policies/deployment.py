@@ -204,6 +204,16 @@ class Deployment:
                 found[name] = error
         return found
 
+    def problems(self) -> dict[str, dict[str, str]]:
+        """What is wrong with upstreams, by the model's name and the upstream's."""
+        found = {}
+        for name, model in self.models.items():
+            replicas = model.engine.stats().replicas
+            wrong = {one: stats.problem for one, stats in replicas.items() if stats.problem is not None}
+            if wrong:
+                found[name] = wrong
+        return found
+
     def check_health(self) -> None:
         """Raise `EngineError` if no model can be served now, and `DeadEngineError` if one never can again."""
         unhealthy = self.unhealthy()

@@ -37,7 +37,7 @@ class PoolEngine:
 
     `first_token_timeout`: seconds that a replica has for its first delta (None: any time). `retries`: most
     other replicas that a request is sent to. `health_interval`: seconds between two health checks of a
-    replica (None: no checks). A pool of one, which has no other replica, needs no timeout and no checks.
+    replica (None: no checks). A pool of one has no timeout, and checks only while something is wrong.
     `tokenizer`: of the model that all replicas serve (None: theirs).
 
     Raises `ValueError` for replicas of one name.
@@ -62,7 +62,7 @@ class PoolEngine:
         self._routing = routing or PrefixAffinity()
         self._first_token_timeout = first_token_timeout if len(replicas) > 1 else None
         self._retries = retries
-        self._health = HealthChecks(replicas, health_interval if len(replicas) > 1 else None)
+        self._health = HealthChecks(replicas, health_interval)
         self._tokenizer = tokenizer
         self._requests = RequestTracker()
         self._infos: list[ModelInfo] = []

@@ -11,7 +11,8 @@ TIMEOUT = 5.0
 
 
 class HealthChecks:
-    """Checks all replicas every `interval` seconds (None: never)."""
+    """Checks all replicas every `interval` seconds (None: never). A replica without others is checked only
+    while something is wrong with it: there is nothing to choose between."""
 
     def __init__(self, replicas: Sequence[Replica], interval: float | None) -> None:
         self._replicas = replicas
@@ -29,7 +30,9 @@ class HealthChecks:
 
     async def _run(self, interval: float) -> None:
         while True:
-            await asyncio.gather(*map(check, self._replicas))
+            is_alone = len(self._replicas) == 1
+            due = [one for one in self._replicas if not is_alone or one.problem is not None]
+            await asyncio.gather(*map(check, due))
             await asyncio.sleep(interval)
 
 

@@ -26,7 +26,7 @@ class Replica(Candidate):
     """An engine, under a name that no other replica of the pool has.
 
     `max_connections`: most requests at the same time (None: any number). `serves_all`: the engine gives every
-    request to the same model, whatever name the caller gave.
+    request to the same model, whatever name the caller gave. `problem`: says what is wrong with the engine.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class Replica(Candidate):
         max_connections: int | None = None,
         serves_all: bool = False,
         probe: Probe | None = None,
+        problem: Callable[[], str | None] = lambda: None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         super().__init__(name, weight)
@@ -49,6 +50,7 @@ class Replica(Candidate):
         """It told its health check that it takes no new request."""
         self.clock = clock
         self._probe = probe
+        self._problem = problem
         self._was_well = True
         self.max_connections = max_connections
         self._serves_all = serves_all
@@ -90,6 +92,11 @@ class Replica(Candidate):
             return False
         return True
 
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with the engine, as far as anybody knows."""
+        return self._problem()
+
     def serves(self, model: str) -> bool:
         """Whether the engine answers to the model's name, or may."""
         names = self.engine.info.names
@@ -102,6 +109,7 @@ class Replica(Candidate):
             retries_total=self._retries,
             state="draining" if self.is_draining else self.breaker.state(self.clock()),
             first_token_seconds=self._first_token_seconds,
+            problem=self.problem,
         )
 
     async def probe(self) -> bool:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,6 +18,7 @@ from engine.backends.upstream.body import Body
 from engine.backends.upstream.call import Call
 from engine.backends.upstream.errors import stream_error, upstream_error
 from engine.backends.upstream.events import EventReader, WholeReader
+from engine.backends.upstream.health import UpstreamHealth
 from engine.backends.upstream.limits import Patience, TooMuchError, UpstreamOptions
 from engine.backends.upstream.sse import Event, EventTooLongError, SSEDecoder
 from engine.deltas import in_pieces, join
@@ -30,8 +30,6 @@ _KEEPALIVE = 4.0
 """Seconds that an idle connection is kept. uvicorn closes idle connections after 5, so ours close first."""
 _DRAIN = 0.02
 """Seconds that the engine waits for a stream to end after its last event, to keep the connection."""
-_UNHEALTHY = 10.0
-"""Seconds that the engine reports itself unhealthy after a failed connection."""
 _BURST = 64
 """Events of one read after which others get their turn: an upstream may send thousands at once."""
 _LONG_TEXT = 2048
@@ -91,7 +89,7 @@ class UpstreamEngine(TrackedEngine, ABC):
         self._options = options or UpstreamOptions()
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
         self._session: aiohttp.ClientSession | None = None
-        self._failed_at: float | None = None
+        self.health = UpstreamHealth(self.url)
         self._reader = FairThreads(1)
         """Reads whole answers. One with the logprobs of a long prompt takes seconds."""
 
@@ -140,7 +138,7 @@ class UpstreamEngine(TrackedEngine, ABC):
             async with await self._requests.wait(
                 self._post(call.path, body, call.headers), patience.deadline
             ) as response:
-                self._failed_at = None
+                self.health.answered(response.status)
                 if response.status != 200:
                     raise await self._refusal(response, request, fields)
                 with Body(response, self._requests, patience) as answer:
@@ -185,7 +183,7 @@ class UpstreamEngine(TrackedEngine, ABC):
             async with await self._requests.wait(
                 self._post(path, body, headers), patience.deadline
             ) as response:
-                self._failed_at = None
+                self.health.answered(response.status)
                 if response.status != 200:
                     raise await self._refusal(response, request, fields)
                 with Body(response, self._requests, patience) as answer:
@@ -200,10 +198,9 @@ class UpstreamEngine(TrackedEngine, ABC):
         return EventReader(answer, patience, decoder, self._is_last)
 
     def check_health(self) -> None:
-        """Raise `EngineError` if a connection to the upstream failed within the last 10 seconds."""
+        """Raise `EngineError` if the upstream could not be reached, or refused the key, a moment ago."""
         super().check_health()
-        if self._failed_at is not None and time.monotonic() < self._failed_at + _UNHEALTHY:
-            raise EngineError("The upstream engine cannot be reached.", status=503)
+        self.health.check()
 
     async def probe(self) -> bool:
         """Ask the upstream how it is, and for its models. Returns False if it takes no new requests: its
@@ -216,7 +213,6 @@ class UpstreamEngine(TrackedEngine, ABC):
             if status != 503 and status >= 500:
                 raise upstream_error(status, b"")
             served = await self._served(session)
-        self._failed_at = None
         self.info = served if served.names else self.info
         return status != 503
 
@@ -257,6 +253,7 @@ class UpstreamEngine(TrackedEngine, ABC):
 
     async def _served(self, session: aiohttp.ClientSession) -> ModelInfo:
         async with session.get(self.url + self._models_path, timeout=_PROBE_TIMEOUT) as response:
+            self.health.listed(response.status)
             if response.status != 200:
                 return ModelInfo()
             with Body(response, self._requests) as body:
@@ -264,6 +261,9 @@ class UpstreamEngine(TrackedEngine, ABC):
         listed = _loads(data)
         models = listed.get("data") or ()
         names = () if listed.get("has_more") else tuple(str(model["id"]) for model in models)
+        self.health.listed(
+            200, lacks_model=bool(names) and self.model is not None and self.model not in names
+        )
         lengths = [m.get("max_model_len") for m in models if self.model in (None, m["id"])]
         length = lengths[0] if lengths else None
         is_length = type(length) is int and 0 < length < _MAX_LENGTH
@@ -301,7 +301,7 @@ class UpstreamEngine(TrackedEngine, ABC):
             self._requests.check()
             raise
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            self._failed_at = time.monotonic()
+            self.health.failed()
             self._requests.check()
             raise EngineError("The upstream engine cannot be reached.", status=503) from error
         except TimeoutError as error:

@@ -506,7 +506,7 @@ async def test_an_upstream_that_is_down(unused_tcp_port: int, caplog: pytest.Log
 
 async def test_health_comes_back_with_an_answer(upstream: Any) -> None:
     async with started(upstream.url) as engine:
-        engine._failed_at = float("inf")
+        engine.health.failed()
         with pytest.raises(EngineError):
             engine.check_health()
         await collect(engine)

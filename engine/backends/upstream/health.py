@@ -1,0 +1,64 @@
+"""What is known of an upstream from its answers and from failures to get one. No I/O."""
+
+import logging
+import time
+from collections.abc import Callable
+
+from engine.protocol import EngineError
+
+MEMORY = 10.0
+"""Seconds for which a failure counts. The upstream may be well again, and nobody may have asked."""
+
+UNREACHABLE = "cannot be reached"
+REFUSES_KEY = "refuses this service's key"
+LACKS_MODEL = "does not list the model that it is asked for"
+
+_log = logging.getLogger("weir.engine")
+
+
+class UpstreamHealth:
+    """`url`: names the upstream in the log."""
+
+    def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._url = url
+        self._clock = clock
+        self._failure: str | None = None
+        self._failed_at = 0.0
+        self._lacks_model = False
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong, in Weir's own words; None: nothing, as far as anybody knows."""
+        return self._recent_failure or (LACKS_MODEL if self._lacks_model else None)
+
+    @property
+    def _recent_failure(self) -> str | None:
+        return self._failure if self._clock() < self._failed_at + MEMORY else None
+
+    def check(self) -> None:
+        """Raise `EngineError` if the upstream failed a moment ago."""
+        if (failure := self._recent_failure) is not None:
+            raise EngineError(f"The upstream engine {failure}.", status=503)
+
+    def answered(self, status: int) -> None:
+        """A request was answered with this HTTP status. 403 says nothing: it may be about the prompt."""
+        self._set(REFUSES_KEY if status == 401 else None)
+        if status == 200:
+            self._lacks_model = False
+
+    def listed(self, status: int, *, lacks_model: bool = False) -> None:
+        """The upstream answered the question for its models. `lacks_model`: the list has other models only.
+        This fails no health check: some servers have more models than they list."""
+        self._set(REFUSES_KEY if status == 401 else None)
+        if lacks_model and not self._lacks_model:
+            _log.warning("upstream %s %s", self._url, LACKS_MODEL)
+        self._lacks_model = lacks_model
+
+    def failed(self) -> None:
+        """No connection could be made."""
+        self._set(UNREACHABLE)
+
+    def _set(self, failure: str | None) -> None:
+        if failure is not None and failure != self._failure:
+            _log.warning("upstream %s %s", self._url, failure)
+        self._failure, self._failed_at = failure, self._clock()
