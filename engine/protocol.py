@@ -85,8 +85,8 @@ class GenerationRequest:
 
     A request for completions has `prompts`, and each prompt gets `sampling.n` outputs. Output `p * n + i` is
     the i-th output of prompt p. A chat, on three endpoints, has `messages`. Embeddings, ranks and scores have
-    `prompts` and no output (`engine.relay`). No engine gets a request for moderations: hooks judge its texts,
-    which are `prompts`, or outputs without a prompt.
+    `prompts` and no output (`engine.backends.relay`). No engine gets a request for moderations: hooks judge
+    its texts, which are `prompts`, or outputs without a prompt.
     """
 
     request_id: str

@@ -41,6 +41,9 @@ from proxy.telemetry.request_log import add_request_id, request_log_middleware
 
 logger = logging.getLogger("weir.proxy")
 
+TELEMETRY_SECONDS = 2.0
+"""How long the end of a server waits for the collector to take the last spans and metrics."""
+
 Endpoint = tuple[str, str, str, type[BaseModel] | None, Handler]
 
 ENDPOINTS: list[Endpoint] = [
@@ -83,7 +86,7 @@ def make_app(service: Service, rule: OperatorRule) -> web.Application:
     app = web.Application(
         # A preflight request has no key.
         middlewares=[
-            request_log_middleware(access_log=settings.access_log),
+            request_log_middleware(service.telemetry, access_log=settings.access_log),
             error_middleware(error_response),
             connection_middleware,
             browser,
@@ -174,9 +177,11 @@ class Server:
             settings = service.settings
             url = await self._port.start(settings.host, settings.port, shares_port=self._shares_port)
             await self._start_admin_port()
+            service.telemetry.start()
         except BaseException:
             for port in self._ports:
                 await port.aclose()
+            await _ended("", service.telemetry.aclose(), self._now())
             await service.deployment.aclose()
             await self._close_state()
             raise
@@ -197,7 +202,7 @@ class Server:
         Returns `ending.close` seconds later at the latest, whatever clients, hooks and the engine do.
         """
         service = self.service
-        started = asyncio.get_running_loop().time()
+        started = self._now()
         drain, tell, close = (started + s for s in (self.ending.drain, self.ending.tell, self.ending.close))
         service.draining = True
         for port in self._ports:
@@ -210,10 +215,15 @@ class Server:
         await _ended("", self.connections.closed(), tell)
         self.connections.abort()
         await _ended("", service.wait_until_idle(), (tell + close) / 2)
+        await _ended("the collector", service.telemetry.aclose(), min(close, self._now() + TELEMETRY_SECONDS))
         await _ended("the shared state", self._close_state(), (tell + 3 * close) / 4)
         await _ended("the hooks", service.close_hooks(), close)
         for port in self._ports:
             await _ended("", port.aclose(), close)
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
 
     async def _open_state(self, salt: bytes | None) -> None:
         state = self.service.state

@@ -91,7 +91,14 @@ def _replica(upstream: UpstreamConfig, settings: ModelSettings) -> "Replica":
         serves_all=model is not None,
         probe=engine.probe,
         problem=lambda: engine.health.problem,
+        address=_address_of(engine.url),
     )
+
+
+def _address_of(url: str) -> dict[str, str | int]:
+    """Where an upstream is, by OpenTelemetry's names."""
+    parts = urlsplit(url)
+    return {"server.address": parts.hostname or "", **({"server.port": parts.port} if parts.port else {})}
 
 
 def _upstream_engine(

@@ -9,9 +9,9 @@ import orjson
 from aiohttp import web
 from pydantic import BaseModel
 
+from engine.backends.relay import counted
 from engine.prompt_size import text_size
 from engine.protocol import EngineError, GenerationRequest
-from engine.relay import counted
 from proxy import __version__
 from proxy.access.auth import KEY_RECORD
 from proxy.access.bodies import let_others_in, max_body_size, read_json

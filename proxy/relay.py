@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 import orjson
 from aiohttp import web
 
+from engine.backends.relay import relayed
 from engine.protocol import Engine, GenerationRequest, QueueFullError, RequestError, Tokenizer
-from engine.relay import relayed
 from hooks.pipeline.driver import admit, in_own_words
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.access.prompts import check_prompts
@@ -28,7 +28,7 @@ async def relay(
     """Admit, relay, answer. `body`: the upstream's, for the request as hooks let it go on."""
     service = http.app[SERVICE]
     with service.metrics.request(request.endpoint) as metrics:
-        http[REQUEST_LOG].begin(request.request_id, metrics)
+        http[REQUEST_LOG].begin(request.request_id, metrics, request)
         async with service.opened(route, request) as guard:
             admitted, answer = await ask_upstream(route.model.engine, guard, f"/{request.endpoint}", body)
             if not isinstance(guard, PassThrough):

@@ -38,7 +38,7 @@ async def respond(
     answer.ignored = answer.fields.ignored(engine.fields)
     answer.decisions = asked_decisions(http)
     with service.metrics.request(request.endpoint) as metrics:
-        http[REQUEST_LOG].begin(request.request_id, metrics)
+        http[REQUEST_LOG].begin(request.request_id, metrics, request)
         async with service.opened(route, request, answer.decisions) as guard:
             check_prompts(request, engine.info)
             admitted = await admit(guard, engine.tokenizer)

@@ -23,6 +23,8 @@ from proxy.state.responses import ResponseStore
 from proxy.state.under_way import RequestLimits
 from proxy.store.options import StoreOptions
 from proxy.store.store import Store
+from proxy.telemetry.telemetry import make_telemetry
+from proxy.telemetry.traced_guard import tell_span, traced
 from proxy.workers.others import Others
 
 
@@ -35,6 +37,7 @@ class Service:
         """The current one. Requests that began under an earlier one stay with it."""
         self.settings = settings
         self.metrics = Metrics(lambda: self.deployment)
+        self.telemetry = make_telemetry(settings, self.metrics.collect)
         self.render_metrics: Callable[[], Awaitable[bytes]] = self.metrics.render
         """Several workers replace it, to show the metrics of all."""
         self.others = Others()
@@ -42,6 +45,8 @@ class Service:
         self.decisions = DecisionFeed(
             keeps_withheld_text=settings.keep_withheld_text, min_held=settings.decisions_min_held
         )
+        if self.telemetry.has_spans:
+            self.decisions.subscribe(tell_span)
         self.responses = ResponseStore(settings, self.state)
         self.store = Store(settings.options(StoreOptions), has_admin_key=bool(settings.admin_key))
         self.process = secrets.token_hex(8)
@@ -81,6 +86,7 @@ class Service:
             listener=listener,
             min_held=self.decisions.min_held_for(subscriber),
         )
+        guard = traced(guard)
         try:
             yield guard
         finally:

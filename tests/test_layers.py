@@ -111,5 +111,6 @@ def test_the_guards_that_ship_are_written_on_public_names() -> None:
     + [f"engine.backends.{name}" for name in ("openai", "replay", "echo")],
 )
 def test_no_torch_is_loaded_by(module: str) -> None:
-    code = f"import sys, {module}; sys.exit(bool({{'torch', 'transformers'}} & set(sys.modules)))"
+    heavy = {"torch", "transformers", "opentelemetry"}
+    code = f"import sys, {module}; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -18,6 +18,7 @@ from functools import partial
 
 from engine.backends.admission import Admission
 from engine.backends.delta_queue import DeltaQueue
+from engine.backends.phases import tell_phases
 from engine.backends.preparation import Preparation
 from engine.config import EngineConfig
 from engine.core.engine_core import EngineCore, Output
@@ -28,6 +29,7 @@ from engine.logits_processors.load import find_processors
 from engine.protocol import Deltas, EngineError, EngineStats, GenerationRequest, ModelInfo, Rewind, Tokenizer
 from engine.sampling.beam_search import beam_search, is_beam_search
 from engine.text.tokenizer import LocalTokenizer, check_draft_tokenizer
+from engine.tracing import CURRENT_SPAN, NO_SPAN
 
 logger = logging.getLogger("weir.engine")
 
@@ -88,6 +90,7 @@ class LocalEngine:
             self._admission.check(request.caller)
         self._admission.add(request)
         group: SequenceGroup | None = None
+        span = NO_SPAN if is_admitted else CURRENT_SPAN.get()
         try:
             group = await self._preparation.process(request, self._processor)
             self.check_health()
@@ -111,6 +114,8 @@ class LocalEngine:
                         self._inbox.put(partial(self._rewind, group=group, rewind=rewind))
         finally:
             self._admission.remove(request)
+            if group is not None:
+                tell_phases(span, group)
             if group is not None and self._streams.pop(group, None) is not None:
                 self._inbox.put(partial(EngineCore.abort, group=group))
 

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from engine.backends.relay import counted, relayed
 from engine.fields.support import FieldSupport
 from engine.protocol import (
     Deltas,
@@ -29,7 +30,6 @@ from engine.protocol import (
     Tokenizer,
 )
 from engine.recording import Failure, Line, TimedDelta, TimedRewind, encode, seconds_since
-from engine.relay import counted, relayed
 from engine.rewindable import answered
 
 logger = logging.getLogger("weir.engine")

@@ -140,6 +140,7 @@ def log_to_stderr(level: str, form: LogFormat = "text", process: str = "") -> No
     logging.basicConfig(level=level.upper(), handlers=[handler])
     for library in _LIBRARIES:
         logging.getLogger(library).setLevel(logging.WARNING)
+    logging.getLogger("opentelemetry.exporter").setLevel(logging.ERROR)  # it warns of every attempt
 
 
 def log_formatter() -> logging.Formatter | None:

@@ -15,9 +15,13 @@ from typing import Any, Self
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from engine.protocol import GenerationRequest
+from engine.tracing import CURRENT_SPAN, NO_SPAN, Span, current
 from proxy.errors import Handler
 from proxy.metrics import RequestMetrics
+from proxy.telemetry.attributes import answer_attributes, operation, request_attributes
 from proxy.telemetry.logs import REQUEST_ID, log_fields
+from proxy.telemetry.telemetry import Telemetry
 
 logger = logging.getLogger("weir.access")
 
@@ -42,6 +46,8 @@ class RequestLog:
     """The id in the answer's JSON."""
     metrics: RequestMetrics | None = None
     """None: no generation, or nothing that an upstream answers."""
+    operation: str | None = None
+    """OpenTelemetry's name for what the request asks for; None: nothing of a model."""
     started: float = field(default_factory=perf_counter)
 
     @classmethod
@@ -50,8 +56,14 @@ class RequestLog:
         is_client_id = _ID.fullmatch(given) is not None
         return cls(given if is_client_id else f"req_{uuid.uuid4().hex}", is_client_id)
 
-    def begin(self, answer_id: str, metrics: RequestMetrics) -> None:
-        """The HTTP request is read, its answer will have this id, and `metrics` will say how it ends."""
+    def begin(
+        self, answer_id: str, metrics: RequestMetrics, request: GenerationRequest | None = None
+    ) -> None:
+        """The HTTP request is read, its answer will have this id, and `metrics` will say how it ends.
+        `request`: None if it is no single one."""
+        if request is not None:
+            self.operation = operation(request)
+            CURRENT_SPAN.get().set(request_attributes(request))
         self.metrics = metrics
         self.answer_id = answer_id
         if not self.is_client_id:
@@ -76,27 +88,42 @@ class RequestLog:
 REQUEST_LOG = web.RequestKey("request_log", RequestLog)
 
 
-def request_log_middleware(*, access_log: bool) -> Middleware:
-    """Sets `REQUEST_LOG`, and logs each request once it is answered if `access_log`. Comes first."""
+def request_log_middleware(telemetry: Telemetry, *, access_log: bool) -> Middleware:
+    """Sets `REQUEST_LOG`, and `CURRENT_SPAN` to the request's span. Logs each request once it is answered, if
+    `access_log`. Comes first."""
 
     @web.middleware
     async def keep_log(request: web.Request, handler: Handler) -> web.StreamResponse:
         log = request[REQUEST_LOG] = RequestLog.of(request)
+        is_quiet = request.path in QUIET_PATHS
+        span = NO_SPAN if is_quiet else telemetry.begin_request(request.method, request.headers)
         before = REQUEST_ID.set(log.request_id)
         status = 500
         try:
-            response = await handler(request)
+            with current(span):
+                response = await handler(request)
             status = response.status
             return response
         except (asyncio.CancelledError, ConnectionError):
             status = CLIENT_LEFT
             raise
         finally:
-            if access_log and request.path not in QUIET_PATHS:
-                log_fields(logger, "answered", log.fields(request, status))
+            if not is_quiet:
+                _tell(log.fields(request, status), log, span, access_log=access_log)
             REQUEST_ID.reset(before)
 
     return keep_log
+
+
+def _tell(fields: dict[str, Any], log: RequestLog, span: Span, *, access_log: bool) -> None:
+    if access_log:
+        log_fields(logger, "answered", fields)
+    if span is not NO_SPAN:
+        asked = (fields["method"], fields["path"]) if log.operation is None else (log.operation,)
+        span.rename(" ".join([*asked, *filter(None, [fields.get("model")])]))
+        span.set(answer_attributes({**fields, "request_id": log.request_id}))
+        status = fields["status"]
+        span.end(str(status) if status >= 500 else "failed" if fields.get("outcome") == "failed" else None)
 
 
 async def add_request_id(http: web.Request, response: web.StreamResponse) -> None:

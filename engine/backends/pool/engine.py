@@ -11,6 +11,7 @@ from engine.backends.pool.replica import Attempt, Replica
 from engine.backends.pool.route import Route, may_retry
 from engine.backends.pool.routing import PrefixAffinity, Routing
 from engine.backends.pool.totals import info_of, stats_of
+from engine.backends.relay import counted, relayed
 from engine.backends.request_tracker import RequestTracker
 from engine.fields.support import FieldSupport
 from engine.protocol import (
@@ -23,8 +24,8 @@ from engine.protocol import (
     ModelInfo,
     Tokenizer,
 )
-from engine.relay import counted, relayed
 from engine.rewindable import answered
+from engine.tracing import current
 
 T = TypeVar("T")
 
@@ -97,7 +98,8 @@ class PoolEngine:
             try:
                 with attempt:
                     async with aclosing(attempt.engine.generate(request)) as deltas:
-                        delta = await self._first_of(request, deltas)
+                        with current(attempt.span):  # the call of the upstream begins here
+                            delta = await self._first_of(request, deltas)
                         route.has_begun(attempt)
                         while delta is not None:
                             rewind = yield delta
@@ -126,7 +128,7 @@ class PoolEngine:
         attempt = route.first()
         while True:
             try:
-                with attempt:
+                with attempt, current(attempt.span):
                     answer = await ask(attempt.engine)
                     route.has_begun(attempt)
                     return answer

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 from types import TracebackType
 from typing import Self
@@ -12,6 +12,7 @@ from engine.backends.pool.breaker import Breaker
 from engine.backends.pool.routing import Candidate
 from engine.protocol import Engine, EngineError, LogitsProcessorError, QueueFullError, RequestError
 from engine.stats import Histogram, ReplicaOutcome, ReplicaStats
+from engine.tracing import CURRENT_SPAN, NO_SPAN, Span
 
 FIRST_TOKEN_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 
@@ -27,6 +28,7 @@ class Replica(Candidate):
 
     `max_connections`: most requests at the same time (None: any number). `serves_all`: the engine gives every
     request to the same model, whatever name the caller gave. `problem`: says what is wrong with the engine.
+    request to the same model, whatever name the caller gave. `address`: attributes of its spans.
     """
 
     def __init__(
@@ -39,10 +41,12 @@ class Replica(Candidate):
         serves_all: bool = False,
         probe: Probe | None = None,
         problem: Callable[[], str | None] = lambda: None,
+        address: Mapping[str, str | int] | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         super().__init__(name, weight)
         self.engine = engine
+        self.address = address or {}
         self.breaker = Breaker()
         self.is_drained = False
         """An operator wants it to get no new request."""
@@ -150,7 +154,7 @@ class Attempt:
     could have every replica left out with one request that no engine can answer.
     """
 
-    __slots__ = ("_began", "_replica", "has_begun", "is_suspect", "is_trial")
+    __slots__ = ("_began", "_replica", "has_begun", "is_suspect", "is_trial", "span")
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -160,10 +164,13 @@ class Attempt:
         """Whether the replica's breaker lets this request through to see how the replica is."""
         self.is_suspect = False
         """Whether the replica failed, and `blame` may say so."""
+        self.span: Span = NO_SPAN
 
     def __enter__(self) -> Self:
         self._began = self._replica.clock()
         self._replica.outstanding += 1
+        self.span = CURRENT_SPAN.get().child("upstream", is_remote=True)
+        self.span.set({"weir.upstream": self._replica.name, **self._replica.address})
         self.is_trial = self._replica.breaker.begin()
         return self
 
@@ -175,7 +182,9 @@ class Attempt:
         """The first delta came."""
         replica = self._replica
         self.has_begun = True
-        replica._first_token_seconds.observe(replica.clock() - self._began)
+        seconds = replica.clock() - self._began
+        replica._first_token_seconds.observe(seconds)
+        self.span.set({"gen_ai.response.time_to_first_chunk": seconds})
         if self.is_trial:
             self.is_trial = False
             replica.breaker.succeed(trial=True)
@@ -192,6 +201,7 @@ class Attempt:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.span.end(error)
         replica = self._replica
         replica.outstanding -= 1
         outcome = _outcome(error)

@@ -25,6 +25,7 @@ from engine.deltas import in_pieces, join
 from engine.fair_threads import FairThreads
 from engine.fields.asked import check_fields
 from engine.protocol import Delta, Deltas, EngineError, GenerationRequest, ModelInfo, RequestError
+from engine.tracing import CURRENT_SPAN
 
 _KEEPALIVE = 4.0
 """Seconds that an idle connection is kept. uvicorn closes idle connections after 5, so ours close first."""
@@ -240,7 +241,8 @@ class UpstreamEngine(TrackedEngine, ABC):
     def _post(
         self, path: str, body: bytes, own: Mapping[str, str] | None = None
     ) -> aiohttp.client._RequestContextManager:
-        headers = {"Content-Type": "application/json", **(own or {})}
+        trace = CURRENT_SPAN.get().headers
+        headers = {"Content-Type": "application/json", **trace, **(own or {})}
         return self._started().post(self._url_of(path), data=body, headers=headers, allow_redirects=False)
 
     def _url_of(self, path: str) -> str:

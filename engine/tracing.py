@@ -1,0 +1,86 @@
+"""The parts of a request's work, told to whoever traces requests. No tracing system is named here.
+
+The service sets `CURRENT_SPAN`. Whoever does a part of the work that is worth seeing begins a span of it and
+ends it. Without tracing all spans are `NO_SPAN`, which does nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
+
+Value = str | bool | int | float | Sequence[str]
+
+
+class Span(Protocol):
+    """A part of a request's work. It never holds text of a prompt or an answer. Times are in seconds of
+    `time.perf_counter`."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What a server that does this part is sent, to have its own spans here (W3C Trace Context)."""
+
+    def child(self, name: str, *, is_remote: bool = False, began: float | None = None) -> "Span":
+        """Begin a part of this part. `is_remote`: another server does it. `began`: None means now."""
+
+    def rename(self, name: str) -> None: ...
+
+    def set(self, attributes: Mapping[str, Value]) -> None: ...
+
+    def event(self, name: str, attributes: Mapping[str, Value]) -> None:
+        """Something happened now."""
+
+    def end(self, error: BaseException | str | None = None, *, ended: float | None = None) -> None:
+        """The part is over; only the first call counts. `error`: why it failed,
+        or a name for it. `ended`: None means now."""
+
+
+class NoSpan:
+    """The span of what nobody traces. `headers`: what another server is sent all the same."""
+
+    def __init__(self, headers: Mapping[str, str] | None = None) -> None:
+        self.headers = headers or {}
+
+    def child(self, name: str, *, is_remote: bool = False, began: float | None = None) -> "NoSpan":
+        return self
+
+    def rename(self, name: str) -> None:
+        pass
+
+    def set(self, attributes: Mapping[str, Value]) -> None:
+        pass
+
+    def event(self, name: str, attributes: Mapping[str, Value]) -> None:
+        pass
+
+    def end(self, error: BaseException | str | None = None, *, ended: float | None = None) -> None:
+        pass
+
+
+NO_SPAN: Span = NoSpan()
+
+CURRENT_SPAN: ContextVar[Span] = ContextVar("current_span", default=NO_SPAN)
+"""The part that the running code belongs to."""
+
+
+@contextmanager
+def current(span: Span) -> Iterator[None]:
+    """The code inside belongs to this part. No generator may yield inside."""
+    before = CURRENT_SPAN.set(span)
+    try:
+        yield
+    finally:
+        CURRENT_SPAN.reset(before)
+
+
+@contextmanager
+def part(name: str) -> Iterator[Span]:
+    """The code inside is a part of the current part. No generator may yield inside."""
+    span = CURRENT_SPAN.get().child(name)
+    try:
+        with current(span):
+            yield span
+    except BaseException as error:
+        span.end(error)
+        raise
+    span.end()

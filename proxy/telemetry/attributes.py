@@ -1,0 +1,73 @@
+"""What spans say of a request, by OpenTelemetry's names for HTTP and for generative AI.
+
+The names are those of https://opentelemetry.io/docs/specs/semconv/gen-ai/ (in development). Names that
+begin with `weir.` are Weir's own. Nothing here is text of a prompt or an answer.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.protocol import GenerationRequest
+from engine.tracing import Value
+from proxy.decisions.record import DecisionRecord
+
+_OPERATIONS = {
+    **dict.fromkeys(("chat", "responses", "messages"), "chat"),
+    "completions": "text_completion",
+    "moderations": "moderation",
+}
+
+_LOGGED = {
+    "method": "http.request.method",
+    "path": "http.route",
+    "status": "http.response.status_code",
+    "request_id": "weir.request.id",
+    "answer_id": "gen_ai.response.id",
+    "outcome": "weir.outcome",
+    "ttft_seconds": "gen_ai.response.time_to_first_chunk",
+    "prompt_tokens": "gen_ai.usage.input_tokens",
+    "completion_tokens": "gen_ai.usage.output_tokens",
+    "model": "gen_ai.request.model",
+    "policy": "weir.policy",
+    "key": "weir.key",
+    "tenant": "weir.tenant",
+}
+"""The fields of a line of the access log that the server's span has too."""
+
+_DECIDED = ("hook", "action", "reason", "mode", "policy", "channel", "output_index", "offset")
+
+
+def operation(request: GenerationRequest) -> str:
+    return _OPERATIONS.get(request.endpoint, request.endpoint)
+
+
+def request_attributes(request: GenerationRequest) -> dict[str, Value]:
+    """What is known before the answer begins."""
+    sampling = request.sampling
+    asked = {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature, "top_p": sampling.top_p}
+    told: dict[str, Value] = {
+        "gen_ai.operation.name": operation(request),
+        "gen_ai.provider.name": "weir",
+        "gen_ai.request.choice.count": sampling.n,
+        "gen_ai.request.stream": request.stream,
+    }
+    return told | {
+        f"gen_ai.request.{name}": value
+        for name, value in asked.items()
+        if name in request.given and value is not None
+    }
+
+
+def answer_attributes(logged: Mapping[str, Any]) -> dict[str, Value]:
+    """What the line of the access log says, with `logged` as its fields."""
+    told = {ours: logged.get(name) for name, ours in _LOGGED.items()}
+    if reasons := logged.get("finish_reason"):
+        told["gen_ai.response.finish_reasons"] = reasons.split(",")
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def decision_attributes(record: DecisionRecord) -> dict[str, Value]:
+    """A decision, without the withheld text."""
+    told = {name: getattr(record, name) for name in _DECIDED}
+    told |= {"num_withheld": record.num_withheld, "held_seconds": record.held_seconds}
+    return {f"weir.decision.{name}": value for name, value in told.items() if value is not None}

@@ -1,0 +1,55 @@
+"""Whether and how a server is traced: without a collector, nothing of OpenTelemetry is imported."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from prometheus_client.core import Metric
+
+from engine.tracing import NO_SPAN, Span
+from proxy.telemetry.options import TelemetryOptions
+
+logger = logging.getLogger("weir.proxy")
+
+
+class Telemetry(Protocol):
+    @property
+    def has_spans(self) -> bool:
+        """Whether requests are traced."""
+
+    def begin_request(self, name: str, headers: Mapping[str, str]) -> Span:
+        """The span of an HTTP request with these headers."""
+
+    def start(self) -> None:
+        """Begin to send metrics. Needs the running event loop."""
+
+    async def aclose(self) -> None: ...
+
+
+class NoTelemetry:
+    has_spans = False
+
+    def begin_request(self, name: str, headers: Mapping[str, str]) -> Span:
+        return NO_SPAN
+
+    def start(self) -> None:
+        pass
+
+    async def aclose(self) -> None:
+        pass
+
+
+def make_telemetry(options: TelemetryOptions, families: Callable[[], Iterable[Metric]]) -> Telemetry:
+    """Raises `ValueError` if `--otlp-endpoint` is given and its libraries are not installed."""
+    if options.otlp_url("traces") is None and options.otlp_url("metrics") is None:
+        return NoTelemetry()
+    try:
+        from proxy.telemetry.otlp import OTLPTelemetry
+    except ImportError as error:
+        told = "OpenTelemetry is not installed: install the extra 'otel' of weir-proxy"
+        if options.otlp_endpoint is not None:
+            raise ValueError(f"otlp_endpoint: {told}") from error
+        # The variables may be meant for other programs of this machine.
+        logger.warning("OTEL_EXPORTER_OTLP_ENDPOINT is set, but nothing is sent. %s", told)
+        return NoTelemetry()
+    return OTLPTelemetry(options, families)
