@@ -7,8 +7,8 @@ from aiohttp import web
 
 from proxy.decisions.in_answer import ANSWER_DECISIONS
 from proxy.errors import APIError
-from proxy.openai.answer import JSONObject
-from proxy.telemetry.request_log import REQUEST_LOG
+from proxy.openai.answer import JSONObject, new_id
+from proxy.telemetry.logs import REQUEST_ID
 
 PATHS = "/v1/messages"
 VERSION = "anthropic-version"
@@ -60,7 +60,7 @@ def error_response(request: web.Request, error: APIError) -> web.Response:
     """The response for an error, in the shape that the request's client reads."""
     response, body = error.response(), error.body()
     if speaks_messages(request):
-        request_id = request[REQUEST_LOG].request_id
+        request_id = REQUEST_ID.get() or new_id("req", "_")
         body = error_body(body["error"], request_id, error.status)
         if error.status == 503:
             response.set_status(_OVERLOADED, "Overloaded")

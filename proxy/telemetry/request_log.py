@@ -17,8 +17,10 @@ from aiohttp.typedefs import Middleware
 
 from engine.protocol import GenerationRequest
 from engine.tracing import CURRENT_SPAN, NO_SPAN, Span, current
+from proxy.access.auth import KEY_RECORD
 from proxy.errors import Handler
 from proxy.metrics import RequestMetrics
+from proxy.service import ROUTE
 from proxy.telemetry.attributes import answer_attributes, operation, request_attributes
 from proxy.telemetry.logs import REQUEST_ID, log_fields
 from proxy.telemetry.telemetry import Telemetry
@@ -78,6 +80,10 @@ class RequestLog:
             "status": status,
             "seconds": round(perf_counter() - self.started, 6),
         }
+        if (key := http.get(KEY_RECORD)) is not None:
+            told |= {"tenant": key.tenant, "key": key.name}
+        if (route := http.get(ROUTE)) is not None:
+            told |= {"model": route.model.name, "policy": route.policy.name}
         if self.is_client_id and self.answer_id is not None:
             told["answer_id"] = self.answer_id
         if self.metrics is not None:
