@@ -5,10 +5,9 @@ from time import perf_counter
 
 from engine.protocol import Delta, GenerationRequest
 from engine.tracing import CURRENT_SPAN, NO_SPAN, NoSpan, Span, current, part
-from hooks.pipeline.ask import Step
+from hooks.pipeline.ask import HookReply, Step
 from hooks.pipeline.decision import Held
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
-from hooks.pipeline.stage import HookReply
 from proxy.decisions.record import DecisionRecord
 from proxy.telemetry.attributes import decision_attributes
 

@@ -28,7 +28,7 @@ class Replica(Candidate):
 
     `max_connections`: most requests at the same time (None: any number). `serves_all`: the engine gives every
     request to the same model, whatever name the caller gave. `problem`: says what is wrong with the engine.
-    request to the same model, whatever name the caller gave. `address`: attributes of its spans.
+    `address`: attributes of its spans.
     """
 
     def __init__(
