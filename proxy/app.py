@@ -236,6 +236,8 @@ class Server:
             state.salt = state.salt or salt
             logger.warning("the shared state or the store cannot be used now: %s", error)
         self._state_is_open = True
+        if self.service.store.is_kept:
+            self._tasks.append(asyncio.get_running_loop().create_task(self.service.decision_writer.run()))
 
     async def _close_state(self) -> None:
         for task in self._tasks:
@@ -245,6 +247,7 @@ class Server:
             self._state_is_open = False
             with contextlib.suppress(StateError):
                 await self.service.limits.aclose()
+                await self.service.decision_writer.aclose()
         await self.service.state.aclose()
         await self.service.store.aclose()
 

@@ -12,10 +12,12 @@ from engine.protocol import GenerationRequest, QueueFullError
 from hooks.pipeline.open_guard import OpenGuard
 from proxy.config import ServeSettings
 from proxy.decisions.feed import DecisionFeed, Subscriber
+from proxy.decisions.options import DecisionOptions
 from proxy.decisions.record import Asker
+from proxy.decisions.writer import DecisionWriter
 from proxy.errors import APIError
 from proxy.metrics import Metrics
-from proxy.policies.deployment import Deployment, Route
+from proxy.policies.deployment import Deployment, Policy, Route
 from proxy.policies.keys import Key
 from proxy.state.connect import make_state
 from proxy.state.options import StateOptions
@@ -49,6 +51,9 @@ class Service:
             self.decisions.subscribe(tell_span)
         self.responses = ResponseStore(settings, self.state)
         self.store = Store(settings.options(StoreOptions), has_admin_key=bool(settings.admin_key))
+        self.decision_writer = DecisionWriter(
+            self.store, self.decisions, settings.options(DecisionOptions), self._policies
+        )
         self.process = secrets.token_hex(8)
         """A name that no other process has."""
         is_shared = settings.state is not None
@@ -112,6 +117,9 @@ class Service:
     def deployments(self) -> list[Deployment]:
         """The current one, and those before it that requests still run under."""
         return [self.deployment, *self._retiring.values()]
+
+    def _policies(self) -> list[Policy]:
+        return [policy for one in self.deployments for policy in one.policies.values()]
 
     async def wait_until_idle(self) -> None:
         """Returns once nothing runs."""

@@ -15,6 +15,8 @@ Action = Literal[
 """`hold`: a hold ended. Its text was released untouched; or, with the reason `aborted`, the stream ended
 early and the text was withheld. `refuse` and `rewrite_prompt` concern the request. `error`: a hook failed."""
 
+Mode = Literal["enforce", "shadow"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
@@ -31,7 +33,7 @@ class Decision:
     action: Action
     reason: str | None = None
     """The hook's own reason; for an error, the exception's type and the line that raised it."""
-    mode: Literal["enforce", "shadow"] = "enforce"
+    mode: Mode = "enforce"
     """shadow: the verdict had no effect; the decision tells the effect that it would have had."""
     output_index: int | None = 0
     """None: the decision concerns the request."""
@@ -110,7 +112,7 @@ class StreamDecisions:
     ) -> None:
         self._context = context
         self._hook = hook
-        self._mode: Literal["enforce", "shadow"] = "shadow" if is_shadow else "enforce"
+        self._mode: Mode = "shadow" if is_shadow else "enforce"
         self._tally = tally
         self._log = log
         self._num_pieces = 0

@@ -12,7 +12,7 @@ from engine.protocol import Delta, GenerationRequest, RequestError, Token
 from hooks.loading.alarm import interrupted
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
-from hooks.pipeline.decision import Listener
+from hooks.pipeline.decision import Listener, Mode
 from hooks.pipeline.driver import GuardDriver
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
@@ -31,6 +31,10 @@ class GuardFactory(Protocol):
     @property
     def is_ready(self) -> bool:
         """Whether a request's hooks can run now."""
+
+    @property
+    def modes(self) -> Mapping[str, Mode]:
+        """The mode of each hook, by name."""
 
     async def start(self) -> None:
         """Make sure that every hook works. Raises `HookLoadError` (contract 1.4)."""
@@ -112,6 +116,10 @@ class Pipeline:
     @property
     def _all(self) -> tuple[LoadedHook, ...]:
         return (*self.hooks, *self.allowed.values())
+
+    @property
+    def modes(self) -> Mapping[str, Mode]:
+        return {hook.name: "shadow" if hook.is_shadow else "enforce" for hook in self._all}
 
     @property
     def prompt_readers(self) -> frozenset[str]:

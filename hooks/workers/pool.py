@@ -9,14 +9,14 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from engine.protocol import Delta, EngineError, GenerationRequest
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec
 from hooks.pipeline.ask import HookReply, Step
-from hooks.pipeline.decision import Held, Listener, request_decision
+from hooks.pipeline.decision import Held, Listener, Mode, request_decision
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
@@ -59,6 +59,10 @@ class WorkerPool:
     @property
     def is_ready(self) -> bool:
         return bool(self._workers)
+
+    @property
+    def modes(self) -> Mapping[str, Mode]:
+        return {spec.label: spec.mode for spec in (*self.setup.specs, *self.setup.allowed)}
 
     async def start(self) -> None:
         """Start every worker and await its self-test. Raises `HookLoadError` (contract 1.4)."""

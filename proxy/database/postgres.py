@@ -20,6 +20,7 @@ MAX_CONNECTIONS = 4
 
 class PostgresDatabase(Database):
     blob = "BYTEA"
+    serial = "BIGSERIAL PRIMARY KEY"
     now = "CAST(extract(epoch FROM clock_timestamp()) AS BIGINT)"
 
     def __init__(self, url: str, timeout: float) -> None:

@@ -29,6 +29,8 @@ class Database(ABC):
 
     blob: ClassVar[str]
     """The type of bytes."""
+    serial: ClassVar[str]
+    """The type of a primary key whose numbers the database gives, in ascending order."""
     now: ClassVar[str]
     """SQL for the database's time in whole seconds."""
 

@@ -20,6 +20,7 @@ class SQLiteDatabase(Database):
     """The database is used on one thread of its own, never on the event loop's."""
 
     blob = "BLOB"
+    serial = "INTEGER PRIMARY KEY AUTOINCREMENT"
     now = "CAST(strftime('%s', 'now') AS INTEGER)"
 
     def __init__(self, file: str, timeout: float) -> None:

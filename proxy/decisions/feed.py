@@ -1,6 +1,7 @@
 """The decisions of all requests, as they are made, for those who subscribe to them."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 
 from hooks.pipeline.decision import Decision, Listener
@@ -23,6 +24,8 @@ class DecisionFeed:
     def __init__(self, *, keeps_withheld_text: bool = False, min_held: float = 0.0) -> None:
         self.min_held = min_held
         self.keeps_withheld_text = keeps_withheld_text
+        self.num_requests: Counter[str] = Counter()
+        """Requests whose decisions somebody hears, by policy."""
         self._subscribers: tuple[Subscriber, ...] = ()
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
@@ -40,6 +43,7 @@ class DecisionFeed:
         decisions alone, short clean holds included."""
         if not self._subscribers and own is None:
             return None
+        self.num_requests[asker.policy] += 1
 
         def hear(decision: Decision) -> None:
             record = DecisionRecord.of(decision, asker, with_text=self.keeps_withheld_text)

@@ -14,3 +14,7 @@ class DecisionOptions(BaseModel):
     """Keep the withheld text with each decision, for operators who send the admin key"""
     decisions_min_held: Annotated[float, Field(ge=0)] = 1.0
     """Seconds; of a shorter hold whose text was released untouched, only the time is counted"""
+    decisions_max_age: Annotated[float, Field(gt=0)] = 30.0
+    """Days after which decisions are removed from the store"""
+    decisions_max_rows: Annotated[int, Field(ge=1)] = 1_000_000
+    """Decisions that the store keeps; the oldest are removed"""

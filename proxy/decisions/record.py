@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
 from engine.protocol import Channel
-from hooks.pipeline.decision import Action, Decision
+from hooks.pipeline.decision import Action, Decision, Mode
 
 MAX_NAME = 256
 """Characters kept of a name that a caller or a model gave."""
@@ -36,7 +36,7 @@ class DecisionRecord(NamedTuple):
     hook: str
     action: Action
     reason: str | None
-    mode: Literal["enforce", "shadow"]
+    mode: Mode
     output_index: int | None
     channel: Channel | Literal["prompt"]
     tool_name: str | None

@@ -4,9 +4,9 @@ Each table's module has its operations (`proxy.database.query`). `Store.run` run
 """
 
 from proxy.database.connect import make_database
-from proxy.database.query import Query, Steps, T
+from proxy.database.query import Database, Query, Steps, T
 from proxy.database.sqlite import MEMORY
-from proxy.store import changes, keys
+from proxy.store import changes, decisions, hook_hours, keys
 from proxy.store.options import StoreOptions
 
 DEFAULT = "sqlite:///weir.sqlite"
@@ -15,7 +15,7 @@ DEFAULT = "sqlite:///weir.sqlite"
 SCHEMA = 1
 
 _FACTS = "CREATE TABLE IF NOT EXISTS weir_store (name TEXT PRIMARY KEY, value BIGINT NOT NULL)"
-_TABLES = (_FACTS, *keys.TABLES, *changes.TABLES)
+_TABLES = (_FACTS, *keys.TABLES, *changes.TABLES, *decisions.TABLES, *hook_hours.TABLES)
 
 
 class Store:
@@ -36,7 +36,7 @@ class Store:
     async def start(self) -> None:
         """Make the tables. Raises `ValueError` for tables that another version made."""
         await self._database.start()
-        await self._database.run(_start(self._database.blob))
+        await self._database.run(_start(self._database))
 
     async def aclose(self) -> None:
         await self._database.aclose()
@@ -46,9 +46,9 @@ class Store:
         return await self._database.run(steps, alone=alone)
 
 
-def _start(blob: str) -> Steps[None]:
+def _start(database: Database) -> Steps[None]:
     for sql in _TABLES:
-        yield Query(sql.format(blob=blob))
+        yield Query(sql.format(serial=database.serial))
     yield Query("INSERT INTO weir_store VALUES ('schema', $1) ON CONFLICT DO NOTHING", (SCHEMA,))
     yield Query("INSERT INTO weir_store VALUES ('keys', 0) ON CONFLICT DO NOTHING")
     ((schema,),) = yield Query("SELECT value FROM weir_store WHERE name = 'schema'")

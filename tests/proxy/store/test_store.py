@@ -1,6 +1,5 @@
 """The store, in each database that it may be in."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -10,25 +9,8 @@ from proxy.store import changes, keys
 from proxy.store.keys import StoredKey
 from proxy.store.options import StoreOptions
 from proxy.store.store import Store
-from tests.proxy.state.conftest import Place, postgresql_place
-
-__all__ = ["postgresql_place"]
 
 ALICE = StoredKey("alice", "00" * 32, {"tenant": "acme", "models": ["m", "é"]}, 1_700_000_000)
-
-
-@pytest.fixture(params=["file", "memory", "postgresql"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    options = StoreOptions()
-    if request.param == "file":
-        options = StoreOptions(store=SecretStr(f"sqlite:///{tmp_path}/weir.sqlite"))
-    elif request.param == "postgresql":
-        place: Place = request.getfixturevalue("postgresql_place")
-        options = StoreOptions(store=SecretStr(place.url))
-    store = Store(options, has_admin_key=False)
-    await store.start()
-    yield store
-    await store.aclose()
 
 
 async def test_keys_are_made_changed_and_revoked(store: Store) -> None:
