@@ -12,6 +12,7 @@ from proxy.commands.hooks import add_hooks_arguments
 from proxy.commands.parser import CommandParser
 from proxy.commands.replay import add_replay_arguments
 from proxy.commands.serve import serve
+from proxy.commands.shadow import add_shadow_arguments
 from proxy.commands.watermark import add_watermark_arguments
 from proxy.config import load_settings
 
@@ -26,6 +27,7 @@ Weir runs a language model behind guardrail hooks, on an OpenAI-compatible API.
   weir hooks check acme.guards.NoSecrets      is it right at every chunk boundary?
   weir hooks fuzz acme.guards.NoSecrets       is it right on texts made to get around it?
   weir replay FILE --hook acme.guards.NoSecrets
+  weir shadow report                          what would hooks in shadow mode have withheld?
   weir bench --concurrency 1,8,32             how fast is it under load?
   weir watermark detect FILE --key KEY        did a model with this watermark write it?
 """
@@ -34,6 +36,7 @@ COMMANDS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], str]] = {
     "chat": (add_chat_arguments, "talk to a server, and watch the stream as it comes"),
     "hooks": (add_hooks_arguments, "list, check or fuzz hooks: weir hooks check path/to/file.py:Class"),
     "replay": (add_replay_arguments, "show what hooks release of recorded answers"),
+    "shadow": (add_shadow_arguments, "report what hooks in shadow mode would have done"),
     "bench": (add_bench_arguments, "put load on servers, and measure latency and throughput"),
     "watermark": (add_watermark_arguments, "look for the watermark of a key in a text"),
 }
