@@ -109,18 +109,24 @@ def _near_module(module_name: str, error: BaseException) -> str:
 
 def _load_file(file_name: str) -> ModuleType:
     file = Path(file_name).resolve()
-    # A file is one module, however often it is named, so that its classes share the module's variables.
-    name = f"weir_file_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
+    try:
+        source = file.read_bytes()
+    except OSError:
+        hint = did_you_mean(file.name, [other.name for other in file.parent.glob("*.py")])
+        raise ImportPathError(f"is not there: there is no file {file}{hint}") from None
+    # A file is one module, however often it is named, so that its classes share its variables. A file
+    # that has changed is another module: what was built from the old one goes on with it.
+    digest = hashlib.sha256(str(file).encode() + b"\0" + source).hexdigest()[:12]
+    name = f"weir_file_{file.stem}_{digest}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None or not file.is_file():
-        hint = did_you_mean(file.name, [other.name for other in file.parent.glob("*.py")])
-        raise ImportPathError(f"is not there: there is no file {file}{hint}")
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        # Not by the loader: its cache of compiled files misses two changes within a second.
+        exec(compile(source, file, "exec"), module.__dict__)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ImportPathError(f"could not be imported: {describe(error)}") from error

@@ -19,6 +19,7 @@ from proxy.access.browser import browser_middleware, cors_signal
 from proxy.access.callers import caller_middleware
 from proxy.access.connections import Connections, connection_middleware
 from proxy.access.port import Port
+from proxy.access.quotas import add_rate_headers
 from proxy.access.tls import Certificates
 from proxy.admin.app import add_admin, admin_port_app, operator_rule
 from proxy.admin.operator import OPERATOR_RULE, OperatorRule
@@ -98,7 +99,7 @@ def make_app(service: Service, rule: OperatorRule) -> web.Application:
     app[SERVICE] = service
     app[FORWARDERS] = settings.trusted_forwarders
     app[OPERATOR_RULE] = rule
-    app.on_response_prepare.extend((add_request_id, cors_signal(settings)))
+    app.on_response_prepare.extend((add_request_id, add_rate_headers, cors_signal(settings)))
     description = _description()
 
     async def openapi_json(_: web.Request) -> web.Response:
@@ -172,7 +173,12 @@ class Server:
             await service.deployment.start_hooks()
             await self._open_state(salt)
             await service.deployment.start_engines()
-            for work in (self.connections.watch(), service.limits.run()):
+            for work in (
+                self.connections.watch(),
+                service.limits.run(),
+                service.rates.run(),
+                service.made_keys.run(),
+            ):
                 self._tasks.append(asyncio.get_running_loop().create_task(work))
             settings = service.settings
             url = await self._port.start(settings.host, settings.port, shares_port=self._shares_port)
@@ -230,6 +236,7 @@ class Server:
         try:
             await state.start()
             await self.service.store.start()
+            await self.service.made_keys.refresh()
         except StateError as error:
             if salt is None:
                 raise

@@ -67,6 +67,18 @@ class APIError(Exception):
         return response
 
 
+class CancelledByOperator(APIError):
+    """The operator has cancelled the request."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            403,
+            "The operator of this server cancelled the request.",
+            "permission_error",
+            code="request_cancelled",
+        )
+
+
 def to_api_error(error: Exception) -> APIError:
     """The error that a client gets for `error`. Logs an error of the server."""
     if isinstance(error, APIError):

@@ -19,6 +19,7 @@ from engine.backends.pool.totals import stats_of
 from engine.protocol import Delta, EngineStats, RequestError, Usage
 from engine.stats import Histogram, ReplicaState, ReplicaStats
 from hooks.pipeline.tally import Tallies, Tally
+from proxy.errors import APIError, CancelledByOperator
 from proxy.policies.deployment import Deployment
 
 TTFT_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 10, 20, 80)
@@ -119,7 +120,9 @@ class RequestMetrics:
 
 
 def _outcome(error: BaseException) -> str:
-    if isinstance(error, RequestError):
+    if isinstance(error, CancelledByOperator):
+        return "closed"
+    if isinstance(error, RequestError) or (isinstance(error, APIError) and error.status < 500):
         return "refused"
     return "failed" if isinstance(error, Exception) else "closed"
 
@@ -162,7 +165,8 @@ class Metrics(Collector):
         endpoints = dict(self._endpoints)
         yield _counter(
             "requests",
-            "Generations, by end: finished, refused (the caller's fault), failed, closed (the caller left).",
+            "Generations, by end: finished, refused (the caller's fault), failed, closed (the caller left, or"
+            " the operator cancelled).",
             ("endpoint", "outcome"),
             [((e, outcome), n) for e, m in endpoints.items() for outcome, n in m.outcomes.items()],
         )

@@ -11,6 +11,7 @@ from engine.protocol import Engine, GenerationRequest, QueueFullError, RequestEr
 from hooks.pipeline.driver import admit, in_own_words
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.access.prompts import check_prompts
+from proxy.access.quotas import estimated_tokens
 from proxy.openai.relayed import without_unseen
 from proxy.policies.deployment import Route
 from proxy.service import SERVICE
@@ -29,7 +30,11 @@ async def relay(
     service = http.app[SERVICE]
     with service.metrics.request(request.endpoint) as metrics:
         http[REQUEST_LOG].begin(request.request_id, metrics, request)
-        async with service.opened(route, request) as guard:
+        async with (
+            service.admitted(http, route, request) as (_, spending),
+            service.opened(route, request) as guard,
+        ):
+            spending.spend(estimated_tokens(request))
             admitted, answer = await ask_upstream(route.model.engine, guard, f"/{request.endpoint}", body)
             if not isinstance(guard, PassThrough):
                 answer = orjson.dumps(without_unseen(orjson.loads(answer), admitted))

@@ -13,6 +13,7 @@ from engine.text.chat_echo import with_echo
 from hooks.pipeline.driver import admit, as_deltas, guarded
 from hooks.pipeline.open_guard import PassThrough
 from proxy.access.prompts import check_prompts
+from proxy.admin.running import RunningRequest
 from proxy.decisions.in_answer import asked_decisions
 from proxy.errors import APIError, to_api_error
 from proxy.metrics import RequestMetrics
@@ -39,7 +40,10 @@ async def respond(
     answer.decisions = asked_decisions(http)
     with service.metrics.request(request.endpoint) as metrics:
         http[REQUEST_LOG].begin(request.request_id, metrics, request)
-        async with service.opened(route, request, answer.decisions) as guard:
+        async with (
+            service.admitted(http, route, request) as (running, spending),
+            service.opened(route, request, answer.decisions) as guard,
+        ):
             check_prompts(request, engine.info)
             admitted = await admit(guard, engine.tokenizer)
             if isinstance(admitted, GenerationRequest):
@@ -53,11 +57,15 @@ async def respond(
                 released = deltas if isinstance(guard, PassThrough) else guarded(guard, deltas)
             else:
                 released = as_deltas(admitted)
-            return await send(http, answer, released, metrics)
+            return await send(http, answer, spending.metered(request, released), metrics, running)
 
 
 async def send(
-    http: web.Request, answer: Answer, deltas: AsyncGenerator[Delta, None], metrics: RequestMetrics
+    http: web.Request,
+    answer: Answer,
+    deltas: AsyncGenerator[Delta, None],
+    metrics: RequestMetrics,
+    running: RunningRequest,
 ) -> web.StreamResponse:
     """Send the answer. Streaming changes only the time of sending, not the deltas (contract 2.5)."""
     headers = answer.headers
@@ -66,7 +74,7 @@ async def send(
             keep_alive = http.app[SERVICE].settings.keep_alive_interval
             filler = answer.keep_alive
             async with EventStream(http, keep_alive=keep_alive, headers=headers, filler=filler) as stream:
-                return await _send_events(stream, deltas, answer, metrics)
+                return await _send_events(stream, deltas, answer, metrics, running)
         async for delta in deltas:
             metrics.release(delta)
             answer.fold(delta)
@@ -79,7 +87,11 @@ async def send(
 
 
 async def _send_events(
-    stream: EventStream, deltas: AsyncGenerator[Delta, None], answer: Answer, metrics: RequestMetrics
+    stream: EventStream,
+    deltas: AsyncGenerator[Delta, None],
+    answer: Answer,
+    metrics: RequestMetrics,
+    running: RunningRequest,
 ) -> web.StreamResponse:
     """Send each delta as events. A failure before the first has a status of its own; after it, one `error`
     event tells of it (contract 4.2). Either way `answer.done` is last.
@@ -91,15 +103,16 @@ async def _send_events(
     if decisions is not None:
         decisions.write = stream.write
     try:
-        async for delta in deltas:
-            metrics.release(delta)
-            frames = answer.chunk(delta)
-            if decisions is not None:
-                frames = decisions.take_events() + frames
-            if frames:
-                await stream.write(frames)
-        metrics.end("finished")
-        await answer.settle()
+        with running.cancellable():
+            async for delta in deltas:
+                metrics.release(delta)
+                frames = answer.chunk(delta)
+                if decisions is not None:
+                    frames = decisions.take_events() + frames
+                if frames:
+                    await stream.write(frames)
+            metrics.end("finished")
+            await answer.settle()
         last = answer.end()
     except ConnectionError:  # the client is gone
         metrics.end("closed")

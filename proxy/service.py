@@ -10,6 +10,9 @@ from aiohttp import web
 from engine.prompt_threads import PromptThreads
 from engine.protocol import GenerationRequest, QueueFullError
 from hooks.pipeline.open_guard import OpenGuard
+from proxy.access.quotas import Quotas, Spending, Subject
+from proxy.access.rates import Rates
+from proxy.admin.running import RequestFacts, RunningRequest, RunningRequests
 from proxy.config import ServeSettings
 from proxy.decisions.feed import DecisionFeed, Subscriber
 from proxy.decisions.options import DecisionOptions
@@ -18,11 +21,12 @@ from proxy.decisions.writer import DecisionWriter
 from proxy.errors import APIError
 from proxy.metrics import Metrics
 from proxy.policies.deployment import Deployment, Policy, Route
-from proxy.policies.keys import Key
+from proxy.policies.keys import ANONYMOUS, Key
 from proxy.state.connect import make_state
 from proxy.state.options import StateOptions
 from proxy.state.responses import ResponseStore
 from proxy.state.under_way import RequestLimits
+from proxy.store.directory import StoredKeys
 from proxy.store.options import StoreOptions
 from proxy.store.store import Store
 from proxy.telemetry.telemetry import make_telemetry
@@ -54,11 +58,17 @@ class Service:
         self.decision_writer = DecisionWriter(
             self.store, self.decisions, settings.options(DecisionOptions), self._policies
         )
+        self.made_keys = StoredKeys(self.store)
+        self.requests = RunningRequests()
+        self.others.answers.update(self.requests.answers)
         self.process = secrets.token_hex(8)
         """A name that no other process has."""
         is_shared = settings.state is not None
         limit = settings.max_requests_per_caller
-        self.limits = RequestLimits(limit, self.state if is_shared else None, self.process)
+        shared = self.state if is_shared else None
+        self.limits = RequestLimits(limit, shared, self.process)
+        self.rates = Rates(shared)
+        self._quotas = Quotas(self.limits, self.rates)
         self.prompt_threads = PromptThreads(settings.tokenizer_pool_size)
         self.draining = False
         """No new generation is taken: the server is about to stop."""
@@ -66,7 +76,13 @@ class Service:
 
     def find_key(self, digest: str) -> Key | None:
         """The key with this digest (`digest_of`), or `ANONYMOUS` on a server without keys."""
-        return self.deployment.find_key(digest)
+        found = self.made_keys.find(digest) or self.deployment.find_key(digest)
+        return None if found is ANONYMOUS and not self.is_open else found
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests need no key."""
+        return not self.deployment.keys and not self.made_keys.has_any
 
     def check_room(self, deployment: Deployment, endpoint: str, key: Key, caller: str) -> None:
         """Raise `QueueFullError` if no engine takes a request of this caller now. Checked before a body is
@@ -96,6 +112,28 @@ class Service:
             yield guard
         finally:
             await guard.close()
+
+    @asynccontextmanager
+    async def admitted(
+        self, http: web.Request, route: Route, request: GenerationRequest
+    ) -> AsyncIterator[tuple[RunningRequest, Spending]]:
+        """Counts the request for the limits of its key and its policy, and lets the operator see and cancel
+        it. Raises `APIError` 429 if it is one too many."""
+        key, policy = route.key, route.policy
+        facts = RequestFacts(
+            id=request.request_id,
+            endpoint=request.endpoint,
+            model=route.model.name,
+            policy=policy.name,
+            tenant=key.tenant,
+            key=key.name,
+            stream=request.stream,
+        )
+        of_key = Subject("key", key.name or key.digest, key.limits)
+        of_policy = Subject("policy", policy.name, policy.limits)
+        async with self._quotas.admitted(http, of_key, of_policy) as spending:
+            with self.requests.begin(facts) as running:
+                yield running, spending
 
     @contextmanager
     def running(self) -> Iterator[Deployment]:

@@ -18,7 +18,10 @@ from proxy.access.option_values import Names
 from proxy.errors import APIError, Handler
 
 _METHODS = "GET, POST, DELETE"
-_EXPOSED = "X-Request-Id, X-Weir-Ignored-Fields, Retry-After"
+_RATES = [f"{fact}-{what}" for what in ("requests", "tokens") for fact in ("limit", "remaining", "reset")]
+_EXPOSED = ", ".join(
+    ["X-Request-Id", "X-Weir-Ignored-Fields", "Retry-After", *(f"x-ratelimit-{rate}" for rate in _RATES)]
+)
 _PREFLIGHT_SECONDS = "600"
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\[\]:@%/?#\s]+)(?::[0-9]*)?")
 _LOCALHOST = re.compile(r"(?:[a-z0-9_-]+\.)*localhost")

@@ -8,24 +8,17 @@ from typing import Annotated, Any
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field
 
+from engine.did_you_mean import did_you_mean
 from proxy.admin.operator import admin_name, log_change
 from proxy.admin.wire import answer, listing, moment, number, read
 from proxy.errors import APIError
+from proxy.policies.deployment import Deployment
+from proxy.policies.limits import Limits
 from proxy.service import SERVICE
 from proxy.store import changes, keys
 from proxy.store.keys import StoredKey
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-AtLeastOne = Annotated[int, Field(ge=1)]
-
-
-class LimitFields(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    requests_per_minute: AtLeastOne | None = None
-    tokens_per_minute: AtLeastOne | None = None
-    concurrent_requests: AtLeastOne | None = None
-    max_tokens: AtLeastOne | None = None
 
 
 class KeyFields(BaseModel):
@@ -36,7 +29,7 @@ class KeyFields(BaseModel):
     tenant: Name | None = None
     policy: str | dict[str, str] | None = None
     models: list[str] | None = None
-    limits: LimitFields | None = None
+    limits: Limits | None = None
 
 
 class NewKey(KeyFields):
@@ -57,30 +50,39 @@ async def get_key(http: web.Request) -> web.Response:
 
 
 async def create_key(http: web.Request) -> web.Response:
+    service = http.config_dict[SERVICE]
     fields = await read(http, NewKey)
+    check_names(service.deployment, fields)
     secret = f"weir-{secrets.token_urlsafe(32)}"
     digest = hashlib.sha256(secret.encode()).hexdigest()
     key = StoredKey(fields.name, digest, _given(fields), int(time.time()))
-    if not await http.config_dict[SERVICE].store.run(keys.create(key, admin_name(http))):
+    is_configured = any(one.name == key.name for one in service.deployment.keys.values())
+    if is_configured or not await service.store.run(keys.create(key, admin_name(http))):
         raise APIError(409, f"name: there is a key '{key.name}' already.", param="name", code="key_exists")
+    await service.made_keys.refresh()
     log_change(http, "create_key", key.name)
     return answer({**_key_object(key), "key": secret}, 201)
 
 
 async def change_key(http: web.Request) -> web.Response:
     name = http.match_info["name"]
-    given = _given(await read(http, KeyFields))
-    key = await http.config_dict[SERVICE].store.run(keys.update(name, given, admin_name(http)))
+    service = http.config_dict[SERVICE]
+    fields = await read(http, KeyFields)
+    check_names(service.deployment, fields)
+    key = await service.store.run(keys.update(name, _given(fields), admin_name(http)))
     if key is None:
         raise _no_key(name)
+    await service.made_keys.refresh()
     log_change(http, "change_key", name)
     return answer(_key_object(key))
 
 
 async def revoke_key(http: web.Request) -> web.Response:
     name = http.match_info["name"]
-    if not await http.config_dict[SERVICE].store.run(keys.revoke(name, admin_name(http))):
+    service = http.config_dict[SERVICE]
+    if not await service.store.run(keys.revoke(name, admin_name(http))):
         raise _no_key(name)
+    await service.made_keys.refresh()
     log_change(http, "revoke_key", name)
     return answer({"object": "key", "name": name, "revoked": True})
 
@@ -90,6 +92,20 @@ async def list_changes(http: web.Request) -> web.Response:
     steps = changes.latest(number(http, "limit", 100, 1000), moment(http, "before"))
     found = await http.config_dict[SERVICE].store.run(steps, alone=False)
     return listing([change.public() for change in found])
+
+
+def check_names(deployment: Deployment, fields: KeyFields) -> None:
+    """Raise `APIError` 400 for a model or a policy that is not configured."""
+    policies = fields.policy if isinstance(fields.policy, dict) else {None: fields.policy}
+    models = [*(fields.models or ()), *(name for name in policies if name is not None)]
+    for param, names, known in (
+        ("policy", policies.values(), deployment.policies),
+        ("models", models, deployment.models),
+    ):
+        for name in names:
+            if name is not None and name not in known:
+                hint = did_you_mean(name, known)
+                raise APIError(400, f"{param}: there is no '{name}' in the configuration{hint}", param=param)
 
 
 def _given(fields: KeyFields) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from engine.protocol import DeadEngineError, EngineError
 from proxy.commands.signals import Signals, leave_within
 from proxy.config import ServeSettings
 from proxy.telemetry.logs import flush_log, log_to_stderr
-from proxy.workers.run import START_ERRORS, running, start_error
+from proxy.workers.run import running
+from proxy.workers.start_errors import START_ERRORS, start_error
 from proxy.workers.supervisor import supervised
 
 

@@ -74,3 +74,7 @@ class State(Protocol):
 
     async def forget(self, process: str) -> None:
         """The process has no requests under way any more."""
+
+    async def spend(self, minute: int, amounts: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+        """Add what some subjects have spent to a minute, counted from 1970. Returns what each of them has
+        spent in the minute before and in this one, in all processes together."""

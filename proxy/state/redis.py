@@ -7,6 +7,7 @@ All keys begin with `{weir}:`. The braces keep them in one slot of a cluster.
 - `shelf:CALLER`: the names of a caller's responses, by last use
 - `item:CALLER:KEY:ITEM`: responses with the item, by age, as `PLACE:ID`
 - `num` and `size`: callers by the number and the bytes of their responses; `all`: both, of all callers
+- `spent:SUBJECT:MINUTE`: what a subject has spent in a minute
 - `process:PROCESS`: there until the process's lease ends; `under_way:CALLER`: requests by process
 
 A Redis with little memory may evict any of these keys. No script relies on one key because another is there:
@@ -133,6 +134,17 @@ end
 return totals
 """
 
+_SPEND = """
+local minute, totals = tonumber(ARGV[1]), {}
+for i = 2, #ARGV, 2 do
+  local spent = P..'spent:'..ARGV[i]..':'
+  table.insert(totals, tonumber(redis.call('GET', spent..(minute - 1)) or 0))
+  table.insert(totals, redis.call('INCRBY', spent..minute, ARGV[i + 1]))
+  redis.call('EXPIRE', spent..minute, 180)
+end
+return totals
+"""
+
 
 class RedisState:
     """A `State`."""
@@ -150,7 +162,7 @@ class RedisState:
             script(_COMMON + _ITEM),
         )
         self._remove = script(_COMMON + "return remove(unpack(ARGV))")
-        self._count = script(_COMMON + _COUNT)
+        self._count, self._spend = script(_COMMON + _COUNT), script(_COMMON + _SPEND)
 
     async def start(self) -> None:
         async with self._in_time():
@@ -195,6 +207,12 @@ class RedisState:
         async with self._in_time():
             totals = await self._count(args=(process, round(LEASE), DAY, self.salt, *counts))
         return dict(zip(requests, totals, strict=True))
+
+    async def spend(self, minute: int, amounts: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+        spent = [word for one in amounts.items() for word in one]
+        async with self._in_time():
+            totals = await self._spend(args=(minute, *spent))
+        return dict(zip(amounts, zip(totals[::2], totals[1::2], strict=True), strict=True))
 
     async def forget(self, process: str) -> None:
         async with self._in_time():  # without its lease, none of its counts matters

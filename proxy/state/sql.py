@@ -100,6 +100,21 @@ class Tables:
             ((totals[caller],),) = yield Query(total, (caller,))
         return totals
 
+    def spend(self, minute: int, amounts: Mapping[str, int]) -> Steps[dict[str, tuple[int, int]]]:
+        yield Query("DELETE FROM weir_spent WHERE minute < $1", (minute - 1,))
+        if spent := tuple((subject, minute, amount) for subject, amount in amounts.items() if amount):
+            yield Query(
+                "INSERT INTO weir_spent VALUES ($1, $2, $3)"
+                " ON CONFLICT (subject, minute) DO UPDATE SET amount = weir_spent.amount + $3",
+                many=spent,
+            )
+        totals = {}
+        for subject in amounts:
+            rows = yield Query("SELECT minute, amount FROM weir_spent WHERE subject = $1", (subject,))
+            found: dict[int, int] = dict(rows)
+            totals[subject] = found.get(minute - 1, 0), found.get(minute, 0)
+        return totals
+
     def forget(self, process: str) -> Steps[None]:
         for table in ("weir_processes", "weir_under_way"):
             yield Query(f"DELETE FROM {table} WHERE process = $1", (process,))
@@ -159,6 +174,8 @@ _TABLES = (
     "CREATE INDEX IF NOT EXISTS weir_shelves_num ON weir_shelves (num, caller)",
     "CREATE INDEX IF NOT EXISTS weir_shelves_size ON weir_shelves (size, caller)",
     "CREATE TABLE IF NOT EXISTS weir_processes (process TEXT PRIMARY KEY, expires BIGINT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS weir_spent (subject TEXT, minute BIGINT, amount BIGINT NOT NULL,"
+    " PRIMARY KEY (subject, minute))",
     "CREATE TABLE IF NOT EXISTS weir_under_way (caller TEXT, process TEXT, num BIGINT NOT NULL,"
     " PRIMARY KEY (caller, process))",
 )
@@ -201,3 +218,6 @@ class SQLState:
 
     async def forget(self, process: str) -> None:
         await self._run(self._tables.forget(process))
+
+    async def spend(self, minute: int, amounts: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+        return await self._run(self._tables.spend(minute, amounts))

@@ -34,19 +34,21 @@ class RequestLimits:
         self._changed = asyncio.Event()
         self._unsaid: set[str] = set()
         """Callers whose count has changed."""
-        self._waiting: dict[str, list[asyncio.Future[bool]]] = {}
-        """Requests that are counted, and wait for the sums."""
+        self._waiting: dict[tuple[str, int], list[asyncio.Future[bool]]] = {}
+        """Requests that are counted, and wait for the sums, by their caller and its limit."""
         self._answers = state is not None
         """Whether the state has answered the last call."""
         self._logged_at = -LOG_INTERVAL
 
-    async def enter(self, caller: str) -> bool:
-        """Count a request. False if the caller has too many: the request is not counted then."""
-        if self._under_way[caller] >= self._limit:
+    async def enter(self, caller: str, limit: int | None = None) -> bool:
+        """Count a request. False if the caller has too many: the request is not counted then. `limit`: the
+        caller's own, if it has one."""
+        limit = limit or self._limit
+        if self._under_way[caller] >= limit:
             return False
         self._under_way[caller] += 1
         try:
-            admitted = await self._ask(caller) if self._answers else self._admit_alone(caller)
+            admitted = await self._ask(caller, limit) if self._answers else self._admit_alone(caller)
         except BaseException:
             self.leave(caller)
             raise
@@ -88,16 +90,17 @@ class RequestLimits:
         if self._state is not None:
             await self._state.forget(self._process)
 
-    async def _ask(self, caller: str) -> bool:
+    async def _ask(self, caller: str, limit: int) -> bool:
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(caller, []).append(waiter)
+        self._waiting.setdefault((caller, limit), []).append(waiter)
         self._changed.set()
         return await waiter
 
     async def _say(self, state: State) -> None:
         unsaid, self._unsaid = self._unsaid, set()
         waiting = self._take_waiting()
-        counts = {caller: self._under_way[caller] for caller in unsaid | waiting.keys()}
+        callers = {caller for caller, _ in waiting}
+        counts = {caller: self._under_way[caller] for caller in unsaid | callers}
         try:
             sums = await state.count(self._process, counts)
         except Exception as error:  # noqa: BLE001 - whatever happened, no request waits for ever
@@ -105,12 +108,12 @@ class RequestLimits:
             self._log(error)
             self._unsaid |= counts.keys()
             sums = {}
-            for caller, waiters in self._take_waiting().items():  # they came meanwhile
-                waiting.setdefault(caller, []).extend(waiters)
+            for asked, waiters in self._take_waiting().items():  # they came meanwhile
+                waiting.setdefault(asked, []).extend(waiters)
         else:
             self._answers = True
-        for caller, waiters in waiting.items():
-            too_many = max(0, sums.get(caller, 0) - self._limit)
+        for (caller, limit), waiters in waiting.items():
+            too_many = max(0, sums.get(caller, 0) - limit)
             for place, waiter in enumerate(waiters):
                 if not waiter.done():
                     waiter.set_result(place < len(waiters) - too_many)
@@ -118,10 +121,10 @@ class RequestLimits:
             await asyncio.sleep(RETRY)
             self._changed.set()
 
-    def _take_waiting(self) -> dict[str, list[asyncio.Future[bool]]]:
+    def _take_waiting(self) -> dict[tuple[str, int], list[asyncio.Future[bool]]]:
         """Those whose clients have left are not in the counts, either."""
         waiting, self._waiting = self._waiting, {}
-        return {caller: [one for one in waiters if not one.done()] for caller, waiters in waiting.items()}
+        return {asked: [one for one in waiters if not one.done()] for asked, waiters in waiting.items()}
 
     def _log(self, error: Exception) -> None:
         now = time.monotonic()

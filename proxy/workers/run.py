@@ -6,29 +6,14 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from engine.protocol import EngineError
 from hooks.loading.async_call import open_calls
-from hooks.loading.loader import HookLoadError
 from proxy.access.listener import check_free
 from proxy.app import Server
 from proxy.config import ServeSettings
 from proxy.policies.build import build
-from proxy.state.protocol import StateError
 from proxy.telemetry.logs import flush_log
 
 logger = logging.getLogger("weir.proxy")
-
-START_ERRORS = (ImportError, EngineError, HookLoadError, StateError, ValueError, OSError)
-"""Why a service cannot start."""
-
-
-def start_error(error: BaseException) -> str:
-    """The reason, for whoever started the service."""
-    if isinstance(error, ImportError) and error.name:
-        return f"{error}. The in-process engine needs the extra 'engine' of weir-proxy"
-    if isinstance(error, StateError):
-        return f"the shared state, or the store, cannot be used: {error}"
-    return str(error)
 
 
 @asynccontextmanager

@@ -11,8 +11,9 @@ from proxy.state.protocol import StateError
 from proxy.telemetry.logs import log_to_stderr
 from proxy.workers.messages import Failed, Ready, Start
 from proxy.workers.metrics import CommonMetrics
-from proxy.workers.run import START_ERRORS, running, start_error
+from proxy.workers.run import running
 from proxy.workers.siblings import Siblings
+from proxy.workers.start_errors import START_ERRORS, start_error
 
 
 def main() -> None:

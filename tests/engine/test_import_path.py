@@ -76,3 +76,13 @@ def test_the_line_is_of_the_deployments_own_code(tmp_path: Path) -> None:
 
 def test_an_error_without_a_message_is_described_by_its_type() -> None:
     assert describe(ValueError()) == "ValueError"
+
+
+def test_a_file_that_has_changed_is_read_anew(tmp_path: Path) -> None:
+    file = tmp_path / "changing.py"
+    file.write_text("class A: number = 1")
+    first = find_class(f"{file}:A")
+    file.write_text("class A: number = 2")
+    second = find_class(f"{file}:A")
+    assert (first.number, second.number) == (1, 2)  # type: ignore[attr-defined]
+    assert find_class(f"{file}:A") is second

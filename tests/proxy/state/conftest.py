@@ -21,7 +21,7 @@ from proxy.state.connect import make_state
 from proxy.state.options import StateOptions
 from proxy.state.protocol import State
 
-TABLES = "facts", "responses", "items", "shelves", "processes", "under_way"
+TABLES = "facts", "responses", "items", "shelves", "processes", "under_way", "spent"
 
 
 class Place:

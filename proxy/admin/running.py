@@ -1,0 +1,124 @@
+"""The requests that run in this process, and how the operator cancels one.
+
+A cancellation takes the same way as a client that leaves: the request's task is cancelled, which closes its
+iterator. The client, who is still there, gets an error.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from proxy.errors import CancelledByOperator
+from proxy.workers.others import Answerer
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFacts:
+    """What the operator sees of a request that runs. No text of it."""
+
+    id: str
+    """The id in the request's answer."""
+    endpoint: str
+    model: str
+    """The model's name in the configuration."""
+    policy: str
+    tenant: str
+    key: str
+    """The name of the client's key."""
+    stream: bool
+    started: float = field(default_factory=time.time)
+    """Seconds since 1970."""
+
+    def public(self) -> dict[str, Any]:
+        return {"object": "request", **asdict(self), "seconds": max(0.0, time.time() - self.started)}
+
+
+class RunningRequest:
+    """A request from its start to its end. A context manager, for the request's task."""
+
+    __slots__ = ("_all", "_is_cancelled", "_task", "facts")
+
+    def __init__(self, facts: RequestFacts, running: dict[str, "RunningRequest"]) -> None:
+        self.facts = facts
+        self._all = running
+        self._is_cancelled = False
+        self._task: asyncio.Task[Any] | None = None
+
+    def __enter__(self) -> Self:
+        self._task = asyncio.current_task()
+        self._all[self.facts.id] = self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._all.pop(self.facts.id, None)
+        self._raise_if_cancelled(error)
+
+    @contextmanager
+    def cancellable(self) -> Iterator[None]:
+        """Within it, a cancellation by the operator raises `CancelledByOperator`, so that the answer can
+        still tell of it. Around it, the request's own context does."""
+        try:
+            yield
+        except asyncio.CancelledError as error:
+            self._raise_if_cancelled(error)
+            raise
+
+    def cancel(self) -> None:
+        if self._task is not None and not self._is_cancelled:
+            self._is_cancelled = True
+            self._task.cancel()
+
+    def _raise_if_cancelled(self, error: BaseException | None) -> None:
+        if self._is_cancelled and isinstance(error, asyncio.CancelledError):
+            self._is_cancelled = False
+            assert self._task is not None
+            if not self._task.uncancel():  # otherwise the client has left, too
+                raise CancelledByOperator from error
+
+
+@dataclass(frozen=True, slots=True)
+class ListRequests:
+    """A question to other processes: which requests run there. The answer is a list of `RequestFacts`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequest:
+    """A question to other processes: cancel a request. The answer is whether it runs there."""
+
+    id: str
+
+
+class RunningRequests:
+    """All requests that run in this process."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, RunningRequest] = {}
+        self.answers: dict[type, Answerer] = {ListRequests: self._list, CancelRequest: self._cancel}
+        """What this process does for the others."""
+
+    def begin(self, facts: RequestFacts) -> RunningRequest:
+        """The request, to be entered by its task."""
+        return RunningRequest(facts, self._running)
+
+    def facts(self) -> list[RequestFacts]:
+        """The requests, the oldest first."""
+        return [request.facts for request in self._running.values()]
+
+    def cancel(self, request_id: str) -> bool:
+        """Cancel a request. Returns whether it runs here."""
+        found = self._running.get(request_id)
+        if found is not None:
+            found.cancel()
+        return found is not None
+
+    async def _list(self, _: ListRequests) -> list[RequestFacts]:
+        return self.facts()
+
+    async def _cancel(self, question: CancelRequest) -> bool:
+        return self.cancel(question.id)

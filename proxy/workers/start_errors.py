@@ -1,0 +1,16 @@
+"""Why a service cannot start, or not with a new configuration."""
+
+from engine.protocol import EngineError
+from hooks.loading.loader import HookLoadError
+from proxy.state.protocol import StateError
+
+START_ERRORS = (ImportError, EngineError, HookLoadError, StateError, ValueError, OSError)
+
+
+def start_error(error: BaseException) -> str:
+    """The reason, for whoever started the service."""
+    if isinstance(error, ImportError) and error.name:
+        return f"{error}. The in-process engine needs the extra 'engine' of weir-proxy"
+    if isinstance(error, StateError):
+        return f"the shared state, or the store, cannot be used: {error}"
+    return str(error)

@@ -1,0 +1,155 @@
+"""Limits of keys: requests and tokens within a minute, and requests at the same time."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from engine.protocol import Delta, GenerationRequest, Usage
+from tests.helpers import ScriptedEngine
+from tests.proxy.admin.conftest import ADMIN, ask
+from tests.proxy.conftest import CHAT, Client, Serve
+
+CHATS = "/v1/chat/completions"
+
+
+def ten_tokens(_: GenerationRequest) -> list[Delta]:
+    usage = Usage(prompt_tokens=4, completion_tokens=6)
+    return [Delta(text="Hello"), Delta(finish_reason="stop", usage=usage)]
+
+
+async def limited(serve: Serve, engine: Any, **limits: int) -> tuple[Client, dict[str, str]]:
+    """A server, and the header of a key with these limits."""
+    client = await serve(engine, admin_key=[SecretStr(ADMIN)], store=SecretStr("sqlite:///:memory:"))
+    return client, await key_with(client, **limits)
+
+
+async def key_with(client: Client, **limits: int) -> dict[str, str]:
+    made = (await ask(client, "POST", "/admin/keys", {"name": "alice", "limits": limits}))[1]["key"]
+    return {"Authorization": f"Bearer {made}"}
+
+
+async def test_one_request_too_many_in_a_minute_is_refused(serve: Serve) -> None:
+    client, key = await limited(serve, ScriptedEngine(ten_tokens), requests_per_minute=3)
+    left = []
+    for _ in range(3):
+        status, _, headers = await client.post(CHATS, CHAT, headers=key)
+        assert status == 200
+        assert headers["x-ratelimit-limit-requests"] == "3"
+        left.append(headers["x-ratelimit-remaining-requests"])
+    assert left == ["2", "1", "0"]
+    for stream in (False, True):
+        status, body, headers = await client.post(CHATS, {**CHAT, "stream": stream}, headers=key)
+        assert (status, body["error"]["code"]) == (429, "rate_limit_exceeded")
+        assert body["error"]["message"] == (
+            "Too many requests for this key: the limit is 3 requests in a minute (requests_per_minute)."
+        )
+        assert 1 <= int(headers["Retry-After"]) <= 120
+        assert headers["x-ratelimit-remaining-requests"] == "0"
+        assert headers["x-ratelimit-reset-requests"].endswith("s")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_tokens_are_counted_at_the_end_of_a_request(serve: Serve, stream: bool) -> None:
+    client, key = await limited(serve, ScriptedEngine(ten_tokens), tokens_per_minute=15)
+    left = []
+    for expected in (200, 200, 429):
+        body = {**CHAT, "stream": stream}
+        async with client.http.post(client.url + CHATS, json=body, headers=key) as response:
+            await response.read()
+            assert response.status == expected
+            assert response.headers["x-ratelimit-limit-tokens"] == "15"
+            left.append(response.headers["x-ratelimit-remaining-tokens"])
+    assert left == ["15", "5", "0"]
+
+
+class Waiting(ScriptedEngine):
+    """An engine that says much, and then waits."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda _: [])
+        self.num_running = 0
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        self.num_running += 1
+        try:
+            yield Delta(text="word " * 80)
+            await asyncio.Event().wait()
+        finally:
+            self.num_running -= 1
+
+
+async def stream_of(client: Client, key: dict[str, str]) -> Any:
+    """A stream whose first event has come."""
+    response = await client.http.post(client.url + CHATS, json={**CHAT, "stream": True}, headers=key)
+    await response.content.readany()
+    return response
+
+
+async def test_what_a_client_was_sent_before_it_left_is_counted(serve: Serve) -> None:
+    engine = Waiting()
+    client, key = await limited(serve, engine, tokens_per_minute=100)
+    stream = await stream_of(client, key)
+    stream.close()
+    while engine.num_running:
+        await asyncio.sleep(0)
+    async with client.http.post(client.url + CHATS, json=CHAT, headers=key) as response:
+        assert response.status == 429
+
+
+async def test_requests_at_the_same_time_are_limited(serve: Serve) -> None:
+    engine = Waiting()
+    client, key = await limited(serve, engine, concurrent_requests=2)
+    streams = [await stream_of(client, key) for _ in range(2)]
+    status, body, _ = await client.post(CHATS, CHAT, headers=key)
+    assert (status, body["error"]["message"].split(": ")[1]) == (
+        429,
+        "the limit is 2 requests at the same time (concurrent_requests).",
+    )
+    streams.pop().close()
+    while engine.num_running == 2:
+        await asyncio.sleep(0)
+    streams.append(await stream_of(client, key))
+    for stream in streams:
+        assert stream.status == 200
+        stream.close()
+
+
+async def test_a_request_without_a_limit_gets_no_headers_of_one(serve: Serve) -> None:
+    client, key = await limited(serve, ScriptedEngine(ten_tokens))
+    _, _, headers = await client.post(CHATS, CHAT, headers=key)
+    assert not [name for name in headers if name.lower().startswith("x-ratelimit")]
+
+
+async def test_processes_that_share_their_state_share_the_limits(serve: Serve, tmp_path: Path) -> None:
+    """At most as many requests are admitted as one process would admit, however they are spread."""
+    settings = {
+        "admin_key": [SecretStr(ADMIN)],
+        "store": SecretStr(f"sqlite:///{tmp_path}/weir.sqlite"),
+        "state": SecretStr(f"sqlite:///{tmp_path}/state.sqlite"),
+    }
+    one = await serve(ScriptedEngine(ten_tokens), **settings)
+    key = await key_with(one, requests_per_minute=7)
+    two = await serve(ScriptedEngine(ten_tokens), **settings)
+    answers = await asyncio.gather(
+        *(client.post(CHATS, CHAT, headers=key) for _ in range(8) for client in (one, two))
+    )
+    assert sorted({status for status, _, _ in answers}) == [200, 429]
+    assert 1 <= [status for status, _, _ in answers].count(200) <= 7
+    for client in (one, two):
+        while (await client.post(CHATS, CHAT, headers=key))[0] == 200:
+            pass
+    total = sum(
+        client.server.service.metrics._endpoints["chat"].outcomes["finished"] for client in (one, two)
+    )
+    assert total == 7
+
+
+async def test_embeddings_are_limited_too(serve: Serve) -> None:
+    client, key = await limited(serve, ScriptedEngine(ten_tokens), requests_per_minute=1)
+    assert (await client.post(CHATS, CHAT, headers=key))[0] == 200
+    status, _, _ = await client.post("/v1/embeddings", {"model": "m", "input": "Hi"}, headers=key)
+    assert status == 429

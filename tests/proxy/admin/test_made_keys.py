@@ -1,0 +1,86 @@
+"""Keys that the operator made, as clients use them."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from proxy.store import directory
+from tests.helpers import ScriptedEngine
+from tests.proxy.admin.conftest import ADMIN, ask
+from tests.proxy.conftest import CHAT, Client, Serve, hello
+
+CHATS = "/v1/chat/completions"
+KEYS = "/admin/keys"
+
+
+async def status(client: Client, key: str) -> int:
+    return (await client.post(CHATS, CHAT, headers={"Authorization": f"Bearer {key}"}))[0]
+
+
+async def test_a_key_holds_from_its_making_to_its_end(client: Client) -> None:
+    assert await status(client, "") == 200, "a server without keys is open"
+    made = (await ask(client, "POST", KEYS, {"name": "alice"}))[1]["key"]
+    assert [await status(client, key) for key in ("", "another", made)] == [401, 401, 200]
+    await ask(client, "DELETE", f"{KEYS}/alice")
+    assert [await status(client, key) for key in ("", made)] == [401, 401], "it is not open again"
+
+
+async def test_a_key_may_use_its_models_alone(client: Client) -> None:
+    made = (await ask(client, "POST", KEYS, {"name": "alice", "models": []}))[1]["key"]
+    assert await status(client, made) == 404
+    await ask(client, "PATCH", f"{KEYS}/alice", {"models": ["m"]})
+    assert await status(client, made) == 200
+
+
+async def test_configured_keys_and_made_keys_are_both_valid(serve: Serve) -> None:
+    client = await serve(
+        ScriptedEngine(hello),
+        api_key=[SecretStr("a-clients")],
+        admin_key=[SecretStr(ADMIN)],
+        store=SecretStr("sqlite:///:memory:"),
+    )
+    made = (await ask(client, "POST", KEYS, {"name": "alice"}))[1]["key"]
+    assert [await status(client, key) for key in ("", "a-clients", made)] == [401, 200, 200]
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"models": ["n"]}, "models"),
+        ({"policy": "strict"}, "policy"),
+        ({"policy": {"m": "strict"}}, "policy"),
+        ({"policy": {"n": "default"}}, "models"),
+    ],
+)
+async def test_a_key_names_what_is_configured(client: Client, body: Any, param: str) -> None:
+    code, answer = await ask(client, "POST", KEYS, {"name": "alice", **body})
+    assert (code, answer["error"]["param"]) == (400, param)
+
+
+async def test_another_process_learns_of_a_change(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "INTERVAL", 0.01)
+    store = SecretStr(f"sqlite:///{tmp_path}/weir.sqlite")
+    one, two = [
+        await serve(ScriptedEngine(hello), admin_key=[SecretStr(ADMIN)], store=store) for _ in range(2)
+    ]
+    made = (await ask(one, "POST", KEYS, {"name": "alice"}))[1]["key"]
+    while await status(two, "another") != 401:
+        await asyncio.sleep(0.005)
+    assert await status(two, made) == 200
+    await ask(two, "DELETE", f"{KEYS}/alice")
+    while await status(one, made) != 401:
+        await asyncio.sleep(0.005)
+
+
+async def test_keys_outlive_a_restart(serve: Serve, tmp_path: Path) -> None:
+    store = SecretStr(f"sqlite:///{tmp_path}/weir.sqlite")
+    one = await serve(ScriptedEngine(hello), admin_key=[SecretStr(ADMIN)], store=store)
+    made = (await ask(one, "POST", KEYS, {"name": "alice"}))[1]["key"]
+    await one.server.stop()
+    two = await serve(ScriptedEngine(hello), admin_key=[SecretStr(ADMIN)], store=store)
+    assert [await status(two, key) for key in ("", made)] == [401, 200]
