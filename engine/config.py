@@ -52,6 +52,8 @@ class LogitsProcessorConfig:
     """Whether it runs for every request. A request may then not name it."""
     params: Mapping[str, Any] = Field(default_factory=dict)
     """The parameters of a mandatory processor."""
+    policy_only: bool = False
+    """Whether only the server's policies may name it, and no request."""
 
 
 class EngineOptions(BaseModel):

@@ -91,6 +91,13 @@ class NamedProcessorSpec(LogitsProcessorSpec):
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyProcessorSpec(NamedProcessorSpec):
+    """A registered processor that the server adds to a request. No request names it again."""
+
+    kind = "policy"
+
+
+@dataclass(frozen=True, slots=True)
 class PythonProcessorSpec(LogitsProcessorSpec):
     """A processor of the row form (`api.LogitsProcessor`), which `factory` makes for every sequence. For
     callers in the engine's own process; never taken from a client."""
@@ -103,5 +110,5 @@ class PythonProcessorSpec(LogitsProcessorSpec):
 
 
 _KINDS: dict[object, type[LogitsProcessorSpec]] = {
-    spec.kind: spec for spec in (ForcedTokenSequenceSpec, NamedProcessorSpec)
+    spec.kind: spec for spec in (ForcedTokenSequenceSpec, NamedProcessorSpec, PolicyProcessorSpec)
 }

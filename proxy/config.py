@@ -14,15 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import (
-    BeforeValidator,
-    Field,
-    SecretStr,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     CliApp,
@@ -35,32 +27,24 @@ from pydantic_settings import (
 
 from engine.backends.vllm.options import from_command_line
 from hooks.loading.loader import HookSpec
-from hooks.pipeline.options import PipelineOptions
 from proxy.access.addresses import AddressOptions
 from proxy.access.bodies import BodyOptions
 from proxy.access.browser import BrowserOptions
 from proxy.access.callers import CallerOptions
 from proxy.access.connection_options import ConnectionOptions
-from proxy.access.option_values import Keys, Names, parts
+from proxy.access.option_values import Keys
 from proxy.access.tls import TLSOptions
 from proxy.admin.options import AdminOptions
 from proxy.commands.parser import CommandParser
 from proxy.decisions.options import DecisionOptions
 from proxy.did_you_mean import problems
 from proxy.page.options import PageOptions
-from proxy.policies.model_settings import UPSTREAM_ENGINES, ModelSettings
+from proxy.policies.model_settings import WITH_LOGITS
+from proxy.policies.settings import DirectorySettings
 from proxy.state.options import StateOptions
 from proxy.store.options import StoreOptions
 from proxy.telemetry.options import TelemetryOptions
 from proxy.workers.options import WorkerOptions
-
-
-def _hook(value: Any) -> Any:
-    """A hook may be given by its import path alone."""
-    return {"path": value} if isinstance(value, str) else value
-
-
-Hooks = Annotated[list[HookSpec], BeforeValidator(lambda value: parts(value, _hook))]
 
 
 def _keys_in(file: Path) -> list[str]:
@@ -89,14 +73,13 @@ class AccessOptions(
 
 
 class ServeSettings(
-    PipelineOptions,
-    ModelSettings,
     AccessOptions,
     AdminOptions,
     StoreOptions,
     DecisionOptions,
     TelemetryOptions,
     WorkerOptions,
+    DirectorySettings,
     BaseSettings,
 ):
     """Serve a model behind guardrail hooks, on an OpenAI-compatible API.
@@ -125,16 +108,8 @@ class ServeSettings(
 
     config: Path | None = None
     """YAML file with any of these options"""
-    served_model_name: Names = []
-    """Names that requests may use for the model (default: the model's)"""
-    hooks: Hooks = []
-    """Guardrail hook: pkg.module.Class or path/to/file.py:Class; repeat in order"""
     post_processor_hook: str | None = None
     """A hook as TensorRT-LLM names it: the same as one more --hook, in front of the others"""
-    allowed_hooks: Hooks = []
-    """Hook that a request may name in its field hooks, to run beside the others; repeat"""
-    hook_workers: Annotated[int, Field(ge=0)] = 0
-    """Processes that hooks run in (0: in the service's own)"""
     moderations: bool = False
     """Answer POST /v1/moderations with the hooks' decisions. Callers then learn what each hook does, and why;
     hooks in shadow mode included"""
@@ -167,13 +142,18 @@ class ServeSettings(
         return keys if file is None else [*keys, *map(SecretStr, _keys_in(file))]
 
     @model_validator(mode="after")
-    def _processes_can_serve(self) -> "ServeSettings":
+    def _parts_fit(self) -> "ServeSettings":
         if self.skip_tokenizer_init:
             raise ValueError("skip_tokenizer_init would leave hooks without text to look at: take it out")
-        if self.workers > 1 and self.engine not in (*UPSTREAM_ENGINES, "replay", "echo"):
-            raise ValueError(
-                f"workers: engine '{self.engine}' has its model in one process, which serves alone"
-            )
+        for engine in [model.engine for model in self.models.values()] or [self.engine]:
+            if self.workers > 1 and engine in WITH_LOGITS:
+                raise ValueError(
+                    f"workers: engine '{engine}' has its model in one process, which serves alone"
+                )
+        if self.policies and (self.hook_specs or self.allowed_hooks):
+            raise ValueError("hooks: beside policies, hooks and allowed_hooks stand in the policies")
+        if self.models and self.served_model_name:
+            raise ValueError("served_model_name: each of several models has its own name, and aliases")
         return self
 
     @classmethod
@@ -263,6 +243,6 @@ def _add_argument(parser: argparse.ArgumentParser, *flags: str, **options: Any) 
     if not metavar.startswith("{") or "[" in metavar:
         options["metavar"] = flags[-1].removeprefix("--").replace("-", "_").upper()
     text, _, value = str(options.get("help", "")).rpartition(" (default: ")
-    if "(default:" in text or value in ("None)", "[])", "())"):
+    if "(default:" in text or value in ("None)", "[])", "())", "{})"):
         options["help"] = text
     return parser.add_argument(*flags, **options)

@@ -34,7 +34,8 @@ from proxy.openai.relayed import EmbeddingsRequest, RelayedRequest, RerankReques
 from proxy.openai.response_answer import ResponsesAnswer
 from proxy.openai.responses import ResponsesRequest
 from proxy.openai.tokens import DetokenizeRequest, TokenizeRequest
-from proxy.policies.deployment import Deployment, Route, ServedModel, no_model
+from proxy.policies.deployment import Deployment, Route, ServedModel
+from proxy.policies.directory import no_model
 from proxy.relay import admitted_or_refused, asked, relay
 from proxy.respond import respond
 from proxy.service import ROUTE, SERVICE
@@ -193,10 +194,11 @@ async def models(http: web.Request) -> web.Response:
 
 async def model(http: web.Request) -> web.Response:
     asked_for = http.match_info["id"]
-    for model in http.app[SERVICE].deployment.models_of(http[KEY_RECORD]):
+    usable = http.app[SERVICE].deployment.models_of(http[KEY_RECORD])
+    for model in usable:
         if asked_for in model.listed:
             return _json(_model(http, asked_for, model))
-    raise no_model(asked_for)
+    raise no_model(asked_for, [name for model in usable for name in model.listed])
 
 
 def _model(http: web.Request, name: str, model: ServedModel) -> dict[str, Any]:

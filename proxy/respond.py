@@ -19,6 +19,7 @@ from proxy.errors import APIError, to_api_error
 from proxy.metrics import RequestMetrics
 from proxy.openai.answer import Answer
 from proxy.policies.deployment import Route
+from proxy.policies.enforce import under_policy
 from proxy.service import SERVICE
 from proxy.sse import EventStream
 from proxy.telemetry.request_log import REQUEST_LOG
@@ -36,6 +37,7 @@ async def respond(
     """
     service = http.app[SERVICE]
     engine = route.model.engine
+    request = under_policy(route, request)
     answer.ignored = answer.fields.ignored(engine.fields)
     answer.decisions = asked_decisions(http)
     with service.metrics.request(request.endpoint) as metrics:

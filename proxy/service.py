@@ -72,7 +72,9 @@ class Service:
         self.prompt_threads = PromptThreads(settings.tokenizer_pool_size)
         self.draining = False
         """No new generation is taken: the server is about to stop."""
-        self._retiring: dict[asyncio.Task[None], Deployment] = {}
+        self._retired: list[Deployment] = []
+        """Those before the current one that requests still run under."""
+        self._closing: set[asyncio.Task[None]] = set()
 
     def find_key(self, digest: str) -> Key | None:
         """The key with this digest (`digest_of`), or `ANONYMOUS` on a server without keys."""
@@ -145,16 +147,24 @@ class Service:
             yield deployment
 
     def deploy(self, deployment: Deployment) -> None:
-        """Give new requests this started deployment. The one before is closed once its last request ends."""
+        """Give new requests this started deployment. What the one before has alone is closed once its last
+        request ends."""
         older, self.deployment = self.deployment, deployment
-        task = asyncio.get_running_loop().create_task(older.retired())
-        self._retiring[task] = older
-        task.add_done_callback(self._retiring.pop)
+        self._retired.append(older)
+        task = asyncio.get_running_loop().create_task(self._close_retired(older))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def _close_retired(self, older: Deployment) -> None:
+        await older.wait_until_idle()
+        if not self.draining:  # else it is closed with all others
+            self._retired.remove(older)
+            await older.aclose(self.deployments)
 
     @property
     def deployments(self) -> list[Deployment]:
         """The current one, and those before it that requests still run under."""
-        return [self.deployment, *self._retiring.values()]
+        return [self.deployment, *self._retired]
 
     def _policies(self) -> list[Policy]:
         return [policy for one in self.deployments for policy in one.policies.values()]
@@ -166,10 +176,16 @@ class Service:
 
     async def close_engines(self) -> None:
         """Abort all requests of all engines."""
-        await asyncio.gather(*(deployment.close_engines() for deployment in self.deployments))
+        await self._close_all(Deployment.close_engines)
 
     async def close_hooks(self) -> None:
-        await asyncio.gather(*(deployment.close_hooks() for deployment in self.deployments))
+        await self._close_all(Deployment.close_hooks)
+        await asyncio.gather(*self._closing)
+
+    async def _close_all(self, close: Callable[[Deployment, list[Deployment]], Awaitable[None]]) -> None:
+        """Close each part once, whichever deployments have it."""
+        all_ = self.deployments
+        await asyncio.gather(*(close(one, all_[:i]) for i, one in enumerate(all_)))
 
 
 SERVICE = web.AppKey("service", Service)

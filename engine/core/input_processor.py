@@ -14,7 +14,8 @@ from engine.guided.grammar import GRAMMAR_FIELDS
 from engine.guided.guidance import Guidance
 from engine.logits_processors import Context
 from engine.logits_processors.builtin.forced_sequence import hello_world
-from engine.logits_processors.registry import LIMITS, OTHER_FIELDS, PARAMETER_FIELDS, ProcessorRegistry
+from engine.logits_processors.names import OTHER_FIELDS, PARAMETER_FIELDS
+from engine.logits_processors.registry import LIMITS, ProcessorRegistry
 from engine.protocol import GenerationRequest, Prompt, RequestError, SamplingParams, Token
 from engine.sampling.penalties import LogitBias
 from engine.text.alignment import align_tokens

@@ -13,10 +13,10 @@ from engine.config import LogitsProcessorConfig
 from engine.import_path import ImportPathError, describe, find_class
 from engine.logits_processors.api import Context, Kind, NoParams, Req, TokenIds
 from engine.logits_processors.builtin import SHORT_NAMES
+from engine.logits_processors.names import ENTRY_POINTS
 from engine.logits_processors.started import ProcessorEntry, StartedProcessor
 from engine.protocol import SamplingParams
 
-ENTRY_POINTS = "weir.logits_processors"
 """The group of entry points by which installed packages register processors under names of their own."""
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 

@@ -10,7 +10,7 @@ objects of parameters, or an object of parameters that exactly one processor has
 vLLM's fields `allowed_token_ids` and `bad_words` need no registered processor: every server has these two.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,21 +31,19 @@ from engine.logits_processors.load import (
     kind_of,
     register,
 )
+from engine.logits_processors.names import OTHER_FIELDS, PARAMETER_FIELDS
 from engine.logits_processors.started import ProcessorEntry, StartedProcessor, log_failure
 from engine.processor_specs import (
     ForcedTokenSequenceSpec,
     LogitsProcessorSpec,
     NamedProcessorSpec,
+    PolicyProcessorSpec,
     PythonProcessorSpec,
     Stage,
 )
 from engine.protocol import GenerationRequest, LogitsProcessorError, RequestError, SamplingParams
 
 FIELD = "logits_processors"
-OTHER_FIELDS = ("vllm_xargs", "custom_params")
-"""The fields of `GenerationRequest.extra` that vLLM and SGLang use."""
-PARAMETER_FIELDS = {"thinking_token_budget": "thinking_budget"}
-"""vLLM's fields that are a parameter of one registered processor: its name. vLLM's -1 asks for nothing."""
 LIMITS: dict[str, tuple[type, str]] = {
     "allowed_token_ids": (AllowedTokens, "token_ids"),
     "bad_words": (BadWords, "bad_words"),
@@ -107,7 +105,11 @@ class ProcessorRegistry:
         self._stage = stage
         self._forced = _register_own(ForcedTokenSequenceSpec.kind, ForcedSequence, context)
         self._limits = {field: _register_own(field, cls, context) for field, (cls, _) in LIMITS.items()}
-        self._named = {name: r for name, r in self._registered.items() if not r.config.mandatory}
+        self._named = {
+            name: r
+            for name, r in self._registered.items()
+            if not (r.config.mandatory or r.config.policy_only)
+        }
         mandatory = [r.config for r in self._registered.values() if r.config.mandatory]
         specs = [*(NamedProcessorSpec(c.name, c.params) for c in mandatory), *always]
         self._always = self._realize(RequestedProcessor(spec, FIELD, FIELD) for spec in specs)
@@ -169,11 +171,14 @@ class ProcessorRegistry:
             reason = "no logits processor that a request may name takes this"
         raise RequestError(f"{field}: {reason}.", param=field)
 
-    def _check_names(self, requested: Iterable[RequestedProcessor]) -> None:
+    def _check_names(self, requested: Sequence[RequestedProcessor]) -> None:
         seen: set[str] = set()
+        of_policy = {one.spec.name for one in requested if isinstance(one.spec, PolicyProcessorSpec)}
         for spec, at, *_ in requested:
-            if not isinstance(spec, NamedProcessorSpec):
+            if not isinstance(spec, NamedProcessorSpec) or isinstance(spec, PolicyProcessorSpec):
                 continue
+            if spec.name in of_policy:
+                raise RequestError(f"{at}: {spec.name!r} runs for every request.", param=at)
             if not self._named:
                 raise RequestError(
                     f"{FIELD}: this server has no logits processors that a request may name.", param=FIELD

@@ -1,13 +1,19 @@
 """Builds a deployment from settings: imports hooks, makes engines, starts nothing."""
 
+from pydantic import BaseModel
+
 from engine.prompt_threads import PromptThreads
+from engine.protocol import Engine
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.workers.pool import WorkerPool
 from proxy.config import ServeSettings
-from proxy.engines import make_engine, names_of
+from proxy.engines import make_engine
 from proxy.policies.deployment import Deployment
-from proxy.policies.keys import Key, digest_of
+from proxy.policies.directory import ModelEntry, PolicyEntry
+from proxy.policies.model_settings import ModelSettings
+from proxy.policies.policy_settings import HookSettings
+from proxy.policies.read import check_directory, directory_of
 from proxy.telemetry.logs import log_formatter
 
 PROMPT_THREADS = 1
@@ -15,22 +21,42 @@ PROMPT_THREADS = 1
 of the time, so that more threads would make no prompt faster."""
 
 
-def build(settings: ServeSettings) -> Deployment:
-    """Raises `HookLoadError`, `ImportError` for libraries that are not installed, and `ValueError` for
-    settings that an engine cannot run with."""
-    pipeline = _make_pipeline(settings)
-    engine = make_engine(settings, can_withhold=bool(settings.hook_specs or settings.allowed_hooks))
-    names = names_of(settings, settings.served_model_name)
-    return Deployment.of_one(engine, pipeline, settings, names, keys=keys_of(settings))
+def build(settings: ServeSettings, older: Deployment | None = None) -> Deployment:
+    """`older`: the one to replace. Models keep their engines, and policies their hooks, if their settings are
+    the same; hooks in workers are built anew, since their code may have changed.
+
+    Raises `HookLoadError`, `ImportError` for libraries that are not installed, and `ValueError` for settings
+    that name what there is not, or that an engine cannot run with.
+    """
+    check_directory(settings)
+    directory = directory_of(settings)
+    policies = directory.policies.values()
+    can_withhold = any(one.settings.hooks or one.settings.allowed_hooks for one in policies)
+    pipelines = {policy.name: _pipeline(policy, older) for policy in policies}
+    engines = {model.name: _engine(model, can_withhold, older) for model in directory.models.values()}
+    number = 1 if older is None else older.number + 1
+    return Deployment(directory, engines, pipelines, can_withhold=can_withhold, number=number)
 
 
-def keys_of(settings: ServeSettings) -> list[Key]:
-    """The keys of clients."""
-    return [Key(digest=digest_of(key.get_secret_value().encode())) for key in settings.api_key]
+def _engine(model: ModelEntry, can_withhold: bool, older: Deployment | None) -> Engine:
+    same = older and older.models.get(model.name)
+    if same and same.can_withhold == can_withhold and _alike(same.settings, model.settings, ModelSettings):
+        return same.engine
+    return make_engine(model.settings, can_withhold=can_withhold)
 
 
-def _make_pipeline(settings: ServeSettings) -> GuardFactory:
-    hooks = settings.hook_specs, settings.allowed_hooks, settings.options(PipelineOptions)
+def _pipeline(policy: PolicyEntry, older: Deployment | None) -> GuardFactory:
+    settings = policy.settings
+    options = PipelineOptions(**{name: getattr(settings, name) for name in PipelineOptions.model_fields})
+    hooks = settings.hooks, settings.allowed_hooks, options
     if settings.hook_workers:
         return WorkerPool(settings.hook_workers, *hooks, log_formatter=log_formatter())
+    same = older and older.policies.get(policy.name)
+    if same and _alike(same.settings, settings, HookSettings):
+        return same.pipeline
     return Pipeline.load(*hooks, prompt_threads=PromptThreads(PROMPT_THREADS))
+
+
+def _alike(one: BaseModel, other: BaseModel, group: type[BaseModel]) -> bool:
+    """Whether the options of one group are the same."""
+    return all(getattr(one, name) == getattr(other, name) for name in group.model_fields)

@@ -1,53 +1,37 @@
-"""One loaded configuration as built parts: the models, the policies, and who gets which.
+"""One loaded configuration as built parts: an engine for each model, and hooks for each policy.
 
 A request takes the deployment that is current when it arrives, and stays with it to its end. A newer one may
-replace it meanwhile, and may share some of its parts. A part is closed with the last deployment that has it.
+replace it meanwhile, and may share some of its engines and hooks.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from engine.parsers import Parsers
-from engine.processor_specs import LogitsProcessorSpec
+from engine.processor_specs import LogitsProcessorSpec, PolicyProcessorSpec
 from engine.protocol import DeadEngineError, Engine, EngineError, GenerationRequest, RequestError
 from hooks.pipeline.pipeline import GuardFactory
-from proxy.errors import APIError
-from proxy.policies.choice import choose_policy
-from proxy.policies.keys import ANONYMOUS, Key
-from proxy.policies.limits import NO_LIMITS, Limits
+from proxy.policies.directory import Directory, ModelEntry, PolicyEntry
+from proxy.policies.keys import Key
+from proxy.policies.limits import Limits
 from proxy.policies.model_settings import ModelSettings
+from proxy.policies.policy_settings import PolicySettings
 
 logger = logging.getLogger("weir.proxy")
 
-Part = TypeVar("Part", bound="_Part")
-
-ANY = "default"
-"""The name in policies, metrics and logs of a model that requests may call by any name."""
-
 
 @dataclass(eq=False, slots=True)
-class _Part:
-    """What several deployments may have."""
+class ServedModel:
+    """A model with its engine."""
 
-    num_users: int = field(default=0, init=False, repr=False)
-    """The deployments that have it and are not closed."""
-    has_started: bool = field(default=False, init=False, repr=False)
-
-
-@dataclass(eq=False, slots=True)
-class ServedModel(_Part):
-    """A model that requests can name."""
-
+    entry: ModelEntry
     engine: Engine
-    settings: ModelSettings
-    names: tuple[str, ...] = ()
-    """What requests may call the model, its own name first. None: whatever the engine takes."""
-    policy: str | None = None
-    """The policy of its requests whose keys name none."""
+    can_withhold: bool = True
+    """Whether the engine was built for requests that hooks may see."""
     parsers: Parsers = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,16 +39,20 @@ class ServedModel(_Part):
 
     @property
     def name(self) -> str:
-        return self.names[0] if self.names else ANY
+        return self.entry.name
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        return self.names[1:]
+        return self.entry.aliases
+
+    @property
+    def settings(self) -> ModelSettings:
+        return self.entry.settings
 
     @property
     def listed(self) -> Sequence[str]:
         """The names to list: those that the settings give, or else the engine's."""
-        return self.names or self.engine.info.names
+        return self.entry.given_names or self.engine.info.names
 
     def parsers_for(self, request: GenerationRequest) -> Parsers:
         """The answer's parsers. Raises `RequestError` for tools if nothing could tell calls from content."""
@@ -77,14 +65,29 @@ class ServedModel(_Part):
 
 
 @dataclass(eq=False, slots=True)
-class Policy(_Part):
-    """What holds for the requests that get it."""
+class Policy:
+    """A policy with its hooks."""
 
-    name: str
+    entry: PolicyEntry
     pipeline: GuardFactory
-    limits: Limits = NO_LIMITS
-    logits_processors: tuple[LogitsProcessorSpec, ...] = ()
+    logits_processors: tuple[LogitsProcessorSpec, ...] = field(init=False)
     """Those that run for every request, beside the engine's."""
+
+    def __post_init__(self) -> None:
+        configured = self.settings.logits_processors
+        self.logits_processors = tuple(PolicyProcessorSpec(one.name, one.params) for one in configured)
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+    @property
+    def settings(self) -> PolicySettings:
+        return self.entry.settings
+
+    @property
+    def limits(self) -> Limits:
+        return self.settings.limits
 
 
 class Route(NamedTuple):
@@ -102,28 +105,23 @@ class Deployment:
 
     def __init__(
         self,
-        models: Iterable[ServedModel],
-        policies: Iterable[Policy],
+        directory: Directory,
+        engines: Mapping[str, Engine],
+        pipelines: Mapping[str, GuardFactory],
         *,
-        keys: Iterable[Key] = (),
-        default_policy: str | None = None,
+        can_withhold: bool = True,
         number: int = 1,
     ) -> None:
-        """`keys`: of clients; none: anybody may ask. `default_policy`: of a request whose key and model name
-        none. `number`: how often the configuration was loaded."""
-        self.models = {model.name: model for model in models}
-        self.policies = {policy.name: policy for policy in policies}
-        self.keys: Mapping[str, Key] = {key.digest: key for key in keys}
-        """By digest."""
-        self.default_policy = default_policy
+        """`engines` by model, `pipelines` by policy. `number`: how often the configuration was loaded."""
+        self.directory = directory
+        self.models = {
+            name: ServedModel(entry, engines[name], can_withhold) for name, entry in directory.models.items()
+        }
+        self.policies = {name: Policy(entry, pipelines[name]) for name, entry in directory.policies.items()}
         self.number = number
-        self._by_any_name = {name: model for model in self.models.values() for name in model.names}
         self._num_running = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._held: set[_Part] = {*self.models.values(), *self.policies.values()}
-        for part in self._held:
-            part.num_users += 1
 
     @classmethod
     def of_one(
@@ -136,50 +134,35 @@ class Deployment:
         keys: Iterable[Key] = (),
     ) -> "Deployment":
         """One model, with these names (none: any), under one policy."""
-        model = ServedModel(engine, settings, tuple(names))
-        return cls([model], [Policy("default", pipeline)], keys=keys, default_policy="default")
+        model, policy = ModelEntry(settings, tuple(names)), PolicyEntry("default", PolicySettings())
+        directory = Directory([model], [policy], keys, default_policy=policy.name)
+        return cls(directory, {model.name: engine}, {policy.name: pipeline})
 
     @property
     def default_name(self) -> str:
         """A name that requests may use. Empty: the engine names none."""
         return next((name for model in self.models.values() for name in model.listed), "")
 
+    @property
+    def keys(self) -> Mapping[str, Key]:
+        """The configured keys, by digest."""
+        return self.directory.keys
+
     def find_key(self, digest: str) -> Key | None:
-        """The key with this digest, or `ANONYMOUS` if anybody may ask."""
-        return self.keys.get(digest) if self.keys else ANONYMOUS
+        """As `Directory.find_key`."""
+        return self.directory.find_key(digest)
 
     def models_of(self, key: Key) -> list[ServedModel]:
         """The models that the key may use, in the order configured."""
-        return [model for model in self.models.values() if key.may_use(model.name)]
+        return [self.models[model.name] for model in self.directory.models_of(key)]
 
     def route(self, key: Key, asked: str | None) -> Route:
-        """What a request gets that asks with this key for this model (None: the key's first).
-
-        Raises `RequestError` 404 for a model that is not served, or not to this key, and `APIError` 403 if no
-        policy is for the two.
-        """
-        model, name = self._model(key, asked)
-        choice = choose_policy(key, model.name, model.policy, self.default_policy)
-        policy = None if choice is None else self.policies.get(choice.policy)
-        if policy is None:  # a start-up error for a configured key, but keys may be made later
-            raise APIError(403, "No policy is configured for this key and model.", "permission_error")
-        return Route(model, policy, key, name)
-
-    def _model(self, key: Key, asked: str | None) -> tuple[ServedModel, str]:
-        if asked is None:
-            model = next(iter(self.models_of(key)), None)
-            if model is not None:
-                return model, next(iter(model.listed), "")
-        else:
-            model = self._by_any_name.get(asked) or self._open_model
-            if model is not None and key.may_use(model.name):
-                return model, asked
-        raise no_model(asked or "")
-
-    @property
-    def _open_model(self) -> ServedModel | None:
-        """The model that requests may call by any name: only ever one that is alone."""
-        return None if self._by_any_name else next(iter(self.models.values()), None)
+        """What a request gets that asks with this key for this model (None: the key's first). Raises as
+        `Directory.choose` does."""
+        choice = self.directory.choose(key, asked)
+        model = self.models[choice.model.name]
+        name = next(iter(model.listed), "") if asked is None else asked
+        return Route(model, self.policies[choice.policy.name], key, name)
 
     def check_room(self, key: Key, caller: str) -> None:
         """Raise `QueueFullError` if no model that the key may use takes a request of this caller now."""
@@ -195,7 +178,7 @@ class Deployment:
             raise refusals[0]
 
     def unhealthy(self) -> dict[str, EngineError]:
-        """The models that cannot serve now, by name, and why."""
+        """The models that cannot be served now, by name, and why."""
         found = {}
         for name, model in self.models.items():
             try:
@@ -215,7 +198,7 @@ class Deployment:
         return found
 
     def check_health(self) -> None:
-        """Raise `EngineError` if no model can be served now, and `DeadEngineError` if one never can again."""
+        """Raise `EngineError` if no model can be served now, or one never can again (`DeadEngineError`)."""
         unhealthy = self.unhealthy()
         for error in unhealthy.values():
             if isinstance(error, DeadEngineError) or len(unhealthy) == len(self.models):
@@ -226,15 +209,16 @@ class Deployment:
         """Whether the hooks of all policies can run now."""
         return all(policy.pipeline.is_ready for policy in self.policies.values())
 
-    async def start_hooks(self) -> None:
-        """Put every hook to its self-test. Raises `HookLoadError` or `HookError` (contract 1.4)."""
-        for policy in self.policies.values():
-            await _start(policy, policy.pipeline.start)
+    async def start_hooks(self, older: Iterable["Deployment"] = ()) -> None:
+        """Put every hook to its self-test. `older`: deployments that have started, whose hooks run already.
+        Raises `HookLoadError` or `HookError` (contract 1.4)."""
+        for pipeline in self._own_pipelines(older):
+            await pipeline.start()
 
-    async def start_engines(self) -> None:
+    async def start_engines(self, older: Iterable["Deployment"] = ()) -> None:
         """Raises the error of the first engine that cannot start."""
-        for model in self.models.values():
-            await _start(model, model.engine.start)
+        for engine in self._own_engines(older):
+            await engine.start()
         self._warn_of_rewinds()
 
     def _warn_of_rewinds(self) -> None:
@@ -261,40 +245,23 @@ class Deployment:
         """Returns once no request runs."""
         await self._idle.wait()
 
-    async def retired(self) -> None:
-        """Wait for the last request, and close the parts that no other deployment has."""
-        await self.wait_until_idle()
-        await self.aclose()
+    async def close_engines(self, others: Iterable["Deployment"] = ()) -> None:
+        """Abort the requests of the engines that none of the `others` has, and free what these hold."""
+        await asyncio.gather(*(engine.aclose() for engine in self._own_engines(others)))
 
-    async def close_engines(self) -> None:
-        """Abort the requests of the engines that no other deployment has, and free what these hold."""
-        await asyncio.gather(*(model.engine.aclose() for model in self._let_go(self.models.values())))
+    async def close_hooks(self, others: Iterable["Deployment"] = ()) -> None:
+        """Close the hooks that none of the `others` has."""
+        await asyncio.gather(*(pipeline.aclose() for pipeline in self._own_pipelines(others)))
 
-    async def close_hooks(self) -> None:
-        """Close the hooks that no other deployment has."""
-        await asyncio.gather(*(policy.pipeline.aclose() for policy in self._let_go(self.policies.values())))
+    async def aclose(self, others: Iterable["Deployment"] = ()) -> None:
+        """Close what none of the `others` has."""
+        await self.close_engines(others)
+        await self.close_hooks(others)
 
-    async def aclose(self) -> None:
-        """Close the parts that no other deployment has. Closing twice is fine."""
-        await self.close_engines()
-        await self.close_hooks()
+    def _own_engines(self, others: Iterable["Deployment"]) -> list[Engine]:
+        shared = {id(model.engine) for other in others for model in other.models.values()}
+        return [model.engine for model in self.models.values() if id(model.engine) not in shared]
 
-    def _let_go(self, parts: Iterable[Part]) -> list[Part]:
-        """The parts that nobody has any more."""
-        held = [part for part in parts if part in self._held]
-        for part in held:
-            self._held.discard(part)
-            part.num_users -= 1
-        return [part for part in held if not part.num_users]
-
-
-async def _start(part: _Part, start: Callable[[], Awaitable[None]]) -> None:
-    """Start a part that no earlier deployment has started."""
-    if not part.has_started:
-        await start()
-        part.has_started = True
-
-
-def no_model(name: str) -> RequestError:
-    told = f"The model '{name}' is not served here."
-    return RequestError(told, param="model", code="model_not_found", status=404)
+    def _own_pipelines(self, others: Iterable["Deployment"]) -> list[GuardFactory]:
+        shared = {id(policy.pipeline) for other in others for policy in other.policies.values()}
+        return [policy.pipeline for policy in self.policies.values() if id(policy.pipeline) not in shared]

@@ -1,7 +1,7 @@
 """Who asks: the keys of clients, known by their digests alone."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from proxy.policies.limits import NO_LIMITS, Limits
@@ -15,16 +15,23 @@ class Key:
     """Empty: a key without a name (`api_key`)."""
     tenant: str = "default"
     policy: str | Mapping[str, str] | None = None
-    """A policy's name for all models, or for each model by its name. None: the model's or the default one."""
+    """A policy's name for all models, or one for each model by a name of the model. None: the key names none.
+    """
     models: tuple[str, ...] | None = None
-    """The names of the models that the key may use. None: all."""
+    """Names of the models that the key may use. None: all."""
     limits: Limits = NO_LIMITS
     digest: str = field(default="", repr=False)
     """As `digest_of` gives it."""
 
-    def may_use(self, model: str) -> bool:
-        """`model`: the name of a `ServedModel`."""
-        return self.models is None or model in self.models
+    def may_use(self, names: Iterable[str]) -> bool:
+        """Whether the key may use the model with these names."""
+        return self.models is None or any(name in self.models for name in names)
+
+    def policy_for(self, names: Iterable[str]) -> str | None:
+        """The policy that the key names for the model with these names. None: it names none."""
+        if not isinstance(self.policy, Mapping):
+            return self.policy
+        return next((self.policy[name] for name in names if name in self.policy), None)
 
 
 ANONYMOUS = Key(name="anonymous")

@@ -20,8 +20,6 @@ class Limits(BaseModel):
     """Requests at the same time"""
     max_tokens: AtLeastOne | None = None
     """Most tokens of one output; a request that asks for more is refused"""
-    max_prompt_tokens: AtLeastOne | None = None
-    """Most tokens of one prompt; a request with more is refused"""
 
 
 NO_LIMITS = Limits()

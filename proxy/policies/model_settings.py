@@ -29,6 +29,8 @@ Options = TypeVar("Options", bound=BaseModel)
 
 UPSTREAM_ENGINES = ("openai", "messages")
 """Engines that ask upstream servers. Each is named by its API."""
+WITH_LOGITS = ("local", "vllm")
+"""Engines that have a model in their process. They run logits processors, in one process."""
 
 
 def _logits_processor(value: Any) -> Any:
@@ -89,17 +91,19 @@ class ModelSettings(VLLMOptions, EngineOptions, MessagesOptions, UpstreamOptions
 
     @model_validator(mode="after")
     def _engine_has_what_it_needs(self) -> Self:
+        self.check_engine()
+        return self
+
+    def check_engine(self) -> None:
+        """Raise `ValueError` if the engine lacks an option that it needs, or has one that it cannot obey."""
         if self.engine in UPSTREAM_ENGINES and not self.upstream:
             raise ValueError(f"engine '{self.engine}' needs an upstream: --upstream URL")
         if self.engine in ("replay", "echo") and self.tokenizer is not None:
             raise ValueError(f"engine '{self.engine}' uses no tokenizer")
         if self.engine == "replay" and self.recordings is None:
             raise ValueError("engine 'replay' needs recordings: --recordings DIR")
-        if self.engine not in ("local", "vllm") and (
-            self.logits_processors or self.enable_test_logits_processor
-        ):
+        if self.engine not in WITH_LOGITS and (self.logits_processors or self.enable_test_logits_processor):
             reason = "has no logits of its own: it cannot run logits processors"
             raise ValueError(f"engine '{self.engine}' {reason}")
         if self.engine != "vllm" and (self.vllm or self.vllm_prefill or self.vllm_lora_modules):
             raise ValueError("options of vLLM need the engine 'vllm': --engine vllm")
-        return self

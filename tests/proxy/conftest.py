@@ -13,8 +13,8 @@ from engine.protocol import Delta
 from hooks.pipeline.pipeline import Pipeline
 from proxy.app import Server
 from proxy.config import ServeSettings
-from proxy.policies.build import keys_of
 from proxy.policies.deployment import Deployment
+from proxy.policies.read import keys_of
 from tests.helpers import make_deltas, pipeline_of
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}

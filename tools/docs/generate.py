@@ -28,13 +28,15 @@ _TITLES = {
     "BrowserOptions": "Browsers",
     "CallerOptions": "Callers",
     "ConnectionOptions": "Connections",
+    "DirectorySettings": "Models, policies and keys",
     "EngineChoice": "Which engine runs",
     "EngineOptions": "The in-process engine",
+    "HookSettings": "Hooks",
     "PageOptions": "The page",
     "PipelineOptions": "Limits and effects of hooks",
     "MessagesOptions": "Upstreams of the Messages API",
     "PoolOptions": "Several upstreams",
-    "ServeSettings": "Hooks and the service",
+    "ServeSettings": "The service",
     "WorkerOptions": "Processes",
     "DecisionOptions": "Decisions of hooks",
     "TelemetryOptions": "Logs and traces",
@@ -167,7 +169,7 @@ def _limits(notes: Iterable[Any]) -> Iterator[str]:
 def _default(value: Any) -> str:
     if value is None or value is PydanticUndefined:
         return ""
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | dict):
         return ", ".join(map(_default, value)) or "none"
     if isinstance(value, bool):
         return _code(str(value).lower())

@@ -46,7 +46,7 @@ OURS = frozenset(
 """Options of the in-process engine that Weir honours by itself, beside vLLM."""
 
 
-def _mapping(value: Any) -> Any:
+def mapping(value: Any) -> Any:
     """The command line and the environment give a mapping as JSON."""
     if not isinstance(value, str):
         return value
@@ -56,7 +56,7 @@ def _mapping(value: Any) -> Any:
         raise ValueError(f"this is not JSON: {error}") from error
 
 
-Arguments = Annotated[dict[str, Any], BeforeValidator(_mapping)]
+Arguments = Annotated[dict[str, Any], BeforeValidator(mapping)]
 
 
 class VLLMOptions(BaseModel):
@@ -69,7 +69,7 @@ class VLLMOptions(BaseModel):
     vllm_prefill: Annotated[Arguments, Field(repr=False)] = {}
     """Arguments of a second engine of vLLM, which computes prompts; others are as in vllm. Both need a
     kv_transfer_config (vllm)"""
-    vllm_lora_modules: Annotated[dict[str, str], BeforeValidator(_mapping)] = {}
+    vllm_lora_modules: Annotated[dict[str, str], BeforeValidator(mapping)] = {}
     """Folders of LoRA adapters by the name that requests use for the model, as JSON or in YAML (vllm)"""
 
 

@@ -33,7 +33,7 @@ from engine.backends.vllm.sampling import (
 )
 from engine.core.output_processor import OutputProcessor
 from engine.core.sequence import Sequence, SequenceGroup
-from engine.logits_processors.registry import OTHER_FIELDS, PARAMETER_FIELDS
+from engine.logits_processors.names import OTHER_FIELDS, PARAMETER_FIELDS
 from engine.protocol import DeadEngineError, Delta, EngineError, LogitsProcessorError, RequestError, Rewind
 from engine.sampling.best_of import hold_candidates
 from engine.sampling.sampler import SampledToken

@@ -1,0 +1,44 @@
+"""What a policy and a key ask of each request, beside the hooks."""
+
+from dataclasses import replace
+
+from engine.logits_processors.names import OTHER_FIELDS, PARAMETER_FIELDS
+from engine.processor_specs import NamedProcessorSpec
+from engine.protocol import GenerationRequest, RequestError
+from proxy.policies.deployment import Route
+
+
+def under_policy(route: Route, request: GenerationRequest) -> GenerationRequest:
+    """The request within the limits of its key and its policy, with the policy's logits processors. Raises
+    `RequestError` for a request that asks for what it may not have."""
+    allowed = route.policy.settings.allowed_logits_processors
+    if allowed is not None:
+        _check_processors(request, allowed)
+    limits = (route.key.limits.max_tokens, route.policy.limits.max_tokens)
+    limit = min((one for one in limits if one is not None), default=None)
+    added = route.policy.logits_processors
+    if limit is None and not added:
+        return request
+    sampling = request.sampling
+    if limit is not None:
+        sampling = replace(sampling, max_tokens=_bounded(sampling.max_tokens, limit))
+    return replace(
+        request, sampling=replace(sampling, logits_processors=(*sampling.logits_processors, *added))
+    )
+
+
+def _bounded(asked: int | None, limit: int) -> int:
+    if asked is not None and asked > limit:
+        raise RequestError(f"max_tokens must be at most {limit} here.", param="max_tokens")
+    return limit if asked is None else asked
+
+
+def _check_processors(request: GenerationRequest, allowed: list[str]) -> None:
+    for i, spec in enumerate(request.sampling.logits_processors):
+        if not isinstance(spec, NamedProcessorSpec) or spec.name not in allowed:
+            told = "this logits processor is not one that a request may name"
+            raise RequestError(f"logits_processors[{i}].name: {told}.", param=f"logits_processors[{i}].name")
+    # These fields may choose a processor by its parameters alone.
+    for field in (*OTHER_FIELDS, *PARAMETER_FIELDS):
+        if request.extra.get(field):
+            raise RequestError(f"{field}: name logits processors in logits_processors.", param=field)

@@ -1,0 +1,61 @@
+"""What a request would get, and why: the answer of `weir config explain`, and of the operator's API."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from hooks.loading.loader import HookSpec
+from hooks.pipeline.options import PipelineOptions
+from proxy.policies.directory import Directory
+from proxy.policies.keys import Key
+from proxy.policies.limits import Limits
+
+JSONObject = dict[str, Any]
+
+_SECRET = re.compile("key|secret|token|password|credential|authorization|header", re.IGNORECASE)
+_PASSWORD = re.compile(r"(?<=://)[^/@\s]+@")
+HIDDEN = "(hidden)"
+
+
+def explain(directory: Directory, key: Key, asked: str | None) -> JSONObject:
+    """What a request gets that asks with this key for this model: JSON. Arguments whose names may stand for
+    secrets are hidden. Raises as `Directory.choose` does."""
+    model, policy, reason = directory.choose(key, asked)
+    settings = policy.settings
+    return {
+        "key": key.name,
+        "tenant": key.tenant,
+        "model": model.name,
+        "aliases": list(model.aliases),
+        "engine": model.settings.engine,
+        "policy": policy.name,
+        "reason": reason,
+        "hooks": [_hook(hook) for hook in settings.hooks],
+        "allowed_hooks": [_hook(hook) for hook in settings.allowed_hooks],
+        "hook_workers": settings.hook_workers,
+        "options": {name: getattr(settings, name) for name in PipelineOptions.model_fields},
+        "logits_processors": [
+            {"name": one.name, "params": _without_secrets(one.params)} for one in settings.logits_processors
+        ],
+        "allowed_logits_processors": settings.allowed_logits_processors,
+        "limits": {"key": _limits(key.limits), "policy": _limits(settings.limits)},
+    }
+
+
+def _hook(spec: HookSpec) -> JSONObject:
+    return {"name": spec.label, "path": spec.path, "mode": spec.mode, "args": _without_secrets(spec.args)}
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            name: HIDDEN if _SECRET.search(str(name)) else _without_secrets(one)
+            for name, one in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_without_secrets(one) for one in value]
+    return _PASSWORD.sub("", value) if isinstance(value, str) else value
+
+
+def _limits(limits: Limits) -> JSONObject:
+    return limits.model_dump(exclude_none=True)

@@ -1,0 +1,150 @@
+"""Reads the directory of models, policies and keys off the settings."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from engine.did_you_mean import did_you_mean
+from engine.logits_processors.names import names_of_processors
+from proxy.config import ServeSettings
+from proxy.engines import names_of
+from proxy.policies.directory import Directory, ModelEntry, PolicyEntry
+from proxy.policies.keys import ANONYMOUS, Key, digest_of
+from proxy.policies.model_settings import UPSTREAM_ENGINES, WITH_LOGITS, ModelSettings
+from proxy.policies.policy_settings import KeyRules, PolicySettings
+from proxy.policies.settings import NamedModelSettings
+
+DEFAULT = "default"
+"""The policy of a server without `policies`."""
+
+
+def directory_of(settings: ServeSettings) -> Directory:
+    """A server without `models` has one model, and one without `policies` one policy."""
+    policies = {name: PolicyEntry(name, policy) for name, policy in settings.policies.items()}
+    if not policies:
+        policies = {DEFAULT: PolicyEntry(DEFAULT, _only_policy(settings))}
+    default = settings.default_policy or (next(iter(policies)) if len(policies) == 1 else None)
+    return Directory(_models(settings), policies.values(), keys_of(settings), default)
+
+
+def keys_of(settings: ServeSettings) -> list[Key]:
+    """The keys of clients: those without a name, and those in `keys`."""
+    nameless = [Key(digest=digest_of(key.get_secret_value().encode())) for key in settings.api_key]
+    return [*nameless, *(make_key(name, one.digest, one) for name, one in settings.keys.items())]
+
+
+def make_key(name: str, digest: str, rules: KeyRules) -> Key:
+    """The key of these rules."""
+    return Key(
+        name=name,
+        tenant=rules.tenant,
+        policy=rules.policy,
+        models=None if rules.models is None else tuple(rules.models),
+        limits=rules.limits,
+        digest=digest,
+    )
+
+
+def _models(settings: ServeSettings) -> list[ModelEntry]:
+    if settings.models:
+        return [_model(name, model) for name, model in settings.models.items()]
+    own = ModelSettings.model_construct(
+        _fields_set=settings.model_fields_set & ModelSettings.model_fields.keys(),
+        **{name: getattr(settings, name) for name in ModelSettings.model_fields},
+    )
+    return [ModelEntry(own, tuple(names_of(own, settings.served_model_name)))]
+
+
+def _model(name: str, model: NamedModelSettings) -> ModelEntry:
+    if model.engine in UPSTREAM_ENGINES and model.upstream_model is None:
+        # An upstream knows none of the aliases.
+        model = model.model_copy(update={"upstream_model": name})
+    return ModelEntry(model, tuple(names_of(model, [name, *model.aliases])), model.policy)
+
+
+def _only_policy(settings: ServeSettings) -> PolicySettings:
+    given = {name: getattr(settings, name) for name in PolicySettings.model_fields if hasattr(settings, name)}
+    return PolicySettings.model_construct(**{**given, "hooks": settings.hook_specs, "logits_processors": []})
+
+
+def check_directory(settings: ServeSettings) -> None:
+    """Raise `ValueError`, with all that `faults` finds."""
+    if found := faults(settings):
+        raise ValueError("the settings are wrong" + "".join(f"\n  {fault}" for fault in found))
+
+
+def faults(settings: ServeSettings) -> list[str]:
+    """What is wrong between settings that are each right: names that nothing has, names that two things have,
+    and keys and models without a policy. Each begins with its place, and quotes no key."""
+    directory = directory_of(settings)
+    found = [
+        *_wrong_names(settings, directory),
+        *_same_names(settings),
+        *_missing_policies(directory),
+        *_wrong_processors(directory),
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _wrong_names(settings: ServeSettings, directory: Directory) -> Iterator[str]:
+    models = [name for model in directory.models.values() for name in model.names]
+    policies = directory.policies
+    if settings.default_policy is not None:
+        yield from _unknown("default_policy", "policy", [settings.default_policy], policies)
+    for name, model in settings.models.items():
+        yield from _unknown(
+            f"models.{name}.policy", "policy", [model.policy] if model.policy else [], policies
+        )
+    for name, key in settings.keys.items():
+        yield from _unknown(f"keys.{name}.models", "model", key.models or [], models)
+        if isinstance(key.policy, Mapping):
+            yield from _unknown(f"keys.{name}.policy", "model", key.policy, models)
+            yield from _unknown(f"keys.{name}.policy", "policy", key.policy.values(), policies)
+        elif key.policy is not None:
+            yield from _unknown(f"keys.{name}.policy", "policy", [key.policy], policies)
+
+
+def _unknown(place: str, kind: str, names: Iterable[str], known: Iterable[str]) -> Iterator[str]:
+    known = list(known)
+    for name in names:
+        if name not in known:
+            yield f"{place}: there is no {kind} {name!r}{did_you_mean(name, known)}"
+
+
+def _same_names(settings: ServeSettings) -> Iterator[str]:
+    owners: dict[str, str] = {}
+    for model in settings.models:
+        for name in (model, *settings.models[model].aliases):
+            if owners.setdefault(name, model) != model:
+                yield f"models.{model}: {owners[name]} is called {name!r} too"
+    digests: dict[str, str] = {}
+    for key, one in settings.keys.items():
+        if digests.setdefault(one.digest, key) != key:
+            yield f"keys.{key}.hash: {digests[one.digest]} has the same one"
+
+
+def _missing_policies(directory: Directory) -> Iterator[str]:
+    for place, key, model in _pairs(directory):
+        if directory.policy_for(key, model) is None:
+            told = "no policy is named by the key, the model or default_policy"
+            yield f"{place}: for the model {model.name!r} {told}"
+
+
+def _wrong_processors(directory: Directory) -> Iterator[str]:
+    for place, key, model in _pairs(directory):
+        found = directory.policy_for(key, model)
+        policy = None if found is None else directory.policies.get(found.name)
+        names = [one.name for one in policy.settings.logits_processors] if policy else []
+        if policy and names and model.settings.engine not in WITH_LOGITS:
+            told = f"the model {model.name!r} has no logits for the logits processors of {policy.name!r}"
+            yield f"{place}: {told}"
+        elif policy:
+            known = names_of_processors(model.settings.logits_processors)
+            yield from _unknown(f"policies.{policy.name}.logits_processors", "logits processor", names, known)
+
+
+def _pairs(directory: Directory) -> Iterator[tuple[str, Key, ModelEntry]]:
+    """Each key and each model that it may use, with the key's place."""
+    for key in directory.keys.values() or (ANONYMOUS,):
+        named = f"keys.{key.name}" if key.name else "api_key"
+        place = "models" if key is ANONYMOUS else named
+        for model in directory.models_of(key):
+            yield place, key, model
