@@ -121,7 +121,7 @@ class Supervisor:
         await asyncio.gather(*(worker.stop_within(seconds) for worker in self._serving.values()))
 
     async def _start(self, number: int) -> None:
-        start = Start(number, dict(self._settings), self._processes.get(number), self._salt, self._folder)
+        start = Start(number, vars(self._settings), self._processes.get(number), self._salt, self._folder)
         worker = WorkerProcess(start, self._take)
         ready = await worker.start()
         self.model, self._processes[number], self._salt = ready.model, ready.process, ready.salt

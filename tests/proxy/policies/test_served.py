@@ -79,7 +79,7 @@ async def test_each_key_gets_its_models_under_its_policies(tmp_path: Path) -> No
             "carol": key("carol", policy={"a": "strict", "b": "short"}),
         },
     )
-    async with serving(settings) as (server, http):
+    async with serving(settings) as (_, http):
         assert await ask(http, "alice", "a") == (200, "Hi [lax]")
         assert await ask(http, "alice", "alias") == (200, "Hi [lax]")
         assert await ask(http, "alice", "b") == (200, "Hi [strict]")
