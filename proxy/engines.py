@@ -28,7 +28,9 @@ def make_engine(settings: ModelSettings, *, can_withhold: bool = True) -> Engine
     """
     engine = _backend(settings, can_withhold)
     if settings.record is not None:
-        engine = RecordingEngine(engine, settings.record, max_bytes=settings.record_max_bytes)
+        engine = RecordingEngine(
+            engine, settings.record, max_bytes=settings.record_max_bytes, max_age=settings.record_max_age
+        )
     return engine
 
 

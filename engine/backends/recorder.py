@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,12 @@ INTERVAL = 0.1
 MAX_UNWRITTEN = 20_000
 """Lines of all requests that may wait to be written. A recording that finds more waiting is cut short."""
 
-_RECORDING_NAME = re.compile(r"\d{8}T\d{12}-[\w.-]+\.jsonl", re.ASCII)
+AGING = 60.0
+"""Seconds between two times that old files are looked for, while nothing is recorded."""
+
+RECORDING_NAME = re.compile(r"\d{8}T\d{12}-[\w.-]+\.jsonl", re.ASCII)
+"""A recording's file: when it began (UTC, in microseconds), and the request's id."""
+_MOMENT = "%Y%m%dT%H%M%S%f"
 
 
 class RecordingEngine:
@@ -47,12 +52,14 @@ class RecordingEngine:
 
     Each answer has a file in `folder` from its first delta on. A refused request leaves no file. Recording
     never delays an answer and never fails it. When the files exceed `max_bytes` together, the oldest are
-    removed.
+    removed, and so are those that began more than `max_age` days ago.
     """
 
-    def __init__(self, engine: Engine, folder: Path | str, *, max_bytes: int) -> None:
+    def __init__(
+        self, engine: Engine, folder: Path | str, *, max_bytes: int, max_age: float | None = None
+    ) -> None:
         self._engine = engine
-        self._folder = RecordingFolder(Path(folder), max_bytes)
+        self._folder = RecordingFolder(Path(folder), max_bytes, max_age)
 
     @property
     def info(self) -> ModelInfo:
@@ -146,9 +153,11 @@ class RecordingFile:
 class RecordingFolder:
     """Its methods run on the event loop, but for those that begin with `_write`: they run in a thread."""
 
-    def __init__(self, path: Path, max_bytes: int) -> None:
+    def __init__(self, path: Path, max_bytes: int, max_age: float | None = None) -> None:
         self.path = path
         self._max_bytes = max_bytes
+        self._max_age = None if max_age is None else timedelta(days=max_age)
+        self._aging: asyncio.TimerHandle | None = None
         self._size = 0
         self._files: deque[RecordingFile] = deque()  # the oldest first
         self._unwritten: list[tuple[RecordingFile, Line]] = []
@@ -169,14 +178,16 @@ class RecordingFolder:
             probe.path.unlink()
         except OSError as error:
             raise ValueError(f"nothing can be recorded in {self.path}: {error.strerror}") from error
-        paths = sorted(path for path in self.path.iterdir() if _RECORDING_NAME.fullmatch(path.name))
+        paths = sorted(path for path in self.path.iterdir() if RECORDING_NAME.fullmatch(path.name))
         self._files.extend(RecordingFile(path, path.stat().st_size) for path in paths)
         self._size = sum(file.size for file in self._files)
+        if self._max_age is not None:
+            self._age()
 
     def open(self, request: GenerationRequest) -> RecordingFile:
         """A file for a request. The first write creates it on disk."""
         name = re.sub(r"[^\w.-]", "_", request.request_id, flags=re.ASCII)[:80]
-        file = RecordingFile(self.path / f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{name}.jsonl")
+        file = RecordingFile(self.path / f"{datetime.now(UTC):{_MOMENT}}-{name}.jsonl")
         self.add(file, request)
         return file
 
@@ -195,6 +206,8 @@ class RecordingFolder:
 
     async def aclose(self) -> None:
         """Write the lines that wait, and end the thread."""
+        if self._aging is not None:
+            self._aging.cancel()
         while self._writing is not None or self._unwritten:
             if self._writing is None:
                 self._flush()
@@ -203,6 +216,11 @@ class RecordingFolder:
             await asyncio.wait([self._writing])
         self._is_closed = True
         self._thread.shutdown()
+
+    def _age(self) -> None:
+        if self._writing is None:
+            self._flush()
+        self._aging = asyncio.get_running_loop().call_later(AGING, self._age)
 
     def _flush(self) -> None:
         if self._timer is not None:
@@ -240,8 +258,9 @@ class RecordingFolder:
         self._size += file.size - before
 
     def _rotate(self) -> None:
-        """Remove the oldest files, finished or not, until the rest is within the limit."""
-        while self._files and self._size > self._max_bytes:
+        """Remove the oldest files, finished or not, until the rest is within the limits."""
+        first = "" if self._max_age is None else f"{datetime.now(UTC) - self._max_age:{_MOMENT}}"
+        while self._files and (self._size > self._max_bytes or self._files[0].path.name < first):
             oldest = self._files.popleft()
             oldest.is_writable = False
             self._size -= oldest.size

@@ -9,7 +9,7 @@ from proxy.access.addresses import FORWARDERS
 from proxy.access.auth import OWN_CHECK
 from proxy.access.browser import BrowserOptions, browser_middleware, is_loopback
 from proxy.access.connections import connection_middleware
-from proxy.admin import decisions, keys, requests, shadow
+from proxy.admin import decisions, keys, recordings, requests, shadow
 from proxy.admin.live import LIVE, LiveFeed, live
 from proxy.admin.operator import OPERATOR_RULE, OperatorRule, operator_middleware
 from proxy.errors import Handler, error_middleware
@@ -30,6 +30,9 @@ ENDPOINTS: Iterable[Endpoint] = (
     ("GET", "/changes", "What the operator changed", keys.list_changes),
     ("GET", "/decisions", "What hooks decided", decisions.list_decisions),
     ("GET", "/shadow", "What hooks in shadow mode would have done", shadow.list_shadow),
+    ("GET", "/recordings", "The recordings", recordings.list_recordings),
+    ("GET", "/recordings/{id}", "A recording", recordings.get_recording),
+    ("DELETE", "/recordings/{id}", "Remove a recording", recordings.delete_recording),
     ("GET", "/live", "What the server does now, each second", live),
 )
 

@@ -12,6 +12,8 @@ class DecisionOptions(BaseModel):
 
     keep_withheld_text: bool = False
     """Keep the withheld text with each decision, for operators who send the admin key"""
+    read_recordings: bool = False
+    """Let operators who send the admin key read recordings (--record) over /admin/recordings"""
     decisions_min_held: Annotated[float, Field(ge=0)] = 1.0
     """Seconds; of a shorter hold whose text was released untouched, only the time is counted"""
     decisions_max_age: Annotated[float, Field(gt=0)] = 30.0

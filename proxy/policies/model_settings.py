@@ -75,6 +75,8 @@ class EngineChoice(BaseModel):
     """Folder to keep every request and the model's answer in, before any hook changes it"""
     record_max_bytes: Annotated[int, Field(ge=1)] = 1024**3
     """Bytes of recordings to keep; the oldest are removed (record)"""
+    record_max_age: Annotated[float | None, Field(gt=0)] = None
+    """Days after which a recording is removed (record)"""
 
 
 class ModelSettings(VLLMOptions, EngineOptions, MessagesOptions, UpstreamOptions, PoolOptions, EngineChoice):

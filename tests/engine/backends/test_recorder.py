@@ -7,6 +7,7 @@ import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,11 @@ async def start(tmp_path: Path) -> AsyncIterator[StartRecorder]:
     """Starts a recorder in front of an engine, closed after the test."""
     async with AsyncExitStack() as stack:
 
-        async def start(engine: Any = None, *, max_bytes: int = 10**9) -> RecordingEngine:
-            recorder = RecordingEngine(engine or EchoEngine(), tmp_path / "kept", max_bytes=max_bytes)
+        async def start(
+            engine: Any = None, *, max_bytes: int = 10**9, max_age: float | None = None
+        ) -> RecordingEngine:
+            engine = engine or EchoEngine()
+            recorder = RecordingEngine(engine, tmp_path / "kept", max_bytes=max_bytes, max_age=max_age)
             stack.push_async_callback(recorder.aclose)
             await recorder.start()
             return recorder
@@ -176,6 +180,23 @@ async def test_one_that_is_larger_than_all_may_be_is_removed_while_it_streams(
     assert len(await collect(recorder, asked())) == 4
     await recorder.aclose()
     assert kept(tmp_path) == []
+
+
+async def test_old_recordings_are_removed_while_nothing_is_recorded(
+    start: StartRecorder, tmp_path: Path
+) -> None:
+    (tmp_path / "kept").mkdir()
+    yesterday = datetime.now(UTC) - timedelta(days=1.01)
+    for began in (yesterday, datetime.now(UTC)):
+        (tmp_path / "kept" / f"{began:%Y%m%dT%H%M%S%f}-r.jsonl").write_bytes(b"{}")
+    (tmp_path / "kept" / "20000101T000000000000-notes.txt").write_text("not a recording")
+    _, _, young = kept(tmp_path)
+    recorder = await start(max_age=1)
+    await until(lambda: len(kept(tmp_path)) == 2)
+    assert young in kept(tmp_path)
+    await collect(recorder, asked())
+    await recorder.aclose()
+    assert len(kept(tmp_path)) == 3
 
 
 async def test_it_refuses_to_start_where_nothing_can_be_written(tmp_path: Path) -> None:
