@@ -12,6 +12,8 @@ from proxy.decisions.feed import DecisionFeed
 from proxy.decisions.options import DecisionOptions
 from proxy.decisions.writer import DecisionWriter
 from proxy.policies.deployment import Policy
+from proxy.policies.directory import PolicyEntry
+from proxy.policies.policy_settings import PolicySettings
 from proxy.state.protocol import StateError
 from proxy.store import decisions, hook_hours
 from proxy.store.options import StoreOptions
@@ -37,6 +39,10 @@ async def store() -> AsyncIterator[Fragile]:
     await store.start()
     yield store
     await store.aclose()
+
+
+def strict() -> Policy:
+    return Policy(PolicyEntry("strict", PolicySettings()), pipeline_of(lambda chunk: None))
 
 
 def make(store: Store, feed: DecisionFeed, *policies: Policy, **options: float) -> DecisionWriter:
@@ -102,7 +108,7 @@ async def test_old_decisions_are_removed(store: Fragile) -> None:
 async def test_hooks_work_is_written_once_and_also_that_of_a_retired_pipeline(store: Fragile) -> None:
     feed = DecisionFeed()
     end = feed.subscribe(lambda record: None)
-    policies = [Policy("strict", pipeline_of(lambda chunk: None))]
+    policies = [strict()]
     one = DecisionWriter(store, feed, DecisionOptions(), lambda: policies)
     tally = policies[0].pipeline.tallies["hook0"]
 
@@ -114,7 +120,7 @@ async def test_hooks_work_is_written_once_and_also_that_of_a_retired_pipeline(st
     await one.flush()
     await one.flush()
     works(5)
-    policies[:] = [Policy("strict", pipeline_of(lambda chunk: None))]
+    policies[:] = [strict()]
     store.is_broken = True
     with pytest.raises(StateError):
         await one.flush()
