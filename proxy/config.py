@@ -8,6 +8,7 @@ body in `proxy.access.bodies`. The docstring of a field is its help.
 import argparse
 import inspect
 import json
+import logging
 import os
 import re
 from pathlib import Path
@@ -37,7 +38,7 @@ from proxy.access.tls import TLSOptions
 from proxy.admin.options import AdminOptions
 from proxy.commands.parser import CommandParser
 from proxy.decisions.options import DecisionOptions
-from proxy.did_you_mean import problems
+from proxy.did_you_mean import did_you_mean, problems
 from proxy.page.options import PageOptions
 from proxy.policies.model_settings import WITH_LOGITS
 from proxy.policies.settings import DirectorySettings
@@ -45,6 +46,8 @@ from proxy.state.options import StateOptions
 from proxy.store.options import StoreOptions
 from proxy.telemetry.options import TelemetryOptions
 from proxy.workers.options import WorkerOptions
+
+logger = logging.getLogger("weir.proxy")
 
 
 def _keys_in(file: Path) -> list[str]:
@@ -184,6 +187,7 @@ def load_settings(arguments: list[str]) -> ServeSettings:
         __doc__ = ServeSettings.__doc__
         model_config = SettingsConfigDict(yaml_file=_file_of(arguments))
 
+    _warn_of_misspelt_variables()
     try:
         return CliApp.run(
             Settings,
@@ -205,6 +209,15 @@ def load_settings(arguments: list[str]) -> ServeSettings:
         raise SystemExit(f"weir serve: the settings are wrong{lines}") from None
     except SettingsError as error:
         raise SystemExit(f"weir serve: the settings are wrong\n  {error}") from None
+
+
+def _warn_of_misspelt_variables() -> None:
+    """They are no error: others may use this prefix, too. Kubernetes does for a service called weir."""
+    known = [f"WEIR_{name.upper()}" for name in ServeSettings.model_fields]
+    for name in os.environ:
+        is_unknown = re.match("WEIR_(?!SERVICE_|PORT_)", name) and name not in known
+        if is_unknown and (hint := did_you_mean(name, known)):
+            logger.warning("the variable %s is no option%s", name, hint)
 
 
 def _vllm_in_environment() -> dict[str, Any]:

@@ -27,11 +27,14 @@ def _message(problem: ErrorDetails, settings: type[BaseModel]) -> str:
     if problem["type"] in _UNKNOWN:
         *outer, name = problem["loc"]
         return "there is no such option" + did_you_mean(str(name), _names_at(settings, outer))
-    message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] in _CHOICES and isinstance(problem["input"], str):
-        choices = re.findall(r"'([^']*)'", problem["ctx"]["expected"])
-        message += did_you_mean(problem["input"], choices)
-    return message
+    return problem["msg"].removeprefix("Value error, ") + choice_hint(problem)
+
+
+def choice_hint(problem: ErrorDetails) -> str:
+    """The end of a message about a value that is none of its choices. Empty for other problems."""
+    if problem["type"] not in _CHOICES or not isinstance(problem["input"], str):
+        return ""
+    return did_you_mean(problem["input"], re.findall(r"'([^']*)'", problem["ctx"]["expected"]))
 
 
 def _place(location: Sequence[int | str]) -> str:

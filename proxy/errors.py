@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from engine.protocol import EngineError, LogitsProcessorError, QueueFullError, RequestError
 from hooks.pipeline.failure import HookError
+from proxy.did_you_mean import choice_hint
 from proxy.state.protocol import StateError
 
 logger = logging.getLogger("weir.proxy")
@@ -106,11 +107,10 @@ def to_api_error(error: Exception) -> APIError:
 
 
 def _invalid(error: ValidationError) -> APIError:
-    problems = error.errors(include_url=False, include_input=False)
-    first = problems[0]
+    first = error.errors(include_url=False)[0]
     # The location also names the members of a union by their type. A client knows only keys and indices.
     param = ".".join(str(part) for part in first["loc"] if _is_field(part)) or None
-    message = first["msg"].removeprefix("Value error, ")
+    message = first["msg"].removeprefix("Value error, ") + choice_hint(first)
     return APIError(400, f"{param}: {message}" if param else message, param=param, code=first["type"])
 
 

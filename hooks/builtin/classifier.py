@@ -12,15 +12,12 @@ from hooks import checked
 from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Count, Names
 from hooks.detect.batches import Batches
+from hooks.detect.extras import from_extra
 from hooks.detect.judge_guard import JudgeGuard
 from hooks.detect.windows import Unit, make_windows
 
-try:
+with from_extra("engine", "torch and transformers"):
     from hooks.builtin.classifier_models.classifiers import load_classifier
-except ImportError as error:
-    raise ImportError(
-        "the guard needs torch and transformers: install the extra 'engine' of weir-proxy"
-    ) from error
 
 
 class Classifier(JudgeGuard):

@@ -10,5 +10,8 @@ def from_extra(extra: str, library: str, needed_by: str = "the guard") -> Iterat
     try:
         yield
     except ImportError as error:
-        reason = f"{needed_by} needs {library}: install the extra '{extra}' of weir-proxy"
-        raise ImportError(reason) from error
+        raise ImportError(f"{needed_by} needs {library}: {how_to_install(extra)}") from error
+
+
+def how_to_install(extra: str) -> str:
+    return f"install the extra '{extra}' of weir-proxy (pip install 'weir-proxy[{extra}]')"

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from engine.did_you_mean import did_you_mean
 from engine.import_path import describe
 from engine.prompt_threads import PromptThreads
 from engine.protocol import Delta, GenerationRequest, RequestError, Token
@@ -61,11 +62,12 @@ class GuardFactory(Protocol):
     async def aclose(self) -> None: ...
 
 
-def check_named(request: GenerationRequest, allowed: Container[str]) -> None:
+def check_named(request: GenerationRequest, allowed: Collection[str]) -> None:
     """Raise `RequestError` for a hook that the request names and may not (contract 1.3)."""
     for name in request.hooks:
         if name not in allowed:
-            raise RequestError(f"The hook '{name}' is not one that a request may name.", param="hooks")
+            hint = did_you_mean(name, allowed) or "."
+            raise RequestError(f"The hook '{name}' is not one that a request may name{hint}", param="hooks")
 
 
 _TEST = "weir-self-test"

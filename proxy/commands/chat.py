@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 import aiohttp
 
+from hooks.detect.extras import how_to_install
 from proxy.chat.client import ChatClient, ChatError
 from proxy.chat.commands import field_value
 from proxy.chat.conversation import Conversation
@@ -87,7 +88,7 @@ async def _dialogue(client: ChatClient, screen: Screen, conversation: Conversati
     else:
         screen.note(f"{client.url}; /help lists commands, Ctrl-D leaves")
         if find_spec("prompt_toolkit") is None:
-            screen.note("better editing of lines needs the extra 'chat': pip install 'weir-proxy[chat]'")
+            screen.note(f"lines are edited better with prompt_toolkit: {how_to_install('chat')}")
     await Dialogue(client, screen, conversation, is_interactive=lines.is_interactive).run(lines)
 
 

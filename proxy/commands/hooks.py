@@ -13,6 +13,7 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from typing import NoReturn
 
+from hooks.detect.extras import how_to_install
 from hooks.loading.describe import Argument, common_arguments, guards
 from hooks.loading.loader import HookLoadError, HookSpec
 from hooks.pipeline.options import PipelineOptions
@@ -108,7 +109,7 @@ def _problems(results: list[Result]) -> Iterator[str]:
 def fuzz_hook(options: argparse.Namespace) -> None:
     """Exits with 1 if a text was found, and with 2 if the hook cannot be fuzzed."""
     if find_spec("hypothesis") is None:  # only this command depends on it
-        _leave("Hypothesis is missing: install the extra 'testing' of weir-proxy")
+        _leave(f"Hypothesis is missing: {how_to_install('testing')}")
     seed = random.getrandbits(32) if options.seed is None else options.seed
     task = FuzzTask(
         spec=_spec(options),

@@ -14,6 +14,8 @@ from proxy.policies.keys import ANONYMOUS, Key
 from proxy.policies.model_settings import ModelSettings
 from proxy.policies.policy_settings import PolicySettings
 
+_MAX_COMPARED = 200
+"""An upstream may list a hundred thousand names, and to compare one takes a tenth of a millisecond."""
 ANY = "default"
 """The name, for policies, metrics and logs, of a model that requests may call by any name."""
 
@@ -131,6 +133,7 @@ class Directory:
 
 
 def no_model(name: str, known: list[str]) -> RequestError:
-    """`known`: the names that the caller may know."""
-    told = f"The model '{name}' is not served here{did_you_mean(name, known)}."
+    """`known`: the names that the caller may know. The first ones are compared with `name`."""
+    hint = did_you_mean(name, known[:_MAX_COMPARED]) or "."
+    told = f"The model '{name}' is not served here{hint}"
     return RequestError(told, param="model", code="model_not_found", status=404)

@@ -7,6 +7,7 @@ from typing import Protocol
 from prometheus_client.core import Metric
 
 from engine.tracing import NO_SPAN, Span
+from hooks.detect.extras import how_to_install
 from proxy.telemetry.options import TelemetryOptions
 
 logger = logging.getLogger("weir.proxy")
@@ -46,7 +47,7 @@ def make_telemetry(options: TelemetryOptions, families: Callable[[], Iterable[Me
     try:
         from proxy.telemetry.otlp import OTLPTelemetry
     except ImportError as error:
-        told = "OpenTelemetry is not installed: install the extra 'otel' of weir-proxy"
+        told = f"OpenTelemetry is not installed: {how_to_install('otel')}"
         if options.otlp_endpoint is not None:
             raise ValueError(f"otlp_endpoint: {told}") from error
         # The variables may be meant for other programs of this machine.

@@ -1,6 +1,7 @@
 """Why a service cannot start, or not with a new configuration."""
 
 from engine.protocol import EngineError
+from hooks.detect.extras import how_to_install
 from hooks.loading.loader import HookLoadError
 from proxy.state.protocol import StateError
 
@@ -10,7 +11,7 @@ START_ERRORS = (ImportError, EngineError, HookLoadError, StateError, ValueError,
 def start_error(error: BaseException) -> str:
     """The reason, for whoever started the service."""
     if isinstance(error, ImportError) and error.name:
-        return f"{error}. The in-process engine needs the extra 'engine' of weir-proxy"
+        return f"{error}; the in-process engine needs it: {how_to_install('engine')}"
     if isinstance(error, StateError):
         return f"the shared state, or the store, cannot be used: {error}"
     return str(error)

@@ -206,3 +206,14 @@ def test_no_upstreams_url_or_key_is_shown(tmp_path: Path) -> None:
         load_settings(["--config", str(file)])
     assert "weight" in str(caught.value)
     assert "hunter" not in str(caught.value)
+
+
+def test_a_misspelt_variable_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("WEIR_HOOK_TIMEOT", "WEIR_PORT", "WEIR_SERVICE_HOST", "WEIR_PORT_8000_TCP_ADDR"):
+        monkeypatch.setenv(name, "5")
+    assert load_settings([]).port == 5
+    assert caplog.messages == [
+        "the variable WEIR_HOOK_TIMEOT is no option; did you mean 'WEIR_HOOK_TIMEOUT'?"
+    ]

