@@ -45,7 +45,9 @@ class SSEDecoder:
             data, self._unread = self._unread + data, b""
         if self._is_inside or b"\r" in data:
             return self._read_lines(data)
-        # Most events are one line of data. They are not read line by line.
+        # Most pieces are one event, and most events are one line of data. They are not read line by line.
+        if data.startswith(b"data: ") and data.find(b"\n") == len(data) - 2 and data.endswith(b"\n"):
+            return [Event(data[6:-2])]
         *blocks, rest = data.split(b"\n\n")
         events: list[Event] = []
         for number, block in enumerate(blocks):
