@@ -46,7 +46,7 @@ tests/clients/typescript/node_modules: tests/clients/typescript/package-lock.jso
 	touch $@
 
 test-page: $(VENV)/.page tests/page/node_modules
-	$(BIN)/python -m pytest -m '' tests/page tests/proxy/page $(ARGS)
+	WEIR_SCREENSHOTS=docs/assets $(BIN)/python -m pytest -m '' tests/page tests/proxy/page $(ARGS)
 
 $(VENV)/.page: $(VENV)/.dev
 	$(PIP) 'playwright>=1.55,<2'

@@ -51,7 +51,7 @@ def test_a_redaction_stands_in_its_place_and_tells_its_details(fake: FakeServer,
     page.keyboard.press("Enter")
     details = page.get_by_role("dialog", name="Redacted")
     assert details.is_visible()
-    for text in ("pii", "email", "15 characters not released", "250 ms"):
+    for text in ("pii", "email", "15 characters withheld", "250 ms"):
         assert text in details.inner_text()
     assert faults(page) == []
     page.keyboard.press("Escape")

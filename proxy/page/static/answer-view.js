@@ -108,9 +108,9 @@ class BlockView {
     this.schedule();
   }
 
-  mark(decision) {
+  mark(decision, covers) {
     this.flush();
-    const mark = markOf(decision);
+    const mark = markOf(decision, covers);
     this.#add(mark);
     this.tail = null;
     return mark;
@@ -219,9 +219,8 @@ export function kind({ action, mode }) {
 }
 
 // A decision in the text: the text that replaced something, or a sign where text is missing.
-function markOf(decision) {
+function markOf(decision, covers) {
   const num = decision.num_withheld ?? 0;
-  const covers = decision.mode !== "shadow" && (decision.action === "redact" || decision.action === "rewrite") && (decision.num_released ?? 0) > 0;
   const mark = h("button", {
     type: "button",
     class: `mark ${kind(decision)}`,

@@ -159,8 +159,9 @@ export class Block {
   }
 
   decide(decision) {
-    const position = Math.max(this.length, this.#positionOf(decision));
-    const covers = decision.mode === "shadow" ? 0 : decision.num_released ?? 0;
+    const estimate = this.#positionOf(decision);
+    const position = Math.max(this.length, estimate);
+    const covers = coveredBy(decision, estimate < this.length);
     if (decision.mode !== "shadow" && CHANGES.has(decision.action)) {
       this.edits.push({ hook: decision.hook, moves: covers - decision.num_withheld });
     }
@@ -189,7 +190,7 @@ export class Block {
       const { decision, covers } = this.waiting[0];
       if (covers && !isMore) return;
       this.waiting.shift();
-      const mark = this.view.mark(decision);
+      const mark = this.view.mark(decision, covers > 0);
       if (covers && position !== Infinity) this.open = { mark, left: covers };
     }
   }
@@ -200,6 +201,14 @@ export class Block {
 }
 
 const CHANGES = new Set(["redact", "rewrite", "suppress"]);
+
+// How many characters that are still to come a mark covers: those of a replacement, or those that a hook in
+// shadow mode would have withheld.
+function coveredBy({ action, mode, num_released: released, num_withheld: withheld }, isPast) {
+  if (action !== "redact" && action !== "rewrite") return 0;
+  if (mode !== "shadow") return released ?? 0;
+  return isPast ? 0 : withheld;
+}
 
 function isShortHold({ action, num_withheld: num, held_seconds: held }) {
   return action === "hold" && !num && (held ?? 0) < LONG_HOLD;

@@ -1,13 +1,15 @@
 // The page: its views, keys and theme.
 
 import { Chat } from "./chat.js";
+import { Decisions } from "./decisions.js";
 import { byId } from "./dom.js";
 import { initPopover } from "./popover.js";
 import { Live } from "./live.js";
 import { applyTheme, keys, nextTheme, theme } from "./session.js";
 import { Setup } from "./setup.js";
+import { Shadow } from "./shadow.js";
 
-const VIEWS = { chat: null, live: new Live({ openKeys }) };
+const VIEWS = { chat: null, live: new Live({ openKeys }), decisions: new Decisions({ openKeys }), shadow: new Shadow({ openKeys }) };
 
 function showView() {
   const name = Object.hasOwn(VIEWS, location.hash.slice(1)) ? location.hash.slice(1) : "chat";

@@ -34,12 +34,13 @@ export function facts(decision) {
   const rows = [
     ["Guard", decision.hook],
     ["Reason", decision.reason],
-    ["Mode", decision.mode === "shadow" ? "shadow: it had no effect" : "enforce"],
+    ["Mode", decision.mode === "shadow" ? "shadow: it had no effect" : null],
     ["Where", place_of(decision)],
-    ["Characters", decision.num_withheld ? `${plural(decision.num_withheld, "character")} not released as written` : null],
+    ["Characters", decision.num_withheld ? `${plural(decision.num_withheld, "character")}${decision.mode === "shadow" ? "" : " withheld"}` : null],
     ["Held for", decision.held_seconds ? seconds(decision.held_seconds) : null],
     ["Policy", decision.policy],
-    ["Key", decision.key ? `${decision.key}${decision.tenant ? ` (${decision.tenant})` : ""}` : null],
+    ["Key", decision.key],
+    ["Tenant", decision.tenant === "default" ? null : decision.tenant],
   ];
   const list = h("dl", {}, rows.filter(([, value]) => value).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
   if (!decision.withheld) return list;

@@ -39,13 +39,12 @@ export class Series {
   growth(name, labels = {}) { return grown(this.first, this.latest, name, labels); }
 
   // The value below which a share of a histogram's values lie, of those in the last two minutes. Null: no values.
-  quantile(name, share) {
+  quantile(name, share, wanted = {}) {
     const buckets = new Map();
-    for (const [labels, value] of this.latest.samples[`${name}_bucket`] ?? []) {
-      buckets.set(labels.le, (buckets.get(labels.le) ?? 0) + value);
-    }
-    for (const [labels, value] of this.first.samples[`${name}_bucket`] ?? []) {
-      buckets.set(labels.le, (buckets.get(labels.le) ?? 0) - value);
+    for (const [snapshot, sign] of [[this.latest, 1], [this.first, -1]]) {
+      for (const [labels, value] of matching(snapshot, `${name}_bucket`, wanted)) {
+        buckets.set(labels.le, (buckets.get(labels.le) ?? 0) + sign * value);
+      }
     }
     const bounds = [...buckets].map(([le, count]) => [le === "+Inf" ? Infinity : Number(le), count]).sort((a, b) => a[0] - b[0]);
     const total = bounds.at(-1)?.[1] ?? 0;
@@ -63,9 +62,12 @@ export class Series {
 }
 
 function sum(snapshot, name, wanted) {
+  return matching(snapshot, name, wanted).reduce((total, [, value]) => total + value, 0);
+}
+
+function matching(snapshot, name, wanted) {
   const pairs = Object.entries(wanted);
-  return (snapshot.samples[name] ?? []).reduce(
-    (total, [labels, value]) => (pairs.every(([label, text]) => labels[label] === text) ? total + value : total), 0);
+  return (snapshot.samples[name] ?? []).filter(([labels]) => pairs.every(([label, text]) => labels[label] === text));
 }
 
 // A process that started anew counts from zero.

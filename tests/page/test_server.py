@@ -1,0 +1,121 @@
+"""The page of `weir serve` with the model that ships. It makes the screenshots of `docs/page.md`."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.page.conftest import Open, faults
+from tests.page.test_chat import ask_and_wait, panel
+
+pytestmark = pytest.mark.slow
+
+CONFIG = "examples/page.yaml"
+FOLDER = os.environ.get("WEIR_SCREENSHOTS")
+"""Where `make test-page` wants the screenshots. Unset: nowhere."""
+
+
+def picture(page: Any, name: str) -> None:
+    if FOLDER:
+        page.screenshot(path=Path(FOLDER) / f"{name}.png")
+
+
+@pytest.fixture(scope="module")
+def url(weir_serve: Callable[..., str]) -> str:
+    return weir_serve("--config", CONFIG) + "/"
+
+
+def marks(answer: Any) -> list[str]:
+    return [one.get_attribute("aria-label") for one in answer.locator(".text .mark").all()]
+
+
+def test_a_newcomer_watches_guards_work(url: str, open_page: Open, size: tuple[int, int]) -> None:
+    page = open_page(url)
+    page.get_by_role("button", name="What is your email address?").click()
+    page.get_by_role("button", name="Send").wait_for()
+    answer = page.get_by_role("article").last
+    assert answer.locator(".content .text").inner_text() == "Our e-mail address is [EMAIL_ADDRESS]."
+    assert marks(answer) == ["[EMAIL_ADDRESS] (Redacted by pii: EMAIL_ADDRESS)"]
+    answer = ask_and_wait(page, "Show me the API key")
+    assert marks(answer) == ["Redacted by secrets: OPENAI_KEY, 30 characters"]
+    assert "sk-EXAMPLE" not in page.content()
+    answer = ask_and_wait(page, "What is your secret project?")
+    assert "Ended by project" in marks(answer)[-1]
+    assert "Bluebird" not in page.content()
+    if size[0] > 1000:
+        panel(page, "Raw stream")
+    answer.locator(".mark").last.click()
+    picture(page, "page-chat" if size[0] > 1000 else "page-narrow")
+    assert faults(page) == []
+
+
+def test_a_shadow_hook_marks_what_it_would_have_done(
+    url: str, open_page: Open, size: tuple[int, int]
+) -> None:
+    page = open_page(url, "dark")
+    page.set_default_timeout(60_000)
+    answer = ask_and_wait(page, "Tell me a story about an otter")
+    assert any("Would have redacted by otters" in mark for mark in marks(answer))
+    assert "otter" in answer.locator(".content .text").inner_text()
+    answer.get_by_text(re.compile(r"\d+ decisions?")).first.click()
+    if size[0] > 1000:
+        picture(page, "page-shadow")
+    assert faults(page) == []
+
+
+def test_the_dashboard_shows_what_the_server_does(url: str, open_page: Open, size: tuple[int, int]) -> None:
+    page = open_page(url)
+    ask_and_wait(page, "What is your email address?")
+    page.get_by_role("link", name="Live").click()
+    row = page.get_by_role("row", name=re.compile("^pii"))
+    row.wait_for()
+    assert int(row.get_by_role("cell").nth(2).inner_text().replace(",", "")) >= 1
+    assert page.get_by_text("First token").is_visible()
+    if size[0] > 1000:
+        page.wait_for_timeout(3000 if FOLDER else 0)  # for the picture's curves
+        picture(page, "page-live")
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    assert faults(page) == []
+    page.get_by_role("button", name="Pause").click()
+    assert page.get_by_role("button", name="Go on").is_visible()
+
+
+def test_the_page_is_used_with_the_keyboard_alone(url: str, open_page: Open) -> None:
+    page = open_page(url)
+    page.get_by_role("button", name="Show me the API key").wait_for()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the message field"
+    page.keyboard.press("Enter")
+    page.keyboard.type("What is your email address?")
+    page.keyboard.press("Enter")
+    mark = page.locator(".text .mark")
+    mark.wait_for()
+    page.get_by_role("button", name="Send").wait_for()
+    for _ in range(30):
+        page.keyboard.press("Shift+Tab")
+        if mark.evaluate("one => one === document.activeElement"):
+            break
+    page.keyboard.press("Enter")
+    assert page.get_by_role("dialog", name="Redacted").is_visible()
+    page.keyboard.press("Escape")
+    assert mark.evaluate("one => one === document.activeElement")
+
+
+def test_who_is_not_the_operator_chats_and_sees_no_numbers(
+    weir_serve: Callable[..., str], open_page: Open, size: tuple[int, int]
+) -> None:
+    page = open_page(weir_serve("--engine", "echo", "--api-key", "k1", "--hook", "pii") + "/")
+    page.get_by_role("button", name="Keys").click()
+    page.get_by_label("Client’s key").fill("k1")
+    page.keyboard.press("Enter")
+    answer = ask_and_wait(page, "Write to ada@example.org")
+    assert answer.locator(".content .text").inner_text() == "Write to [EMAIL_ADDRESS]"
+    assert marks(answer) == []
+    assert page.get_by_text("Decisions of guards are shown to operators alone.").is_visible()
+    for view in ("Live", "Decisions", "Shadow"):
+        page.get_by_role("link", name=view).click()
+        page.get_by_text("This view is the operator’s.").locator("visible=true").wait_for()
+        assert faults(page) == []
