@@ -11,7 +11,7 @@ const PAGE = 50;
 
 export const KEPT = {
   true: "",
-  false: "This server keeps decisions in memory, since it started (--store keeps them longer).",
+  false: "This server keeps none: it needs an admin key (--admin-key) or a store (--store).",
 };
 
 export class Decisions {
