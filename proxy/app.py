@@ -87,7 +87,7 @@ def make_app(service: Service, rule: OperatorRule) -> web.Application:
     app = web.Application(
         # A preflight request has no key.
         middlewares=[
-            request_log_middleware(service.telemetry, access_log=settings.access_log),
+            request_log_middleware(service),
             error_middleware(error_response),
             connection_middleware,
             browser,

@@ -5,29 +5,27 @@ asks. No label contains text of a caller or a model.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import accumulate
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from types import TracebackType
-from typing import Self, get_args
+from typing import Self
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from engine.backends.pool.totals import stats_of
-from engine.protocol import Delta, EngineStats, RequestError, Usage
-from engine.stats import Histogram, ReplicaState, ReplicaStats
-from hooks.pipeline.tally import Tallies, Tally
+from engine.protocol import Delta, RequestError, Usage
+from engine.stats import Histogram
 from proxy.errors import APIError, CancelledByOperator
 from proxy.policies.deployment import Deployment
+from proxy.telemetry.engine_metrics import engine_metrics
+from proxy.telemetry.families import Labels, counter, histogram
+from proxy.telemetry.hook_metrics import hook_metrics
 
 TTFT_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 10, 20, 80)
 ITL_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5, 10, 80)
 REQUEST_SECONDS = (0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 20, 30, 40, 60, 120, 480, 1920)
 TOKENS = tuple(digit * 10**power for power in range(6) for digit in (1, 2, 5))
-
-Labels = tuple[str, ...]
 
 
 class EndpointMetrics:
@@ -43,13 +41,23 @@ class EndpointMetrics:
         self.generation_tokens = Histogram(TOKENS)
 
 
+class TenantMetrics:
+    """The counts of one tenant's requests."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.tokens: Counter[str] = Counter()
+        """`prompt` and `completion`."""
+
+
 class RequestMetrics:
     """One request's metrics: what is released, when, and how the request ends. A context manager."""
 
-    __slots__ = ("_arrived", "_endpoint", "_finished", "_first", "_outcome", "_released", "_usage")
+    __slots__ = ("_arrived", "_endpoint", "_finished", "_first", "_outcome", "_released", "_tenant", "_usage")
 
-    def __init__(self, endpoint: EndpointMetrics) -> None:
+    def __init__(self, endpoint: EndpointMetrics, tenant: TenantMetrics) -> None:
         self._endpoint = endpoint
+        self._tenant = tenant
         self._arrived = perf_counter()
         self._released: dict[int, float] = {}
         """The time of the last text of each output."""
@@ -100,6 +108,10 @@ class RequestMetrics:
         self._outcome = outcome
         endpoint = self._endpoint
         endpoint.outcomes[outcome] += 1
+        self._tenant.outcomes[outcome] += 1
+        if self._usage is not None:
+            self._tenant.tokens["prompt"] += self._usage.prompt_tokens
+            self._tenant.tokens["completion"] += self._usage.completion_tokens
         if outcome != "finished":
             return
         endpoint.e2e_latency.observe(perf_counter() - self._arrived)
@@ -142,155 +154,56 @@ class Metrics(Collector):
 
     def __init__(self, current: Callable[[], Deployment]) -> None:
         self._current = current
-        self._endpoints: defaultdict[str, EndpointMetrics] = defaultdict(EndpointMetrics)
+        self._endpoints: defaultdict[tuple[str, str], EndpointMetrics] = defaultdict(EndpointMetrics)
+        """By endpoint and model."""
+        self._tenants: defaultdict[str, TenantMetrics] = defaultdict(TenantMetrics)
+        self._answers: Counter[tuple[str, int]] = Counter()
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
-    def request(self, endpoint: str) -> RequestMetrics:
-        """The metrics of a request that arrives now."""
-        return RequestMetrics(self._endpoints[endpoint])
+    def request(self, endpoint: str, model: str, tenant: str) -> RequestMetrics:
+        """The metrics of a request that arrives now. `model`: the configured name."""
+        return RequestMetrics(self._endpoints[endpoint, model], self._tenants[tenant])
+
+    def answered(self, path: str, status: int) -> None:
+        """Count an answer. `path`: the endpoint's, which holds nothing that the client chose."""
+        self._answers[path, status] += 1
 
     async def render(self) -> bytes:
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        stats = _stats(self._current())
-        yield from _engine(stats)
-        yield from _steps(stats)
-        yield from _upstreams(stats.replicas)
-        yield from self._requests()
-        yield from self._hooks()
+        deployment = self._current()
+        yield from engine_metrics({name: m.engine.stats() for name, m in deployment.models.items()})
+        yield from self._requests(deployment)
+        yield from self._tenants_metrics()
+        yield from hook_metrics({name: p.pipeline.tallies for name, p in deployment.policies.items()})
 
-    def _requests(self) -> Iterator[Metric]:
-        endpoints = dict(self._endpoints)
-        yield _counter(
+    def _requests(self, deployment: Deployment) -> Iterator[Metric]:
+        each = dict(self._endpoints)
+        has_names = len({*deployment.models, *(model for _, model in each)}) > 1
+        names: Labels = ("endpoint", "model_name") if has_names else ("endpoint",)
+        endpoints = [(key if has_names else key[:1], one) for key, one in each.items()]
+        yield counter(
             "requests",
             "Generations, by end: finished, refused (the caller's fault), failed, closed (the caller left, or"
             " the operator cancelled).",
-            ("endpoint", "outcome"),
-            [((e, outcome), n) for e, m in endpoints.items() for outcome, n in m.outcomes.items()],
+            (*names, "outcome"),
+            [((*labels, outcome), n) for labels, one in endpoints for outcome, n in one.outcomes.items()],
         )
-        ends = [((e, reason), n) for e, m in endpoints.items() for reason, n in m.finished.items()]
-        labels = "endpoint", "finished_reason"
-        yield _counter("request_success", "Outputs that ended, by finish reason.", labels, ends)
+        ends = [((*labels, reason), n) for labels, one in endpoints for reason, n in one.finished.items()]
+        text = "Outputs that ended, by finish reason."
+        yield counter("request_success", text, (*names, "finished_reason"), ends)
         for name, text, attribute in REQUEST_HISTOGRAMS:
-            histograms = [((e,), getattr(m, attribute)) for e, m in endpoints.items()]
-            yield _histogram(name, text, ("endpoint",), histograms)
+            histograms = [(labels, getattr(one, attribute)) for labels, one in endpoints]
+            yield histogram(name, text, names, histograms)
+        text = "Answers to HTTP requests, by the path's endpoint and the status; 499: the client left before."
+        answers = [((path, str(status)), n) for (path, status), n in self._answers.items()]
+        yield counter("http_responses", text, ("path", "status"), answers)
 
-    def _hooks(self) -> Iterator[Metric]:
-        tallies = _tallies(self._current())
-        verdicts = [
-            ((hook, action), n) for hook, tally in tallies.items() for action, n in tally.verdicts.items()
-        ]
-        yield _counter("hook_verdicts", "Verdicts, by hook and action.", ("hook", "action"), verdicts)
-        seconds = [((hook,), tally.seconds) for hook, tally in tallies.items()]
-        yield _counter("hook_seconds", "Wall time of the hooks' calls.", ("hook",), seconds)
-
-
-def _stats(deployment: Deployment) -> EngineStats:
-    """The sums over all engines."""
-    stats = [model.engine.stats() for model in deployment.models.values()]
-    replicas = {name: replica for one in stats for name, replica in one.replicas.items()}
-    return stats_of(stats, replicas)
-
-
-def _tallies(deployment: Deployment) -> Tallies:
-    """The sums over all policies, by hook."""
-    sums: defaultdict[str, Tally] = defaultdict(Tally)
-    for policy in deployment.policies.values():
-        for name, tally in policy.pipeline.tallies.items():
-            sums[name].add(tally)
-    return sums
-
-
-def _engine(stats: EngineStats) -> Iterator[Metric]:
-    for name, text, gauge in (
-        ("num_requests_running", "Requests that the engine works on.", stats.num_running),
-        ("num_requests_waiting", "Requests that wait for the engine.", stats.num_waiting),
-        ("kv_blocks_used", "Blocks of the key-value cache in use.", stats.kv_blocks_used),
-        ("kv_blocks", "Blocks of the key-value cache.", stats.kv_blocks),
-        ("kv_cache_usage_perc", "Share of the key-value cache in use; 1 is all.", stats.kv_cache_usage),
-    ):
-        yield GaugeMetricFamily(f"weir_{name}", text, value=gauge)
-    for name, text, count in (
-        ("prompt_tokens", "Prompt tokens accepted.", stats.prompt_tokens_total),
-        ("generation_tokens", "Tokens generated.", stats.generation_tokens_total),
-        ("requests_aborted", "Requests whose work was cancelled.", stats.aborted_total),
-        ("engine_steps", "Steps of the engine.", stats.steps_total),
-        ("num_preemptions", "Times that an output gave up its blocks to another.", stats.preemptions_total),
-        ("prefix_cache_queries", "Prompt tokens looked up in the cache.", stats.prefix_cache_queries_total),
-        (
-            "prefix_cache_hits",
-            "Prompt tokens found in the cache, which are not computed.",
-            stats.prefix_cache_hits_total,
-        ),
-        ("spec_decode_num_drafts", "Guesses at the next tokens.", stats.spec_decode_drafts_total),
-        ("spec_decode_num_draft_tokens", "Tokens guessed.", stats.spec_decode_draft_tokens_total),
-        (
-            "spec_decode_num_accepted_tokens",
-            "Guessed tokens that were right.",
-            stats.spec_decode_accepted_tokens_total,
-        ),
-    ):
-        yield CounterMetricFamily(f"weir_{name}", text, value=count)
-
-
-def _steps(stats: EngineStats) -> Iterator[Metric]:
-    phases = [((phase,), histogram) for phase, histogram in stats.step_seconds.items()]
-    yield _histogram("engine_step_seconds", "Wall time of a step, by phase.", ("phase",), phases)
-    texts = {
-        "iteration_tokens_total": "Tokens computed in a step.",
-        "iteration_sequences": "Outputs in a step.",
-        "request_queue_time_seconds": "From an output's arrival at the engine to its first step.",
-        "request_prefill_time_seconds": "From an output's first step to its first token.",
-        "request_decode_time_seconds": "From an output's first token to its last.",
-    }
-    for name, histogram in stats.histograms.items():
-        yield _histogram(name, texts[name], (), [((), histogram)])
-
-
-def _upstreams(replicas: Mapping[str, ReplicaStats]) -> Iterator[Metric]:
-    """Metrics of a pool. An upstream's label is its name, or its host and port."""
-    label = ("upstream",)
-    each = replicas.items()
-    outstanding = [((name,), stats.outstanding) for name, stats in each]
-    yield _gauge("upstream_outstanding", "Requests that run at an upstream.", label, outstanding)
-    states = [
-        ((name, state), state == stats.state) for name, stats in each for state in get_args(ReplicaState)
-    ]
-    text = "1 for the state of an upstream's circuit breaker, or draining; 0 for other states."
-    yield _gauge("upstream_state", text, (*label, "state"), states)
-    text = "Requests to an upstream, by end: as weir_requests, and full (it has too many)."
-    ends = [((name, outcome), n) for name, stats in each for outcome, n in stats.outcomes.items()]
-    yield _counter("upstream_requests", text, (*label, "outcome"), ends)
-    text = "Requests that went to another upstream, because this one failed before the first token."
-    yield _counter("upstream_retries", text, label, [((name,), stats.retries_total) for name, stats in each])
-    seconds = [((name,), stats.first_token_seconds) for name, stats in each]
-    text = "From a request's way to an upstream to its first token."
-    yield _histogram("upstream_first_token_seconds", text, label, seconds)
-
-
-def _gauge(name: str, text: str, labels: Labels, values: Iterable[tuple[Labels, float]]) -> Metric:
-    family = GaugeMetricFamily(f"weir_{name}", text, labels=labels)
-    for of, value in values:
-        family.add_metric(of, value)
-    return family
-
-
-def _counter(name: str, text: str, labels: Labels, values: Iterable[tuple[Labels, float]]) -> Metric:
-    family = CounterMetricFamily(f"weir_{name}", text, labels=labels)
-    for of, value in values:
-        family.add_metric(of, value)
-    return family
-
-
-def _histogram(name: str, text: str, labels: Labels, values: Iterable[tuple[Labels, Histogram]]) -> Metric:
-    family = HistogramMetricFamily(f"weir_{name}", text, labels=labels)
-    for of, histogram in values:
-        family.add_metric(of, list(_buckets(histogram)), histogram.sum)
-    return family
-
-
-def _buckets(histogram: Histogram) -> Iterable[tuple[str, float]]:
-    ends = [*map(str, map(float, histogram.bounds)), "+Inf"]
-    return zip(ends, accumulate(histogram.counts), strict=True)
+    def _tenants_metrics(self) -> Iterator[Metric]:
+        tenants = dict(self._tenants)
+        outcomes = [((t, outcome), n) for t, one in tenants.items() for outcome, n in one.outcomes.items()]
+        yield counter("tenant_requests", "Generations, by tenant and end.", ("tenant", "outcome"), outcomes)
+        tokens = [((t, kind), n) for t, one in tenants.items() for kind, n in one.tokens.items()]
+        yield counter("tenant_tokens", "Tokens, by tenant: prompt or completion.", ("tenant", "kind"), tokens)

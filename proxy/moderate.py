@@ -29,7 +29,7 @@ async def moderate(http: web.Request, route: Route, fields: ModerationRequest) -
     if not service.settings.moderations:
         raise APIError(501, "This server answers no moderations (--moderations).", "server_error")
     request_id = new_id("modr")
-    with service.metrics.request("moderations") as metrics:
+    with service.metrics.request("moderations", route.model.name, route.key.tenant) as metrics:
         http[REQUEST_LOG].begin(request_id, metrics)
         results = []
         for i, texts in enumerate(fields.inputs()):

@@ -28,7 +28,7 @@ async def relay(
 ) -> web.Response:
     """Admit, relay, answer. `body`: the upstream's, for the request as hooks let it go on."""
     service = http.app[SERVICE]
-    with service.metrics.request(request.endpoint) as metrics:
+    with service.metrics.request(request.endpoint, route.model.name, route.key.tenant) as metrics:
         http[REQUEST_LOG].begin(request.request_id, metrics, request)
         async with (
             service.admitted(http, route, request) as (_, spending),

@@ -40,7 +40,7 @@ async def respond(
     request = under_policy(route, request)
     answer.ignored = answer.fields.ignored(engine.fields)
     answer.decisions = asked_decisions(http)
-    with service.metrics.request(request.endpoint) as metrics:
+    with service.metrics.request(request.endpoint, route.model.name, route.key.tenant) as metrics:
         http[REQUEST_LOG].begin(request.request_id, metrics, request)
         async with (
             service.admitted(http, route, request) as (running, spending),

@@ -29,6 +29,7 @@ from proxy.state.under_way import RequestLimits
 from proxy.store.directory import StoredKeys
 from proxy.store.options import StoreOptions
 from proxy.store.store import Store
+from proxy.telemetry.decision_log import log_decision
 from proxy.telemetry.telemetry import make_telemetry
 from proxy.telemetry.traced_guard import tell_span, traced
 from proxy.workers.others import Others
@@ -53,6 +54,8 @@ class Service:
         )
         if self.telemetry.has_spans:
             self.decisions.subscribe(tell_span)
+        if settings.decision_log:
+            self.decisions.subscribe(log_decision)
         self.responses = ResponseStore(settings, self.state)
         self.store = Store(settings.options(StoreOptions), has_admin_key=bool(settings.admin_key))
         self.decision_writer = DecisionWriter(
@@ -92,7 +95,8 @@ class Service:
         try:
             deployment.check_room(key, caller)
         except QueueFullError:
-            with self.metrics.request(endpoint):
+            model = next((model.name for model in deployment.models_of(key)), "")
+            with self.metrics.request(endpoint, model, key.tenant):
                 raise
 
     @asynccontextmanager

@@ -25,6 +25,8 @@ class Tally:
     held: Counter[int] = field(default_factory=Counter)
     """How often text was held for how long, by the bucket's place. Counted while somebody listens to the
     hooks' decisions."""
+    held_seconds: float = 0.0
+    """The sum of these times."""
 
     @property
     def verdicts(self) -> Counter[str]:
@@ -40,6 +42,7 @@ class Tally:
     def count_held(self, seconds: float) -> None:
         """Text was held for `seconds`; then it was released or withheld."""
         self.held[bisect_left(HELD_SECONDS, seconds)] += 1
+        self.held_seconds += seconds
 
     def add(self, other: "Tally") -> None:
         self.num_emitted += other.num_emitted
@@ -48,6 +51,7 @@ class Tally:
         self.num_streams += other.num_streams
         self.num_characters += other.num_characters
         self.held.update(other.held)
+        self.held_seconds += other.held_seconds
 
     def take(self) -> "Tally":
         """The counts since the last `take`."""
@@ -65,6 +69,7 @@ class Tally:
             self.num_streams - before.num_streams,
             self.num_characters - before.num_characters,
             self.held - before.held,
+            self.held_seconds - before.held_seconds,
         )
 
     def copy(self) -> "Tally":

@@ -68,7 +68,7 @@ def admin_port_app(service: Service, rule: OperatorRule) -> web.Application:
     settings = service.settings
     app = web.Application(
         middlewares=[
-            request_log_middleware(service.telemetry, access_log=settings.access_log),
+            request_log_middleware(service),
             error_middleware(error_response),
             connection_middleware,
             browser_middleware(BrowserOptions(allowed_hosts=settings.allowed_hosts), settings.admin_host),

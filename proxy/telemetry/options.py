@@ -19,6 +19,8 @@ class TelemetryOptions(BaseModel):
     """text: lines for people. json: one JSON object a line"""
     access_log: bool = True
     """Log one line for each request, except probes and /metrics"""
+    decision_log: bool = False
+    """Log one line for each decision of a hook, without the withheld text"""
     otlp_endpoint: Annotated[str, Field(pattern="^https?://")] | None = None
     """URL of an OpenTelemetry collector, such as http://127.0.0.1:4318. It gets traces and metrics over HTTP.
     The standard variables OTEL_... are read too"""

@@ -27,7 +27,9 @@ _CUMULATIVE = AggregationTemporality.CUMULATIVE
 def metrics_data(families: Iterable[Metric], resource: Resource, began: int, now: int) -> MetricsData:
     """`began`: when the counting began. Both times are nanoseconds since 1970."""
     metrics = [
-        OTelMetric(family.name, family.documentation, "", _data_of(family, began, now)) for family in families
+        OTelMetric(family.name, family.documentation, "", _data_of(family, began, now))
+        for family in families
+        if family.samples
     ]
     scope = ScopeMetrics(InstrumentationScope("weir"), metrics, "")
     return MetricsData([ResourceMetrics(resource, [scope], "")])

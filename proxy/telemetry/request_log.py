@@ -20,10 +20,9 @@ from engine.tracing import CURRENT_SPAN, NO_SPAN, Span, current
 from proxy.access.auth import KEY_RECORD
 from proxy.errors import Handler
 from proxy.metrics import RequestMetrics
-from proxy.service import ROUTE
+from proxy.service import ROUTE, Service
 from proxy.telemetry.attributes import answer_attributes, operation, request_attributes
 from proxy.telemetry.logs import REQUEST_ID, log_fields
-from proxy.telemetry.telemetry import Telemetry
 
 logger = logging.getLogger("weir.access")
 
@@ -32,6 +31,9 @@ QUIET_PATHS = frozenset({"/health", "/ready", "/metrics"})
 
 CLIENT_LEFT = 499
 """The status in the log if the client left before the answer's end. No client gets it (nginx's number)."""
+
+NO_ENDPOINT = "other"
+"""The path in metrics of a request that no endpoint takes."""
 
 _ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 _MAX_PATH = 256
@@ -94,9 +96,10 @@ class RequestLog:
 REQUEST_LOG = web.RequestKey("request_log", RequestLog)
 
 
-def request_log_middleware(telemetry: Telemetry, *, access_log: bool) -> Middleware:
-    """Sets `REQUEST_LOG`, and `CURRENT_SPAN` to the request's span. Logs each request once it is answered, if
-    `access_log`. Comes first."""
+def request_log_middleware(service: Service) -> Middleware:
+    """Sets `REQUEST_LOG`, and `CURRENT_SPAN` to the request's span. Counts each request once it is answered,
+    and logs it unless the settings say no. Comes first."""
+    telemetry, access_log = service.telemetry, service.settings.access_log
 
     @web.middleware
     async def keep_log(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -114,6 +117,7 @@ def request_log_middleware(telemetry: Telemetry, *, access_log: bool) -> Middlew
             status = CLIENT_LEFT
             raise
         finally:
+            service.metrics.answered(_endpoint_of(request), status)
             if not is_quiet:
                 _tell(log.fields(request, status), log, span, access_log=access_log)
             REQUEST_ID.reset(before)
@@ -138,7 +142,12 @@ async def add_request_id(http: web.Request, response: web.StreamResponse) -> Non
         response.headers["X-Request-Id"] = log.request_id
 
 
-def _path_of(http: web.Request) -> str:
+def _endpoint_of(http: web.Request) -> str:
     """The endpoint's path, without names and ids that the client put into it."""
     resource = http.match_info.route.resource
-    return http.rel_url.raw_path[:_MAX_PATH] if resource is None else resource.canonical
+    return NO_ENDPOINT if resource is None else resource.canonical
+
+
+def _path_of(http: web.Request) -> str:
+    endpoint = _endpoint_of(http)
+    return http.rel_url.raw_path[:_MAX_PATH] if endpoint == NO_ENDPOINT else endpoint

@@ -9,7 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from engine.protocol import EngineStats, RequestError, Usage
 from engine.stats import Histogram
 from hooks import emit, hold, suppress, terminate
-from tests.helpers import Script, ScriptedEngine, make_deltas
+from proxy.config import ServeSettings
+from proxy.policies.deployment import Deployment, Policy, ServedModel
+from tests.helpers import Script, ScriptedEngine, make_deltas, pipeline_of
 from tests.proxy.conftest import CHAT, COMPLETION, Client, Serve
 
 CHATS, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -158,3 +160,25 @@ async def test_metrics_contain_no_text(serve: Serve) -> None:
     _, body = await client.get("/metrics")
     assert b"weir_request_success_total" in body
     assert b"hunter2" not in body
+
+
+async def test_metrics_name_models_policies_and_tenants(serve: Serve) -> None:
+    """Where there are several; a tenant is always named."""
+    engine = ScriptedEngine(counted("a", "b"))
+    models = [ServedModel(engine, ServeSettings(), (name,), name) for name in ("one", "two")]
+    policies = [Policy(name, pipeline_of(Script(lambda c: emit(c.pending)))) for name in ("one", "two")]
+    client = await serve(engine, names=["m"])
+    client.server.service.deployment = Deployment(models, policies)
+    for model in ("one", "two", "two"):
+        await client.post(CHATS, {**CHAT, "model": model})
+    samples = await scrape(client)
+    for name, number in (("one", 1), ("two", 2)):
+        of = {"endpoint": "chat", "model_name": name}
+        assert samples("weir_requests_total", outcome="finished", **of) == number
+        assert samples.count("weir_time_to_first_token_seconds", **of) == number
+        assert samples("weir_hook_verdicts_total", policy=name, hook="hook0", action="emit") == 3 * number
+        assert ("weir_num_requests_running", frozenset({("model_name", name)})) in samples.values
+    assert samples("weir_tenant_requests_total", tenant="default", outcome="finished") == 3
+    assert samples("weir_tenant_tokens_total", tenant="default", kind="prompt") == 21
+    assert samples("weir_tenant_tokens_total", tenant="default", kind="completion") == 6
+    assert samples("weir_http_responses_total", path=CHATS, status="200") == 3

@@ -10,6 +10,7 @@ from engine.protocol import Delta, Usage
 from proxy.config import ServeSettings
 from proxy.metrics import Metrics
 from proxy.policies.deployment import Deployment
+from proxy.policies.keys import ANONYMOUS
 from proxy.workers.metrics import CommonMetrics, forget_gauges
 from tests.helpers import ScriptedEngine, make_deltas, pipeline_of
 from tests.proxy.test_metrics import Samples
@@ -20,7 +21,7 @@ def counted(num_requests: int) -> Metrics:
     deployment = Deployment.of_one(ScriptedEngine(lambda _: []), pipeline_of(), ServeSettings())
     metrics = Metrics(lambda: deployment)
     for _ in range(num_requests):
-        with metrics.request("chat") as request:
+        with metrics.request("chat", deployment.route(ANONYMOUS, None).model.name, "default") as request:
             for delta in (*make_deltas(["a", "b"]), Delta(usage=Usage(7, 2))):
                 request.release(delta)
             request.end("finished")
