@@ -20,10 +20,11 @@ def problems(error: ValidationError, settings: type[BaseModel]) -> list[str]:
 
     Such a line is `models.small.upstraem: there is no such option; did you mean 'upstream'?`.
     """
-    return [_place(one["loc"]) + _message(one, settings) for one in error.errors(include_url=False)]
+    return [_place(one["loc"]) + message_of(one, settings) for one in error.errors(include_url=False)]
 
 
-def _message(problem: ErrorDetails, settings: type[BaseModel]) -> str:
+def message_of(problem: ErrorDetails, settings: type[BaseModel]) -> str:
+    """What is wrong there, without its place and its value."""
     if problem["type"] in _UNKNOWN:
         *outer, name = problem["loc"]
         return "there is no such option" + did_you_mean(str(name), _names_at(settings, outer))

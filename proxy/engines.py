@@ -135,13 +135,13 @@ def _vllm_engine(settings: ModelSettings, can_withhold: bool) -> Engine:
 def _engine_config(settings: ModelSettings, can_withhold: bool) -> EngineConfig:
     """The options that the settings give. Raises `ValueError` for a folder without a model."""
     for option in ("model", "speculative_model"):
-        _check_folder(f"--{option.replace('_', '-')}", getattr(settings, option))
+        check_folder(f"--{option.replace('_', '-')}", getattr(settings, option))
     names = EngineOptions.model_fields.keys() & settings.model_fields_set
     given = {name: getattr(settings, name) for name in names}
     return EngineConfig(**given, share_outputs=not can_withhold)
 
 
-def _check_folder(option: str, model: str | None) -> None:
+def check_folder(option: str, model: str | None) -> None:
     """Raise `ValueError`, with the option's name, for a folder without a model. Hub names pass."""
     if model is None:
         return

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from proxy import __version__
 from proxy.commands.bench import add_bench_arguments
 from proxy.commands.chat import add_chat_arguments
+from proxy.commands.config import add_config_arguments
 from proxy.commands.hooks import add_hooks_arguments
 from proxy.commands.parser import CommandParser
 from proxy.commands.replay import add_replay_arguments
@@ -23,6 +24,7 @@ Weir runs a language model behind guardrail hooks, on an OpenAI-compatible API.
   weir serve --model Qwen/Qwen3-8B --hook acme.guards.NoSecrets
   weir serve --engine openai --upstream http://127.0.0.1:8001/v1 --hook acme.guards.NoSecrets
   weir chat                                   talk to it
+  weir config check weir.yaml                 is anything wrong with these models, policies and keys?
   weir hooks list                             which guards ship, and their arguments
   weir hooks check acme.guards.NoSecrets      is it right at every chunk boundary?
   weir hooks fuzz acme.guards.NoSecrets       is it right on texts made to get around it?
@@ -34,6 +36,7 @@ Weir runs a language model behind guardrail hooks, on an OpenAI-compatible API.
 
 COMMANDS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], str]] = {
     "chat": (add_chat_arguments, "talk to a server, and watch the stream as it comes"),
+    "config": (add_config_arguments, "check a settings file, explain what a key gets, or make a key"),
     "hooks": (add_hooks_arguments, "list, check or fuzz hooks: weir hooks check path/to/file.py:Class"),
     "replay": (add_replay_arguments, "show what hooks release of recorded answers"),
     "shadow": (add_shadow_arguments, "report what hooks in shadow mode would have done"),

@@ -7,6 +7,7 @@ from engine.logits_processors.names import names_of_processors
 from proxy.config import ServeSettings
 from proxy.engines import names_of
 from proxy.policies.directory import Directory, ModelEntry, PolicyEntry
+from proxy.policies.fault import Fault, Place
 from proxy.policies.keys import ANONYMOUS, Key, digest_of
 from proxy.policies.model_settings import UPSTREAM_ENGINES, WITH_LOGITS, ModelSettings
 from proxy.policies.policy_settings import KeyRules, PolicySettings
@@ -71,9 +72,9 @@ def check_directory(settings: ServeSettings) -> None:
         raise ValueError("the settings are wrong" + "".join(f"\n  {fault}" for fault in found))
 
 
-def faults(settings: ServeSettings) -> list[str]:
+def faults(settings: ServeSettings) -> list[Fault]:
     """What is wrong between settings that are each right: names that nothing has, names that two things have,
-    and keys and models without a policy. Each begins with its place, and quotes no key."""
+    and keys and models without a policy."""
     directory = directory_of(settings)
     found = [
         *_wrong_names(settings, directory),
@@ -84,67 +85,68 @@ def faults(settings: ServeSettings) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _wrong_names(settings: ServeSettings, directory: Directory) -> Iterator[str]:
+def _wrong_names(settings: ServeSettings, directory: Directory) -> Iterator[Fault]:
     models = [name for model in directory.models.values() for name in model.names]
     policies = directory.policies
     if settings.default_policy is not None:
-        yield from _unknown("default_policy", "policy", [settings.default_policy], policies)
+        yield from _unknown(("default_policy",), "policy", [settings.default_policy], policies)
     for name, model in settings.models.items():
-        yield from _unknown(
-            f"models.{name}.policy", "policy", [model.policy] if model.policy else [], policies
-        )
+        named = [] if model.policy is None else [model.policy]
+        yield from _unknown(("models", name, "policy"), "policy", named, policies)
     for name, key in settings.keys.items():
-        yield from _unknown(f"keys.{name}.models", "model", key.models or [], models)
+        yield from _unknown(("keys", name, "models"), "model", key.models or [], models)
+        place = ("keys", name, "policy")
         if isinstance(key.policy, Mapping):
-            yield from _unknown(f"keys.{name}.policy", "model", key.policy, models)
-            yield from _unknown(f"keys.{name}.policy", "policy", key.policy.values(), policies)
+            yield from _unknown(place, "model", key.policy, models)
+            yield from _unknown(place, "policy", key.policy.values(), policies)
         elif key.policy is not None:
-            yield from _unknown(f"keys.{name}.policy", "policy", [key.policy], policies)
+            yield from _unknown(place, "policy", [key.policy], policies)
 
 
-def _unknown(place: str, kind: str, names: Iterable[str], known: Iterable[str]) -> Iterator[str]:
+def _unknown(place: Place, kind: str, names: Iterable[str], known: Iterable[str]) -> Iterator[Fault]:
     known = list(known)
     for name in names:
         if name not in known:
-            yield f"{place}: there is no {kind} {name!r}{did_you_mean(name, known)}"
+            yield Fault(place, f"there is no {kind} {name!r}{did_you_mean(name, known)}")
 
 
-def _same_names(settings: ServeSettings) -> Iterator[str]:
+def _same_names(settings: ServeSettings) -> Iterator[Fault]:
     owners: dict[str, str] = {}
     for model in settings.models:
         for name in (model, *settings.models[model].aliases):
             if owners.setdefault(name, model) != model:
-                yield f"models.{model}: {owners[name]} is called {name!r} too"
+                yield Fault(("models", model), f"{owners[name]} is called {name!r} too")
     digests: dict[str, str] = {}
     for key, one in settings.keys.items():
         if digests.setdefault(one.digest, key) != key:
-            yield f"keys.{key}.hash: {digests[one.digest]} has the same one"
+            yield Fault(("keys", key, "hash"), f"{digests[one.digest]} has the same one")
 
 
-def _missing_policies(directory: Directory) -> Iterator[str]:
+def _missing_policies(directory: Directory) -> Iterator[Fault]:
     for place, key, model in _pairs(directory):
         if directory.policy_for(key, model) is None:
             told = "no policy is named by the key, the model or default_policy"
-            yield f"{place}: for the model {model.name!r} {told}"
+            yield Fault(place, f"for the model {model.name!r} {told}")
 
 
-def _wrong_processors(directory: Directory) -> Iterator[str]:
+def _wrong_processors(directory: Directory) -> Iterator[Fault]:
     for place, key, model in _pairs(directory):
         found = directory.policy_for(key, model)
         policy = None if found is None else directory.policies.get(found.name)
         names = [one.name for one in policy.settings.logits_processors] if policy else []
         if policy and names and model.settings.engine not in WITH_LOGITS:
             told = f"the model {model.name!r} has no logits for the logits processors of {policy.name!r}"
-            yield f"{place}: {told}"
+            yield Fault(place, told)
         elif policy:
             known = names_of_processors(model.settings.logits_processors)
-            yield from _unknown(f"policies.{policy.name}.logits_processors", "logits processor", names, known)
+            own = ("policies", policy.name, "logits_processors")
+            yield from _unknown(own, "logits processor", names, known)
 
 
-def _pairs(directory: Directory) -> Iterator[tuple[str, Key, ModelEntry]]:
+def _pairs(directory: Directory) -> Iterator[tuple[Place, Key, ModelEntry]]:
     """Each key and each model that it may use, with the key's place."""
     for key in directory.keys.values() or (ANONYMOUS,):
-        named = f"keys.{key.name}" if key.name else "api_key"
-        place = "models" if key is ANONYMOUS else named
+        named: Place = ("keys", key.name) if key.name else ("api_key",)
+        place: Place = ("models",) if key is ANONYMOUS else named
         for model in directory.models_of(key):
             yield place, key, model

@@ -101,7 +101,7 @@ def test_what_is_wrong_between_settings_is_told_and_keeps_the_server_from_starti
     given: dict[str, Any], told: str
 ) -> None:
     wrong = settings(**given)
-    assert any(fault.startswith(told) for fault in faults(wrong)), faults(wrong)
+    assert any(str(fault).startswith(told) for fault in faults(wrong)), faults(wrong)
     with pytest.raises(ValueError, match="the settings are wrong"):
         build(wrong)
 

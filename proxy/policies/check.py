@@ -1,0 +1,172 @@
+"""Checks a configuration without serving it: finds all that is wrong, not only what is found first."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from engine.recording import Recording
+from hooks.loading.loader import HookLoadError, load_hook
+from proxy.access.option_values import parts
+from proxy.config import ServeSettings
+from proxy.did_you_mean import message_of
+from proxy.engines import check_folder
+from proxy.policies.fault import Fault, Place
+from proxy.policies.keys import digest_of
+from proxy.policies.model_settings import ModelSettings
+from proxy.policies.policy_settings import Hooks
+from proxy.policies.read import faults
+
+_HOOKS: TypeAdapter[Any] = TypeAdapter(Hooks)
+_NAMING = ("aliases", "policy")
+
+_LIBRARIES = {"local": ("torch", "engine"), "vllm": ("vllm", "vllm")}
+"""By engine: a library that it needs, and the extra of weir-proxy that brings it."""
+_DATABASES = {
+    "redis": ("redis", "redis"),
+    "rediss": ("redis", "redis"),
+    "postgresql": ("asyncpg", "postgres"),
+}
+"""The same by the scheme of a URL."""
+
+
+def check(content: Mapping[str, Any]) -> list[Fault]:
+    """All that is wrong with the content of a settings file. Imports and builds each hook, as a server would;
+    makes no engine and asks no other machine."""
+    settings, found = _read(dict(content))
+    if settings is not None:
+        found += faults(settings)
+        for place, model in _models(settings):
+            found += _of_model(place, model)
+        found += _missing_databases(settings)
+    found += _of_hooks(content)
+    return list(dict.fromkeys(found))
+
+
+def _read(content: dict[str, Any]) -> tuple[ServeSettings | None, list[Fault]]:
+    """The settings, and what is wrong with single ones. Those are left out, so that the rest can be checked;
+    None: the rest makes no settings either."""
+    found: list[Fault] = []
+    for _ in range(5):  # a group as a whole is checked only once its own options are right
+        try:
+            return ServeSettings(**content), found
+        except ValidationError as error:
+            problems = error.errors(include_url=False)
+        problems = [problem for problem in problems if not _is_default(content, problem["loc"])]
+        for problem in problems:
+            known = _known(content, problem["loc"])
+            place = problem["loc"] if problem["type"] == "missing" else known
+            found.append(Fault(place, message_of(problem, ServeSettings)))
+        for problem in reversed(problems):  # so that positions in lists stay right
+            content = _without(content, _known(content, problem["loc"]))
+    return None, found
+
+
+def _is_default(content: Mapping[str, Any], place: Place) -> bool:
+    """Whether the value is not the group's own, but a default. It is wrong where the default stands, too."""
+    is_of_group = len(place) > 2 and place[0] in ("models", "policies")
+    return is_of_group and len(_known(content, place[:3])) == 2 and place[2] in content
+
+
+def _known(content: Any, place: Place) -> Place:
+    """The part of a way that the content has. pydantic also names the members of a union by their types."""
+    for i, step in enumerate(place):
+        has_name = isinstance(content, Mapping) and step in content
+        if not has_name and not (isinstance(content, list) and isinstance(step, int)):
+            return place[:i]
+        item: Any = content
+        content = item[step]
+    return place
+
+
+def _without(content: Any, place: Place) -> Any:
+    """The content without the value there. Models and keys stay: other values name the ones, and the others
+    name other values."""
+    match place, content:
+        case ("models", str(name)), Mapping():
+            kept = {one: value for one, value in _group(content, place).items() if one in _NAMING}
+            return {**content, "models": {**content["models"], name: {**kept, "engine": "echo"}}}
+        case ("keys", str(name), *rest), Mapping() if rest in ([], ["hash"]):
+            key = {**_group(content, place[:2]), "hash": f"sha256:{digest_of(name.encode())}"}
+            return {**content, "keys": {**content["keys"], name: key}}
+        case (step,), Mapping():
+            return {name: value for name, value in content.items() if name != step}
+        case (step,), list():
+            return [value for i, value in enumerate(content) if i != step]
+        case (step, *rest), Mapping():
+            return {**content, step: _without(content[step], tuple(rest))}
+        case (step, *rest), list():
+            return [_without(value, tuple(rest)) if i == step else value for i, value in enumerate(content)]
+    return content
+
+
+def _group(content: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
+    """One model's or one key's settings."""
+    option, name = place
+    group = content[str(option)][name]
+    return group if isinstance(group, Mapping) else {}
+
+
+def _models(settings: ServeSettings) -> Iterable[tuple[Place, ModelSettings]]:
+    if not settings.models:
+        return [((), settings)]
+    return [(("models", name), model) for name, model in settings.models.items()]
+
+
+def _of_model(place: Place, model: ModelSettings) -> Iterator[Fault]:
+    library, extra = _LIBRARIES.get(model.engine, ("", ""))
+    if library and find_spec(library) is None:
+        told = f"the engine {model.engine!r} needs {library}: install the extra {extra!r} of weir-proxy"
+        yield Fault((*place, "engine"), told)
+    if model.engine == "local":
+        try:
+            check_folder("model", model.model)
+        except ValueError as error:
+            yield Fault((*place, "model"), str(error).removeprefix("model: "))
+    if model.engine == "replay" and model.recordings is not None:
+        for told in _of_recordings(model.recordings):
+            yield Fault((*place, "recordings"), told)
+
+
+def _of_recordings(folder: Path) -> Iterator[str]:
+    files = sorted(folder.glob("*.jsonl"))
+    if not files:
+        yield f"{folder} holds no recording (*.jsonl)"
+    for file in files:
+        try:
+            Recording.load(file)
+        except (OSError, ValueError) as error:
+            yield f"{file.name} is no recording ({type(error).__name__})"
+
+
+def _missing_databases(settings: ServeSettings) -> Iterator[Fault]:
+    for option, url in (("state", settings.state), ("store", settings.store)):
+        scheme = "" if url is None else url.get_secret_value().partition("://")[0]
+        library, extra = _DATABASES.get(scheme, ("", ""))
+        if library and find_spec(library) is None:
+            yield Fault((option,), f"{scheme} needs {library}: install the extra {extra!r} of weir-proxy")
+
+
+def _of_hooks(content: Mapping[str, Any]) -> Iterator[Fault]:
+    policies = content.get("policies")
+    groups: list[tuple[Place, Any]] = [((), content)]
+    if isinstance(policies, Mapping):
+        groups += [(("policies", name), policy) for name, policy in policies.items()]
+    for place, group in groups:
+        for option in ("hooks", "allowed_hooks"):
+            given = group.get(option) if isinstance(group, Mapping) else None
+            for i, one in enumerate(parts(given) if isinstance(given, str | dict | list) else ()):
+                yield from _of_hook((*place, option, i), one)
+
+
+def _of_hook(place: Place, given: Any) -> Iterator[Fault]:
+    try:
+        (spec,) = _HOOKS.validate_python([given])
+    except ValidationError:  # the settings say it
+        return
+    try:
+        load_hook(spec)
+    except HookLoadError as error:
+        yield Fault(place, str(error))

@@ -1,0 +1,151 @@
+"""`weir config`: check, explain, key."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from proxy.commands.cli import main
+from proxy.policies.keys import digest_of
+
+HASH = f"sha256:{digest_of(b'k')}"
+WRONG = f"""\
+port: 99999
+upstream_retries: many
+models:
+  small: {{engine: openai, upstraem: http://x, policy: strickt}}
+  tapes: {{engine: replay, recordings: nowhere}}
+  demo: {{model: ./nofolder}}
+policies:
+  strict:
+    hooks:
+      - pii
+      - phrazes
+      - {{path: phrases, args: {{phrasez: [x]}}}}
+    hook_timout: 5
+  lax: {{limits: {{max_tokens: 0}}}}
+default_policy: strict
+keys:
+  alice: {{hash: hunter2, policy: {{smal: strict}}}}
+  bob: {{tenant: t}}
+  carol: {{hash: "{HASH}", models: [tapez]}}
+"""
+RIGHT = f"""\
+models:
+  small: {{engine: echo, aliases: [tiny]}}
+policies:
+  strict:
+    hooks:
+      - pii
+      - {{path: remote, name: judge, mode: shadow, args: {{url: "http://u:hunter2@127.0.0.1/x"}}}}
+    limits: {{max_tokens: 8}}
+  lax: {{}}
+default_policy: lax
+keys:
+  alice: {{hash: "{HASH}", tenant: acme, policy: {{tiny: strict}}}}
+"""
+
+
+def run(*arguments: str) -> int:
+    try:
+        main(["config", *arguments])
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
+    return 0
+
+
+def test_check_tells_all_that_is_wrong_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "weir.yaml").write_text(WRONG)
+    assert run("check", f"{tmp_path}/weir.yaml") == 1
+    out = capsys.readouterr().out
+    told = [line.removeprefix(f"{tmp_path}/weir.yaml:") for line in out.splitlines()]
+    begins = [
+        "1: port: Input should be less than or equal to 65535",
+        "2: upstream_retries: Input should be a valid integer",
+        "4: models.small.policy: there is no policy 'strickt'; did you mean 'strict'?",
+        "4: models.small.upstraem: there is no such option; did you mean 'upstream'?",
+        "4: models.small: engine 'openai' needs an upstream",
+        "5: models.tapes.recordings: nowhere holds no recording",
+        "6: models.demo.model: there is no model folder ./nofolder",
+        "11: policies.strict.hooks[1]: hook 'phrazes' names no class",
+        "12: policies.strict.hooks[2]: hook 'phrases' could not be built",
+        "13: policies.strict.hook_timout: there is no such option; did you mean 'hook_timeout'?",
+        "14: policies.lax.limits.max_tokens: Input should be greater than or equal to 1",
+        "17: keys.alice.hash: this must be sha256: and 64 hexadecimal digits",
+        "17: keys.alice.policy: there is no model 'smal'; did you mean 'small'?",
+        "18: keys.bob.hash: Field required",
+        "19: keys.carol.models: there is no model 'tapez'; did you mean 'tapes'?",
+    ]
+    assert len(told) == len(begins)
+    assert all(line.startswith(begin) for line, begin in zip(told, begins, strict=True)), out
+    assert "hunter2" not in out
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("models: {a: 5}", "models.a: "),
+        ("models: {a: {engine: echo}}\nkeys: {k: 5}", "keys.k: "),
+        ("models: 5", "models: "),
+        ("policies: {p: {hooks: 5}}", "policies.p.hooks: "),
+        ("engine: echo\nhooks: [pii]\npolicies: {p: }", "hooks: beside policies"),
+        ("engine: echo\nworkers: 2\nstate: redis-no://x", "state: "),
+    ],
+)
+def test_check_survives_any_content(
+    content: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "weir.yaml").write_text(content)
+    assert run("check", f"{tmp_path}/weir.yaml") == 1
+    assert told in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", ["[1]", "1: 2", "a: [", "\tx: 1"])
+def test_a_file_without_options_by_name_is_refused(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "weir.yaml").write_text(content)
+    assert run("check", f"{tmp_path}/weir.yaml") == 2
+    assert run("check", f"{tmp_path}/none.yaml") == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_check_finds_nothing_wrong_with_what_is_right(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "weir.yaml").write_text(RIGHT)
+    assert run("check", f"{tmp_path}/weir.yaml") == 0
+    assert "nothing is wrong" in capsys.readouterr().out
+
+
+def test_explain_tells_what_a_request_gets_and_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "weir.yaml").write_text(RIGHT)
+    asked = ("explain", "alice", "tiny", "--config", f"{tmp_path}/weir.yaml")
+    assert run(*asked, "--json") == 0
+    out = capsys.readouterr().out
+    explained = json.loads(out)
+    assert (explained["model"], explained["engine"], explained["tenant"]) == ("small", "echo", "acme")
+    assert (explained["policy"], explained["reason"]) == ("strict", "the key's policy for this model")
+    assert [hook["name"] for hook in explained["hooks"]] == ["pii", "judge"]
+    assert explained["hooks"][1]["mode"] == "shadow"
+    assert explained["limits"] == {"key": {}, "policy": {"max_tokens": 8}}
+    assert "hunter2" not in out
+    assert run(*asked) == 0
+    assert "reason: the key's policy for this model" in capsys.readouterr().out
+    assert run("explain", "alcie", *asked[2:]) == 1
+    assert "did you mean 'alice'?" in capsys.readouterr().err
+    assert run("explain", "alice", "large", *asked[3:]) == 1
+
+
+def test_a_made_key_is_long_and_its_hash_is_right(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("key") == 0
+    out = capsys.readouterr().out
+    key, digest = re.search(r"(weir-[\w-]{43})\n", out), re.search(r"sha256:([0-9a-f]{64})\n", out)
+    assert key
+    assert digest
+    assert digest_of(key[1].encode()) == digest[1]
