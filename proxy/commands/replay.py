@@ -1,4 +1,7 @@
-"""`weir replay`: what a client would get of recorded answers, and whether this has changed."""
+"""`weir replay`: what a client would get of recorded answers, and whether this has changed.
+
+It compares with a result that was accepted, or with the hooks of another configuration.
+"""
 
 import argparse
 import asyncio
@@ -14,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 from engine.backends.replay import ReplayEngine
+from engine.did_you_mean import did_you_mean
 from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS, Parsers, parsed
 from engine.protocol import Deltas, GenerationRequest
 from engine.recording import Recording
@@ -23,8 +27,11 @@ from hooks.pipeline.pipeline import Pipeline
 from hooks.testing import Judgement, Released
 from hooks.testing.play import collect
 from hooks.testing.probe import Probe
+from proxy.commands.compare import Comparison, summary
 from proxy.commands.snapshot import VERSION, changes, failure_of, outputs_of, report, snapshot, verdict_of
 from proxy.config import ServeSettings, load_settings
+from proxy.policies.policy_settings import PolicySettings
+from proxy.policies.read import directory_of
 from weir_bench.argument_types import number_or_zero
 
 MAX_QUESTION = 80
@@ -33,7 +40,7 @@ MAX_QUESTION = 80
 
 def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="a recording (weir serve --record)"
+        "files", nargs="+", type=Path, metavar="FILE", help="a recording, or a folder (weir serve --record)"
     )
     parser.add_argument(
         "--hook",
@@ -42,6 +49,14 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
         help="pkg.module.Class or path/to/file.py:Class; repeat in order",
     )
     parser.add_argument("--config", help="a YAML file of weir serve; its hooks and parsers are used")
+    parser.add_argument("--policy", help="the policy of the YAML file (default: its default policy)")
+    parser.add_argument(
+        "--before", metavar="CONFIG", help="a YAML file with other hooks; only what then differs is shown"
+    )
+    parser.add_argument("--before-policy", metavar="POLICY", help="the policy of --before, or of --config")
+    parser.add_argument(
+        "--before-hook", action="append", default=[], metavar="HOOK", help="a hook of before; repeat in order"
+    )
     parser.add_argument("--reasoning-parser", choices=REASONING_PARSERS, help="the same as for weir serve")
     parser.add_argument("--tool-call-parser", choices=TOOL_CALL_PARSERS, help="the same as for weir serve")
     parser.add_argument(
@@ -127,12 +142,15 @@ class Replayed:
 class _Player:
     """Plays recordings through the hooks and parsers of a server."""
 
-    def __init__(self, settings: ServeSettings) -> None:
-        """Raises `HookLoadError`."""
+    def __init__(self, settings: ServeSettings, policy: str | None) -> None:
+        """`policy`: its name; None: the default one. Raises `HookLoadError`, and `ValueError` if there is no
+        such policy."""
         self._judgements: list[Judgement] = []
-        hooks = map(self._with_probe, _load_named(settings.hook_specs))
-        allowed = [self._with_probe(load_hook(spec)) for spec in settings.allowed_hooks]
-        self._pipeline = Pipeline(hooks, allowed, settings.options(PipelineOptions))
+        chosen = _policy(settings, policy)
+        hooks = map(self._with_probe, _load_named(chosen.hooks))
+        allowed = [self._with_probe(load_hook(spec)) for spec in chosen.allowed_hooks]
+        options = {name: getattr(chosen, name) for name in PipelineOptions.model_fields}
+        self._pipeline = Pipeline(hooks, allowed, PipelineOptions(**options))
         self._parsers = Parsers(settings.reasoning_parser, settings.tool_call_parser)
 
     async def play(self, path: Path, speed: float) -> Replayed:
@@ -156,9 +174,11 @@ class _Player:
 
 
 def replay(options: argparse.Namespace) -> None:
-    """Exits with 1 if a result differs from the accepted one, and with 2 if a recording cannot be played."""
+    """Exits with 1 if a result differs from the accepted one, or from that of before, and with 2 if a
+    recording cannot be played."""
     try:
-        has_changed = asyncio.run(_replay(options))
+        is_comparing = options.before or options.before_policy or options.before_hook
+        has_changed = asyncio.run(_compare(options) if is_comparing else _replay(options))
     except (OSError, ValueError, HookLoadError) as error:
         print(f"weir replay: {error}", file=sys.stderr)
         raise SystemExit(2) from error
@@ -168,8 +188,8 @@ def replay(options: argparse.Namespace) -> None:
 async def _replay(options: argparse.Namespace) -> bool:
     has_changed = False
     results = []
-    async with aclosing(_Player(_settings(options))) as player:
-        for path in options.files:
+    async with aclosing(_after(options)) as player:
+        for path in _recordings(options.files):
             one = await player.play(path, options.speed)
             if options.accept:
                 one.accept()
@@ -183,14 +203,65 @@ async def _replay(options: argparse.Namespace) -> bool:
     return has_changed
 
 
-def _settings(options: argparse.Namespace) -> ServeSettings:
+async def _compare(options: argparse.Namespace) -> bool:
+    """Whether a result differs from that of before."""
+    if options.accept:
+        raise ValueError("--accept: there is nothing to accept in a comparison")
+    compared = []
+    async with aclosing(_before(options)) as old, aclosing(_after(options)) as new:
+        for path in _recordings(options.files):
+            before, after = await old.play(path, options.speed), await new.play(path, options.speed)
+            compared.append(Comparison(path, before.released, after.released))
+    if options.json:
+        print(json.dumps([one.as_json() for one in compared], indent=1, ensure_ascii=False))
+    else:
+        for one in compared:
+            print("\n".join(_coloured(one.lines())))
+        print("\n".join(summary(compared)))
+    return any(one.is_changed for one in compared)
+
+
+def _after(options: argparse.Namespace) -> _Player:
+    return _Player(_settings(options, options.config, options.hook), options.policy)
+
+
+def _before(options: argparse.Namespace) -> _Player:
+    # Another policy of the same file is before as well as another file.
+    config = options.before or (None if options.before_hook else options.config)
+    return _Player(_settings(options, config, options.before_hook), options.before_policy)
+
+
+def _recordings(paths: Iterable[Path]) -> Iterator[Path]:
+    """The files, and those in folders. Raises `ValueError` for a folder without any."""
+    for path in paths:
+        files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+        if not files:
+            raise ValueError(f"{path}: there is no recording")
+        yield from files
+
+
+def _policy(settings: ServeSettings, name: str | None) -> PolicySettings:
+    policies = directory_of(settings).policies
+    name = name or settings.default_policy or (next(iter(policies)) if len(policies) == 1 else None)
+    if name is None:
+        raise ValueError(f"--policy: one of {', '.join(policies)} is needed")
+    if name not in policies:
+        raise ValueError(f"there is no policy {name!r}{did_you_mean(name, list(policies))}")
+    return policies[name].settings
+
+
+def _settings(options: argparse.Namespace, config: str | None, hooks: Iterable[str]) -> ServeSettings:
     """A server's settings with these options. Raises `ValueError` if a server would not start with them."""
     arguments = ["--engine", "echo"]
-    for name in ("config", "reasoning_parser", "tool_call_parser"):
-        if (value := getattr(options, name)) is not None:
-            arguments += [f"--{name.replace('_', '-')}", value]
+    for name, value in (
+        ("config", config),
+        ("reasoning-parser", options.reasoning_parser),
+        ("tool-call-parser", options.tool_call_parser),
+    ):
+        if value is not None:
+            arguments += [f"--{name}", value]
     try:
-        return load_settings([*arguments, *(part for hook in options.hook for part in ("--hook", hook))])
+        return load_settings([*arguments, *(part for hook in hooks for part in ("--hook", hook))])
     except SystemExit as error:  # its status is 1, which means here that a result has changed
         raise ValueError(str(error).removeprefix("weir serve: ")) from None
 
