@@ -27,7 +27,7 @@ async def _serve(settings: ServeSettings) -> None:
     async with running(settings) as (server, url):
         signalled = signals.obey(server.ending.leave)
         try:
-            _greet(url, server.service.deployment.default_name or "MODEL", len(settings.hook_specs))
+            _greet(url, server.service.deployment.default_name or "MODEL", settings)
             has_failed = await until_over(signalled, lambda: server.service.deployment.check_health())
         finally:
             if not signalled.is_set():
@@ -58,13 +58,17 @@ async def _supervise(settings: ServeSettings) -> None:
     signals = Signals()
     async with supervised(settings) as (supervisor, url):
         signalled = signals.obey(supervisor.ending.leave)
-        _greet(url, supervisor.model, len(settings.hook_specs), settings.workers)
+        _greet(url, supervisor.model, settings)
         await supervisor.wait(signalled)
 
 
-def _greet(url: str, model: str, num_hooks: int, num_workers: int = 1) -> None:
-    guarded = f"{num_hooks} hook{'s' if num_hooks != 1 else ''}" if num_hooks else "no hooks"
-    processes = f" in {num_workers} processes" if num_workers > 1 else ""
+def _greet(url: str, model: str, settings: ServeSettings) -> None:
+    guarded = (
+        _count(len(settings.policies), "policy", "policies")
+        if settings.policies
+        else (_count(len(settings.hook_specs), "hook", "hooks"))
+    )
+    processes = f" in {settings.workers} processes" if settings.workers > 1 else ""
     flush_log()
     print(
         f"Weir serves {model} at {url}/v1{processes}, with {guarded}. Try:\n\n"
@@ -73,3 +77,7 @@ def _greet(url: str, model: str, num_hooks: int, num_workers: int = 1) -> None:
         '"messages": [{"role": "user", "content": "Hello!"}]}\'\n',
         flush=True,
     )
+
+
+def _count(number: int, one: str, several: str) -> str:
+    return f"{number or 'no'} {one if number == 1 else several}"
