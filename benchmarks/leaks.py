@@ -118,7 +118,7 @@ def main() -> None:
     options = parser.parse_args()
     print(processor())
     most = asyncio.run(run(options.streams, options.seed))
-    counts = asyncio.run(leaks_messages.run(options.streams, options.seed))
+    counts = asyncio.run(leaks_messages.run(options.streams, options.seed, has_tools=True))
     longest = max(map(len, PHRASES)) - 1
     print(f"{options.streams:,} streams: nothing of a forbidden span got out, on any channel.")
     told = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))

@@ -3,8 +3,8 @@
 Clients ask a server for random answers with reasoning, text and calls of tools. At times the name of a tool,
 an upstream's id of a call and the stop string are forbidden, too. Each request names a guard: it redacts,
 suppresses, terminates, holds all to the end, rewinds or raises. Each request comes twice, streamed and not.
-Both answers must tell the same and follow the API's grammar. No event, body, header, log line or metric may
-hold a forbidden span, nor may the pieces of a text, put together.
+Both answers must tell the same and follow the API's grammar. No event, body, header, log line, metric, trace
+or decision may hold a forbidden span, nor may the pieces of a text, put together.
 """
 
 import asyncio
@@ -27,7 +27,10 @@ from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
 from proxy.app import Server
 from proxy.config import ServeSettings
+from proxy.decisions.record import DecisionRecord
 from proxy.policies.deployment import Deployment
+from proxy.telemetry.logs import JSONFormatter
+from tools.collector import Collector, Span
 
 PATH = "/v1/messages"
 NUM_CLIENTS = 8
@@ -179,11 +182,33 @@ class _LogLines(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
+        self.setFormatter(JSONFormatter())
         self.leaked: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if MATCH.search(line := self.format(record)):
-            self.leaked.append(line)
+        self.look_at(self.format(record))
+
+    def look_at(self, told: str) -> None:
+        if MATCH.search(_ID.sub("", told)):
+            self.leaked.append(told)
+
+
+class _Tools(Collector):
+    """The operator's tools: a collector, and a subscriber to the decisions. What has a phrase is kept."""
+
+    def __init__(self, lines: _LogLines) -> None:
+        super().__init__()
+        self._lines = lines
+        self.num_spans = self.num_decisions = 0
+
+    def show(self, spans: list[Span]) -> None:
+        self.num_spans += len(spans)
+        for span in spans:
+            self._lines.look_at(f"{span.name} {span.attributes} {span.events}")
+
+    def take_decision(self, record: DecisionRecord) -> None:
+        self.num_decisions += 1
+        self._lines.look_at(str(record.json()))
 
 
 @dataclass
@@ -254,14 +279,20 @@ def redacted(scene: Said) -> dict[str, list[str]]:
     }
 
 
-async def run(num_streams: int, seed: int) -> Counter[str]:
-    """Ask for so many answers, each streamed and not. Returns how many pairs each guard had, and how many
-    ended with an error. Raises `AssertionError`."""
+async def run(num_streams: int, seed: int, *, has_tools: bool = False) -> Counter[str]:
+    """Ask for so many answers, each streamed and not. Returns how many pairs each guard had, how many ended
+    with an error, and how many spans and decisions an operator was told. Raises `AssertionError`.
+    `has_tools`: requests are traced, and decisions logged."""
     always = [LoadedHook.of(type(hook).__name__, hook) for hook in (WithholdNames(), Observer())]
     pipeline = Pipeline(always, [LoadedHook.of(name, hook) for name, hook in GUARDS.items()])
-    settings = ServeSettings(port=0)
+    lines = _LogLines()
+    tools = _Tools(lines)
+    endpoint = (await tools.start()).url if has_tools else None
+    settings = ServeSettings(port=0, otlp_endpoint=endpoint, decision_log=has_tools)
     server = Server(Deployment.of_one(_Engine(), pipeline, settings, ["m"]), settings)
-    log, lines = logging.getLogger("weir"), _LogLines()
+    if has_tools:
+        server.service.decisions.subscribe(tools.take_decision)
+    log = logging.getLogger("weir")
     level, propagate = log.level, log.propagate
     log.addHandler(lines)
     log.setLevel(logging.INFO)
@@ -276,10 +307,16 @@ async def run(num_streams: int, seed: int) -> Counter[str]:
                     group.create_task(asking.all(numbers))
             async with http.get(url + "/metrics") as response:
                 assert not MATCH.search(await response.text())
+            if has_tools:
+                await server.service.telemetry.aclose()
+                lines.look_at(str(tools.metrics))
+                asking.counts |= Counter({"spans": tools.num_spans, "decisions": tools.num_decisions})
         assert not lines.leaked, lines.leaked
         return asking.counts
     finally:
         await server.stop()
+        if has_tools:
+            await tools.aclose()
         log.removeHandler(lines)
         log.setLevel(level)
         log.propagate = propagate

@@ -6,6 +6,7 @@ It takes OTLP over HTTP, as protobuf, and keeps nothing on disk. docs/observabil
 import argparse
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -46,8 +47,8 @@ class Collector:
     spans: list[Span] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
     """The latest data of each metric, by its name, as OTLP has it."""
-    raw: list[bytes] = field(default_factory=list)
-    """The bodies of all requests."""
+    raw: deque[bytes] = field(default_factory=lambda: deque(maxlen=1000))
+    """The bodies of the latest requests."""
 
     async def start(self, port: int = 0) -> Self:
         app = web.Application(client_max_size=2**26)

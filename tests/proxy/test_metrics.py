@@ -10,7 +10,9 @@ from engine.protocol import EngineStats, RequestError, Usage
 from engine.stats import Histogram
 from hooks import emit, hold, suppress, terminate
 from proxy.config import ServeSettings
-from proxy.policies.deployment import Deployment, Policy, ServedModel
+from proxy.policies.deployment import Deployment
+from proxy.policies.directory import Directory, ModelEntry, PolicyEntry
+from proxy.policies.policy_settings import PolicySettings
 from tests.helpers import Script, ScriptedEngine, make_deltas, pipeline_of
 from tests.proxy.conftest import CHAT, COMPLETION, Client, Serve
 
@@ -164,11 +166,17 @@ async def test_metrics_contain_no_text(serve: Serve) -> None:
 
 async def test_metrics_name_models_policies_and_tenants(serve: Serve) -> None:
     """Where there are several; a tenant is always named."""
-    engine = ScriptedEngine(counted("a", "b"))
-    models = [ServedModel(engine, ServeSettings(), (name,), name) for name in ("one", "two")]
-    policies = [Policy(name, pipeline_of(Script(lambda c: emit(c.pending)))) for name in ("one", "two")]
-    client = await serve(engine, names=["m"])
-    client.server.service.deployment = Deployment(models, policies)
+    names = ("one", "two")
+    directory = Directory(
+        [ModelEntry(ServeSettings(), (name,), name) for name in names],
+        [PolicyEntry(name, PolicySettings()) for name in names],
+    )
+    client = await serve(ScriptedEngine(counted("a", "b")), names=["m"])
+    client.server.service.deployment = Deployment(
+        directory,
+        {name: ScriptedEngine(counted("a", "b")) for name in names},
+        {name: pipeline_of(Script(lambda chunk: emit(chunk.pending))) for name in names},
+    )
     for model in ("one", "two", "two"):
         await client.post(CHATS, {**CHAT, "model": model})
     samples = await scrape(client)

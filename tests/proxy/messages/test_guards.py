@@ -19,6 +19,13 @@ async def test_nothing_of_a_forbidden_span_gets_out(seed: int) -> None:
     await leaks_messages.run(5, seed)
 
 
+async def test_nothing_of_a_forbidden_span_gets_to_the_operator_s_tools() -> None:
+    """Spans, metrics that are sent, JSON log lines, the access log and decisions (contract 6.2)."""
+    counts = await leaks_messages.run(40, 3, has_tools=True)
+    assert counts["spans"] > 80
+    assert counts["decisions"] > 20
+
+
 async def test_a_hook_sees_the_conversation_as_a_chat(serve: Serve) -> None:
     """Contract 8.1: the same prompt as on the other endpoints."""
     seen: list[Any] = []

@@ -13,7 +13,7 @@ import pytest
 from engine.protocol import Delta, RequestError, Usage
 from hooks import Chunk, emit, terminate
 from proxy.telemetry.logs import JSONFormatter
-from tests.helpers import Script, ScriptedEngine, make_deltas, until
+from tests.helpers import Script, ScriptedEngine, make_deltas, slow, until
 from tests.proxy.conftest import CHAT, Serve, hello
 from tests.proxy.worker_helpers import workers
 
@@ -172,14 +172,15 @@ async def test_an_error_of_the_messages_api_has_the_same_id_in_its_body(serve: S
     assert told["request_id"] == headers["request-id"] == headers["X-Request-Id"] == "mine"
 
 
-async def test_each_worker_and_hook_worker_writes_json(tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_hook_workers", ["0", slow("1")])
+async def test_each_worker_and_hook_worker_writes_json(tmp_path: Path, num_hook_workers: str) -> None:
     (tmp_path / "guards.py").write_text(
         "from hooks import emit\n"
         "class Fails:\n"
         "    def __call__(self, chunk):\n"
         "        return emit(chunk.pending) if chunk.request_id == 'weir-self-test' else 1 / 0\n"
     )
-    hook = ("--hook", f"{tmp_path}/guards.py:Fails", "--hook-workers", "1")
+    hook = ("--hook", f"{tmp_path}/guards.py:Fails", "--hook-workers", num_hook_workers)
     with workers(tmp_path, "--engine", "echo", "--log-format", "json", *hook) as running:
         async with aiohttp.ClientSession() as http:
             body, headers = {"messages": CHAT["messages"]}, {"X-Request-Id": "r1"}
