@@ -7,6 +7,7 @@ from collections.abc import Callable
 from engine.protocol import DeadEngineError, EngineError
 from proxy.commands.signals import Signals, leave_within
 from proxy.config import ServeSettings
+from proxy.policies.read import check_directory
 from proxy.telemetry.logs import flush_log, log_to_stderr
 from proxy.workers.run import running
 from proxy.workers.start_errors import START_ERRORS, start_error
@@ -17,6 +18,7 @@ def serve(settings: ServeSettings) -> None:
     """Serve until SIGTERM or SIGINT. Exits with 1 and a reason if the service cannot start."""
     log_to_stderr(settings.log_level, settings.log_format)
     try:
+        check_directory(settings)
         asyncio.run(_serve(settings) if settings.workers == 1 else _supervise(settings))
     except START_ERRORS as error:
         raise SystemExit(f"weir serve: {start_error(error)}") from error

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from pydantic import ValidationError
 
@@ -14,8 +15,12 @@ from engine.backends.replay import ReplayEngine
 from engine.config import EngineConfig, LogitsProcessorConfig
 from engine.demo import MODEL_DIR
 from engine.recording import Recording
+from proxy.app import Server
 from proxy.config import ServeSettings, load_settings
-from tests.helpers import make_request
+from proxy.policies.deployment import Deployment
+from proxy.policies.directory import Directory, ModelEntry, PolicyEntry
+from proxy.policies.policy_settings import PolicySettings
+from tests.helpers import make_request, pipeline_of
 from tests.proxy.conftest import CHAT, COMPLETION, Serve
 
 FAILS = "tests.engine.logits_processors.processors.FailsAlone"
@@ -117,3 +122,49 @@ def test_processors_are_configured_on_the_command_line_and_in_a_file(tmp_path: P
     file.write_text("logits_processors:\n  - {nome: bad_words}\n")
     with pytest.raises(SystemExit, match=r"logits_processors.0.name: Field required"):
         load_settings(["--config", str(file)])
+
+
+async def serving_under(engine: LocalEngine, **policy: Any) -> tuple[Server, str]:
+    """A server whose only policy has these settings, and its URL."""
+    settings = ServeSettings(port=0, shutdown_timeout=0)
+    model, only = ModelEntry(settings, ("m",)), PolicyEntry("p", PolicySettings(**policy))
+    directory = Directory([model], [only], default_policy="p")
+    server = Server(Deployment(directory, {"m": engine}, {"p": pipeline_of()}), settings)
+    return server, await server.start()
+
+
+async def test_a_policy_s_processors_run_for_every_request_and_no_request_names_them_again(
+    engine: LocalEngine,
+) -> None:
+    fails = {"name": "fails", "params": {"how": "raise", "after": 0}}
+    async with aiohttp.ClientSession() as http:
+        server, url = await serving_under(engine, logits_processors=[fails])
+        try:
+            assert await _answer(http, url, CHAT) == (500, None)
+            named = {**CHAT, "logits_processors": [{"name": "fails", "params": {"how": ""}}]}
+            assert await _answer(http, url, named) == (400, "logits_processors[0].name")
+            named = {**CHAT, "vllm_xargs": {"fails": {"how": ""}}}
+            assert await _answer(http, url, named) == (400, "vllm_xargs.fails")
+        finally:
+            await server.stop()
+
+
+async def test_a_request_names_only_processors_that_its_policy_allows(engine: LocalEngine) -> None:
+    named = {"logits_processors": [{"name": "fails", "params": {"how": ""}}]}
+    async with aiohttp.ClientSession() as http:
+        server, url = await serving_under(engine, allowed_logits_processors=["other"])
+        try:
+            assert await _answer(http, url, {**CHAT, "max_tokens": 2}) == (200, None)
+            assert await _answer(http, url, {**CHAT, **named}) == (400, "logits_processors[0].name")
+            for field in ({"vllm_xargs": {"how": ""}}, {"custom_params": {"fails": {"how": ""}}}):
+                assert await _answer(http, url, {**CHAT, **field}) == (400, next(iter(field)))
+            given = {**CHAT, "thinking_token_budget": 3}
+            assert await _answer(http, url, given) == (400, "thinking_token_budget")
+        finally:
+            await server.stop()
+
+
+async def _answer(http: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> tuple[int, str | None]:
+    """The status, and the field that an error names."""
+    async with http.post(url + CHATS, json=body) as response:
+        return response.status, (await response.json()).get("error", {}).get("param")
