@@ -68,9 +68,13 @@ def cpu_seconds(pid: int) -> float:
 class Stream:
     """Asks for one answer after another, and counts their events."""
 
-    def __init__(self, host: str, port: int, fields: Mapping[str, Any] = BODY) -> None:
+    def __init__(
+        self, host: str, port: int, fields: Mapping[str, Any] = BODY, headers: Mapping[str, str] | None = None
+    ) -> None:
         body = orjson.dumps(fields)
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+        given = {"Host": host, "Content-Type": "application/json", **(headers or {})}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+        head = f"POST /v1/chat/completions HTTP/1.1\r\n{lines}"
         self._request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
         self._socket = socket.create_connection((host, port))
         self._socket.sendall(self._request)
