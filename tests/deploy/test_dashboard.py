@@ -1,0 +1,107 @@
+"""The dashboard and the alerts name metrics and labels that `/metrics` has."""
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+import yaml
+from prometheus_client.core import Metric
+
+from engine.core.metrics import EngineMetrics
+from engine.core.step_budget import StepBudget
+from engine.protocol import EngineStats
+from engine.stats import Histogram, ReplicaStats
+from proxy.config import ServeSettings
+from proxy.metrics import Metrics
+from proxy.policies.deployment import Deployment
+from proxy.policies.directory import Directory, ModelEntry, PolicyEntry
+from proxy.policies.policy_settings import PolicySettings
+from tests.helpers import ScriptedEngine, pipeline_of
+from tests.serving import ROOT
+
+DASHBOARD = ROOT / "deploy" / "grafana" / "weir.json"
+ALERTS = ROOT / "deploy" / "alerts.yaml"
+SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+
+
+class Engine(ScriptedEngine):
+    """Counts all that any engine counts."""
+
+    def stats(self) -> EngineStats:
+        metrics = EngineMetrics(StepBudget())
+        replica = ReplicaStats(0, {"finished": 1}, 0, "closed", Histogram([1.0]))
+        return EngineStats(
+            step_seconds=metrics.step_seconds, histograms=metrics.histograms, replicas={"a": replica}
+        )
+
+
+def exposed() -> Iterator[Metric]:
+    """The metrics of a server with several models and policies."""
+    names = ("one", "two")
+    directory = Directory(
+        [ModelEntry(ServeSettings(), (name,), name) for name in names],
+        [PolicyEntry(name, PolicySettings()) for name in names],
+    )
+    deployment = Deployment(
+        directory,
+        {name: Engine(lambda _: []) for name in names},
+        {name: pipeline_of(lambda chunk: chunk) for name in names},
+    )
+    return Metrics(lambda: deployment).collect()
+
+
+@pytest.fixture(scope="module")
+def labels() -> dict[str, set[str]]:
+    """The labels of each series, by its name."""
+    found = {}
+    for family in exposed():
+        for suffix in SUFFIXES[family.type]:
+            own = {"le"} if suffix == "_bucket" else set()
+            found[family.name + suffix] = {*family._labelnames, *own}  # type: ignore[attr-defined]
+    return found
+
+
+def expressions() -> list[str]:
+    dashboard = json.loads(DASHBOARD.read_text())
+    rules = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    return [*queries, *(rule["expr"] for rule in rules)]
+
+
+def test_there_is_something_to_check() -> None:
+    assert len(expressions()) > 30
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_an_expression_names_what_there_is(expression: str, labels: dict[str, set[str]]) -> None:
+    names = re.findall(r"\bweir_\w+", expression)
+    assert names or "up{" in expression
+    for name, matchers in re.findall(r"\b(weir_\w+)(?:\{([^}]*)\})?", expression):
+        assert name in labels
+        asked = re.findall(r"(\w+)(?:=~|!=|=)\"", matchers)
+        grouped = [
+            label.strip() for by in re.findall(r"\bby \(([^)]*)\)", expression) for label in by.split(",")
+        ]
+        assert {*asked, *grouped} <= labels[name], name
+    assert expression.count("(") == expression.count(")")
+
+
+def test_the_variables_are_labels_that_there_are(labels: dict[str, set[str]]) -> None:
+    variables = json.loads(DASHBOARD.read_text())["templating"]["list"]
+    queries = [one["query"] for one in variables if one["type"] == "query"]
+    found = [re.fullmatch(r"label_values\((\w+), (\w+)\)", query) for query in queries]
+    assert len(found) == 3
+    for one in found:
+        assert one is not None
+        assert one[2] in labels[one[1]]
+
+
+def test_panels_do_not_overlap() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        at = panel["gridPos"]
+        cells = {(at["x"] + i, at["y"] + j) for i in range(at["w"]) for j in range(at["h"])}
+        assert not taken & cells
+        assert at["x"] + at["w"] <= 24
+        taken |= cells
