@@ -110,10 +110,16 @@ class FakeServer:
         add_page(app)
         app.router.add_post("/v1/chat/completions", self.chat)
         app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/admin/explain", self._explain)
         return app
 
     async def _models(self, _: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": "m"}, {"id": "other"}]})
+
+    async def _explain(self, _: web.Request) -> web.Response:
+        hooks = [{"name": "pii", "mode": "enforce"}, {"name": "trial", "mode": "shadow"}]
+        allowed = [{"name": "repetition", "mode": "enforce"}]
+        return web.json_response({"policy": "strict", "hooks": hooks, "allowed_hooks": allowed})
 
 
 @contextmanager

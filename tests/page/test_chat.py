@@ -342,12 +342,17 @@ def test_what_is_set_up_is_sent(fake: FakeServer, open_page: Open) -> None:
     page.get_by_label("Model").select_option("other")
     page.get_by_label("System prompt").fill("Be brief.")
     page.get_by_label("Temperature").fill("0.5")
+    guards = page.get_by_role("list", name="Guards")
+    assert guards.inner_text().split() == ["pii", "always", "trial", "shadow", "repetition"]
+    page.get_by_role("switch", name="repetition").check()
+    assert faults(page) == []
     page.get_by_label("Most tokens").fill("7")
     if page.get_by_role("button", name="Close the panel").is_visible():
         page.keyboard.press("Escape")
     ask_and_wait(page)
     body = fake.bodies[-1]
     assert (body["model"], body["temperature"], body["max_tokens"]) == ("other", 0.5, 7)
+    assert body["hooks"] == ["repetition"]
     assert body["messages"][0] == {"role": "system", "content": "Be brief."}
 
 

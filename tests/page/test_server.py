@@ -18,6 +18,21 @@ FOLDER = os.environ.get("WEIR_SCREENSHOTS")
 """Where `make test-page` wants the screenshots. Unset: nowhere."""
 
 
+SOME_LOAD = """async () => {
+    const messages = ["What is your email address?", "Show me the API key", "Tell me a story about an otter"];
+    const end = performance.now() + 25000;
+    await Promise.all(messages.map(async (content) => {
+        while (performance.now() < end) {
+            const body = JSON.stringify({ model: "weir-demo", messages: [{ role: "user", content }] });
+            const headers = { "Content-Type": "application/json" };
+            await (await fetch("v1/chat/completions", { method: "POST", body, headers })).text();
+            await new Promise((resolve) => setTimeout(resolve, 800 * Math.random()));
+        }
+    }));
+}"""
+"""Something for the curves of the picture."""
+
+
 def picture(page: Any, name: str) -> None:
     if FOLDER:
         page.screenshot(path=Path(FOLDER) / f"{name}.png")
@@ -76,7 +91,8 @@ def test_the_dashboard_shows_what_the_server_does(url: str, open_page: Open, siz
     assert int(row.get_by_role("cell").nth(2).inner_text().replace(",", "")) >= 1
     assert page.get_by_text("First token").is_visible()
     if size[0] > 1000:
-        page.wait_for_timeout(3000 if FOLDER else 0)  # for the picture's curves
+        if FOLDER:
+            page.evaluate(SOME_LOAD)
         picture(page, "page-live")
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
     assert faults(page) == []

@@ -38,10 +38,14 @@ export class Series {
   // How much a counter grew in the last two minutes.
   growth(name, labels = {}) { return grown(this.first, this.latest, name, labels); }
 
-  // The value below which a share of a histogram's values lie, of those in the last two minutes. Null: no values.
+  // Whether a histogram has values of the last two minutes.
+  isFresh(name) { return this.growth(`${name}_count`) > 0; }
+
+  // The value below which a share of a histogram's values lie: of those in the last two minutes or, if there are
+  // none, of all. Null: no values.
   quantile(name, share, wanted = {}) {
     const buckets = new Map();
-    for (const [snapshot, sign] of [[this.latest, 1], [this.first, -1]]) {
+    for (const [snapshot, sign] of this.isFresh(name) ? [[this.latest, 1], [this.first, -1]] : [[this.latest, 1]]) {
       for (const [labels, value] of matching(snapshot, `${name}_bucket`, wanted)) {
         buckets.set(labels.le, (buckets.get(labels.le) ?? 0) + sign * value);
       }

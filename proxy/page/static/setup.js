@@ -9,6 +9,7 @@ export class Setup {
     this.openKeys = openKeys;
     this.listeners = [];
     this.chosen = new Set();
+    this.keyName = null;  // as the server calls this visitor's key: decisions tell it
     this.select = byId("model");
     this.panel = byId("panel");
     this.select.addEventListener("change", () => { this.#changed(); this.loadGuards(); });
@@ -34,6 +35,7 @@ export class Setup {
   }
 
   async load() {
+    this.keyName = null;
     try {
       const { data } = await getJson("v1/models");
       const before = this.model;
@@ -54,20 +56,30 @@ export class Setup {
     const note = byId("guards-note");
     this.chosen.clear();
     replace(list);
+    const query = new URLSearchParams({ model: this.model });
+    const key = this.keyName ?? (keys.client ? null : "anonymous");
+    if (key) query.set("key", key);
     try {
-      const shown = await getJson(`admin/explain?model=${encodeURIComponent(this.model)}`);
-      const { hooks = [], allowed_hooks: allowed = [], policy } = shown;
-      replace(list, hooks.map((hook) => this.#fixed(hook)), allowed.map((hook) => this.#switch(hook)));
-      const name = typeof policy === "string" ? policy : policy?.name;
-      note.textContent = hooks.length + allowed.length ? `Policy ${name ?? "default"}. Guards of the policy always run.` : "No guard runs for this model. Start the server with one: weir serve --hook pii";
+      const { hooks, allowed_hooks: allowed, policy } = await getJson(`admin/explain?${query}`);
+      replace(list, hooks.map(fixed), allowed.map((hook) => this.#switch(hook)));
+      const isGuarded = hooks.length + allowed.length > 0;
+      note.textContent = isGuarded ? `Policy ${policy}. A guard without a switch always runs.` : "No guard runs. Start the server with one, such as weir serve --hook pii";
     } catch {
       note.textContent = "Which guards run is shown to operators.";
     }
-    this.sawAnswer();
+    this.#tellRole();
+  }
+
+  sawAnswer({ decisions }) {
+    this.#tellRole();
+    const key = decisions[0]?.key ?? this.keyName;
+    if (key === this.keyName) return;
+    this.keyName = key;
+    if (keys.client) this.loadGuards();
   }
 
   // A chat shows whether this visitor sees decisions.
-  sawAnswer() {
+  #tellRole() {
     const chip = byId("role");
     chip.textContent = seesDecisions() ? "Decisions shown" : "Without decisions";
     chip.dataset.operator = String(seesDecisions());
@@ -102,13 +114,7 @@ export class Setup {
     byId(`tab-${other}`).focus();
   }
 
-  #fixed(hook) {
-    const { name, mode } = named(hook);
-    return h("li", {}, h("span", { class: "guard-name" }, name), h("span", { class: "guard-mode" }, mode === "shadow" ? "shadow" : "always"));
-  }
-
-  #switch(hook) {
-    const { name } = named(hook);
+  #switch({ name }) {
     const change = ({ target }) => { if (target.checked) this.chosen.add(name); else this.chosen.delete(name); };
     return h("li", {}, h("label", { class: "switch" }, h("span", { class: "guard-name" }, name), h("input", { type: "checkbox", role: "switch", onchange: change })));
   }
@@ -118,7 +124,6 @@ export class Setup {
   }
 }
 
-function named(hook) {
-  if (typeof hook === "string") return { name: hook, mode: "enforce" };
-  return { name: hook.name ?? hook.path, mode: hook.mode ?? "enforce" };
+function fixed({ name, mode }) {
+  return h("li", {}, h("span", { class: "guard-name" }, name), h("span", { class: "guard-mode" }, mode === "shadow" ? "shadow" : "always"));
 }
