@@ -57,15 +57,14 @@ export class Setup {
     this.chosen.clear();
     replace(list);
     const query = new URLSearchParams({ model: this.model });
-    const key = this.keyName ?? (keys.client ? null : "anonymous");
-    if (key) query.set("key", key);
+    if (keys.client && this.keyName) query.set("key", this.keyName);
     try {
       const { hooks, allowed_hooks: allowed, policy } = await getJson(`admin/explain?${query}`);
       replace(list, hooks.map(fixed), allowed.map((hook) => this.#switch(hook)));
       const isGuarded = hooks.length + allowed.length > 0;
       note.textContent = isGuarded ? `Policy ${policy}. A guard without a switch always runs.` : "No guard runs. Start the server with one, such as weir serve --hook pii";
-    } catch {
-      note.textContent = "Which guards run is shown to operators.";
+    } catch ({ param }) {
+      note.textContent = param === "key" ? "The guards of this key are shown once it has an answer." : "Which guards run is shown to operators.";
     }
     this.#tellRole();
   }
