@@ -243,7 +243,7 @@ async def test_a_category_that_the_service_does_not_know_fails_the_self_test(
 ) -> None:
     server.answer = answers({"results": [result]})
     pipeline = pipeline_with(moderations(url, **options))
-    with pytest.raises(HookError):
+    with pytest.raises(HookLoadError, match="failed its self-test"):
         await pipeline.start()
     await pipeline.aclose()
 
@@ -278,7 +278,7 @@ async def test_a_service_that_is_not_there_keeps_the_server_from_starting() -> N
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         pipeline = pipeline_with(moderations(f"http://127.0.0.1:{nobody.getsockname()[1]}/x"))
-        with pytest.raises(HookError):
+        with pytest.raises(HookLoadError, match="failed its self-test"):
             await pipeline.start()
         await pipeline.aclose()
 

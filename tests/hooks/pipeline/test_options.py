@@ -6,8 +6,7 @@ import pytest
 
 from engine.protocol import Delta, Usage
 from hooks import Chunk, Verdict, emit, hold, redact, suppress, terminate
-from hooks.loading.loader import LoadedHook
-from hooks.pipeline.failure import HookError
+from hooks.loading.loader import HookLoadError, LoadedHook
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from tests.helpers import (
@@ -60,7 +59,7 @@ async def test_a_shadow_hook_that_fails_fails_nothing_but_its_self_test() -> Non
     deltas = make_deltas(["a"])
     assert await guard_all(pipeline, deltas) == deltas
     assert verdicts_of(pipeline)["shadow"] == {"error": 1}
-    with pytest.raises(HookError):
+    with pytest.raises(HookLoadError, match="hook 'shadow' failed its self-test: ZeroDivisionError"):
         await pipeline.start()
 
 

@@ -340,13 +340,12 @@ async def test_the_self_test_shows_each_hook_a_prompt() -> None:  # contract 1.4
     reader = Reads(lambda request: refuse("why") if request.messages else refuse("why", "no"))
     await pipeline_of(reader).start()
     assert [request.endpoint for request in reader.requests] == ["chat", "completions"]
-    with pytest.raises(HookError) as caught:
+    with pytest.raises(HookLoadError, match="hook 'hook1' failed its self-test"):
         await pipeline_of(reader, Reads(lambda request: request.messages[0])).start()
-    assert caught.value.hook == "hook1"
 
 
 async def test_a_shadow_hook_that_fails_on_a_prompt_fails_its_self_test() -> None:  # contract 1.6
-    with pytest.raises(HookError):
+    with pytest.raises(HookLoadError, match="failed its self-test"):
         await shadowed(Reads(lambda request: None)).start()
 
 
