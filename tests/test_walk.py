@@ -99,6 +99,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     terminal.close()
 
 
+@pytest.mark.slow
 def test_a_new_user_gets_a_guarded_upstream(terminal: Terminal) -> None:
     for block in blocks(OPERATIONS):
         if block.reason is None:
