@@ -244,7 +244,7 @@ class Server:
             logger.warning("the shared state or the store cannot be used now: %s", error)
         self._state_is_open = True
         if self.service.store.is_kept:
-            self._tasks.append(asyncio.get_running_loop().create_task(self.service.decision_writer.run()))
+            self.service.decision_writer.start()
 
     async def _close_state(self) -> None:
         for task in self._tasks:
@@ -254,6 +254,7 @@ class Server:
             self._state_is_open = False
             with contextlib.suppress(StateError):
                 await self.service.limits.aclose()
+            with contextlib.suppress(StateError):
                 await self.service.decision_writer.aclose()
         await self.service.state.aclose()
         await self.service.store.aclose()

@@ -33,8 +33,9 @@ def report(
     `since`, `until`: seconds since 1970."""
     equal = {**equal, "mode": "shadow"}
     works = yield from hook_hours.find(equal, since, until)
-    summary = yield from decisions.summary(equal, since, until)
-    askers = yield from decisions.askers(equal, since, until)
+    hook = "policy", "hook"
+    summary = yield from decisions.sums((*hook, "action", "reason"), equal, since, until)
+    askers = yield from decisions.sums((*hook, "tenant", "key"), equal, since, until)
     records: list[DecisionRecord] = []
     if with_examples:
         records = (yield from decisions.find(equal, since=since, until=until, limit=_EXAMPLES_READ)).records

@@ -38,7 +38,7 @@ DAY = 24 * 60 * 60
 
 
 class DecisionWriter:
-    """Subscribes to the decisions of all requests while it runs."""
+    """Subscribes to the decisions of all requests from `start` to `aclose`."""
 
     def __init__(
         self,
@@ -56,15 +56,19 @@ class DecisionWriter:
         self._num_lost = 0
         self._is_changed = asyncio.Event()
         self._writing = asyncio.Lock()
+        self._running: asyncio.Task[None] | None = None
+        self._is_closing = False
         self._reminded = -REMIND
         self._worked = 0.0
         self._pruned = 0.0
 
-    async def run(self) -> None:
-        """Write until it is cancelled. Then `aclose` writes the rest."""
+    def start(self) -> None:
+        self._running = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
         end = self._feed.subscribe(self.put)
         try:
-            while True:
+            while not self._is_closing:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(INTERVAL):
                         await self._is_changed.wait()
@@ -80,6 +84,12 @@ class DecisionWriter:
 
     async def aclose(self) -> None:
         """Write what is waiting. Raises `StateError`."""
+        if self._running is None:
+            return
+        # A write that is under way is not cancelled: its decisions would be written twice.
+        self._is_closing = True
+        self._is_changed.set()
+        await self._running
         try:
             await self.flush()
         finally:

@@ -1,6 +1,6 @@
 """Hooks' decisions: one row for each. Rows are read from the newest to the oldest."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from proxy.database.query import Query, Row, Steps
@@ -25,6 +25,9 @@ TABLES = (
 
 FILTERS = ("tenant", "key", "policy", "model", "hook", "action", "mode", "request_id")
 """The fields that rows can be found by."""
+
+MAX_SUMS = 1000
+"""Most rows of `sums`: those with the most decisions."""
 
 
 class Found(NamedTuple):
@@ -71,29 +74,17 @@ def prune(before: float, max_rows: int) -> Steps[None]:
         yield Query("DELETE FROM weir_decisions WHERE id <= $1", (newest - max_rows,))
 
 
-def summary(equal: Mapping[str, str], since: float | None, until: float | None) -> Steps[list[Row]]:
-    """For each policy, hook, action and reason: decisions, requests, withheld characters; holds left out."""
+def sums(
+    by: Sequence[str], equal: Mapping[str, str], since: float | None, until: float | None
+) -> Steps[list[Row]]:
+    """For each value of the fields `by`: decisions, requests, withheld characters. Without clean holds."""
     where, values = conditions(equal, since, until)
+    names = ", ".join(by)
     return (
         yield Query(
-            "SELECT policy, hook, action, reason, COUNT(*), COUNT(DISTINCT request_id),"
-            " CAST(COALESCE(SUM(num_withheld), 0) AS BIGINT) FROM weir_decisions"
-            f" WHERE {' AND '.join(where)} AND (action <> 'hold' OR num_withheld > 0)"
-            " GROUP BY policy, hook, action, reason ORDER BY 1, 2, 5 DESC",
-            tuple(values),
-        )
-    )
-
-
-def askers(equal: Mapping[str, str], since: float | None, until: float | None) -> Steps[list[Row]]:
-    """For each policy, hook, tenant and key: decisions, requests, withheld characters; holds left out."""
-    where, values = conditions(equal, since, until)
-    return (
-        yield Query(
-            "SELECT policy, hook, tenant, key, COUNT(*), COUNT(DISTINCT request_id),"
-            " CAST(COALESCE(SUM(num_withheld), 0) AS BIGINT) FROM weir_decisions"
-            f" WHERE {' AND '.join(where)} AND (action <> 'hold' OR num_withheld > 0)"
-            " GROUP BY policy, hook, tenant, key ORDER BY 1, 2, 5 DESC LIMIT 1000",
+            f"SELECT {names}, COUNT(*), COUNT(DISTINCT request_id), CAST(SUM(num_withheld) AS BIGINT)"
+            f" FROM weir_decisions WHERE {' AND '.join(where)} AND (action <> 'hold' OR num_withheld > 0)"
+            f" GROUP BY {names} ORDER BY COUNT(*) DESC, {names} LIMIT {MAX_SUMS}",
             tuple(values),
         )
     )

@@ -55,7 +55,8 @@ async def stored(store: Store) -> int:
 
 async def test_what_is_told_is_written_in_a_while(store: Fragile) -> None:
     feed = DecisionFeed()
-    running = asyncio.get_running_loop().create_task(make(store, feed).run())
+    one = make(store, feed)
+    one.start()
     await asyncio.sleep(0)
     listener = feed.listener(ASKER)
     assert listener is not None
@@ -63,8 +64,7 @@ async def test_what_is_told_is_written_in_a_while(store: Fragile) -> None:
         listener(DECISION)
     while await stored(store) < 1200:
         await asyncio.sleep(0)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    await one.aclose()
     assert feed.listener(ASKER) is None
 
 
@@ -74,15 +74,15 @@ async def test_a_store_that_does_not_answer_is_tried_again(
     monkeypatch.setattr(writer, "RETRY", 0.0)
     feed = DecisionFeed()
     store.is_broken = True
-    running = asyncio.get_running_loop().create_task(make(store, feed).run())
+    one = make(store, feed)
+    one.start()
     await asyncio.sleep(0)
     heard(feed)
     await until(lambda: "decisions cannot be written" in caplog.text)
     store.is_broken = False
     while not await stored(store):
         await asyncio.sleep(0)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    await one.aclose()
 
 
 async def test_what_does_not_fit_is_counted_and_logged(

@@ -133,6 +133,9 @@ def postgresql_place() -> Iterator[Place]:
         with listening(
             [programs[0] / "postgres", "-D", folder, "-p", str(port), *flags], port, **account
         ) as process:
+            asks = [programs[0] / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+            while subprocess.run(asks, check=False).returncode:  # it accepts connections before it is ready
+                time.sleep(0.05)
             yield PostgresPlace(f"postgresql://weir@127.0.0.1:{port}/postgres", process)
 
 

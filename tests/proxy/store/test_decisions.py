@@ -77,11 +77,10 @@ async def test_decisions_are_summed_by_hook_and_by_asker_without_clean_holds(sto
     some = [record(i, request_id=f"r{i % 2}", reason="EMAIL") for i in range(3)]
     clean = record(7, action="hold", num_withheld=0)
     await store.run(decisions.add([*some, clean, record(8, key="bob", action="terminate", num_withheld=9)]))
-    assert await store.run(decisions.summary({"hook": "pii"}, None, None)) == [
-        ("strict", "pii", "redact", "EMAIL", 3, 2, 6),
-        ("strict", "pii", "terminate", None, 1, 1, 9),
-    ]
-    assert await store.run(decisions.askers({}, None, None)) == [
+    assert await store.run(
+        decisions.sums(("policy", "hook", "action", "reason"), {"hook": "pii"}, None, None)
+    ) == [("strict", "pii", "redact", "EMAIL", 3, 2, 6), ("strict", "pii", "terminate", None, 1, 1, 9)]
+    assert await store.run(decisions.sums(("policy", "hook", "tenant", "key"), {}, None, None)) == [
         ("strict", "pii", "acme", "alice", 3, 2, 6),
         ("strict", "pii", "acme", "bob", 1, 1, 9),
     ]
