@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 
 from proxy import __version__
 from proxy.commands.bench import add_bench_arguments
@@ -50,7 +51,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a subcommand. Exits with 0, with 1 or 2 and a reason on standard error, or with 130 at Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["serve"]:  # its options are read by pydantic-settings
-        serve(load_settings(arguments[1:]))
+        read = partial(load_settings, arguments[1:])
+        serve(read(), read)
         return
     options = _parser().parse_args(arguments)
     try:

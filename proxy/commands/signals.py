@@ -12,6 +12,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 
@@ -26,12 +27,13 @@ _LAST = 1.0
 
 
 class Signals:
-    """Ignores SIGHUP, and once asked obeys SIGTERM and SIGINT. For the main thread only."""
+    """Once asked, obeys SIGTERM, SIGINT and SIGHUP. Until then, ignores SIGHUP. For the main thread only."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._ending = asyncio.Event()
         self._leave: float | None = None
+        self._reload: Callable[[], None] | None = None
         self._is_ending = False
         self._read, self._written = socket.socketpair()
         self._written.setblocking(False)
@@ -41,10 +43,11 @@ class Signals:
             signal.signal(signal.SIGHUP, _give_way)
         threading.Thread(target=self._listen, name="signals", daemon=True).start()
 
-    def obey(self, leave: float) -> asyncio.Event:
+    def obey(self, leave: float, reload: Callable[[], None]) -> asyncio.Event:
         """An event that SIGTERM or SIGINT sets. The process ends `leave` seconds after the signal, whatever
-        it does then. A second signal ends it at once."""
+        it does then. A second signal ends it at once. SIGHUP calls `reload` on the event loop."""
         self._leave = leave
+        self._reload = reload
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _give_way)
         return self._ending
@@ -54,17 +57,26 @@ class Signals:
             # Linux handles the later of two pending signals first. SIGHUP has the lowest number.
             for number in sorted(self._read.recv(64)):
                 if number == signal.SIGHUP:
-                    logger.info("SIGHUP is ignored")
+                    self._hang_up()
                 elif number in (signal.SIGTERM, signal.SIGINT) and self._leave is not None:
                     self._end(self._leave)
+
+    def _hang_up(self) -> None:
+        if self._reload is None or self._is_ending:
+            logger.info("SIGHUP is ignored")
+        else:
+            self._call(self._reload)
 
     def _end(self, leave: float) -> None:
         if self._is_ending:
             os._exit(1)
         self._is_ending = True
         leave_within(leave)
+        self._call(self._ending.set)
+
+    def _call(self, function: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # a loop that has ended
-            self._loop.call_soon_threadsafe(self._ending.set)
+            self._loop.call_soon_threadsafe(function)
 
 
 def leave_within(seconds: float, status: int = 0) -> None:

@@ -22,8 +22,8 @@ of the time, so that more threads would make no prompt faster."""
 
 
 def build(settings: ServeSettings, older: Deployment | None = None) -> Deployment:
-    """`older`: the one to replace. Models keep their engines, and policies their hooks, if their settings are
-    the same; hooks in workers are built anew, since their code may have changed.
+    """`older`: the one to replace. Models keep their engines if their settings are the same. Hooks are built
+    anew: their code may have changed.
 
     Raises `HookLoadError`, `ImportError` for libraries that are not installed, and `ValueError` for settings
     that name what there is not, or that an engine cannot run with.
@@ -32,7 +32,7 @@ def build(settings: ServeSettings, older: Deployment | None = None) -> Deploymen
     directory = directory_of(settings)
     policies = directory.policies.values()
     can_withhold = any(one.settings.hooks or one.settings.allowed_hooks for one in policies)
-    pipelines = {policy.name: _pipeline(policy, older) for policy in policies}
+    pipelines = {policy.name: _pipeline(policy) for policy in policies}
     engines = {model.name: _engine(model, can_withhold, older) for model in directory.models.values()}
     number = 1 if older is None else older.number + 1
     return Deployment(directory, engines, pipelines, can_withhold=can_withhold, number=number)
@@ -45,15 +45,12 @@ def _engine(model: ModelEntry, can_withhold: bool, older: Deployment | None) -> 
     return make_engine(model.settings, can_withhold=can_withhold)
 
 
-def _pipeline(policy: PolicyEntry, older: Deployment | None) -> GuardFactory:
+def _pipeline(policy: PolicyEntry) -> GuardFactory:
     settings = policy.settings
     options = PipelineOptions(**{name: getattr(settings, name) for name in PipelineOptions.model_fields})
     hooks = settings.hooks, settings.allowed_hooks, options
     if settings.hook_workers:
         return WorkerPool(settings.hook_workers, *hooks, log_formatter=log_formatter())
-    same = older and older.policies.get(policy.name)
-    if same and _alike(same.settings, settings, HookSettings):
-        return same.pipeline
     return Pipeline.load(*hooks, prompt_threads=PromptThreads(PROMPT_THREADS))
 
 

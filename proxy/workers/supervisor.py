@@ -6,7 +6,7 @@ It runs no engine and no hook, and takes no connection. A worker that dies costs
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,32 @@ from pydantic import SecretStr
 
 from hooks.workers.process import Child
 from proxy.access.listener import base_url, reserved_sockets
+from proxy.admin.reload import (
+    RELOAD_SECONDS,
+    FinishReload,
+    PrepareReload,
+    Read,
+    ReloadAll,
+    ReloadBySignal,
+    Reloaded,
+    ReloadError,
+    changed_options,
+    read_again,
+)
 from proxy.app import Ending
 from proxy.config import ServeSettings
 from proxy.workers.folder import own_folder
 from proxy.workers.messages import Answer, AskAll, Asked, Failed, Question, Ready, Start
 from proxy.workers.metrics import forget_gauges
+from proxy.workers.others import Questions
 
 logger = logging.getLogger("weir.proxy")
 
 BACKOFF = 0.1
 """Seconds before the first attempt to replace a worker. They double with each that follows."""
 MAX_BACKOFF = 5.0
+SUPERVISOR = 0
+"""The supervisor's number where workers have theirs."""
 MAX_FAILURES = 5
 """Attempts in a row to start a worker, while no other one serves, after which the service ends."""
 
@@ -77,10 +92,20 @@ class WorkerProcess(Child):
 class Supervisor:
     """Keeps one worker for each number from 1 to `settings.workers`."""
 
-    def __init__(self, settings: ServeSettings, folder: Path) -> None:
-        """`folder`: for what the workers share."""
+    def __init__(
+        self, settings: ServeSettings, folder: Path, *, shared: Mapping[str, Any] | None = None
+    ) -> None:
+        """`folder`: for what the workers share. `shared`: options that hold for all workers, whatever
+        `settings` say."""
         self.ending = Ending.within(settings.shutdown_timeout)
-        self._settings = settings
+        self._shared = shared or {}
+        self._settings = settings.model_copy(update=self._shared)
+        self._changing = asyncio.Lock()
+        """Held while a worker starts in another's place, and while all workers take another configuration."""
+        self._reloading: asyncio.Task[None] | None = None
+        self._questions = Questions()
+        self.read: Read | None = None
+        """Reads the settings again. Without it, there is no reload."""
         self._folder = folder
         self._serving: dict[int, WorkerProcess] = {}
         self._keeping: list[asyncio.Task[None]] = []
@@ -114,9 +139,10 @@ class Supervisor:
 
     async def stop(self) -> None:
         """End all workers, within `ending`. Those that do not end are killed."""
-        for keeping in self._keeping:
-            keeping.cancel()
-        await asyncio.gather(*self._keeping, return_exceptions=True)
+        tasks = [*self._keeping, *([self._reloading] if self._reloading else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         seconds = (self.ending.close + self.ending.leave) / 2
         await asyncio.gather(*(worker.stop_within(seconds) for worker in self._serving.values()))
 
@@ -136,6 +162,7 @@ class Supervisor:
             began = time.monotonic()
             end = await self._serving[number].run()
             await self._serving.pop(number).stop()
+            self._questions.forget(number)
             forget_gauges(self._folder, number)
             logger.error("worker %d %s; it is replaced", number, end)
             if time.monotonic() - began > MAX_BACKOFF:
@@ -149,7 +176,8 @@ class Supervisor:
             await asyncio.sleep(backoff)
             backoff = min(2 * backoff, MAX_BACKOFF)
             try:
-                await self._start(number)
+                async with self._changing:
+                    await self._start(number)
             except OSError as error:
                 failures += 1
                 logger.error("worker %d cannot be replaced: %s", number, error)
@@ -158,9 +186,61 @@ class Supervisor:
             else:
                 return backoff
 
+    def reload_by_signal(self) -> None:
+        """Let one worker ask for a reload, as the operator may: it logs and keeps how that ends."""
+        if self._serving:
+            self._send(min(self._serving), Question(SUPERVISOR, -1, ReloadBySignal()))
+
+    def _start_reload(self, answer: Callable[[Reloaded], None]) -> None:
+        """Replace the configuration of all workers. `answer` gets how that ends."""
+        if self._reloading is not None and not self._reloading.done():
+            answer(Reloaded(is_busy=True))
+        else:
+            self._reloading = asyncio.get_running_loop().create_task(self._reload(answer))
+
+    async def _reload(self, answer: Callable[[Reloaded], None]) -> None:
+        reason = ""
+        async with self._changing:
+            try:
+                await self._replace_settings()
+            except ReloadError as error:
+                reason = str(error)
+        answer(Reloaded(reason))
+
+    async def _replace_settings(self) -> None:
+        """All workers prepare the new configuration. If all can use it, all take it. Raises `ReloadError`."""
+        if self.read is None:
+            raise ReloadError("this server was not started from settings that can be read again")
+        settings = (await read_again(self.read)).model_copy(update=self._shared)
+        if "workers" in changed_options(self._settings, settings):
+            raise ReloadError("these options need a restart: workers")
+        num_workers = len(self._serving)
+        reasons = await self._ask(PrepareReload(dict(settings)), RELOAD_SECONDS)
+        if len(reasons) < num_workers:
+            reasons.append("a worker did not answer")
+        reason = next(filter(None, reasons), "")
+        if not reason:
+            self._settings = settings
+        await self._ask(FinishReload(takes=not reason), RELOAD_SECONDS)
+        if reason:
+            raise ReloadError(reason)
+
+    async def _ask(self, question: Any, patience: float) -> list[Any]:
+        """The answers of all workers."""
+
+        def send(key: int) -> None:
+            self._questions.expect(key, self._serving)
+            for number in self._serving:
+                self._send(number, Question(SUPERVISOR, key, question))
+
+        return await self._questions.ask(send, patience)
+
     def _take(self, number: int, message: object) -> None:
         """Pass on what a worker asks the others, and what they answer. Log why it fails."""
         match message:
+            case AskAll(key, ReloadAll()):
+                self._send(number, Asked(key, frozenset({SUPERVISOR})))
+                self._start_reload(lambda end: self._send(number, Answer(SUPERVISOR, key, end)))
             case AskAll(key, question):
                 others = [other for other in self._serving if other != number]
                 self._send(number, Asked(key, frozenset(others)))
@@ -168,6 +248,8 @@ class Supervisor:
                     self._send(other, Question(number, key, question))
             case Failed(reason):
                 logger.error("worker %d failed: %s", number, reason)
+            case Answer(asker, key, value) if asker == SUPERVISOR:
+                self._questions.take(key, number, value)
             case Answer(asker, key, value):
                 self._send(asker, Answer(number, key, value))
 
@@ -192,10 +274,10 @@ async def supervised(settings: ServeSettings) -> AsyncIterator[tuple[Supervisor,
         shared["state"] = settings.state or SecretStr(f"sqlite:///{folder}/state.sqlite")
         if settings.store is None and not settings.admin_key:
             shared["store"] = SecretStr(f"sqlite:///{folder}/store.sqlite")
-        supervisor = Supervisor(settings.model_copy(update=shared), folder)
+        supervisor = Supervisor(settings, folder, shared=shared)
         try:
             await supervisor.start()
-            yield supervisor, base_url(host, port, over_tls=settings.ssl_certfile is not None)
+            yield supervisor, base_url(host, port)
         finally:
             await supervisor.stop()
             for sock in sockets:

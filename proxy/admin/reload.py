@@ -1,0 +1,240 @@
+"""A new configuration while the service runs.
+
+It is prepared beside the old one: its hooks are built and tested, its engines started. Then it is taken, and
+new requests get it, while those that run end on the old one. If anything is wrong, the old one stays. With
+several workers, all prepare it, and all of them take it or none.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hooks.pipeline.options import PipelineOptions
+from proxy.config import ServeSettings
+from proxy.errors import APIError
+from proxy.policies.build import build
+from proxy.policies.deployment import Deployment
+from proxy.policies.model_settings import ModelSettings
+from proxy.state.protocol import StateError
+from proxy.store import changes
+from proxy.store.changes import Change
+from proxy.store.store import Store
+from proxy.workers.others import Answerer, Ask
+from proxy.workers.start_errors import START_ERRORS, start_error
+
+logger = logging.getLogger("weir.admin")
+
+RELOADED = frozenset(
+    {
+        *ModelSettings.model_fields,
+        *PipelineOptions.model_fields,
+        *("served_model_name", "hooks", "post_processor_hook", "allowed_hooks", "hook_workers"),
+        *("models", "policies", "default_policy", "keys", "api_key", "api_key_file"),
+    }
+)
+"""The options that a reload can change. The others need a restart."""
+
+RELOAD_SECONDS = 300.0
+"""Seconds in which all workers must have prepared another configuration."""
+
+SIGNAL = "signal"
+"""The operator's name in the list of changes, if a signal asked for the reload."""
+
+
+class ReloadError(Exception):
+    """The new configuration cannot be used, for the reason that the message tells."""
+
+
+class ReloadingError(Exception):
+    """A reload runs already."""
+
+
+Read = Callable[[], ServeSettings]
+"""Reads the settings again. Raises `SystemExit` with what is wrong."""
+
+
+async def read_again(read: Read) -> ServeSettings:
+    """Raises `ReloadError`. Requests are served meanwhile."""
+
+    def settings() -> ServeSettings | str:
+        try:
+            return read()
+        except SystemExit as error:
+            return str(error)
+
+    found = await asyncio.to_thread(settings)
+    if isinstance(found, str):
+        raise ReloadError(found)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareReload:
+    """A question to all workers: prepare this configuration. The answer is what is wrong with it, or empty."""
+
+    settings: dict[str, Any]
+    """The fields of `ServeSettings`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishReload:
+    """A question to all workers: take what is prepared, or drop it. The answer is empty."""
+
+    takes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadAll:
+    """A question to the supervisor: reload all workers. The answer is a `Reloaded`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadBySignal:
+    """A question to one worker: reload all workers, as a signal asks for. The answer is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """How a reload of all workers has ended."""
+
+    reason: str = ""
+    """Why the new configuration cannot be used. Empty: it is used."""
+    is_busy: bool = False
+    """Another reload runs."""
+
+
+class Reloads:
+    """Replaces the configuration of one process."""
+
+    def __init__(
+        self,
+        settings: ServeSettings,
+        store: Store,
+        current: Callable[[], Deployment],
+        take: Callable[[Deployment], None],
+    ) -> None:
+        """`settings`: the configuration in effect. `current` gives what was built of it, and `take` replaces
+        that."""
+        self._settings = settings
+        self._store = store
+        self._current = current
+        self._take = take
+        self._prepared: tuple[ServeSettings, Deployment] | None = None
+        self._is_running = False
+        self.read: Read | None = None
+        """Set by whoever read the settings. Without it, there is no reload."""
+        self.run: Callable[[], Awaitable[None]] = self._run_alone
+        """A worker replaces it, to reload all workers. Raises `ReloadError` and `ReloadingError`."""
+        self.answers: dict[type, Answerer] = {
+            PrepareReload: self._answer_prepare,
+            FinishReload: self._finish,
+            ReloadBySignal: self._answer_signal,
+        }
+        """What a worker does for the supervisor."""
+
+    async def reload(self, operator: str) -> None:
+        """Replace the configuration by the one that its file has now. Logs how that ends, and keeps who did it.
+
+        Raises `APIError` 400 with what is wrong, or 409 if a reload runs, and `StateError`.
+        """
+        try:
+            await self.run()
+        except ReloadingError:
+            raise APIError(409, "A reload runs already.", code="reload_runs") from None
+        except ReloadError as error:
+            told = f"The configuration stays as it was: {error}"
+            logger.error("%s: %s", operator, told)
+            raise APIError(400, told, code="reload_failed") from None
+        number = self._current().number
+        logger.info("%s: reload configuration %d", operator, number)
+        await self._store.run(changes.add(Change(operator, "reload", "configuration", {"number": number})))
+
+    async def reload_by_signal(self) -> None:
+        try:
+            await self.reload(SIGNAL)
+        except APIError as error:
+            if error.status == 409:
+                logger.warning("%s: %s", SIGNAL, error)
+        except StateError as error:
+            logger.error("%s: %s", SIGNAL, error)
+
+    async def _run_alone(self) -> None:
+        if self._is_running:
+            raise ReloadingError
+        if self.read is None:
+            raise ReloadError("this server was not started from settings that can be read again")
+        self._is_running = True
+        try:
+            await self.prepare(await read_again(self.read))
+            self.take()
+        finally:
+            self._is_running = False
+
+    async def prepare(self, settings: ServeSettings) -> None:
+        """Build and start what `settings` say. Raises `ReloadError`."""
+        await self.drop()
+        if changed := changed_options(self._settings, settings) - RELOADED:
+            raise ReloadError(f"these options need a restart: {', '.join(sorted(changed))}")
+        try:
+            deployment = build(settings, self._current())
+        except START_ERRORS as error:
+            raise ReloadError(start_error(error)) from error
+        try:
+            await deployment.start_hooks()
+            await deployment.start_engines()
+        except START_ERRORS as error:
+            await deployment.aclose()
+            raise ReloadError(start_error(error)) from error
+        except BaseException:
+            await deployment.aclose()
+            raise
+        self._prepared = settings, deployment
+
+    def take(self) -> None:
+        """Give new requests what is prepared."""
+        if self._prepared is not None:
+            self._settings, deployment = self._prepared
+            self._prepared = None
+            self._take(deployment)
+
+    async def drop(self) -> None:
+        """Close what is prepared."""
+        if self._prepared is not None:
+            _, deployment = self._prepared
+            self._prepared = None
+            await deployment.aclose()
+
+    async def _answer_prepare(self, question: PrepareReload) -> str:
+        try:
+            await self.prepare(ServeSettings.model_construct(**question.settings))
+        except ReloadError as error:
+            return str(error)
+        return ""
+
+    async def _answer_signal(self, _: ReloadBySignal) -> str:
+        await self.reload_by_signal()
+        return ""
+
+    async def _finish(self, question: FinishReload) -> str:
+        if question.takes:
+            self.take()
+        await self.drop()
+        return ""
+
+
+async def reload_all(ask: Ask) -> None:
+    """Reload all workers, by the supervisor. Raises `ReloadError` and `ReloadingError`."""
+    answers: list[Reloaded] = await ask(ReloadAll(), patience=RELOAD_SECONDS)
+    if not answers:
+        raise ReloadError("the supervisor does not answer")
+    if answers[0].is_busy:
+        raise ReloadingError
+    if answers[0].reason:
+        raise ReloadError(answers[0].reason)
+
+
+def changed_options(old: ServeSettings, new: ServeSettings) -> set[str]:
+    """The names of the options that differ."""
+    return {name for name in ServeSettings.model_fields if getattr(old, name) != getattr(new, name)}
