@@ -223,6 +223,7 @@ class Server:
         await _ended("", service.wait_until_idle(), (tell + close) / 2)
         await _ended("the collector", service.telemetry.aclose(), min(close, self._now() + TELEMETRY_SECONDS))
         await _ended("the shared state", self._close_state(), (tell + 3 * close) / 4)
+        await _ended("", service.reloads.aclose(), close)
         await _ended("the hooks", service.close_hooks(), close)
         for port in self._ports:
             await _ended("", port.aclose(), close)

@@ -5,7 +5,7 @@ asks. No label contains text of a caller or a model.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from types import TracebackType
 from typing import Self
@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from engine.protocol import Delta, RequestError, Usage
 from engine.stats import Histogram
 from proxy.errors import APIError, CancelledByOperator
+from proxy.policies.counts import Counts
 from proxy.policies.deployment import Deployment
 from proxy.telemetry.engine_metrics import engine_metrics
 from proxy.telemetry.families import Labels, counter, histogram
@@ -152,8 +153,10 @@ REQUEST_HISTOGRAMS = (
 class Metrics(Collector):
     """All metrics of this server."""
 
-    def __init__(self, current: Callable[[], Deployment]) -> None:
-        self._current = current
+    def __init__(self, deployments: Callable[[], Sequence[Deployment]]) -> None:
+        """`deployments`: the current one, and those before it that requests still run under."""
+        self._deployments = deployments
+        self.counts = Counts(deployments)
         self._endpoints: defaultdict[tuple[str, str], EndpointMetrics] = defaultdict(EndpointMetrics)
         """By endpoint and model."""
         self._tenants: defaultdict[str, TenantMetrics] = defaultdict(TenantMetrics)
@@ -173,11 +176,10 @@ class Metrics(Collector):
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        deployment = self._current()
-        yield from engine_metrics({name: m.engine.stats() for name, m in deployment.models.items()})
-        yield from self._requests(deployment)
+        yield from engine_metrics(self.counts.stats())
+        yield from self._requests(self._deployments()[0])
         yield from self._tenants_metrics()
-        yield from hook_metrics({name: p.pipeline.tallies for name, p in deployment.policies.items()})
+        yield from hook_metrics(self.counts.tallies())
 
     def _requests(self, deployment: Deployment) -> Iterator[Metric]:
         each = dict(self._endpoints)

@@ -12,6 +12,7 @@ from engine.protocol import GenerationRequest, QueueFullError
 from hooks.pipeline.open_guard import OpenGuard
 from proxy.access.quotas import Quotas, Spending, Subject
 from proxy.access.rates import Rates
+from proxy.admin.reload import Reloads
 from proxy.admin.running import RequestFacts, RunningRequest, RunningRequests
 from proxy.config import ServeSettings
 from proxy.decisions.feed import DecisionFeed, Subscriber
@@ -43,7 +44,7 @@ class Service:
         self.deployment = deployment
         """The current one. Requests that began under an earlier one stay with it."""
         self.settings = settings
-        self.metrics = Metrics(lambda: self.deployment)
+        self.metrics = Metrics(lambda: self.deployments)
         self.telemetry = make_telemetry(settings, self.metrics.collect)
         self.render_metrics: Callable[[], Awaitable[bytes]] = self.metrics.render
         """Several workers replace it, to show the metrics of all."""
@@ -75,6 +76,8 @@ class Service:
         self.prompt_threads = PromptThreads(settings.tokenizer_pool_size)
         self.draining = False
         """No new generation is taken: the server is about to stop."""
+        self.reloads = Reloads(settings, self.store, lambda: self.deployments, self.deploy)
+        self.others.answers.update(self.reloads.answers)
         self._retired: list[Deployment] = []
         """Those before the current one that requests still run under."""
         self._closing: set[asyncio.Task[None]] = set()
@@ -163,7 +166,9 @@ class Service:
         await older.wait_until_idle()
         if not self.draining:  # else it is closed with all others
             self._retired.remove(older)
-            await older.aclose(self.deployments)
+            others = self.deployments
+            self.metrics.counts.retire(older, others)
+            await older.aclose(others)
 
     @property
     def deployments(self) -> list[Deployment]:

@@ -9,7 +9,7 @@ from proxy.access.addresses import FORWARDERS
 from proxy.access.auth import OWN_CHECK
 from proxy.access.browser import BrowserOptions, browser_middleware, is_loopback
 from proxy.access.connections import connection_middleware
-from proxy.admin import decisions, keys, recordings, requests, shadow
+from proxy.admin import configuration, decisions, keys, recordings, requests, shadow
 from proxy.admin.live import LIVE, LiveFeed, live
 from proxy.admin.operator import OPERATOR_RULE, OperatorRule, operator_middleware
 from proxy.errors import Handler, error_middleware
@@ -27,6 +27,10 @@ ENDPOINTS: Iterable[Endpoint] = (
     ("DELETE", "/keys/{name}", "Revoke a key", keys.revoke_key),
     ("GET", "/requests", "The requests that run", requests.list_requests),
     ("DELETE", "/requests/{id}", "Cancel a request", requests.cancel_request),
+    ("POST", "/reload", "Take the configuration that the file has now", configuration.reload),
+    ("GET", "/models", "The models", configuration.list_models),
+    ("GET", "/policies", "The policies", configuration.list_policies),
+    ("GET", "/explain", "What a request of a key gets, and why", configuration.explained),
     ("GET", "/changes", "What the operator changed", keys.list_changes),
     ("GET", "/decisions", "What hooks decided", decisions.list_decisions),
     ("GET", "/shadow", "What hooks in shadow mode would have done", shadow.list_shadow),

@@ -100,7 +100,7 @@ def check_names(deployment: Deployment, fields: KeyFields) -> None:
     models = [*(fields.models or ()), *(name for name in policies if name is not None)]
     for param, names, known in (
         ("policy", policies.values(), deployment.policies),
-        ("models", models, deployment.models),
+        ("models", models, [name for model in deployment.directory.models.values() for name in model.names]),
     ):
         for name in names:
             if name is not None and name not in known:

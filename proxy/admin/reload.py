@@ -11,12 +11,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hooks.pipeline.options import PipelineOptions
 from proxy.config import ServeSettings
 from proxy.errors import APIError
 from proxy.policies.build import build
 from proxy.policies.deployment import Deployment
-from proxy.policies.model_settings import ModelSettings
+from proxy.policies.settings import DirectorySettings
 from proxy.state.protocol import StateError
 from proxy.store import changes
 from proxy.store.changes import Change
@@ -26,14 +25,7 @@ from proxy.workers.start_errors import START_ERRORS, start_error
 
 logger = logging.getLogger("weir.admin")
 
-RELOADED = frozenset(
-    {
-        *ModelSettings.model_fields,
-        *PipelineOptions.model_fields,
-        *("served_model_name", "hooks", "post_processor_hook", "allowed_hooks", "hook_workers"),
-        *("models", "policies", "default_policy", "keys", "api_key", "api_key_file"),
-    }
-)
+RELOADED = frozenset({*DirectorySettings.model_fields, "post_processor_hook", "api_key", "api_key_file"})
 """The options that a reload can change. The others need a restart."""
 
 RELOAD_SECONDS = 300.0
@@ -72,7 +64,7 @@ async def read_again(read: Read) -> ServeSettings:
 
 @dataclass(frozen=True, slots=True)
 class PrepareReload:
-    """A question to all workers: prepare this configuration. The answer is what is wrong with it, or empty."""
+    """A question to all workers: prepare this configuration. The answer says what is wrong, or is empty."""
 
     settings: dict[str, Any]
     """The fields of `ServeSettings`."""
@@ -112,15 +104,16 @@ class Reloads:
         self,
         settings: ServeSettings,
         store: Store,
-        current: Callable[[], Deployment],
-        take: Callable[[Deployment], None],
+        deployments: Callable[[], list[Deployment]],
+        deploy: Callable[[Deployment], None],
     ) -> None:
-        """`settings`: the configuration in effect. `current` gives what was built of it, and `take` replaces
-        that."""
+        """`settings`: the configuration in effect. `deployments` gives what was built of it, and those before
+        that still run. `deploy` gives new requests another one."""
         self._settings = settings
         self._store = store
-        self._current = current
-        self._take = take
+        self._deployments = deployments
+        self._deploy = deploy
+        self._signalled: set[asyncio.Task[None]] = set()
         self._prepared: tuple[ServeSettings, Deployment] | None = None
         self._is_running = False
         self.read: Read | None = None
@@ -135,7 +128,7 @@ class Reloads:
         """What a worker does for the supervisor."""
 
     async def reload(self, operator: str) -> None:
-        """Replace the configuration by the one that its file has now. Logs how that ends, and keeps who did it.
+        """Replace the configuration by the one that its file has now. Logs how that ends, and keeps who did.
 
         Raises `APIError` 400 with what is wrong, or 409 if a reload runs, and `StateError`.
         """
@@ -147,9 +140,22 @@ class Reloads:
             told = f"The configuration stays as it was: {error}"
             logger.error("%s: %s", operator, told)
             raise APIError(400, told, code="reload_failed") from None
-        number = self._current().number
+        number = self._deployments()[0].number
         logger.info("%s: reload configuration %d", operator, number)
         await self._store.run(changes.add(Change(operator, "reload", "configuration", {"number": number})))
+
+    def signal(self) -> None:
+        """Reload because a signal says so."""
+        task = asyncio.get_running_loop().create_task(self.reload_by_signal())
+        self._signalled.add(task)
+        task.add_done_callback(self._signalled.discard)
+
+    async def aclose(self) -> None:
+        """End a reload that a signal asked for, and close what is prepared."""
+        for task in self._signalled:
+            task.cancel()
+        await asyncio.gather(*self._signalled, return_exceptions=True)
+        await self.drop()
 
     async def reload_by_signal(self) -> None:
         try:
@@ -178,17 +184,16 @@ class Reloads:
         if changed := changed_options(self._settings, settings) - RELOADED:
             raise ReloadError(f"these options need a restart: {', '.join(sorted(changed))}")
         try:
-            deployment = build(settings, self._current())
+            deployment = build(settings, self._deployments()[0])
         except START_ERRORS as error:
             raise ReloadError(start_error(error)) from error
         try:
-            await deployment.start_hooks()
-            await deployment.start_engines()
-        except START_ERRORS as error:
-            await deployment.aclose()
-            raise ReloadError(start_error(error)) from error
-        except BaseException:
-            await deployment.aclose()
+            await deployment.start_hooks(self._deployments())
+            await deployment.start_engines(self._deployments())
+        except BaseException as error:
+            await deployment.aclose(self._deployments())
+            if isinstance(error, START_ERRORS):
+                raise ReloadError(start_error(error)) from error
             raise
         self._prepared = settings, deployment
 
@@ -197,14 +202,14 @@ class Reloads:
         if self._prepared is not None:
             self._settings, deployment = self._prepared
             self._prepared = None
-            self._take(deployment)
+            self._deploy(deployment)
 
     async def drop(self) -> None:
         """Close what is prepared."""
         if self._prepared is not None:
             _, deployment = self._prepared
             self._prepared = None
-            await deployment.aclose()
+            await deployment.aclose(self._deployments())
 
     async def _answer_prepare(self, question: PrepareReload) -> str:
         try:

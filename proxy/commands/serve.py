@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Callable
 
 from engine.protocol import DeadEngineError, EngineError
+from proxy.admin.reload import Read
 from proxy.commands.signals import Signals, leave_within
 from proxy.config import ServeSettings
 from proxy.policies.read import check_directory
@@ -14,20 +15,23 @@ from proxy.workers.start_errors import START_ERRORS, start_error
 from proxy.workers.supervisor import supervised
 
 
-def serve(settings: ServeSettings) -> None:
-    """Serve until SIGTERM or SIGINT. Exits with 1 and a reason if the service cannot start."""
+def serve(settings: ServeSettings, read: Read) -> None:
+    """Serve until SIGTERM or SIGINT. Exits with 1 and a reason if the service cannot start. `read`: reads the
+    settings again, for a reload."""
     log_to_stderr(settings.log_level, settings.log_format)
     try:
         check_directory(settings)
-        asyncio.run(_serve(settings) if settings.workers == 1 else _supervise(settings))
+        asyncio.run((_serve if settings.workers == 1 else _supervise)(settings, read))
     except START_ERRORS as error:
         raise SystemExit(f"weir serve: {start_error(error)}") from error
 
 
-async def _serve(settings: ServeSettings) -> None:
+async def _serve(settings: ServeSettings, read: Read) -> None:
     signals = Signals()
     async with running(settings) as (server, url):
-        signalled = signals.obey(server.ending.leave)
+        reloads = server.service.reloads
+        reloads.read = read
+        signalled = signals.obey(server.ending.leave, reloads.signal)
         try:
             _greet(url, server.service.deployment.default_name or "MODEL", settings)
             has_failed = await until_over(signalled, lambda: server.service.deployment.check_health())
@@ -56,10 +60,10 @@ async def until_over(
     return False
 
 
-async def _supervise(settings: ServeSettings) -> None:
+async def _supervise(settings: ServeSettings, read: Read) -> None:
     signals = Signals()
-    async with supervised(settings) as (supervisor, url):
-        signalled = signals.obey(supervisor.ending.leave)
+    async with supervised(settings, read) as (supervisor, url):
+        signalled = signals.obey(supervisor.ending.leave, supervisor.reload_by_signal)
         _greet(url, supervisor.model, settings)
         await supervisor.wait(signalled)
 

@@ -12,7 +12,6 @@ from proxy.engines import make_engine
 from proxy.policies.deployment import Deployment
 from proxy.policies.directory import ModelEntry, PolicyEntry
 from proxy.policies.model_settings import ModelSettings
-from proxy.policies.policy_settings import HookSettings
 from proxy.policies.read import check_directory, directory_of
 from proxy.telemetry.logs import log_formatter
 

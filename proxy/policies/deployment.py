@@ -212,12 +212,12 @@ class Deployment:
     async def start_hooks(self, older: Iterable["Deployment"] = ()) -> None:
         """Put every hook to its self-test. `older`: deployments that have started, whose hooks run already.
         Raises `HookLoadError` or `HookError` (contract 1.4)."""
-        for pipeline in self._own_pipelines(older):
+        for pipeline in self.own_pipelines(older):
             await pipeline.start()
 
     async def start_engines(self, older: Iterable["Deployment"] = ()) -> None:
         """Raises the error of the first engine that cannot start."""
-        for engine in self._own_engines(older):
+        for engine in self.own_engines(older):
             await engine.start()
         self._warn_of_rewinds()
 
@@ -247,21 +247,23 @@ class Deployment:
 
     async def close_engines(self, others: Iterable["Deployment"] = ()) -> None:
         """Abort the requests of the engines that none of the `others` has, and free what these hold."""
-        await asyncio.gather(*(engine.aclose() for engine in self._own_engines(others)))
+        await asyncio.gather(*(engine.aclose() for engine in self.own_engines(others)))
 
     async def close_hooks(self, others: Iterable["Deployment"] = ()) -> None:
         """Close the hooks that none of the `others` has."""
-        await asyncio.gather(*(pipeline.aclose() for pipeline in self._own_pipelines(others)))
+        await asyncio.gather(*(pipeline.aclose() for pipeline in self.own_pipelines(others)))
 
     async def aclose(self, others: Iterable["Deployment"] = ()) -> None:
         """Close what none of the `others` has."""
         await self.close_engines(others)
         await self.close_hooks(others)
 
-    def _own_engines(self, others: Iterable["Deployment"]) -> list[Engine]:
+    def own_engines(self, others: Iterable["Deployment"]) -> list[Engine]:
+        """The engines that none of the `others` has."""
         shared = {id(model.engine) for other in others for model in other.models.values()}
         return [model.engine for model in self.models.values() if id(model.engine) not in shared]
 
-    def _own_pipelines(self, others: Iterable["Deployment"]) -> list[GuardFactory]:
+    def own_pipelines(self, others: Iterable["Deployment"]) -> list[GuardFactory]:
+        """The policies' hooks that none of the `others` has."""
         shared = {id(policy.pipeline) for other in others for policy in other.policies.values()}
         return [policy.pipeline for policy in self.policies.values() if id(policy.pipeline) not in shared]

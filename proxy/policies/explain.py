@@ -6,7 +6,7 @@ from typing import Any
 
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.options import PipelineOptions
-from proxy.policies.directory import Directory
+from proxy.policies.directory import Directory, PolicyEntry
 from proxy.policies.keys import Key
 from proxy.policies.limits import Limits
 
@@ -21,15 +21,25 @@ def explain(directory: Directory, key: Key, asked: str | None) -> JSONObject:
     """What a request gets that asks with this key for this model: JSON. Arguments whose names may stand for
     secrets are hidden. Raises as `Directory.choose` does."""
     model, policy, reason = directory.choose(key, asked)
-    settings = policy.settings
+    described = explain_policy(policy)
     return {
         "key": key.name,
         "tenant": key.tenant,
         "model": model.name,
         "aliases": list(model.aliases),
         "engine": model.settings.engine,
-        "policy": policy.name,
+        "policy": described.pop("name"),
         "reason": reason,
+        **described,
+        "limits": {"key": _limits(key.limits), "policy": described["limits"]},
+    }
+
+
+def explain_policy(policy: PolicyEntry) -> JSONObject:
+    """What holds for the requests that get the policy: JSON."""
+    settings = policy.settings
+    return {
+        "name": policy.name,
         "hooks": [_hook(hook) for hook in settings.hooks],
         "allowed_hooks": [_hook(hook) for hook in settings.allowed_hooks],
         "hook_workers": settings.hook_workers,
@@ -38,7 +48,7 @@ def explain(directory: Directory, key: Key, asked: str | None) -> JSONObject:
             {"name": one.name, "params": _without_secrets(one.params)} for one in settings.logits_processors
         ],
         "allowed_logits_processors": settings.allowed_logits_processors,
-        "limits": {"key": _limits(key.limits), "policy": _limits(settings.limits)},
+        "limits": _limits(settings.limits),
     }
 
 

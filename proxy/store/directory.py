@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from proxy.policies.keys import Key
-from proxy.policies.limits import Limits
+from proxy.policies.policy_settings import KeyRules
+from proxy.policies.read import make_key
 from proxy.state.protocol import StateError
 from proxy.store import keys
 from proxy.store.keys import StoredKey
@@ -29,6 +30,10 @@ class StoredKeys:
         """By digest."""
         self.has_any = False
         """Whether a key was ever made. Then requests need a key, also once all keys are revoked."""
+
+    @property
+    def valid(self) -> list[Key]:
+        return list(self._valid.values())
 
     def find(self, digest: str) -> Key | None:
         return self._valid.get(digest)
@@ -61,16 +66,12 @@ def _made(key: StoredKey) -> Key | None:
     """None: the key was stored by another version, and this one does not know what it may do."""
     try:
         return key_of(key.name, key.digest, key.settings)
-    except (ValidationError, TypeError) as error:
-        logger.error("the key %s cannot be used (%s)", key.name, type(error).__name__)
+    except ValidationError:
+        logger.error("the key %s cannot be used: this version does not know its settings", key.name)
         return None
 
 
 def key_of(name: str, digest: str, settings: dict[str, Any]) -> Key:
     """The key that has these settings. A setting that is None, or not there, has its default."""
     given = {field: value for field, value in settings.items() if value is not None}
-    if "models" in given:
-        given["models"] = tuple(given["models"])
-    if "limits" in given:
-        given["limits"] = Limits(**given["limits"])
-    return Key(name=name, digest=digest, **given)
+    return make_key(name, digest, KeyRules(**given))

@@ -93,10 +93,15 @@ class Supervisor:
     """Keeps one worker for each number from 1 to `settings.workers`."""
 
     def __init__(
-        self, settings: ServeSettings, folder: Path, *, shared: Mapping[str, Any] | None = None
+        self,
+        settings: ServeSettings,
+        folder: Path,
+        *,
+        shared: Mapping[str, Any] | None = None,
+        read: Read | None = None,
     ) -> None:
         """`folder`: for what the workers share. `shared`: options that hold for all workers, whatever
-        `settings` say."""
+        `settings` say. `read`: reads the settings again, for a reload."""
         self.ending = Ending.within(settings.shutdown_timeout)
         self._shared = shared or {}
         self._settings = settings.model_copy(update=self._shared)
@@ -104,8 +109,7 @@ class Supervisor:
         """Held while a worker starts in another's place, and while all workers take another configuration."""
         self._reloading: asyncio.Task[None] | None = None
         self._questions = Questions()
-        self.read: Read | None = None
-        """Reads the settings again. Without it, there is no reload."""
+        self._read = read
         self._folder = folder
         self._serving: dict[int, WorkerProcess] = {}
         self._keeping: list[asyncio.Task[None]] = []
@@ -209,13 +213,13 @@ class Supervisor:
 
     async def _replace_settings(self) -> None:
         """All workers prepare the new configuration. If all can use it, all take it. Raises `ReloadError`."""
-        if self.read is None:
+        if self._read is None:
             raise ReloadError("this server was not started from settings that can be read again")
-        settings = (await read_again(self.read)).model_copy(update=self._shared)
+        settings = (await read_again(self._read)).model_copy(update=self._shared)
         if "workers" in changed_options(self._settings, settings):
             raise ReloadError("these options need a restart: workers")
         num_workers = len(self._serving)
-        reasons = await self._ask(PrepareReload(dict(settings)), RELOAD_SECONDS)
+        reasons = await self._ask(PrepareReload(vars(settings)), RELOAD_SECONDS)
         if len(reasons) < num_workers:
             reasons.append("a worker did not answer")
         reason = next(filter(None, reasons), "")
@@ -259,8 +263,11 @@ class Supervisor:
 
 
 @asynccontextmanager
-async def supervised(settings: ServeSettings) -> AsyncIterator[tuple[Supervisor, str]]:
-    """The supervisor of workers that serve, and their base URL. At the end all of them stop.
+async def supervised(
+    settings: ServeSettings, read: Read | None = None
+) -> AsyncIterator[tuple[Supervisor, str]]:
+    """The supervisor of workers that serve, and their base URL. At the end all of them stop. `read`: reads
+    the settings again, for a reload.
 
     Raises `OSError` if the port cannot be used or a worker cannot start.
     """
@@ -274,10 +281,10 @@ async def supervised(settings: ServeSettings) -> AsyncIterator[tuple[Supervisor,
         shared["state"] = settings.state or SecretStr(f"sqlite:///{folder}/state.sqlite")
         if settings.store is None and not settings.admin_key:
             shared["store"] = SecretStr(f"sqlite:///{folder}/store.sqlite")
-        supervisor = Supervisor(settings, folder, shared=shared)
+        supervisor = Supervisor(settings, folder, shared=shared, read=read)
         try:
             await supervisor.start()
-            yield supervisor, base_url(host, port)
+            yield supervisor, base_url(host, port, over_tls=settings.ssl_certfile is not None)
         finally:
             await supervisor.stop()
             for sock in sockets:

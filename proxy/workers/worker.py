@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+from functools import partial
 
 from hooks.workers.messages import Connection
 from hooks.workers.process import inherited
+from proxy.admin.reload import reload_all
 from proxy.commands.signals import leave_within
 from proxy.config import ServeSettings
 from proxy.state.protocol import StateError
@@ -43,6 +45,7 @@ async def _serve(start: Start, connection: Connection) -> None:
             connection.flush()  # the supervisor expects this message alone, before any question
             service.render_metrics = siblings.render_metrics
             service.others.ask = siblings.ask
+            service.reloads.run = partial(reload_all, siblings.ask)
             if start.predecessor is not None:
                 with contextlib.suppress(StateError):  # its lease will end
                     await service.state.forget(start.predecessor)

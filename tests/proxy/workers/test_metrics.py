@@ -19,7 +19,7 @@ from tests.proxy.test_metrics import Samples
 def counted(num_requests: int) -> Metrics:
     """The metrics of a worker that has answered so many requests, and has one more under way."""
     deployment = Deployment.of_one(ScriptedEngine(lambda _: []), pipeline_of(), ServeSettings())
-    metrics = Metrics(lambda: deployment)
+    metrics = Metrics(lambda: [deployment])
     for _ in range(num_requests):
         with metrics.request("chat", deployment.route(ANONYMOUS, None).model.name, "default") as request:
             for delta in (*make_deltas(["a", "b"]), Delta(usage=Usage(7, 2))):

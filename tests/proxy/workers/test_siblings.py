@@ -30,7 +30,7 @@ async def worker(
     """A worker, and the supervisor's end of its connection."""
     ours, theirs = [Connection(*await asyncio.open_connection(sock=sock)) for sock in socket.socketpair()]
     deployment = Deployment.of_one(ScriptedEngine(lambda _: []), pipeline_of(), ServeSettings(), ["m"])
-    metrics = CommonMetrics(Metrics(lambda: deployment), folder, 1)
+    metrics = CommonMetrics(Metrics(lambda: [deployment]), folder, 1)
     siblings = Siblings(theirs, metrics, answers or {})
     listening = asyncio.get_running_loop().create_task(siblings.listen())
     yield siblings, ours

@@ -111,7 +111,7 @@ async def test_metrics_add_up_before_and_after_a_worker_is_killed(tmp_path: Path
 
 
 async def test_a_signal_to_the_whole_group_lets_streams_finish(tmp_path: Path) -> None:
-    """The log has a line for the signal, and tells which worker says what."""
+    """A hang-up, which asks for a reload, is in the way of nobody. The log tells which worker says what."""
     options = ("--hook", "pii", "--log-level", "debug")
     with workers(tmp_path, *recorded(tmp_path), *options) as service:
         pids = service.pids()
@@ -124,8 +124,6 @@ async def test_a_signal_to_the_whole_group_lets_streams_finish(tmp_path: Path) -
         assert await asyncio.to_thread(service.process.wait) == 0
         assert not any(map(is_running, pids.values()))
         log = service.log.read_text()
-        is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # the tests run under `nohup`
-        assert log.count("SIGHUP is ignored") == (0 if is_ignored else 1)
         assert "ERROR" not in log
         assert {"worker 1 weir.hooks", "worker 2 weir.hooks"} <= set(re.findall(r"worker \d weir.hooks", log))
 

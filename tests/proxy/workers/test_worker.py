@@ -29,10 +29,11 @@ class Service:
     def __init__(self) -> None:
         engine = ScriptedEngine(lambda _: [])
         self.deployment = Deployment.of_one(engine, pipeline_of(), ServeSettings(), ["m"])
-        self.metrics = Metrics(lambda: self.deployment)
+        self.metrics = Metrics(lambda: [self.deployment])
         self.render_metrics: Any = self.metrics.render
         self.state = self
         self.others = Others()
+        self.reloads = SimpleNamespace(run=None)
 
     async def forget(self, process: str) -> None:
         assert process == "p1"

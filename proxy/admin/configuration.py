@@ -1,0 +1,60 @@
+"""What is configured: models, policies, and what a key's request gets of them; and taking it anew."""
+
+from aiohttp import web
+
+from proxy.admin.operator import admin_name
+from proxy.admin.wire import answer, listing
+from proxy.errors import APIError
+from proxy.policies.explain import explain, explain_policy
+from proxy.policies.keys import ANONYMOUS, Key
+from proxy.service import SERVICE, Service
+
+
+async def reload(http: web.Request) -> web.Response:
+    service = http.config_dict[SERVICE]
+    await service.reloads.reload(admin_name(http))
+    deployment = service.deployment
+    names = {"models": list(deployment.models), "policies": list(deployment.policies)}
+    return answer({"object": "configuration", "number": deployment.number, **names})
+
+
+async def list_models(http: web.Request) -> web.Response:
+    deployment = http.config_dict[SERVICE].deployment
+    unhealthy = deployment.unhealthy()
+    return listing(
+        [
+            {
+                "object": "model",
+                "name": name,
+                "aliases": list(model.aliases),
+                "engine": model.settings.engine,
+                "policy": model.entry.policy,
+                "max_model_len": model.engine.info.max_model_len,
+                "is_healthy": name not in unhealthy,
+            }
+            for name, model in deployment.models.items()
+        ]
+    )
+
+
+async def list_policies(http: web.Request) -> web.Response:
+    directory = http.config_dict[SERVICE].deployment.directory
+    policies = [{"object": "policy", **explain_policy(policy)} for policy in directory.policies.values()]
+    return listing(policies, default=directory.default_policy)
+
+
+async def explained(http: web.Request) -> web.Response:
+    """`key`: a key's name; without it, on a server that needs no key, anybody. `model`: as a request names
+    it; without it, the key's first."""
+    service = http.config_dict[SERVICE]
+    key = _key(service, http.query.get("key"))
+    return answer(explain(service.deployment.directory, key, http.query.get("model")))
+
+
+def _key(service: Service, name: str | None) -> Key:
+    if name is None and service.is_open:
+        return ANONYMOUS
+    for key in (*service.deployment.keys.values(), *service.made_keys.valid):
+        if name and key.name == name:
+            return key
+    raise APIError(404, f"key: there is no valid key '{name or ''}'.", "not_found_error", param="key")

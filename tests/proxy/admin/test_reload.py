@@ -1,0 +1,199 @@
+"""A new configuration while the server runs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.app import Server
+from proxy.config import load_settings
+from proxy.policies.build import build
+from tests.proxy.admin.conftest import ADMIN, ask
+from tests.proxy.conftest import Client
+
+CHATS = "/v1/chat/completions"
+HOOK = """
+import asyncio
+from hooks import emit
+
+closed = []
+
+
+class Marks:
+    def __init__(self, mark):
+        self.mark = mark
+
+    async def __call__(self, chunk):
+        if "wait" in chunk.pending:
+            await waits.wait()
+        return emit(chunk.pending.replace("x", self.mark))
+
+    def close(self):
+        closed.append(self.mark)
+
+
+waits = asyncio.Event()
+"""
+
+
+class Reloadable:
+    """A server that is started from a YAML file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "weir.yaml"
+
+    def write(self, mark: str = "A", more: str = "", hook: str = "marks.py:Marks") -> None:
+        self.file.write_text(
+            f"""
+engine: echo
+served_model_name: [m]
+port: 0
+admin_key: [{ADMIN}]
+store: "sqlite:///:memory:"
+hooks:
+  - path: {self.folder}/{hook}
+    args: {{mark: {mark}}}
+{more}"""
+        )
+
+    async def start(self, stack: AsyncExitStack) -> Client:
+        read = partial(load_settings, ["--config", str(self.file)])
+        settings = read()
+        server = Server(build(settings), settings)
+        server.service.reloads.read = read
+        url = await server.start()
+        stack.push_async_callback(server.stop)
+        http = await stack.enter_async_context(aiohttp.ClientSession())
+        return Client(url, server, http)
+
+
+@pytest.fixture
+async def reloadable(tmp_path: Path) -> AsyncIterator[tuple[Reloadable, Client]]:
+    (tmp_path / "marks.py").write_text(HOOK)
+    async with AsyncExitStack() as stack:
+        one = Reloadable(tmp_path)
+        one.write()
+        yield one, await one.start(stack)
+
+
+async def said(client: Client, text: str = "x") -> str:
+    body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+    status, answer, _ = await client.post(CHATS, body)
+    assert status == 200, answer
+    return str(answer["choices"][0]["message"]["content"])
+
+
+async def reload(client: Client) -> tuple[int, Any]:
+    return await ask(client, "POST", "/admin/reload")
+
+
+async def test_new_requests_get_the_new_configuration(reloadable: tuple[Reloadable, Client]) -> None:
+    one, client = reloadable
+    engine = client.server.service.deployment.models["m"].engine
+    assert await said(client) == "A"
+    one.write("B")
+    status, answer = await reload(client)
+    assert (status, answer["number"], answer["models"]) == (200, 2, ["m"])
+    assert await said(client) == "B"
+    assert client.server.service.deployment.models["m"].engine is engine, "its settings are the same"
+    (change,) = (await ask(client, "GET", "/admin/changes"))[1]["data"]
+    assert (change["action"], change["detail"]) == ("reload", {"number": 2})
+
+
+async def test_changed_code_of_a_hook_is_read_anew(reloadable: tuple[Reloadable, Client]) -> None:
+    one, client = reloadable
+    (one.folder / "marks.py").write_text(HOOK.replace("self.mark)", "self.mark.lower())"))
+    assert (await reload(client))[0] == 200
+    assert await said(client) == "a"
+
+
+@pytest.mark.parametrize(
+    ("more", "hook", "reason"),
+    [
+        ("hook_timeout: soon", "marks.py:Marks", "hook_timeout"),
+        ("no_such_option: 1", "marks.py:Marks", "no_such_option"),
+        ("", "nowhere.py:Marks", "there is no file"),
+        ("", "marks.py:Nothing", "no class"),
+        ("", "raises.py:Marks", "failed its self-test"),
+        ("models: {a: {engine: replay}}", "marks.py:Marks", "recordings"),
+        ("keep_alive_interval: 3", "marks.py:Marks", "these options need a restart: keep_alive_interval"),
+        ("]", "marks.py:Marks", "is not YAML"),
+    ],
+)
+async def test_a_wrong_configuration_leaves_the_old_one(
+    reloadable: tuple[Reloadable, Client], more: str, hook: str, reason: str
+) -> None:
+    one, client = reloadable
+    (one.folder / "raises.py").write_text(HOOK.replace("return emit", "return 1 // 0 or emit"))
+    one.write("B", more, hook)
+    status, answer = await reload(client)
+    assert (status, answer["error"]["code"]) == (400, "reload_failed")
+    assert reason in answer["error"]["message"]
+    assert await said(client) == "A"
+    assert client.server.service.deployments == [client.server.service.deployment]
+    one.write("C")
+    assert (await reload(client))[0] == 200
+    assert await said(client) == "C"
+
+
+async def test_a_running_request_ends_on_the_old_configuration(reloadable: tuple[Reloadable, Client]) -> None:
+    one, client = reloadable
+    service = client.server.service
+    hook = service.deployment.policies["default"].pipeline.hooks[0].call  # type: ignore[attr-defined]
+    module = __import__("sys").modules[type(hook).__module__]
+    slow = asyncio.get_running_loop().create_task(said(client, "wait x"))
+    while not service.requests.facts():
+        await asyncio.sleep(0.001)
+    one.write("B")
+    assert (await reload(client))[0] == 200
+    assert await said(client) == "B"
+    assert len(service.deployments) == 2
+    assert module.closed == []
+    module.waits.set()
+    assert (await slow).endswith("A")
+    while len(service.deployments) == 2 or not module.closed:
+        await asyncio.sleep(0.001)
+    assert module.closed == ["A"]
+
+
+async def test_only_one_reload_runs_at_a_time(
+    reloadable: tuple[Reloadable, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, client = reloadable
+    codes = [code for code, _ in await asyncio.gather(reload(client), reload(client))]
+    assert sorted(codes) == [200, 409]
+
+
+async def test_counters_never_go_back(reloadable: tuple[Reloadable, Client]) -> None:
+    one, client = reloadable
+    counts = []
+    for mark in "BCD":
+        await said(client)
+        text = (await client.get("/metrics"))[1].decode()
+        verdicts = [line for line in text.splitlines() if line.startswith("weir_hook_verdicts_total")]
+        counts.append(sum(float(line.split()[-1]) for line in verdicts))
+        one.write(mark)
+        await reload(client)
+        while len(client.server.service.deployments) > 1:
+            await asyncio.sleep(0.001)
+    assert counts == [counts[0], 2 * counts[0], 3 * counts[0]]
+
+
+async def test_the_operator_sees_what_is_configured(reloadable: tuple[Reloadable, Client]) -> None:
+    _, client = reloadable
+    (model,) = (await ask(client, "GET", "/admin/models"))[1]["data"]
+    assert (model["name"], model["engine"], model["is_healthy"]) == ("m", "echo", True)
+    policies = (await ask(client, "GET", "/admin/policies"))[1]
+    assert (policies["data"][0]["name"], policies["default"]) == ("default", "default")
+    assert policies["data"][0]["hooks"][0]["args"] == {"mark": "A"}
+    await ask(client, "POST", "/admin/keys", {"name": "alice", "tenant": "acme"})
+    status, told = await ask(client, "GET", "/admin/explain?key=alice&model=m")
+    assert (status, told["tenant"], told["policy"]) == (200, "acme", "default")
+    assert told["reason"] == "the default policy"
+    assert (await ask(client, "GET", "/admin/explain?key=bob"))[0] == 404
