@@ -48,7 +48,7 @@ def browser_middleware(options: BrowserOptions, listen_host: str) -> Middleware:
             raise APIError(
                 421, "This host name is not served here (--allowed-hosts).", code="host_not_allowed"
             )
-        if not _may_ask(request, options.cors_origins):
+        if not (_may_ask(request, options.cors_origins) or _opens_the_page(request)):
             raise APIError(
                 403,
                 "Pages of other sites may not use this server (--cors-origin).",
@@ -119,6 +119,12 @@ def _may_ask(request: web.Request, origins: list[str]) -> bool:
     if origin is not None:
         return _is_listed(origin, origins) or _is_own(origin, _asked_host(request))
     return request.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
+
+
+def _opens_the_page(request: web.Request) -> bool:
+    """Whether the browser follows a link to `/`. The page there holds no data, and no frame may hold it."""
+    asked = tuple(request.headers.get(f"Sec-Fetch-{name}") for name in ("Mode", "Dest"))
+    return request.method == hdrs.METH_GET and request.path == "/" and asked == ("navigate", "document")
 
 
 def _is_listed(origin: str, origins: list[str]) -> bool:

@@ -67,6 +67,16 @@ async def test_the_page_loads_without_a_key_and_what_it_asks_for_needs_one(serve
     assert (await client.post("/v1/chat/completions", CHAT))[0] == 401
 
 
+async def test_a_link_of_another_site_leads_to_the_page_and_to_nothing_else(serve: Serve) -> None:
+    client = await serve(ScriptedEngine(hello))
+    follows = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
+    assert (await load(client, "/", **follows))[0] == 200
+    for path in ("/page/main.js", "/v1/models", "/admin/live", "/metrics"):
+        assert (await load(client, path, **follows))[0] == 403
+    for other in ({"Sec_Fetch_Dest": "iframe"}, {"Sec_Fetch_Mode": "cors"}):
+        assert (await load(client, "/", **(follows | other)))[0] == 403
+
+
 async def test_there_is_no_page_without_the_option(serve: Serve) -> None:
     client = await serve(ScriptedEngine(hello), page=False)
     assert {path: (await load(client, path))[0] for path in page_files()} == dict.fromkeys(page_files(), 404)
