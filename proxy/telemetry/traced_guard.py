@@ -82,5 +82,6 @@ class TracedGuard:
             with current(self._span):
                 await self._guard.close()
         finally:
-            self._span.set({"weir.guard.seconds": self._seconds, "weir.guard.num_deltas": self._num_deltas})
-            self._span.end()
+            span, self._span = self._span, NO_SPAN  # it may be closed again
+            span.set({"weir.guard.seconds": self._seconds, "weir.guard.num_deltas": self._num_deltas})
+            span.end()

@@ -134,7 +134,7 @@ class Zebras:
 
 @pytest.mark.parametrize("in_worker", [False, True])
 async def test_decisions_are_events_of_the_guard_without_text(
-    collector: Collector, serve: Serve, in_worker: bool
+    collector: Collector, serve: Serve, caplog: pytest.LogCaptureFixture, in_worker: bool
 ) -> None:
     pipeline: Any = pipeline_of(Zebras())
     engine = ScriptedEngine(lambda _: make_deltas(["a ", "zebra"]))
@@ -146,6 +146,7 @@ async def test_decisions_are_events_of_the_guard_without_text(
         await _ask(await serve(engine, pipeline=pipeline, otlp_endpoint=collector.url))
         _, children = await spans_of(collector)
     (guard,), (_,) = children["guard"], children["admission"]
+    assert not [one for one in caplog.records if one.name.startswith("opentelemetry.sdk")]
     assert guard.attributes["weir.guard.num_deltas"] >= 2
     assert 0 < guard.attributes["weir.guard.seconds"] <= (guard.end - guard.start) / 1e9
     told = [event.attributes for event in guard.events if event.name == "weir.decision"]
