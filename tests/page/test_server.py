@@ -77,6 +77,19 @@ def test_a_shadow_hook_marks_what_it_would_have_done(
     assert any("Would have redacted by otters" in mark for mark in marks(answer))
     assert "otter" in answer.locator(".content .text").inner_text()
     answer.get_by_text(re.compile(r"\d+ decisions?")).first.click()
+    panel(page, "Setup")
+    guards = page.get_by_role("list", name="Guards").inner_text().split()
+    assert guards == [
+        "pii",
+        "always",
+        "secrets",
+        "always",
+        "project",
+        "always",
+        "otters",
+        "shadow",
+        "repetition",
+    ]
     if size[0] > 1000:
         picture(page, "page-shadow")
     assert faults(page) == []
