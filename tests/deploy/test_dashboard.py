@@ -48,7 +48,7 @@ def exposed() -> Iterator[Metric]:
         {name: Engine(lambda _: []) for name in names},
         {name: pipeline_of(lambda chunk: chunk) for name in names},
     )
-    return Metrics(lambda: deployment).collect()
+    return Metrics(lambda: [deployment]).collect()
 
 
 @pytest.fixture(scope="module")
