@@ -75,9 +75,10 @@ def _greet(url: str, model: str, settings: ServeSettings) -> None:
         else (_count(len(settings.hook_specs), "hook", "hooks"))
     )
     processes = f" in {settings.workers} processes" if settings.workers > 1 else ""
+    page = f"Open {url}/ in a browser, or try" if settings.page else "Try"
     flush_log()
     print(
-        f"Weir serves {model} at {url}/v1{processes}, with {guarded}. Try:\n\n"
+        f"Weir serves {model} at {url}/v1{processes}, with {guarded}. {page}:\n\n"
         f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
         f'    -d \'{{"model": "{model}", "stream": true, '
         '"messages": [{"role": "user", "content": "Hello!"}]}\'\n',
