@@ -20,7 +20,6 @@ from proxy.access.callers import caller_middleware
 from proxy.access.connections import Connections, connection_middleware
 from proxy.access.port import Port
 from proxy.access.quotas import add_rate_headers
-from proxy.access.tls import Certificates
 from proxy.admin.app import add_admin, admin_port_app, operator_rule
 from proxy.admin.operator import OPERATOR_RULE, OperatorRule
 from proxy.config import ServeSettings
@@ -145,8 +144,7 @@ class Server:
         self._shares_port = shares_port
         self.ending = Ending.within(settings.shutdown_timeout)
         self.connections = Connections(settings)
-        self.certificates = Certificates(settings)
-        access = self.connections, settings.trusted_forwarders, self.certificates
+        access = self.connections, settings.trusted_forwarders, self.service.certificates
         rule = operator_rule(self.service)
         self._port = Port(make_app(self.service, rule), *access)
         self._ports = [self._port]

@@ -12,6 +12,7 @@ from engine.protocol import GenerationRequest, QueueFullError
 from hooks.pipeline.open_guard import OpenGuard
 from proxy.access.quotas import Quotas, Spending, Subject
 from proxy.access.rates import Rates
+from proxy.access.tls import Certificates
 from proxy.admin.reload import Reloads
 from proxy.admin.running import RequestFacts, RunningRequest, RunningRequests
 from proxy.config import ServeSettings
@@ -76,7 +77,8 @@ class Service:
         self.prompt_threads = PromptThreads(settings.tokenizer_pool_size)
         self.draining = False
         """No new generation is taken: the server is about to stop."""
-        self.reloads = Reloads(settings, self.store, lambda: self.deployments, self.deploy)
+        self.certificates = Certificates(settings)
+        self.reloads = Reloads(settings, self.store, self.certificates, lambda: self.deployments, self.deploy)
         self.others.answers.update(self.reloads.answers)
         self._retired: list[Deployment] = []
         """Those before the current one that requests still run under."""

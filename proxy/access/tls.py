@@ -57,16 +57,15 @@ class Certificates:
         self.context = make_context(options)
         """None: connections are plain."""
 
-    def reload(self, options: TLSOptions) -> None:
-        """Read the files anew. Connections that are open keep what they have.
+    def renewed(self, options: TLSOptions) -> ssl.SSLContext | None:
+        """A `context` of the files as they are now. Connections that are open keep what they have.
 
-        Raises `ValueError` as `make_context` does, and if TLS would begin or end; everything then stays as
-        it is.
+        Raises `ValueError` as `make_context` does, and if TLS would begin or end.
         """
         context = make_context(options)
         if (context is None) is not (self.context is None):
             raise ValueError("ssl_certfile: TLS begins or ends with a restart only")
-        self.context = context
+        return context
 
 
 def make_context(options: TLSOptions) -> ssl.SSLContext | None:

@@ -7,10 +7,12 @@ several workers, all prepare it, and all of them take it or none.
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from proxy.access.tls import Certificates, TLSOptions
 from proxy.config import ServeSettings
 from proxy.errors import APIError
 from proxy.policies.build import build
@@ -25,7 +27,15 @@ from proxy.workers.start_errors import START_ERRORS, start_error
 
 logger = logging.getLogger("weir.admin")
 
-RELOADED = frozenset({*DirectorySettings.model_fields, "post_processor_hook", "api_key", "api_key_file"})
+RELOADED = frozenset(
+    {
+        *DirectorySettings.model_fields,
+        *TLSOptions.model_fields,
+        "post_processor_hook",
+        "api_key",
+        "api_key_file",
+    }
+)
 """The options that a reload can change. The others need a restart."""
 
 RELOAD_SECONDS = 300.0
@@ -97,6 +107,13 @@ class Reloaded:
     """Another reload runs."""
 
 
+class _Prepared(NamedTuple):
+    settings: ServeSettings
+    deployment: Deployment
+    context: ssl.SSLContext | None
+    """Of new connections over TLS."""
+
+
 class Reloads:
     """Replaces the configuration of one process."""
 
@@ -104,6 +121,7 @@ class Reloads:
         self,
         settings: ServeSettings,
         store: Store,
+        certificates: Certificates,
         deployments: Callable[[], list[Deployment]],
         deploy: Callable[[Deployment], None],
     ) -> None:
@@ -111,10 +129,11 @@ class Reloads:
         that still run. `deploy` gives new requests another one."""
         self._settings = settings
         self._store = store
+        self._certificates = certificates
         self._deployments = deployments
         self._deploy = deploy
         self._signalled: set[asyncio.Task[None]] = set()
-        self._prepared: tuple[ServeSettings, Deployment] | None = None
+        self._prepared: _Prepared | None = None
         self._is_running = False
         self.read: Read | None = None
         """Set by whoever read the settings. Without it, there is no reload."""
@@ -184,6 +203,7 @@ class Reloads:
         if changed := changed_options(self._settings, settings) - RELOADED:
             raise ReloadError(f"these options need a restart: {', '.join(sorted(changed))}")
         try:
+            context = self._certificates.renewed(settings)
             deployment = build(settings, self._deployments()[0])
         except START_ERRORS as error:
             raise ReloadError(start_error(error)) from error
@@ -195,19 +215,19 @@ class Reloads:
             if isinstance(error, START_ERRORS):
                 raise ReloadError(start_error(error)) from error
             raise
-        self._prepared = settings, deployment
+        self._prepared = _Prepared(settings, deployment, context)
 
     def take(self) -> None:
         """Give new requests what is prepared."""
         if self._prepared is not None:
-            self._settings, deployment = self._prepared
+            self._settings, deployment, self._certificates.context = self._prepared
             self._prepared = None
             self._deploy(deployment)
 
     async def drop(self) -> None:
         """Close what is prepared."""
         if self._prepared is not None:
-            _, deployment = self._prepared
+            deployment = self._prepared.deployment
             self._prepared = None
             await deployment.aclose(self._deployments())
 

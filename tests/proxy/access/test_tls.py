@@ -137,7 +137,8 @@ async def test_new_connections_get_the_new_certificate(serve: Serve, files: File
     async with connected(client, files.client()) as (reader, writer):
         old = writer.get_extra_info("ssl_object").getpeercert()["serialNumber"]
         files.issue()
-        client.server.certificates.reload(client.server.service.settings)
+        service = client.server.service
+        service.certificates.context = service.certificates.renewed(service.settings)
         async with connected(client, files.client()) as (_, other):
             assert other.get_extra_info("ssl_object").getpeercert()["serialNumber"] != old
         writer.write(post(orjson.dumps(CHAT)))
@@ -148,7 +149,7 @@ async def test_a_wrong_new_certificate_leaves_the_old_one(serve: Serve, files: F
     client = await serve(ScriptedEngine(hello), **files.options)
     (files.folder / "cert.pem").write_text("")
     with pytest.raises(ValueError, match="ssl_certfile"):
-        client.server.certificates.reload(client.server.service.settings)
+        client.server.service.certificates.renewed(client.server.service.settings)
     assert await health(client, files.client()) == 200
 
 
@@ -157,7 +158,7 @@ def test_tls_neither_begins_nor_ends_while_the_service_runs(files: Files) -> Non
     for before, after in ((plain, over_tls), (over_tls, plain)):
         certificates = Certificates(before)
         with pytest.raises(ValueError, match="restart"):
-            certificates.reload(after)
+            certificates.renewed(after)
         assert (certificates.context is None) == (before is plain)
 
 

@@ -1,6 +1,7 @@
 """A new configuration while the server runs."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from functools import partial
@@ -9,9 +10,11 @@ from typing import Any
 
 import aiohttp
 import pytest
+import trustme
 
 from proxy.app import Server
 from proxy.config import load_settings
+from proxy.errors import APIError
 from proxy.policies.build import build
 from tests.proxy.admin.conftest import ADMIN, ask
 from tests.proxy.conftest import Client
@@ -197,3 +200,31 @@ async def test_the_operator_sees_what_is_configured(reloadable: tuple[Reloadable
     assert (status, told["tenant"], told["policy"]) == (200, "acme", "default")
     assert told["reason"] == "the default policy"
     assert (await ask(client, "GET", "/admin/explain?key=bob"))[0] == 404
+
+
+async def test_a_reload_reads_certificates_anew(tmp_path: Path) -> None:
+    (tmp_path / "marks.py").write_text(HOOK)
+    one, authority = Reloadable(tmp_path), trustme.CA()
+    file = tmp_path / "both.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(file)
+    one.write(more=f"ssl_certfile: {file}")
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+
+    async def serial_number(client: Client) -> str:
+        host, port = client.url.removeprefix("https://").split(":")
+        _, writer = await asyncio.open_connection(host, port, ssl=context)
+        found: str = writer.get_extra_info("ssl_object").getpeercert()["serialNumber"]
+        writer.transport.abort()
+        return found
+
+    async with AsyncExitStack() as stack:
+        client = await one.start(stack)
+        old = await serial_number(client)
+        file.write_text("")
+        with pytest.raises(APIError, match="ssl_certfile"):
+            await client.server.service.reloads.reload("test")
+        assert await serial_number(client) == old
+        authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(file)
+        await client.server.service.reloads.reload("test")
+        assert await serial_number(client) != old
