@@ -76,7 +76,9 @@ async def send(
             keep_alive = http.app[SERVICE].settings.keep_alive_interval
             filler = answer.keep_alive
             async with EventStream(http, keep_alive=keep_alive, headers=headers, filler=filler) as stream:
-                return await _send_events(stream, deltas, answer, metrics, running)
+                response = await _send_events(stream, deltas, answer, metrics, running)
+                http[REQUEST_LOG].sent_status = response.status
+                return response
         async for delta in deltas:
             metrics.release(delta)
             answer.fold(delta)

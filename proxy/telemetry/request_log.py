@@ -53,6 +53,8 @@ class RequestLog:
     operation: str | None = None
     """OpenTelemetry's name for what the request asks for; None: nothing of a model."""
     started: float = field(default_factory=perf_counter)
+    sent_status: int | None = None
+    """The status of a streamed answer whose last byte is sent. None: there is none so far."""
 
     @classmethod
     def of(cls, http: web.Request) -> Self:
@@ -114,7 +116,8 @@ def request_log_middleware(service: Service) -> Middleware:
             status = response.status
             return response
         except (asyncio.CancelledError, ConnectionError):
-            status = CLIENT_LEFT
+            # A client may close the connection as soon as it has read the whole stream.
+            status = log.sent_status or CLIENT_LEFT
             raise
         finally:
             service.metrics.answered(_endpoint_of(request), status)

@@ -12,6 +12,7 @@ import pytest
 
 from engine.protocol import Delta, RequestError, Usage
 from hooks import Chunk, emit, terminate
+from hooks.pipeline.open_guard import PassThrough
 from proxy.telemetry.logs import JSONFormatter
 from tests.helpers import Script, ScriptedEngine, make_deltas, slow, until
 from tests.proxy.conftest import CHAT, Serve, hello
@@ -111,6 +112,20 @@ async def test_a_client_that_leaves_is_logged(serve: Serve, caplog: pytest.LogCa
         response.close()
     line = await line_of(caplog)
     assert (line["status"], line["outcome"]) == (499, "closed")
+
+
+async def test_a_client_that_leaves_after_the_last_byte_has_had_its_answer(
+    serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def close(_: PassThrough) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(PassThrough, "close", close)
+    client = await serve(ScriptedEngine(hello))
+    async with client.http.post(client.url + CHATS, json={**CHAT, "stream": True}) as response:
+        await response.read()  # the client closes the connection, and the guard is still being closed
+    line = await line_of(caplog)
+    assert (line["status"], line["outcome"]) == (200, "finished")
 
 
 async def test_an_answer_has_the_client_s_id_and_its_own(
