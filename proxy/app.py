@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Self
@@ -139,8 +140,16 @@ class Ending:
 class Server:
     """A service on a socket, as `weir serve` runs it."""
 
-    def __init__(self, deployment: Deployment, settings: ServeSettings, *, shares_port: bool = False) -> None:
-        self.service = Service(deployment, settings)
+    def __init__(
+        self,
+        deployment: Deployment,
+        settings: ServeSettings,
+        *,
+        shares_port: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`clock`: as `Service` takes it."""
+        self.service = Service(deployment, settings, clock)
         self._shares_port = shares_port
         self.ending = Ending.within(settings.shutdown_timeout)
         self.connections = Connections(settings)

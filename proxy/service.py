@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -40,8 +41,11 @@ from proxy.workers.others import Others
 class Service:
     """One server."""
 
-    def __init__(self, deployment: Deployment, settings: ServeSettings) -> None:
-        """`settings`: those that need a restart to change."""
+    def __init__(
+        self, deployment: Deployment, settings: ServeSettings, clock: Callable[[], float] = time.time
+    ) -> None:
+        """`settings`: those that need a restart to change. `clock`: seconds since 1970, for the limits of a
+        minute."""
         self.deployment = deployment
         """The current one. Requests that began under an earlier one stay with it."""
         self.settings = settings
@@ -72,7 +76,7 @@ class Service:
         limit = settings.max_requests_per_caller
         shared = self.state if is_shared else None
         self.limits = RequestLimits(limit, shared, self.process)
-        self.rates = Rates(shared)
+        self.rates = Rates(shared, clock)
         self._quotas = Quotas(self.limits, self.rates)
         self.prompt_threads = PromptThreads(settings.tokenizer_pool_size)
         self.draining = False

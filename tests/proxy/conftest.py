@@ -1,5 +1,6 @@
 """A server on a real socket, started as `weir serve` starts it, and a client that reads its answers."""
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -109,6 +110,7 @@ async def serve(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
             *hooks: Any,
             pipeline: Pipeline | None = None,
             names: list[str] | None = None,
+            clock: Callable[[], float] = time.time,
             **settings: Any,
         ) -> Client:
             made = ServeSettings(port=0, **settings)
@@ -119,7 +121,7 @@ async def serve(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
                 ["m"] if names is None else names,
                 keys=keys_of(made),
             )
-            server = Server(deployment, made)
+            server = Server(deployment, made, clock=clock)
             url = await server.start()
             stack.push_async_callback(server.stop)
             return Client(url, server, http)
