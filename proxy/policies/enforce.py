@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from engine.fields.names import caller_name
 from engine.logits_processors.names import OTHER_FIELDS, PARAMETER_FIELDS
 from engine.processor_specs import NamedProcessorSpec
 from engine.protocol import GenerationRequest, RequestError
@@ -21,16 +22,19 @@ def under_policy(route: Route, request: GenerationRequest) -> GenerationRequest:
         return request
     sampling = request.sampling
     if limit is not None:
-        sampling = replace(sampling, max_tokens=_bounded(sampling.max_tokens, limit))
+        if sampling.max_tokens is not None and sampling.max_tokens > limit:
+            name = _name_of_max_tokens(request)
+            raise RequestError(f"{name} must be at most {limit} here.", param=name)
+        sampling = replace(sampling, max_tokens=limit if sampling.max_tokens is None else sampling.max_tokens)
     return replace(
         request, sampling=replace(sampling, logits_processors=(*sampling.logits_processors, *added))
     )
 
 
-def _bounded(asked: int | None, limit: int) -> int:
-    if asked is not None and asked > limit:
-        raise RequestError(f"max_tokens must be at most {limit} here.", param="max_tokens")
-    return limit if asked is None else asked
+def _name_of_max_tokens(request: GenerationRequest) -> str:
+    """What the caller calls it. A chat has two names for it, and the newer one decides."""
+    newer = "max_completion_tokens"
+    return newer if newer in request.given else caller_name(request.endpoint, "max_tokens")
 
 
 def _check_processors(request: GenerationRequest, allowed: list[str]) -> None:

@@ -98,6 +98,7 @@ def _wrong_names(settings: ServeSettings, directory: Directory) -> Iterator[Faul
         place = ("keys", name, "policy")
         if isinstance(key.policy, Mapping):
             yield from _unknown(place, "model", key.policy, models)
+            yield from _named_twice(place, key.policy, directory)
             yield from _unknown(place, "policy", key.policy.values(), policies)
         elif key.policy is not None:
             yield from _unknown(place, "policy", [key.policy], policies)
@@ -110,13 +111,21 @@ def _unknown(place: Place, kind: str, names: Iterable[str], known: Iterable[str]
             yield Fault(place, f"there is no {kind} {name!r}{did_you_mean(name, known)}")
 
 
+def _named_twice(place: Place, policies: Mapping[str, str], directory: Directory) -> Iterator[Fault]:
+    """The policies of one key, by any of a model's names."""
+    for model in directory.models.values():
+        named = [name for name in model.names if name in policies]
+        if len({policies[name] for name in named}) > 1:
+            yield Fault(place, f"{' and '.join(named)} are one model, with several policies")
+
+
 def _same_names(settings: ServeSettings) -> Iterator[Fault]:
     owners: dict[str, str] = {}
     for model in settings.models:
         for name in (model, *settings.models[model].aliases):
             if owners.setdefault(name, model) != model:
                 yield Fault(("models", model), f"{owners[name]} is called {name!r} too")
-    digests: dict[str, str] = {}
+    digests = {digest_of(key.get_secret_value().encode()): "api_key" for key in settings.api_key}
     for key, one in settings.keys.items():
         if digests.setdefault(one.digest, key) != key:
             yield Fault(("keys", key, "hash"), f"{digests[one.digest]} has the same one")

@@ -76,6 +76,11 @@ def test_an_upstream_is_asked_for_the_model_by_its_own_name(engine: str) -> None
             {"keys": {"k": {"hash": HASH, "policy": {"aa": "strict"}}}},
             "keys.k.policy: there is no model 'aa'",
         ),
+        (
+            {"keys": {"k": {"hash": HASH, "policy": {"alias": "lax", "a": "strict"}}}},
+            "keys.k.policy: a and alias are one model, with several policies",
+        ),
+        ({"api_key": ["k"], "keys": {"k": {"hash": HASH}}}, "keys.k.hash: api_key has the same one"),
         ({"keys": {"k": {"hash": HASH, "policy": "no"}}}, "keys.k.policy: there is no policy 'no'"),
         ({"models": {**MODELS, "c": {"engine": "echo", "aliases": ["b"]}}}, "models.c: b is called 'b' too"),
         ({"keys": {"k": {"hash": HASH}, "j": {"hash": HASH}}}, "keys.j.hash: k has the same one"),

@@ -107,6 +107,12 @@ async def test_a_limit_of_tokens_bounds_what_a_request_may_ask_for(tmp_path: Pat
         assert await ask(http, "alice", "a", max_tokens=4) == (400, "max_tokens must be at most 3 here.")
         assert await ask(http, "bob", "a", max_tokens=6) == (400, "max_tokens must be at most 5 here.")
         assert await ask(http, "bob", "a", max_tokens=5) == (200, "Hi")
+        told = "max_completion_tokens must be at most 5 here."
+        assert await ask(http, "bob", "a", max_completion_tokens=6, max_tokens=5) == (400, told)
+        body = {"input": "Hi", "model": "a", "max_output_tokens": 6}
+        headers = {"Authorization": "Bearer bob"}
+        async with http.post("/v1/responses", json=body, headers=headers) as response:
+            assert (await response.json())["error"]["param"] == "max_output_tokens"
 
 
 async def test_a_model_that_is_down_is_named_while_others_serve() -> None:
@@ -134,7 +140,7 @@ def changed(tmp_path: Path) -> ServeSettings:
     )
 
 
-async def test_a_newer_deployment_shares_what_did_not_change_and_the_rest_is_closed_when_idle(
+async def test_a_newer_deployment_shares_the_engines_that_did_not_change_and_the_rest_is_closed_when_idle(
     changed: ServeSettings,
 ) -> None:
     async with serving(changed) as (server, http):
@@ -148,7 +154,7 @@ async def test_a_newer_deployment_shares_what_did_not_change_and_the_rest_is_clo
         newer = build(changed, older)
         assert newer.number == 2
         assert newer.models["a"].engine is older.models["a"].engine
-        assert all(newer.policies[name].pipeline is one.pipeline for name, one in older.policies.items())
+        assert newer.own_pipelines([older]) == [one.pipeline for one in newer.policies.values()]
         await newer.start_hooks([older])
         await newer.start_engines([older])
         with server.service.running() as running:
