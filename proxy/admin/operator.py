@@ -20,8 +20,8 @@ logger = logging.getLogger("weir.admin")
 HEADER = "X-Weir-Admin-Key"
 """Holds the admin key beside a client's own key."""
 
-_FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via")
-"""Headers that a reverse proxy adds."""
+_FORWARDED = ("forwarded", "x-forwarded", "x-real-ip", "via")
+"""How the headers begin that a reverse proxy adds: some add only `X-Forwarded-Proto`."""
 _READING = frozenset({hdrs.METH_GET, hdrs.METH_HEAD})
 
 
@@ -59,7 +59,7 @@ class OperatorRule:
             and asked_loopback(http)
             and is_of_own_page(http)
             and http.version >= (1, 1)  # some reverse proxies speak HTTP/1.0, and add no header
-            and not any(name in http.headers for name in _FORWARDED)
+            and not any(name.lower().startswith(_FORWARDED) for name in http.headers)
         )
 
 

@@ -1,6 +1,5 @@
 """What the operator's requests and answers have in common."""
 
-import json
 from typing import Any, TypeVar
 
 import orjson
@@ -21,8 +20,8 @@ async def read(http: web.Request, fields: type[Fields]) -> Fields:
     if http.content_type != "application/json":
         raise APIError(415, "The body must be JSON, with the header Content-Type: application/json.")
     try:
-        value = json.loads(await read_body(http, MAX_BODY))
-    except (ValueError, RecursionError):
+        value = orjson.loads(await read_body(http, MAX_BODY))
+    except orjson.JSONDecodeError:
         raise APIError(400, "The body is not valid JSON.") from None
     return fields.model_validate(value)
 
@@ -42,7 +41,7 @@ def listing(data: list[dict[str, Any]], **more: Any) -> web.Response:
 def number(http: web.Request, name: str, default: int, most: int) -> int:
     """A number in the query. Raises `APIError` 400 for one that is not between 1 and `most`."""
     text = http.query.get(name, str(default))
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:20]) <= most):
+    if not (text.isascii() and text.isdecimal() and len(text) <= 20 and 1 <= int(text) <= most):
         raise APIError(400, f"{name}: a number from 1 to {most} is needed.", param=name)
     return int(text)
 

@@ -4,7 +4,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-AtLeastOne = Annotated[int, Field(ge=1)]
+MOST = 2**53
+"""Up to here, numbers are exact in JSON, in the store and in every state."""
+
+AtLeastOne = Annotated[int, Field(ge=1, le=MOST)]
 
 
 class Limits(BaseModel):

@@ -61,6 +61,7 @@ async def test_a_revoked_key_stays_listed_and_its_name_may_be_used_anew(operate:
         ({"name": "alice\n"}, "name"),
         ({"name": "x" * 65}, "name"),
         ({"name": "bob", "limits": {"requests_per_minute": 0}}, "limits.requests_per_minute"),
+        ({"name": "bob", "limits": {"requests_per_minute": 2**64}}, "limits.requests_per_minute"),
         ({"name": "bob", "limits": {"requests": 3}}, "limits.requests"),
         ({"name": "bob", "hash": "sha256:00"}, "hash"),
         ({"name": "alice"}, "name"),
@@ -96,7 +97,9 @@ async def test_each_change_is_a_row_and_a_log_line_that_name_who_made_it(
     assert [one["action"] for one in earlier] == ["create_key"]
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=x", "limit=9999", "before=x", "before=nan", "before=-1"])
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=x", "limit=9999", f"limit={1:020}9", "before=x", "before=nan", "before=-1"]
+)
 async def test_a_wrong_query_is_refused(operate: Operate, query: str) -> None:
     status, answer = await operate("GET", f"/admin/changes?{query}")
     assert (status, answer["error"]["param"]) == (400, query.partition("=")[0])
@@ -107,3 +110,7 @@ async def test_a_body_is_json_and_not_large(client: Client, operate: Operate) ->
     headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": "text/plain"}
     async with client.http.post(client.url + KEYS, data=b"{}", headers=headers) as response:
         assert response.status == 415
+    headers["Content-Type"] = "application/json"
+    half_a_character = b'{"name": "alice", "policy": "\\ud800"}'
+    async with client.http.post(client.url + KEYS, data=half_a_character, headers=headers) as response:
+        assert response.status == 400

@@ -87,6 +87,7 @@ async def test_a_newcomer_looks_on_and_changes_nothing(serve: Serve) -> None:
         {"X-Forwarded-For": "203.0.113.7"},
         {"X-Forwarded-For": "127.0.0.1"},
         {"Forwarded": "for=127.0.0.1"},
+        {"X-Forwarded-Proto": "https"},
         {"X-Real-IP": "127.0.0.1"},
         {"Via": "1.1 proxy"},
         {"Origin": "https://chat.example"},
