@@ -91,7 +91,7 @@ def make_app(service: Service, rule: OperatorRule) -> web.Application:
             error_middleware(error_response),
             connection_middleware,
             browser,
-            auth_middleware(service.find_key),
+            auth_middleware(service.find_key, service.needs_keys),
             callers,
         ],
         client_max_size=0,  # `read_json` bounds each body

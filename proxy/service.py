@@ -24,7 +24,7 @@ from proxy.decisions.writer import DecisionWriter
 from proxy.errors import APIError
 from proxy.metrics import Metrics
 from proxy.policies.deployment import Deployment, Policy, Route
-from proxy.policies.keys import ANONYMOUS, Key
+from proxy.policies.keys import Key
 from proxy.state.connect import make_state
 from proxy.state.options import StateOptions
 from proxy.state.responses import ResponseStore
@@ -89,14 +89,12 @@ class Service:
         self._closing: set[asyncio.Task[None]] = set()
 
     def find_key(self, digest: str) -> Key | None:
-        """The key with this digest (`digest_of`), or `ANONYMOUS` on a server without keys."""
-        found = self.made_keys.find(digest) or self.deployment.find_key(digest)
-        return None if found is ANONYMOUS and not self.is_open else found
+        """The key with this digest (`digest_of`)."""
+        return self.made_keys.find(digest) or self.deployment.keys.get(digest)
 
-    @property
-    def is_open(self) -> bool:
-        """Whether requests need no key."""
-        return not self.deployment.keys and not self.made_keys.has_any
+    def needs_keys(self) -> bool:
+        """Whether requests need a key."""
+        return self.made_keys.has_any or bool(self.deployment.keys)
 
     def check_room(self, deployment: Deployment, endpoint: str, key: Key, caller: str) -> None:
         """Raise `QueueFullError` if no engine takes a request of this caller now. Checked before a body is

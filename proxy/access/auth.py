@@ -3,7 +3,7 @@
 A request has `Authorization: Bearer KEY`. A client of the Messages API may have `x-api-key: KEY` instead.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -23,25 +23,29 @@ KEY_RECORD = web.RequestKey("key_record", Key)
 """Who asks. On a server without keys, and on `OPEN_PATHS`: `ANONYMOUS`."""
 
 
-def auth_middleware(find: Callable[[str], Key | None]) -> Middleware:
-    """Sets `KEY_RECORD`. Accepts requests to `OPEN_PATHS`, and those whose key `find` knows by its digest."""
+def auth_middleware(find: Callable[[str], Key | None], needs_keys: Callable[[], bool]) -> Middleware:
+    """Sets `KEY_RECORD`. Accepts requests to `OPEN_PATHS`, and those whose key `find` knows by its digest;
+    while the server needs no keys, all."""
 
     @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        is_open = request.path in OPEN_PATHS or OWN_CHECK in request.match_info.apps[-1]
-        key = ANONYMOUS if is_open else _key(request, find)
+    def check(request: web.Request, handler: Handler) -> Awaitable[web.StreamResponse]:
+        is_checked = needs_keys() and not _is_open(request)
+        key = _key(request, find) if is_checked else ANONYMOUS
         if key is None:
             raise APIError(401, "A valid API key is needed.", "authentication_error", code="invalid_api_key")
         request[KEY_RECORD] = key
-        return await handler(request)
+        return handler(request)
 
     return check
 
 
+def _is_open(request: web.Request) -> bool:
+    return request.path in OPEN_PATHS or OWN_CHECK in request.match_info.apps[-1]
+
+
 def _key(request: web.Request, find: Callable[[str], Key | None]) -> Key | None:
     scheme, given = _credentials(request)
-    key = find(digest_of(given))
-    return key if key is ANONYMOUS or scheme.lower() == "bearer" else None
+    return find(digest_of(given)) if scheme.lower() == "bearer" else None
 
 
 def key_digest(request: web.Request) -> str:

@@ -43,7 +43,7 @@ def browser_middleware(options: BrowserOptions, listen_host: str) -> Middleware:
     is_host_allowed = _host_rule(options.allowed_hosts, listen_host)
 
     @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+    def check(request: web.Request, handler: Handler) -> Awaitable[web.StreamResponse]:
         if not is_host_allowed(_asked_host(request)):
             raise APIError(
                 421, "This host name is not served here (--allowed-hosts).", code="host_not_allowed"
@@ -56,8 +56,8 @@ def browser_middleware(options: BrowserOptions, listen_host: str) -> Middleware:
                 code="cross_site_request",
             )
         if _is_preflight(request):
-            return _preflight_response(request)
-        return await handler(request)
+            return _answer_preflight(request)
+        return handler(request)
 
     return check
 
@@ -144,7 +144,7 @@ def _is_preflight(request: web.Request) -> bool:
     return request.method == hdrs.METH_OPTIONS and asks
 
 
-def _preflight_response(request: web.Request) -> web.Response:
+async def _answer_preflight(request: web.Request) -> web.Response:
     headers = {
         hdrs.ACCESS_CONTROL_ALLOW_METHODS: _METHODS,
         hdrs.ACCESS_CONTROL_MAX_AGE: _PREFLIGHT_SECONDS,

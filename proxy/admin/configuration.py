@@ -52,7 +52,7 @@ async def explained(http: web.Request) -> web.Response:
 
 
 def _key(service: Service, name: str | None) -> Key:
-    if name is None and service.is_open:
+    if name is None and not service.needs_keys():
         return ANONYMOUS
     for key in (*service.deployment.keys.values(), *service.made_keys.valid):
         if name and key.name == name:

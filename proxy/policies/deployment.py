@@ -148,10 +148,6 @@ class Deployment:
         """The configured keys, by digest."""
         return self.directory.keys
 
-    def find_key(self, digest: str) -> Key | None:
-        """As `Directory.find_key`."""
-        return self.directory.find_key(digest)
-
     def models_of(self, key: Key) -> list[ServedModel]:
         """The models that the key may use, in the order configured."""
         return [self.models[model.name] for model in self.directory.models_of(key)]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from engine.did_you_mean import did_you_mean
 from engine.protocol import RequestError
 from proxy.errors import APIError
-from proxy.policies.keys import ANONYMOUS, Key
+from proxy.policies.keys import Key
 from proxy.policies.model_settings import ModelSettings
 from proxy.policies.policy_settings import PolicySettings
 
@@ -84,10 +84,6 @@ class Directory:
         """By digest."""
         self.default_policy = default_policy
         self._by_any_name = {name: model for model in self.models.values() for name in model.given_names}
-
-    def find_key(self, digest: str) -> Key | None:
-        """The key with this digest, or `ANONYMOUS` if anybody may ask."""
-        return self.keys.get(digest) if self.keys else ANONYMOUS
 
     def models_of(self, key: Key) -> list[ModelEntry]:
         """The models that the key may use, in the order configured."""

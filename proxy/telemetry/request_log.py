@@ -6,8 +6,8 @@ an answer without an id, it is made here. The answer has it in the header `X-Req
 
 import asyncio
 import logging
+import os
 import re
-import uuid
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Self
@@ -16,7 +16,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from engine.protocol import GenerationRequest
-from engine.tracing import CURRENT_SPAN, NO_SPAN, Span, current
+from engine.tracing import CURRENT_SPAN, NO_SPAN, Span
 from proxy.access.auth import KEY_RECORD
 from proxy.errors import Handler
 from proxy.metrics import RequestMetrics
@@ -51,7 +51,7 @@ class RequestLog:
     metrics: RequestMetrics | None = None
     """None: no generation, or nothing that an upstream answers."""
     operation: str | None = None
-    """OpenTelemetry's name for what the request asks for; None: nothing of a model."""
+    """OpenTelemetry's name for what the request asks for; None: nothing of a model, or nobody traces it."""
     started: float = field(default_factory=perf_counter)
     sent_status: int | None = None
     """The status of a streamed answer whose last byte is sent. None: there is none so far."""
@@ -60,16 +60,17 @@ class RequestLog:
     def of(cls, http: web.Request) -> Self:
         given = http.headers.get("X-Request-Id", "")
         is_client_id = _ID.fullmatch(given) is not None
-        return cls(given if is_client_id else f"req_{uuid.uuid4().hex}", is_client_id)
+        return cls(given if is_client_id else f"req_{os.urandom(16).hex()}", is_client_id)
 
     def begin(
         self, answer_id: str, metrics: RequestMetrics, request: GenerationRequest | None = None
     ) -> None:
         """The HTTP request is read, its answer will have this id, and `metrics` will say how it ends.
         `request`: None if it is no single one."""
-        if request is not None:
+        span = CURRENT_SPAN.get()
+        if request is not None and span is not NO_SPAN:
             self.operation = operation(request)
-            CURRENT_SPAN.get().set(request_attributes(request))
+            span.set(request_attributes(request))
         self.metrics = metrics
         self.answer_id = answer_id
         if not self.is_client_id:
@@ -108,11 +109,10 @@ def request_log_middleware(service: Service) -> Middleware:
         log = request[REQUEST_LOG] = RequestLog.of(request)
         is_quiet = request.path in QUIET_PATHS
         span = NO_SPAN if is_quiet else telemetry.begin_request(request.method, request.headers)
-        before = REQUEST_ID.set(log.request_id)
+        id_before, span_before = REQUEST_ID.set(log.request_id), CURRENT_SPAN.set(span)
         status = 500
         try:
-            with current(span):
-                response = await handler(request)
+            response = await handler(request)
             status = response.status
             return response
         except (asyncio.CancelledError, ConnectionError):
@@ -121,22 +121,24 @@ def request_log_middleware(service: Service) -> Middleware:
             raise
         finally:
             service.metrics.answered(_endpoint_of(request), status)
-            if not is_quiet:
-                _tell(log.fields(request, status), log, span, access_log=access_log)
-            REQUEST_ID.reset(before)
+            CURRENT_SPAN.reset(span_before)
+            is_logged = access_log and not is_quiet and logger.isEnabledFor(logging.INFO)
+            if is_logged or span is not NO_SPAN:
+                fields = log.fields(request, status)
+                if is_logged:
+                    log_fields(logger, "answered", fields)
+                _end_span(span, log, fields)
+            REQUEST_ID.reset(id_before)
 
     return keep_log
 
 
-def _tell(fields: dict[str, Any], log: RequestLog, span: Span, *, access_log: bool) -> None:
-    if access_log:
-        log_fields(logger, "answered", fields)
-    if span is not NO_SPAN:
-        asked = (fields["method"], fields["path"]) if log.operation is None else (log.operation,)
-        span.rename(" ".join([*asked, *filter(None, [fields.get("model")])]))
-        span.set(answer_attributes({**fields, "request_id": log.request_id}))
-        status = fields["status"]
-        span.end(str(status) if status >= 500 else "failed" if fields.get("outcome") == "failed" else None)
+def _end_span(span: Span, log: RequestLog, fields: dict[str, Any]) -> None:
+    asked = (fields["method"], fields["path"]) if log.operation is None else (log.operation,)
+    span.rename(" ".join([*asked, *filter(None, [fields.get("model")])]))
+    span.set(answer_attributes({**fields, "request_id": log.request_id}))
+    status = fields["status"]
+    span.end(str(status) if status >= 500 else "failed" if fields.get("outcome") == "failed" else None)
 
 
 async def add_request_id(http: web.Request, response: web.StreamResponse) -> None:

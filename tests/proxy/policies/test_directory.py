@@ -9,7 +9,7 @@ from proxy.errors import APIError
 from proxy.policies.deployment import Deployment
 from proxy.policies.directory import Directory, ModelEntry, PolicyEntry
 from proxy.policies.explain import explain
-from proxy.policies.keys import ANONYMOUS, Key
+from proxy.policies.keys import Key
 from proxy.policies.model_settings import ModelSettings
 from proxy.policies.policy_settings import PolicySettings
 from tests.helpers import ScriptedEngine, pipeline_of
@@ -60,12 +60,6 @@ def test_without_a_model_in_the_request_the_key_gets_its_first() -> None:
     assert directory().choose(Key(models=("b",)), None).model.name == "b"
     with pytest.raises(RequestError):
         directory().choose(Key(models=()), None)
-
-
-def test_anybody_may_ask_only_a_server_without_keys() -> None:
-    assert directory().find_key("") is ANONYMOUS
-    assert directory(Key(name="alice", digest="d")).find_key("") is None
-    assert directory(Key(name="alice", digest="d")).find_key("d") == Key(name="alice", digest="d")
 
 
 NAMES = st.sampled_from(["a", "b", "c", "x", "y", "z"])
