@@ -80,7 +80,10 @@ def _line(tree: yaml.Node | None, place: Place) -> int:
 
 def explain_config(options: argparse.Namespace) -> None:
     """Exits with 1 if the request would be refused, and with 2 if the settings cannot be used."""
-    settings = load_settings(["--config", options.config])
+    try:
+        settings = load_settings(["--config", options.config])
+    except SystemExit as error:
+        _leave("explain", str(error).removeprefix("weir serve: "))
     if wrong := faults(settings):
         _leave("explain", "the settings are wrong" + "".join(f"\n  {fault}" for fault in wrong))
     directory = directory_of(settings)

@@ -31,7 +31,7 @@ class StateOptions(BaseModel):
 
     @field_validator("state")
     @classmethod
-    def _has_a_known_scheme(cls, url: SecretStr | None) -> SecretStr | None:
+    def _state_has_a_known_scheme(cls, url: SecretStr | None) -> SecretStr | None:
         if url is not None and not url.get_secret_value().startswith(SCHEMES):
             raise ValueError(f"the URL must begin with {' or '.join(SCHEMES)}")
         return url

@@ -19,7 +19,7 @@ class StoreOptions(BaseModel):
 
     @field_validator("store")
     @classmethod
-    def _has_a_known_scheme(cls, url: SecretStr | None) -> SecretStr | None:
+    def _store_has_a_known_scheme(cls, url: SecretStr | None) -> SecretStr | None:
         if url is not None and not url.get_secret_value().startswith(SCHEMES):
             raise ValueError(f"the URL must begin with {' or '.join(SCHEMES)}")
         return url

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from engine.config import EngineOptions
 from hooks.pipeline.options import PipelineOptions
@@ -133,12 +134,23 @@ def test_an_engine_in_the_process_serves_alone() -> None:
     assert load_settings(["--workers", "2", "--engine", "echo"]).workers == 2
 
 
-def test_the_place_of_shared_state_is_checked_and_not_shown() -> None:
-    with pytest.raises(SystemExit, match=r"state: .* must begin with sqlite:///") as left:
-        load_settings(["--state", "mysql://me:hunter2@there/db"])
+@pytest.mark.parametrize(("option", "right"), [("state", "redis://"), ("store", "postgresql://")])
+def test_the_place_of_shared_state_is_checked_and_not_shown(option: str, right: str) -> None:
+    with pytest.raises(SystemExit, match=rf"{option}: .* must begin with sqlite:///") as left:
+        load_settings([f"--{option}", "mysql://me:hunter2@there/db"])
     assert "hunter2" not in str(left.value)
-    settings = load_settings(["--state", "redis://:hunter2@there"])
+    settings = load_settings([f"--{option}", f"{right}:hunter2@there"])
     assert "hunter2" not in repr(settings)
+
+
+def test_no_group_of_options_hides_a_check_of_another() -> None:
+    """pydantic runs one validator of a name: of two groups' with the same name, the other one never runs."""
+    groups = [group for group in ServeSettings.__mro__ if issubclass(group, BaseModel)]
+    checks = [
+        name for one in groups for name in one.__pydantic_decorators__.field_validators if name in vars(one)
+    ]
+    assert checks
+    assert len(checks) == len(set(checks))
 
 
 def test_an_upstreams_password_is_not_shown() -> None:

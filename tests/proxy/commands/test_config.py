@@ -142,6 +142,20 @@ def test_explain_tells_what_a_request_gets_and_why(
     assert run("explain", "alice", "large", *asked[3:]) == 1
 
 
+@pytest.mark.parametrize(
+    ("content", "told"), [(None, "there is no configuration file"), ("prot: 1", "prot: ")]
+)
+def test_explain_says_what_is_wrong_with_the_file(
+    content: str | None, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if content is not None:
+        (tmp_path / "weir.yaml").write_text(content)
+    assert run("explain", "alice", "small", "--config", f"{tmp_path}/weir.yaml") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("weir config explain: ")
+    assert told in error
+
+
 def test_a_made_key_is_long_and_its_hash_is_right(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("key") == 0
     out = capsys.readouterr().out
