@@ -1,4 +1,8 @@
-"""`/admin/keys`: the keys of clients. A key itself is shown once, when it is made."""
+"""`/admin/keys`: the keys of clients, those of the store and those of the settings file.
+
+A key of the store is made here, and shown once. A key of the file is changed in the file alone. If the store
+and the file have a key of the same name, the name means the store's here.
+"""
 
 import hashlib
 import secrets
@@ -13,8 +17,9 @@ from proxy.admin.operator import admin_name, log_change
 from proxy.admin.wire import answer, listing, moment, number, read
 from proxy.errors import APIError
 from proxy.policies.deployment import Deployment
+from proxy.policies.keys import Key
 from proxy.policies.limits import Limits
-from proxy.service import SERVICE
+from proxy.service import SERVICE, Service
 from proxy.store import changes, keys
 from proxy.store.keys import StoredKey
 
@@ -37,13 +42,19 @@ class NewKey(KeyFields):
 
 
 async def list_keys(http: web.Request) -> web.Response:
-    found = await http.config_dict[SERVICE].store.run(keys.everything())
-    return listing([_key_object(key) for key in found.keys])
+    service = http.config_dict[SERVICE]
+    found = await service.store.run(keys.everything())
+    of_file = [_file_object(key) for key in service.deployment.keys.values()]
+    return listing([*of_file, *(_key_object(key) for key in found.keys)])
 
 
 async def get_key(http: web.Request) -> web.Response:
     name = http.match_info["name"]
-    key = await http.config_dict[SERVICE].store.run(keys.find(name))
+    service = http.config_dict[SERVICE]
+    key = await service.store.run(keys.find(name))
+    of_file = _in_file(service, name)
+    if of_file is not None and (key is None or key.revoked is not None):
+        return answer(_file_object(of_file))
     if key is None:
         raise _no_key(name)
     return answer(_key_object(key))
@@ -56,8 +67,7 @@ async def create_key(http: web.Request) -> web.Response:
     secret = f"weir-{secrets.token_urlsafe(32)}"
     digest = hashlib.sha256(secret.encode()).hexdigest()
     key = StoredKey(fields.name, digest, _given(fields), int(time.time()))
-    is_configured = any(one.name == key.name for one in service.deployment.keys.values())
-    if is_configured or not await service.store.run(keys.create(key, admin_name(http))):
+    if _in_file(service, key.name) or not await service.store.run(keys.create(key, admin_name(http))):
         raise APIError(409, f"name: there is a key '{key.name}' already.", param="name", code="key_exists")
     await service.made_keys.refresh()
     log_change(http, "create_key", key.name)
@@ -71,7 +81,7 @@ async def change_key(http: web.Request) -> web.Response:
     check_names(service.deployment, fields)
     key = await service.store.run(keys.update(name, _given(fields), admin_name(http)))
     if key is None:
-        raise _no_key(name)
+        raise _not_changed(service, name)
     await service.made_keys.refresh()
     log_change(http, "change_key", name)
     return answer(_key_object(key))
@@ -81,7 +91,7 @@ async def revoke_key(http: web.Request) -> web.Response:
     name = http.match_info["name"]
     service = http.config_dict[SERVICE]
     if not await service.store.run(keys.revoke(name, admin_name(http))):
-        raise _no_key(name)
+        raise _not_changed(service, name)
     await service.made_keys.refresh()
     log_change(http, "revoke_key", name)
     return answer({"object": "key", "name": name, "revoked": True})
@@ -114,7 +124,35 @@ def _given(fields: KeyFields) -> dict[str, Any]:
 
 def _key_object(key: StoredKey) -> dict[str, Any]:
     settings = {"tenant": None, "policy": None, "models": None, "limits": None, **key.settings}
-    return {"object": "key", "name": key.name, **settings, "created": key.created, "revoked": key.revoked}
+    times = {"created": key.created, "revoked": key.revoked}
+    return {"object": "key", "name": key.name, "source": "store", **settings, **times}
+
+
+def _file_object(key: Key) -> dict[str, Any]:
+    """The keys of `api_key` have no name. When a key was made is not known."""
+    return {
+        "object": "key",
+        "name": key.name or None,
+        "source": "file",
+        "tenant": key.tenant,
+        "policy": key.policy,
+        "models": key.models,
+        "limits": key.limits.model_dump(exclude_none=True) or None,
+        "created": None,
+        "revoked": None,
+    }
+
+
+def _in_file(service: Service, name: str) -> Key | None:
+    return next((key for key in service.deployment.keys.values() if key.name == name), None)
+
+
+def _not_changed(service: Service, name: str) -> APIError:
+    """For a name that no valid key of the store has."""
+    if _in_file(service, name) is None:
+        return _no_key(name)
+    told = f"name: the key '{name}' is in the settings file: change it there, and reload the configuration."
+    return APIError(409, told, param="name", code="key_in_file")
 
 
 def _no_key(name: str) -> APIError:

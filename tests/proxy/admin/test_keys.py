@@ -5,10 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
+from proxy.policies.keys import digest_of
+from proxy.policies.limits import Limits
+from proxy.policies.policy_settings import KeySettings
 from proxy.store import keys as key_table
-from tests.proxy.admin.conftest import ADMIN, Operate
-from tests.proxy.conftest import Client
+from tests.helpers import ScriptedEngine
+from tests.proxy.admin.conftest import ADMIN, Operate, ask
+from tests.proxy.conftest import CHAT, Client, Serve, hello
 
 KEYS = "/admin/keys"
 
@@ -114,3 +119,59 @@ async def test_a_body_is_json_and_not_large(client: Client, operate: Operate) ->
     half_a_character = b'{"name": "alice", "policy": "\\ud800"}'
     async with client.http.post(client.url + KEYS, data=half_a_character, headers=headers) as response:
         assert response.status == 400
+
+
+async def test_keys_of_the_settings_file_are_listed_and_cannot_be_changed(serve: Serve) -> None:
+    file_key = KeySettings(
+        hash=f"sha256:{digest_of(b'alices')}", tenant="acme", models=["m"], limits=Limits(max_tokens=5)
+    )
+    client = await serve(
+        ScriptedEngine(hello),
+        admin_key=[SecretStr(ADMIN)],
+        api_key=[SecretStr("nameless")],
+        keys={"alice": file_key},
+        store=SecretStr("sqlite:///:memory:"),
+    )
+    await ask(client, "POST", KEYS, {"name": "bob"})
+    listed = (await ask(client, "GET", KEYS))[1]["data"]
+    assert [(one["name"], one["source"]) for one in listed] == [
+        (None, "file"),
+        ("alice", "file"),
+        ("bob", "store"),
+    ]
+    assert listed[0].keys() == listed[1].keys() == listed[2].keys()
+    assert listed[1] == {
+        "object": "key",
+        "name": "alice",
+        "source": "file",
+        "tenant": "acme",
+        "policy": None,
+        "models": ["m"],
+        "limits": {"max_tokens": 5},
+        "created": None,
+        "revoked": None,
+    }
+    assert (await ask(client, "GET", f"{KEYS}/alice"))[1] == listed[1]
+    for method, path, body in (
+        ("PATCH", f"{KEYS}/alice", {"tenant": "bits"}),
+        ("DELETE", f"{KEYS}/alice", None),
+        ("POST", KEYS, {"name": "alice"}),
+    ):
+        status, answer = await ask(client, method, path, body)
+        assert (status, answer["error"]["param"]) == (409, "name")
+    assert (await ask(client, "GET", KEYS))[1]["data"] == listed
+    headers = {"Authorization": "Bearer alices"}
+    assert (await client.post("/v1/chat/completions", CHAT, headers=headers))[0] == 200
+
+
+async def test_a_stored_key_is_revoked_though_the_file_has_its_name_by_now(
+    serve: Serve, tmp_path: Path
+) -> None:
+    settings = {"admin_key": [SecretStr(ADMIN)], "store": SecretStr(f"sqlite:///{tmp_path}/weir.sqlite")}
+    one = await serve(ScriptedEngine(hello), **settings)
+    await ask(one, "POST", KEYS, {"name": "alice"})
+    file_key = KeySettings(hash=f"sha256:{digest_of(b'alices')}")
+    two = await serve(ScriptedEngine(hello), **settings, keys={"alice": file_key})
+    assert (await ask(two, "GET", f"{KEYS}/alice"))[1]["source"] == "store"
+    assert [(await ask(two, "DELETE", f"{KEYS}/alice"))[0] for _ in range(2)] == [200, 409]
+    assert (await ask(two, "GET", f"{KEYS}/alice"))[1]["source"] == "file"
