@@ -240,16 +240,15 @@ class Server:
         return asyncio.get_running_loop().time()
 
     async def _open_state(self, salt: bytes | None) -> None:
-        state = self.service.state
-        try:
-            await state.start()
-            await self.service.store.start()
-            await self.service.made_keys.refresh()
-        except StateError as error:
-            if salt is None:
-                raise
-            state.salt = state.salt or salt
-            logger.warning("the shared state or the store cannot be used now: %s", error)
+        service = self.service
+        for start in (service.state.start, service.store.start, service.made_keys.refresh):
+            try:
+                await start()
+            except StateError as error:
+                if salt is None:
+                    raise
+                logger.warning("the shared state or the store cannot be used now: %s", error)
+        service.state.salt = service.state.salt or salt or b""
         self._state_is_open = True
         if self.service.store.is_kept:
             self.service.decision_writer.start()

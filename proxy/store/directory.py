@@ -28,8 +28,9 @@ class StoredKeys:
         self._version = -1
         self._valid: dict[str, Key] = {}
         """By digest."""
-        self.has_any = False
-        """Whether a key was ever made. Then requests need a key, also once all keys are revoked."""
+        self.has_any = True
+        """Whether a key was ever made. Then requests need a key, also once all keys are revoked. True until
+        the store has been read: a store that does not answer opens the server to nobody."""
 
     @property
     def valid(self) -> list[Key]:

@@ -1,14 +1,19 @@
 """Keys that the operator made, as clients use them."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
+from proxy.app import Server
+from proxy.policies.deployment import Deployment
 from proxy.store import directory
-from tests.helpers import ScriptedEngine
+from tests.helpers import ScriptedEngine, pipeline_of
 from tests.proxy.admin.conftest import ADMIN, ask
 from tests.proxy.conftest import CHAT, Client, Serve, hello
 
@@ -84,3 +89,21 @@ async def test_keys_outlive_a_restart(serve: Serve, tmp_path: Path) -> None:
     await one.server.stop()
     two = await serve(ScriptedEngine(hello), admin_key=[SecretStr(ADMIN)], store=store)
     assert [await status(two, key) for key in ("", made)] == [401, 200]
+
+
+async def test_a_server_that_cannot_read_the_keys_yet_is_open_to_nobody(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may start so, in the place of a worker that died."""
+    monkeypatch.setattr(directory, "INTERVAL", 0.01)
+    made = (await ask(client, "POST", KEYS, {"name": "alice"}))[1]["key"]
+    settings = client.server.service.settings.model_copy(update={"store_timeout": 0.1})
+    server = Server(Deployment.of_one(ScriptedEngine(hello), pipeline_of(), settings, ["m"]), settings)
+    with closing(sqlite3.connect(tmp_path / "weir.sqlite", isolation_level=None)) as database:
+        database.execute("BEGIN EXCLUSIVE")
+        other = replace(client, url=await server.start(salt=bytes(16)))
+        assert [await status(other, key) for key in ("", made)] == [401, 401]
+    while await status(other, made) != 200:
+        await asyncio.sleep(0.005)
+    assert await status(other, "") == 401
+    await server.stop()
