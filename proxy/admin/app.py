@@ -53,7 +53,7 @@ def operator_rule(service: Service) -> OperatorRule:
     settings = service.settings
     hosts = [settings.host] if settings.admin_port is None else [settings.host, settings.admin_host]
     is_private = all(map(is_loopback, hosts)) and not settings.trusted_forwarders
-    return OperatorRule(settings.admin_key, lambda: is_private and not service.deployment.keys)
+    return OperatorRule(settings.admin_key, lambda: is_private and not service.needs_keys())
 
 
 def add_admin(app: web.Application) -> None:

@@ -1,5 +1,6 @@
 """Who is an operator: the admin key, or a newcomer on the same machine who looks on."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,6 +114,15 @@ async def test_a_server_that_others_may_reach_has_no_newcomer(serve: Serve, sett
     client = await serve(ScriptedEngine(hello), **settings)
     client.url = (client.server.admin_url or client.url).replace("0.0.0.0", "127.0.0.1")
     assert await status(client, "GET", KEYS, {"Authorization": "Bearer a-clients"}) == 403
+
+
+async def test_a_server_with_made_keys_has_no_newcomer(serve: Serve, tmp_path: Path) -> None:
+    """Also once it is started without its admin key."""
+    store = SecretStr(f"sqlite:///{tmp_path}/weir.sqlite")
+    before = await serve(ScriptedEngine(hello), admin_key=[SecretStr(ADMIN)], store=store)
+    await ask(before, "POST", KEYS, {"name": "alice"})
+    client = await serve(ScriptedEngine(hello), store=store)
+    assert await status(client, "GET", KEYS, {}) == 403
 
 
 async def test_a_request_of_http_1_0_may_be_a_proxys(serve: Serve) -> None:
