@@ -240,6 +240,8 @@ def _file_of(arguments: list[str]) -> str | None:
         raise SystemExit(f"weir serve: there is no configuration file {file}")
     try:
         content = yaml.safe_load(Path(file).read_text())
+    except OSError as error:
+        raise SystemExit(f"weir serve: {file} cannot be read ({error.strerror})") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         # The error itself quotes the line, which may hold a key.
         mark = getattr(error, "problem_mark", None)

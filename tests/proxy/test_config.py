@@ -1,6 +1,7 @@
 """Settings from the command line, the environment and a YAML file."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from pydantic import BaseModel
@@ -77,6 +78,14 @@ def test_a_wrong_file_is_refused_with_the_option_named(tmp_path: Path, text: str
     file = tmp_path / "weir.yaml"
     file.write_text(text)
     with pytest.raises(SystemExit, match=reason):
+        load_settings(["--config", str(file)])
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "weir.yaml"
+    file.touch()
+    monkeypatch.setattr(Path, "read_text", Mock(side_effect=PermissionError(13, "Permission denied")))
+    with pytest.raises(SystemExit, match=r"weir.yaml cannot be read \(Permission denied\)"):
         load_settings(["--config", str(file)])
 
 
