@@ -26,7 +26,7 @@ class ModelEntry:
 
     settings: ModelSettings
     given_names: tuple[str, ...] = ()
-    """What requests may call the model, its own name first. None: whatever the engine takes."""
+    """What requests may call the model, its own name first. Empty: whatever the engine takes."""
     policy: str | None = None
     """The policy of its requests whose keys name none."""
 
@@ -121,9 +121,8 @@ class Directory:
         model = self.model_for(key, asked)
         found = self.policy_for(key, model)
         policy = None if found is None else self.policies.get(found.name)
-        if (
-            found is None or policy is None
-        ):  # a start-up error for a configured key, but keys may be made later
+        if found is None or policy is None:
+            # For a configured key this is an error at the start. The operator makes keys later.
             raise APIError(403, "No policy is configured for this key and model.", "permission_error")
         return Choice(model, policy, found.reason)
 
