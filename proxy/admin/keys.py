@@ -4,8 +4,6 @@ A key of the store is made here, and shown once. A key of the file is changed in
 and the file have a key of the same name, the name means the store's here.
 """
 
-import hashlib
-import secrets
 import time
 from typing import Annotated, Any
 
@@ -17,7 +15,7 @@ from proxy.admin.operator import admin_name, log_change
 from proxy.admin.wire import answer, listing, moment, number, read
 from proxy.errors import APIError
 from proxy.policies.deployment import Deployment
-from proxy.policies.keys import Key
+from proxy.policies.keys import Key, digest_of, new_key
 from proxy.policies.limits import Limits
 from proxy.service import SERVICE, Service
 from proxy.store import changes, keys
@@ -64,9 +62,8 @@ async def create_key(http: web.Request) -> web.Response:
     service = http.config_dict[SERVICE]
     fields = await read(http, NewKey)
     check_names(service.deployment, fields)
-    secret = f"weir-{secrets.token_urlsafe(32)}"
-    digest = hashlib.sha256(secret.encode()).hexdigest()
-    key = StoredKey(fields.name, digest, _given(fields), int(time.time()))
+    secret = new_key()
+    key = StoredKey(fields.name, digest_of(secret.encode()), _given(fields), int(time.time()))
     if _in_file(service, key.name) or not await service.store.run(keys.create(key, admin_name(http))):
         raise APIError(409, f"name: there is a key '{key.name}' already.", param="name", code="key_exists")
     await service.made_keys.refresh()

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import secrets
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,11 +17,8 @@ from proxy.policies.check import check
 from proxy.policies.directory import Directory
 from proxy.policies.explain import explain
 from proxy.policies.fault import Place
-from proxy.policies.keys import ANONYMOUS, Key, digest_of
+from proxy.policies.keys import ANONYMOUS, Key, digest_of, new_key
 from proxy.policies.read import directory_of, faults
-
-KEY_BYTES = 32
-"""Random bytes of a key."""
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
@@ -123,7 +119,7 @@ def _inline(value: Mapping[str, Any]) -> str:
 
 
 def make_key(_: argparse.Namespace) -> None:
-    key = f"weir-{secrets.token_urlsafe(KEY_BYTES)}"
+    key = new_key()
     print(f"key:   {key}\nhash:  sha256:{digest_of(key.encode())}")
 
 

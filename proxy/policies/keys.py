@@ -1,6 +1,7 @@
 """Who asks: the keys of clients, known by their digests alone."""
 
 import hashlib
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -34,8 +35,16 @@ class Key:
         return next((self.policy[name] for name in names if name in self.policy), None)
 
 
+KEY_BYTES = 32
+"""Random bytes of a new key."""
+
 ANONYMOUS = Key(name="anonymous")
 """Whoever asks a server without keys."""
+
+
+def new_key() -> str:
+    """A key that nobody guesses, as a client sends it."""
+    return f"weir-{secrets.token_urlsafe(KEY_BYTES)}"
 
 
 def digest_of(given: bytes) -> str:
