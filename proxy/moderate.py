@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from itertools import chain
 
 from aiohttp import web
 
@@ -11,6 +12,7 @@ from hooks.pipeline.decision import Decision
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.access.callers import CALLER
 from proxy.access.prompts import check_prompts
+from proxy.access.quotas import estimated_tokens
 from proxy.errors import APIError
 from proxy.openai.answer import JSONObject, new_id
 from proxy.openai.moderations import MODEL, ModerationRequest, result
@@ -31,13 +33,16 @@ async def moderate(http: web.Request, route: Route, fields: ModerationRequest) -
     request_id = new_id("modr")
     with service.metrics.request("moderations", route.model.name, route.key.tenant) as metrics:
         http[REQUEST_LOG].begin(request_id, metrics)
-        results = []
-        for i, texts in enumerate(fields.inputs()):
-            as_prompt, as_answer = fields.to_requests(f"{request_id}-{i}", texts, caller=http[CALLER])
-            check_prompts(as_prompt, route.model.engine.info)
-            decisions = await _of_prompt(route, as_prompt)
-            decisions += await _of_answer(route, as_answer, texts)
-            results.append(result(decisions))
+        inputs, results = fields.inputs(), []
+        whole, _ = fields.to_requests(request_id, tuple(chain.from_iterable(inputs)), caller=http[CALLER])
+        async with service.admitted(http, route, whole) as (_, spending):
+            spending.spend(estimated_tokens(whole))
+            for i, texts in enumerate(inputs):
+                as_prompt, as_answer = fields.to_requests(f"{request_id}-{i}", texts, caller=http[CALLER])
+                check_prompts(as_prompt, route.model.engine.info)
+                decisions = await _of_prompt(route, as_prompt)
+                decisions += await _of_answer(route, as_answer, texts)
+                results.append(result(decisions))
         metrics.end("finished")
         return {"id": request_id, "model": MODEL, "results": results}
 

@@ -9,7 +9,8 @@ import pytest
 from pydantic import SecretStr
 
 from engine.protocol import Delta, GenerationRequest, Usage
-from tests.helpers import ScriptedEngine
+from hooks import emit
+from tests.helpers import Script, ScriptedEngine
 from tests.proxy.admin.conftest import ADMIN, ask
 from tests.proxy.conftest import CHAT, Client, Serve
 
@@ -70,6 +71,22 @@ async def test_tokens_are_counted_at_the_end_of_a_request(serve: Serve, stream: 
             assert response.headers["x-ratelimit-limit-tokens"] == "15"
             left.append(response.headers["x-ratelimit-remaining-tokens"])
     assert left == ["15", "5", "0"]
+
+
+@pytest.mark.parametrize("limits", [{"requests_per_minute": 1}, {"tokens_per_minute": 2}])
+async def test_moderations_are_limited(serve: Serve, limits: dict[str, int]) -> None:
+    client = await serve(
+        ScriptedEngine(ten_tokens),
+        Script(lambda c: emit(c.pending)),
+        admin_key=[SecretStr(ADMIN)],
+        store=SecretStr("sqlite:///:memory:"),
+        moderations=True,
+        clock=half_past,
+    )
+    key = await key_with(client, **limits)
+    for expected in (200, 429):
+        status, _, _ = await client.post("/v1/moderations", {"input": ["word", "word"]}, headers=key)
+        assert status == expected
 
 
 class Waiting(ScriptedEngine):
