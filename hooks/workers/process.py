@@ -26,7 +26,11 @@ _START = (
 may have a package called `hooks` or `engine`."""
 
 _SECRETS = frozenset(
-    f"WEIR_{name}" for name in ("API_KEY", "ADMIN_KEY", "UPSTREAM_API_KEY", "UPSTREAM", "STATE", "STORE")
+    f"WEIR_{name}"
+    for name in (
+        *("API_KEY", "ADMIN_KEY", "UPSTREAM_API_KEY", "UPSTREAM", "STATE", "STORE"),
+        *("SSL_KEYFILE_PASSWORD", "MODELS"),
+    )
 )
 """Variables that a process beside the service does not get. The URLs may have a password. The service reads
 these names in lower case, too."""

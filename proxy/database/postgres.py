@@ -55,7 +55,7 @@ class PostgresDatabase(Database):
 
     async def _transact(self, steps: Steps[T], alone: bool) -> T:
         with _errors():
-            database = await self._pool.acquire(timeout=self._timeout)
+            database = await self._acquired()
             late = asyncio.get_running_loop().call_later(self._timeout, database.terminate)
             try:
                 async with database.transaction():
@@ -65,6 +65,12 @@ class PostgresDatabase(Database):
             finally:
                 late.cancel()
                 await self._pool.release(database)
+
+    async def _acquired(self) -> Any:
+        try:
+            return await self._pool.acquire(timeout=self._timeout)
+        except ValueError:  # asyncpg reads the URL here, and its message may have the password
+            raise StateError("the URL of PostgreSQL cannot be used") from None
 
 
 @contextmanager

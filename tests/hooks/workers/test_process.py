@@ -76,7 +76,8 @@ async def test_workers_do_not_get_the_services_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "looks.py").write_text(LOOKS)
-    for name in ("WEIR_API_KEY", "WEIR_UPSTREAM_API_KEY", "weir_api_key"):
+    named = ("API_KEY", "UPSTREAM_API_KEY", "ADMIN_KEY", "STORE", "SSL_KEYFILE_PASSWORD", "MODELS")
+    for name in (*(f"WEIR_{name}" for name in named), "weir_api_key"):
         monkeypatch.setenv(name, "hunter2")
     monkeypatch.setenv("WEIR_UPSTREAM", "http://me:hunter2@host")
     monkeypatch.setenv("ACME_KEY", "sesame")

@@ -74,3 +74,12 @@ async def test_a_server_whose_state_cannot_be_reached_does_not_start(serve: Serv
         await serve(saying("a"), state=SecretStr(url))
     assert "does not answer" in str(raised.value)
     assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize("address", ["somebody:hunter2/x@127.0.0.1/0", "somebody@127.0.0.1:hunter2/0"])
+async def test_the_reason_that_a_url_cannot_be_used_has_no_password(serve: Serve, address: str) -> None:
+    """A slash in a password makes it a port."""
+    pytest.importorskip("asyncpg")
+    with pytest.raises(StateError) as raised:
+        await serve(saying("a"), state=SecretStr(f"postgresql://{address}"))
+    assert "hunter2" not in f"{raised.value!r} {raised.value.__cause__!r}"

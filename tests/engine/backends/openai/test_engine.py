@@ -419,6 +419,9 @@ async def test_a_password_in_the_url_becomes_a_header(
         "http://me:hunter2@ho\uff0fst",
         "http://host/v1?api_key=hunter2",
         "http://host/v1#hunter2",
+        "http://me:hunter2/x@host",
+        "http://me:4111/hunter2@host",
+        "http://host:hunter2/v1",
     ],
 )
 def test_an_error_of_the_url_does_not_quote_it(url: str) -> None:
