@@ -2,6 +2,8 @@
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,7 +15,7 @@ from engine.backends.relay import counted
 from engine.prompt_size import text_size
 from engine.protocol import EngineError, GenerationRequest
 from proxy import __version__
-from proxy.access.auth import KEY_RECORD
+from proxy.access.auth import KEY_RECORD, authenticate
 from proxy.access.bodies import let_others_in, max_body_size, read_json
 from proxy.access.callers import CALLER, KEY
 from proxy.access.counts import check_counts
@@ -51,7 +53,7 @@ Fields = TypeVar("Fields", bound=BaseModel)
 
 
 async def chat_completions(http: web.Request) -> web.StreamResponse:
-    with http.app[SERVICE].running() as deployment:
+    with _running(http) as deployment:
         fields = await _read(http, deployment, ChatRequest, needs_room="chat")
         route = _route(http, deployment, fields.model)
         request = fields.to_request(new_id("chatcmpl"), route.name, caller=http[CALLER])
@@ -59,7 +61,7 @@ async def chat_completions(http: web.Request) -> web.StreamResponse:
 
 
 async def completions(http: web.Request) -> web.StreamResponse:
-    with http.app[SERVICE].running() as deployment:
+    with _running(http) as deployment:
         fields = await _read(http, deployment, CompletionRequest, needs_room="completions")
         route = _route(http, deployment, fields.model)
         request = fields.to_request(new_id("cmpl"), route.name, caller=http[CALLER])
@@ -69,7 +71,7 @@ async def completions(http: web.Request) -> web.StreamResponse:
 async def responses(http: web.Request) -> web.StreamResponse:
     service = http.app[SERVICE]
     stored, owner = service.responses, _owner(http)
-    with service.running() as deployment:
+    with _running(http) as deployment:
         fields = await _read(http, deployment, ResponsesRequest, needs_room="responses")
         route = _route(http, deployment, fields.model)
         conversation = await stored.conversation(
@@ -87,7 +89,7 @@ async def responses(http: web.Request) -> web.StreamResponse:
 
 
 async def messages(http: web.Request) -> web.StreamResponse:
-    with http.app[SERVICE].running() as deployment:
+    with _running(http) as deployment:
         fields = await _read(http, deployment, MessagesRequest, needs_room="messages")
         route = _route(http, deployment, fields.model)
         request = _messages_request(http, fields, route)
@@ -102,7 +104,7 @@ def _messages_request(http: web.Request, fields: CountFields, route: Route) -> G
 async def count_tokens(http: web.Request) -> web.Response:
     """The tokens of a prompt, as the hooks let it go on."""
     service = http.app[SERVICE]
-    with service.running() as deployment:
+    with _running(http) as deployment:
         fields = await _read(http, deployment, CountFields)
         route = _route(http, deployment, fields.model)
         request = _messages_request(http, fields, route)
@@ -123,7 +125,7 @@ async def count_tokens(http: web.Request) -> web.Response:
 
 async def moderations(http: web.Request) -> web.Response:
     """No engine judges texts, so the model in a request names none that is served."""
-    with http.app[SERVICE].running() as deployment:
+    with _running(http) as deployment:
         fields = await _read(http, deployment, ModerationRequest)
         route = _route(http, deployment, None)
         return _json(await moderate(http, route, fields))
@@ -142,7 +144,7 @@ async def score(http: web.Request) -> web.Response:
 
 
 async def _relayed(http: web.Request, kind: type[RelayedRequest]) -> web.Response:
-    with http.app[SERVICE].running() as deployment:
+    with _running(http) as deployment:
         fields = await _read(http, deployment, kind, needs_room=kind.endpoint)
         route = _route(http, deployment, fields.model)
         request = fields.to_request(new_id(kind.endpoint), route.name, caller=http[CALLER])
@@ -216,7 +218,7 @@ def _model(http: web.Request, name: str, model: ServedModel) -> dict[str, Any]:
 
 async def tokenize(http: web.Request) -> web.Response:
     service = http.app[SERVICE]
-    with service.running() as deployment:
+    with _running(http) as deployment:
         fields = await _read(http, deployment, TokenizeRequest)
         route = _route(http, deployment, fields.model)
         request = fields.to_request(new_id("tokenize"), route.name, caller=http[CALLER])
@@ -226,7 +228,7 @@ async def tokenize(http: web.Request) -> web.Response:
 
 async def detokenize(http: web.Request) -> web.Response:
     service = http.app[SERVICE]
-    with service.running() as deployment:
+    with _running(http) as deployment:
         fields = await _read(http, deployment, DetokenizeRequest)
         route = _route(http, deployment, fields.model)
         request = GenerationRequest(
@@ -275,6 +277,16 @@ async def version(_: web.Request) -> web.Response:
 async def metrics(http: web.Request) -> web.Response:
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
     return web.Response(body=await http.app[SERVICE].render_metrics(), headers=headers)
+
+
+@contextmanager
+def _running(http: web.Request) -> Iterator[Deployment]:
+    """As `Service.running`. The key is found again: a reload may have changed what it may do since the
+    request was let in, and the key's policy must be one of the same configuration."""
+    service = http.app[SERVICE]
+    with service.running() as deployment:
+        authenticate(http, service.find_key, service.needs_keys)
+        yield deployment
 
 
 def _route(http: web.Request, deployment: Deployment, asked_for: str | None) -> Route:

@@ -29,18 +29,23 @@ def auth_middleware(find: Callable[[str], Key | None], needs_keys: Callable[[], 
 
     @web.middleware
     def check(request: web.Request, handler: Handler) -> Awaitable[web.StreamResponse]:
-        is_checked = needs_keys() and not _is_open(request)
-        key = _key(request, find) if is_checked else ANONYMOUS
-        if key is None:
-            raise APIError(401, "A valid API key is needed.", "authentication_error", code="invalid_api_key")
-        request[KEY_RECORD] = key
+        if request.path in OPEN_PATHS or OWN_CHECK in request.match_info.apps[-1]:
+            request[KEY_RECORD] = ANONYMOUS
+        else:
+            authenticate(request, find, needs_keys)
         return handler(request)
 
     return check
 
 
-def _is_open(request: web.Request) -> bool:
-    return request.path in OPEN_PATHS or OWN_CHECK in request.match_info.apps[-1]
+def authenticate(
+    request: web.Request, find: Callable[[str], Key | None], needs_keys: Callable[[], bool]
+) -> None:
+    """Sets `KEY_RECORD` to the key as `find` knows it now. Raises `APIError` 401."""
+    key = _key(request, find) if needs_keys() else ANONYMOUS
+    if key is None:
+        raise APIError(401, "A valid API key is needed.", "authentication_error", code="invalid_api_key")
+    request[KEY_RECORD] = key
 
 
 def _key(request: web.Request, find: Callable[[str], Key | None]) -> Key | None:

@@ -169,6 +169,34 @@ async def test_a_newer_deployment_shares_the_engines_that_did_not_change_and_the
             older.models["b"].engine.check_health()
 
 
+async def test_a_key_and_its_policy_are_of_one_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def configured(**keys: Any) -> ServeSettings:
+        return ServeSettings(
+            port=0,
+            shutdown_timeout=0,
+            models={"a": {"engine": "echo"}},
+            policies=policies(tmp_path),
+            default_policy="strict",
+            keys=keys,
+        )
+
+    changes = [configured(alice=key("alice", policy="strict")), configured(bob=key("bob"))]
+
+    async def enter(caller: str) -> bool:
+        newer = build(changes.pop(0), server.service.deployment)
+        await newer.start_hooks()
+        server.service.deploy(newer)
+        return True
+
+    async with serving(configured(alice=key("alice", policy="lax"))) as (server, http):
+        monkeypatch.setattr(server.service.limits, "enter", enter)
+        monkeypatch.setattr(server.service.limits, "leave", lambda caller: None)
+        assert await ask(http, "alice", "a") == (200, "Hi [strict]")
+        assert (await ask(http, "alice", "a"))[0] == 401
+
+
 def test_models_policies_and_keys_stand_in_the_file(tmp_path: Path) -> None:
     (tmp_path / "weir.yaml").write_text(
         "models: {a: {engine: echo}}\npolicies: {p: {hooks: [pii]}}\nkeys: {k: {hash: nothing}}\n"
