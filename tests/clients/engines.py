@@ -24,6 +24,7 @@ from tests.clients.agent import LONG, MODEL, Turn
 from tests.clients.model import GATE, chat_frames, messages_frames, model_with_tools
 from tests.clients.session import Request, recorded
 from tests.engine.backends.conftest import Script, fake_upstream
+from tests.helpers import until
 
 PARSERS: dict[str, Any] = {"reasoning_parser": "qwen3", "tool_call_parser": "hermes"}
 SCRIPTED = {
@@ -55,11 +56,13 @@ class Weir:
         return [*(model.engine.stats() for model in self.server.service.deployment.models.values()), *behind]
 
     async def wait_until_idle(self) -> None:
-        """Returns once no request runs, and then lets the model go on."""
+        """Returns once no request runs, and the model has gone on: another request would wait at the gate of
+        the one before it."""
         await self.server.service.wait_until_idle()
         if self.behind is not None:
             await self.behind.wait_until_idle()
         GATE.open()
+        await until(lambda: not any(stats.num_running + stats.num_waiting for stats in self.stats))
 
     async def replay(self, sessions: Sequence[Sequence[Request]]) -> list[list[Turn]]:
         """Each session's answers. Requests of the same place in their sessions are sent at the same time, but
