@@ -35,7 +35,7 @@ async def moderate(http: web.Request, route: Route, fields: ModerationRequest) -
         http[REQUEST_LOG].begin(request_id, metrics)
         inputs, results = fields.inputs(), []
         whole, _ = fields.to_requests(request_id, tuple(chain.from_iterable(inputs)), caller=http[CALLER])
-        async with service.admitted(http, route, whole) as (_, spending):
+        async with service.quotas.admitted(http, route.limited) as spending, service.begin(route, whole):
             spending.spend(estimated_tokens(whole))
             for i, texts in enumerate(inputs):
                 as_prompt, as_answer = fields.to_requests(f"{request_id}-{i}", texts, caller=http[CALLER])

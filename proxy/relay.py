@@ -31,7 +31,8 @@ async def relay(
     with service.metrics.request(request.endpoint, route.model.name, route.key.tenant) as metrics:
         http[REQUEST_LOG].begin(request.request_id, metrics, request)
         async with (
-            service.admitted(http, route, request) as (_, spending),
+            service.quotas.admitted(http, route.limited) as spending,
+            service.begin(route, request),
             service.opened(route, request) as guard,
         ):
             spending.spend(estimated_tokens(request))

@@ -1,7 +1,8 @@
 """One request's way from its fields to its answer: the composition. `docs/architecture.md` draws it."""
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from aiohttp import web
@@ -43,7 +44,8 @@ async def respond(
     with service.metrics.request(request.endpoint, route.model.name, route.key.tenant) as metrics:
         http[REQUEST_LOG].begin(request.request_id, metrics, request)
         async with (
-            service.admitted(http, route, request) as (running, spending),
+            service.quotas.admitted(http, route.limited) as spending,
+            service.begin(route, request) as running,
             service.opened(route, request, answer.decisions) as guard,
         ):
             check_prompts(request, engine.info)
@@ -103,20 +105,22 @@ async def _send_events(
     OpenAI's own responses end without `[DONE]`. Weir's have one: the SDKs stop reading there, as in any
     stream, and a client that waits for `[DONE]` would wait for ever.
     """
+    frames_of: Callable[[Delta], bytes] = answer.chunk
     decisions = answer.decisions
     if decisions is not None:
         decisions.write = stream.write
+        frames_of = decisions.before(answer.chunk)
     try:
-        with running.cancellable():
+        try:
             async for delta in deltas:
                 metrics.release(delta)
-                frames = answer.chunk(delta)
-                if decisions is not None:
-                    frames = decisions.take_events() + frames
-                if frames:
+                if frames := frames_of(delta):
                     await stream.write(frames)
             metrics.end("finished")
             await answer.settle()
+        except asyncio.CancelledError as error:
+            running.raise_if_cancelled(error)  # so that the answer can still tell of it
+            raise
         last = answer.end()
     except ConnectionError:  # the client is gone
         metrics.end("closed")

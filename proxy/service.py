@@ -3,15 +3,15 @@
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
 
 from aiohttp import web
 
 from engine.prompt_threads import PromptThreads
 from engine.protocol import GenerationRequest, QueueFullError
 from hooks.pipeline.open_guard import OpenGuard
-from proxy.access.quotas import Quotas, Spending, Subject
+from proxy.access.quotas import Quotas
 from proxy.access.rates import Rates
 from proxy.access.tls import Certificates
 from proxy.admin.reload import Reloads
@@ -77,7 +77,7 @@ class Service:
         shared = self.state if is_shared else None
         self.limits = RequestLimits(limit, shared, self.process)
         self.rates = Rates(shared, clock)
-        self._quotas = Quotas(self.limits, self.rates)
+        self.quotas = Quotas(self.limits, self.rates)
         self.prompt_threads = PromptThreads(settings.tokenizer_pool_size)
         self.draining = False
         """No new generation is taken: the server is about to stop."""
@@ -126,36 +126,26 @@ class Service:
         finally:
             await guard.close()
 
-    @asynccontextmanager
-    async def admitted(
-        self, http: web.Request, route: Route, request: GenerationRequest
-    ) -> AsyncIterator[tuple[RunningRequest, Spending]]:
-        """Counts the request for the limits of its key and its policy, and lets the operator see and cancel
-        it. Raises `APIError` 429 if it is one too many."""
-        key, policy = route.key, route.policy
+    def begin(self, route: Route, request: GenerationRequest) -> RunningRequest:
+        """Lets the operator see and cancel the request, while it is entered."""
         facts = RequestFacts(
             id=request.request_id,
             endpoint=request.endpoint,
             model=route.model.name,
-            policy=policy.name,
-            tenant=key.tenant,
-            key=key.name,
+            policy=route.policy.name,
+            tenant=route.key.tenant,
+            key=route.key.name,
             stream=request.stream,
+            started=time.time(),
         )
-        of_key = Subject("key", key.name or key.digest, key.limits)
-        of_policy = Subject("policy", policy.name, policy.limits)
-        async with self._quotas.admitted(http, of_key, of_policy) as spending:
-            with self.requests.begin(facts) as running:
-                yield running, spending
+        return self.requests.begin(facts)
 
-    @contextmanager
-    def running(self) -> Iterator[Deployment]:
+    def running(self) -> AbstractContextManager[Deployment]:
         """Marks a request as running. Gives the deployment that the request has to its end. Raises `APIError`
         503 if the server is stopping."""
         if self.draining:
             raise APIError(503, "The server is shutting down.", "server_error", retry_after=1)
-        with self.deployment.running() as deployment:
-            yield deployment
+        return self.deployment.running()
 
     def deploy(self, deployment: Deployment) -> None:
         """Give new requests this started deployment. What the one before has alone is closed once its last

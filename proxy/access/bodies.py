@@ -84,12 +84,12 @@ def max_body_size(options: BodyOptions, max_model_len: int | None) -> int:
 async def read_json(http: web.Request, options: BodyOptions, max_model_lens: Sequence[int | None]) -> Any:
     """The JSON value of the body, which is for one of the models of these lengths (None: not known). Raises
     `APIError` 400, 413 or 429."""
-    limit = max((max_body_size(options, length) for length in max_model_lens), default=LEAST_BODY)
+    limit = max([max_body_size(options, length) for length in max_model_lens], default=LEAST_BODY)
     if (http.content_length or 0) > limit:
         raise _too_large(limit)
     body = await read_body(http, limit)
     count_bytes(http, len(body))
-    await _check_values(body, options, max((length or 0 for length in max_model_lens), default=0))
+    await _check_values(body, options, max([length or 0 for length in max_model_lens], default=0))
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:

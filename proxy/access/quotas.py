@@ -5,8 +5,8 @@ requests that run when a limit is reached may exceed it.
 """
 
 import math
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
 from typing import NamedTuple
 
 from aiohttp import web
@@ -15,7 +15,7 @@ from engine.prompt_size import prompt_size
 from engine.protocol import Delta, GenerationRequest, Usage
 from proxy.access.rates import Rates
 from proxy.errors import APIError
-from proxy.policies.limits import Limits
+from proxy.policies.limits import Subject
 from proxy.state.under_way import RequestLimits
 
 CHARACTERS_PER_TOKEN = 4
@@ -23,19 +23,6 @@ CHARACTERS_PER_TOKEN = 4
 
 RATE_HEADERS = web.RequestKey("rate_headers", dict[str, str])
 """What the answer says of the limits, in OpenAI's headers."""
-
-
-class Subject(NamedTuple):
-    """Who has limits: a key, or a policy."""
-
-    kind: str
-    """`key` or `policy`."""
-    name: str
-    limits: Limits
-
-    def of(self, what: str) -> str:
-        """The name under which `what` is counted."""
-        return f"{self.kind}:{self.name}:{what}"
 
 
 class _Rate(NamedTuple):
@@ -93,10 +80,17 @@ class Quotas:
     def __init__(self, under_way: RequestLimits, rates: Rates) -> None:
         self._under_way = under_way
         self._rates = rates
+        self._unlimited = nullcontext(Spending(rates, []))
+
+    def admitted(
+        self, http: web.Request, subjects: Sequence[Subject]
+    ) -> AbstractAsyncContextManager[Spending]:
+        """Counts a request, to its end, if any of its `subjects` has limits. Sets `RATE_HEADERS`. Raises
+        `APIError` 429 if it is one too many."""
+        return self._admitted(http, subjects) if subjects else self._unlimited
 
     @asynccontextmanager
-    async def admitted(self, http: web.Request, *subjects: Subject) -> AsyncIterator[Spending]:
-        """Counts a request, to its end. Sets `RATE_HEADERS`. Raises `APIError` 429 if it is one too many."""
+    async def _admitted(self, http: web.Request, subjects: Sequence[Subject]) -> AsyncIterator[Spending]:
         rates = [rate for subject in subjects for rate in _rates_of(subject)]
         async with AsyncExitStack() as stack:
             for subject in subjects:
@@ -157,7 +151,8 @@ class Quotas:
 
 async def add_rate_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Adds `RATE_HEADERS` to a response. For the application's `on_response_prepare`."""
-    response.headers.update(request.get(RATE_HEADERS, {}))
+    if (headers := request.get(RATE_HEADERS)) is not None:
+        response.headers.update(headers)
 
 
 def estimated_tokens(request: GenerationRequest) -> int:

@@ -6,18 +6,15 @@ iterator. The client, who is still there, gets an error.
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from proxy.errors import CancelledByOperator
 from proxy.workers.others import Answerer
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFacts:
+class RequestFacts(NamedTuple):
     """What the operator sees of a request that runs. No text of it."""
 
     id: str
@@ -30,15 +27,15 @@ class RequestFacts:
     key: str
     """The name of the client's key."""
     stream: bool
-    started: float = field(default_factory=time.time)
+    started: float
     """Seconds since 1970."""
 
     def public(self) -> dict[str, Any]:
-        return {"object": "request", **asdict(self), "seconds": max(0.0, time.time() - self.started)}
+        return {"object": "request", **self._asdict(), "seconds": max(0.0, time.time() - self.started)}
 
 
 class RunningRequest:
-    """A request from its start to its end. A context manager, for the request's task."""
+    """A request from its start to its end. An asynchronous context manager, for the request's task."""
 
     __slots__ = ("_all", "_is_cancelled", "_task", "facts")
 
@@ -48,33 +45,24 @@ class RunningRequest:
         self._is_cancelled = False
         self._task: asyncio.Task[Any] | None = None
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
         self._task = asyncio.current_task()
         self._all[self.facts.id] = self
         return self
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._all.pop(self.facts.id, None)
-        self._raise_if_cancelled(error)
-
-    @contextmanager
-    def cancellable(self) -> Iterator[None]:
-        """Within it, a cancellation by the operator raises `CancelledByOperator`, so that the answer can
-        still tell of it. Around it, the request's own context does."""
-        try:
-            yield
-        except asyncio.CancelledError as error:
-            self._raise_if_cancelled(error)
-            raise
+        self.raise_if_cancelled(error)
 
     def cancel(self) -> None:
         if self._task is not None and not self._is_cancelled:
             self._is_cancelled = True
             self._task.cancel()
 
-    def _raise_if_cancelled(self, error: BaseException | None) -> None:
+    def raise_if_cancelled(self, error: BaseException | None) -> None:
+        """Raise `CancelledByOperator` if that is why this error came."""
         if self._is_cancelled and isinstance(error, asyncio.CancelledError):
             self._is_cancelled = False
             assert self._task is not None

@@ -10,7 +10,7 @@ from contextlib import aclosing
 import orjson
 from aiohttp import web
 
-from engine.protocol import Deltas, Rewind
+from engine.protocol import Delta, Deltas, Rewind
 from engine.rewindable import answered
 from hooks.pipeline.decision import Held
 from hooks.pipeline.open_guard import OpenGuard
@@ -46,6 +46,15 @@ class AnswerDecisions:
         unsent, self._num_sent = self._told[self._num_sent :], len(self._told)
         return b"".join(event(one, DECISION) for one in unsent)
 
+    def before(self, frames_of: Callable[[Delta], bytes]) -> Callable[[Delta], bytes]:
+        """As `frames_of`, with the events before a delta's frames of what was decided until then."""
+
+        def told(delta: Delta) -> bytes:
+            frames = frames_of(delta)
+            return self.take_events() + frames
+
+        return told
+
     def added_to(self, body: bytes) -> bytes:
         """A JSON object with the decisions as one more field."""
         return b'%b,"%b":[%b]}' % (body[:-1], FIELD.encode(), b",".join(self._told))
@@ -72,8 +81,8 @@ class AnswerDecisions:
 def asked_decisions(http: web.Request) -> AnswerDecisions | None:
     """The decisions to put into the answer; None if the request asks for none. Raises `APIError` 403 if it
     asks and is not the operator's, and 400 for another value of the header."""
-    value = http.headers.get(HEADER, "false").strip().lower()
-    if value == "false":
+    given = http.headers.get(HEADER)
+    if given is None or (value := given.strip().lower()) == "false":
         return None
     if value != "true":
         raise APIError(400, f"{HEADER}: the value is true or false.", param=HEADER)

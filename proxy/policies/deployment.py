@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from engine.parsers import Parsers
@@ -17,11 +18,14 @@ from engine.protocol import DeadEngineError, Engine, EngineError, GenerationRequ
 from hooks.pipeline.pipeline import GuardFactory
 from proxy.policies.directory import Directory, ModelEntry, PolicyEntry
 from proxy.policies.keys import Key
-from proxy.policies.limits import Limits
+from proxy.policies.limits import NO_LIMITS, Subject
 from proxy.policies.model_settings import ModelSettings
 from proxy.policies.policy_settings import PolicySettings
 
 logger = logging.getLogger("weir.proxy")
+
+_KEYS_KEPT = 4096
+"""What keys may use is looked up once, for as many of the keys that asked last."""
 
 
 @dataclass(eq=False, slots=True)
@@ -32,14 +36,12 @@ class ServedModel:
     engine: Engine
     can_withhold: bool = True
     """Whether the engine was built for requests that hooks may see."""
+    name: str = field(init=False)
     parsers: Parsers = field(init=False)
 
     def __post_init__(self) -> None:
+        self.name = self.entry.name
         self.parsers = Parsers(self.settings.reasoning_parser, self.settings.tool_call_parser)
-
-    @property
-    def name(self) -> str:
-        return self.entry.name
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -70,24 +72,18 @@ class Policy:
 
     entry: PolicyEntry
     pipeline: GuardFactory
+    name: str = field(init=False)
     logits_processors: tuple[LogitsProcessorSpec, ...] = field(init=False)
     """Those that run for every request, beside the engine's."""
 
     def __post_init__(self) -> None:
+        self.name = self.entry.name
         configured = self.settings.logits_processors
         self.logits_processors = tuple(PolicyProcessorSpec(one.name, one.params) for one in configured)
 
     @property
-    def name(self) -> str:
-        return self.entry.name
-
-    @property
     def settings(self) -> PolicySettings:
         return self.entry.settings
-
-    @property
-    def limits(self) -> Limits:
-        return self.settings.limits
 
 
 class Route(NamedTuple):
@@ -98,6 +94,8 @@ class Route(NamedTuple):
     key: Key
     name: str
     """What the request calls the model, and what the answer calls it."""
+    limited: tuple[Subject, ...]
+    """The key and the policy, without those that limit nothing."""
 
 
 class Deployment:
@@ -119,6 +117,8 @@ class Deployment:
         }
         self.policies = {name: Policy(entry, pipelines[name]) for name, entry in directory.policies.items()}
         self.number = number
+        self._usable = lru_cache(_KEYS_KEPT)(self._find_usable)
+        self._routes = lru_cache(_KEYS_KEPT)(self._find_route)
         self._num_running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -148,17 +148,30 @@ class Deployment:
         """The configured keys, by digest."""
         return self.directory.keys
 
-    def models_of(self, key: Key) -> list[ServedModel]:
+    def models_of(self, key: Key) -> tuple[ServedModel, ...]:
         """The models that the key may use, in the order configured."""
-        return [self.models[model.name] for model in self.directory.models_of(key)]
+        return self._usable(key)
+
+    def _find_usable(self, key: Key) -> tuple[ServedModel, ...]:
+        return tuple(self.models[model.name] for model in self.directory.models_of(key))
 
     def route(self, key: Key, asked: str | None) -> Route:
         """What a request gets that asks with this key for this model (None: the key's first). Raises as
         `Directory.choose` does."""
+        if asked is not None and self.directory.has_names:
+            return self._routes(key, asked)
+        route = self._routes(key, self.directory.model_for(key, asked).name)
+        return route._replace(name=next(iter(route.model.listed), "") if asked is None else asked)
+
+    def _find_route(self, key: Key, asked: str) -> Route:
         choice = self.directory.choose(key, asked)
-        model = self.models[choice.model.name]
-        name = next(iter(model.listed), "") if asked is None else asked
-        return Route(model, self.policies[choice.policy.name], key, name)
+        model, policy = self.models[choice.model.name], self.policies[choice.policy.name]
+        subjects = (
+            Subject("key", key.name or key.digest, key.limits),
+            Subject("policy", policy.name, policy.settings.limits),
+        )
+        limited = tuple(one for one in subjects if one.limits != NO_LIMITS)
+        return Route(model, policy, key, asked, limited)
 
     def check_room(self, key: Key, caller: str) -> None:
         """Raise `QueueFullError` if no model that the key may use takes a request of this caller now."""

@@ -101,6 +101,11 @@ class Directory:
         return model
 
     @property
+    def has_names(self) -> bool:
+        """Whether requests can call models by given names alone."""
+        return bool(self._by_any_name)
+
+    @property
     def _nameless(self) -> ModelEntry | None:
         return None if self._by_any_name else next(iter(self.models.values()), None)
 

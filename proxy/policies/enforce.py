@@ -15,11 +15,11 @@ def under_policy(route: Route, request: GenerationRequest) -> GenerationRequest:
     allowed = route.policy.settings.allowed_logits_processors
     if allowed is not None:
         _check_processors(request, allowed)
-    limits = (route.key.limits.max_tokens, route.policy.limits.max_tokens)
-    limit = min((one for one in limits if one is not None), default=None)
     added = route.policy.logits_processors
-    if limit is None and not added:
+    if not route.limited and not added:
         return request
+    limits = (subject.limits.max_tokens for subject in route.limited)
+    limit = min((one for one in limits if one is not None), default=None)
     sampling = request.sampling
     if limit is not None:
         if sampling.max_tokens is not None and sampling.max_tokens > limit:

@@ -24,6 +24,9 @@ class Key:
     digest: str = field(default="", repr=False)
     """As `digest_of` gives it."""
 
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
     def may_use(self, names: Iterable[str]) -> bool:
         """Whether the key may use the model with these names."""
         return self.models is None or any(name in self.models for name in names)

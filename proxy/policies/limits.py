@@ -1,6 +1,6 @@
 """How much the requests of one key, or of one policy, may ask for."""
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -26,3 +26,16 @@ class Limits(BaseModel):
 
 
 NO_LIMITS = Limits()
+
+
+class Subject(NamedTuple):
+    """Who has limits: a key, or a policy."""
+
+    kind: str
+    """`key` or `policy`."""
+    name: str
+    limits: Limits
+
+    def of(self, what: str) -> str:
+        """The name under which `what` is counted."""
+        return f"{self.kind}:{self.name}:{what}"
