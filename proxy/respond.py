@@ -52,7 +52,7 @@ async def respond(
             admitted = await admit(guard, engine.tokenizer)
             if isinstance(admitted, GenerationRequest):
                 parsers = route.model.parsers_for(admitted)
-                deltas = with_echo(admitted, engine.generate(admitted))
+                deltas = with_echo(admitted, spending.counted(engine.generate(admitted)))
                 if guard.may_rewind:
                     deltas = rewindable(deltas)
                 deltas = parsed(parsers, admitted, deltas, engine.tokenizer)

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from aiohttp import web
 
 from engine.prompt_size import prompt_size
-from engine.protocol import Delta, GenerationRequest, Usage
+from engine.protocol import Delta, Deltas, GenerationRequest, Usage
+from engine.rewindable import answered
 from proxy.access.rates import Rates
 from proxy.errors import APIError
 from proxy.policies.limits import Subject
@@ -45,31 +46,44 @@ class Spending:
         """`names`: what its tokens are counted under."""
         self._rates = rates
         self._names = names
+        self._num_generated = 0
+        """Characters, the withheld ones among them."""
 
     def spend(self, tokens: int) -> None:
         for name in self._names:
             self._rates.spend(name, tokens)
 
+    def counted(self, deltas: Deltas) -> Deltas:
+        """The engine's deltas, the same. `metered` reckons by them if the request ends before it tells its
+        tokens. A `Rewind` sent to this generator goes to `deltas`."""
+        return self._counted(deltas) if self._names else deltas
+
+    async def _counted(self, deltas: Deltas) -> Deltas:
+        async with aclosing(deltas):
+            delta = await anext(deltas, None)
+            while delta is not None:
+                self._num_generated += len(delta.text)
+                delta = await answered(deltas, (yield delta))
+
     def metered(
         self, request: GenerationRequest, deltas: AsyncGenerator[Delta, None]
     ) -> AsyncGenerator[Delta, None]:
-        """The same deltas. Their tokens are counted at the end, if anything limits them."""
+        """The same deltas, which the client gets. The request's tokens are counted at their end, if anything
+        limits them."""
         return self._metered(request, deltas) if self._names else deltas
 
     async def _metered(
         self, request: GenerationRequest, deltas: AsyncGenerator[Delta, None]
     ) -> AsyncGenerator[Delta, None]:
         usage: Usage | None = None
-        num_characters = 0
         try:
             async with aclosing(deltas):
                 async for delta in deltas:
                     usage = delta.usage or usage
-                    num_characters += len(delta.text)
                     yield delta
         finally:
             if usage is None:
-                self.spend(estimated_tokens(request) + num_characters // CHARACTERS_PER_TOKEN)
+                self.spend(estimated_tokens(request) + self._num_generated // CHARACTERS_PER_TOKEN)
             else:
                 self.spend(usage.prompt_tokens + usage.completion_tokens)
 

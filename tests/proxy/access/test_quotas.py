@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from engine.protocol import Delta, GenerationRequest, Usage
-from hooks import emit
+from hooks import emit, hold
 from tests.helpers import Script, ScriptedEngine
 from tests.proxy.admin.conftest import ADMIN, ask
 from tests.proxy.conftest import CHAT, Client, Serve
@@ -27,10 +27,10 @@ def half_past() -> float:
     return 630.0
 
 
-async def limited(serve: Serve, engine: Any, **limits: int) -> tuple[Client, dict[str, str]]:
+async def limited(serve: Serve, engine: Any, *hooks: Any, **limits: int) -> tuple[Client, dict[str, str]]:
     """A server, and the header of a key with these limits."""
     store = SecretStr("sqlite:///:memory:")
-    client = await serve(engine, admin_key=[SecretStr(ADMIN)], store=store, clock=half_past)
+    client = await serve(engine, *hooks, admin_key=[SecretStr(ADMIN)], store=store, clock=half_past)
     return client, await key_with(client, **limits)
 
 
@@ -112,9 +112,11 @@ async def stream_of(client: Client, key: dict[str, str]) -> Any:
     return response
 
 
-async def test_what_a_client_was_sent_before_it_left_is_counted(serve: Serve) -> None:
+@pytest.mark.parametrize("held", [0, 300])
+async def test_what_was_generated_before_a_client_left_is_counted(serve: Serve, held: int) -> None:
     engine = Waiting()
-    client, key = await limited(serve, engine, tokens_per_minute=100)
+    hook = Script(lambda c: emit(c.pending) if c.is_final else hold(min(held, len(c.pending))))
+    client, key = await limited(serve, engine, hook, tokens_per_minute=100)
     stream = await stream_of(client, key)
     stream.close()
     while engine.num_running:
