@@ -178,17 +178,12 @@ class Service:
             await deployment.wait_until_idle()
 
     async def close_engines(self) -> None:
-        """Abort all requests of all engines."""
-        await self._close_all(Deployment.close_engines)
+        """Abort all requests of all engines. Each is closed once, whichever deployments have it."""
+        all_ = self.deployments
+        await asyncio.gather(*(one.close_engines(all_[:i]) for i, one in enumerate(all_)))
 
     async def close_hooks(self) -> None:
-        await self._close_all(Deployment.close_hooks)
-        await asyncio.gather(*self._closing)
-
-    async def _close_all(self, close: Callable[[Deployment, list[Deployment]], Awaitable[None]]) -> None:
-        """Close each part once, whichever deployments have it."""
-        all_ = self.deployments
-        await asyncio.gather(*(close(one, all_[:i]) for i, one in enumerate(all_)))
+        await asyncio.gather(*(one.close_hooks() for one in self.deployments), *self._closing)
 
 
 SERVICE = web.AppKey("service", Service)

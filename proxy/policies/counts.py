@@ -39,7 +39,7 @@ class Counts:
         }
 
     def tallies(self) -> dict[str, Tallies]:
-        """By policy, the current ones first."""
+        """By policy."""
         found = {name: [closed] for name, closed in self._closed_hooks.items()}
         for deployment in self._deployments():
             for name, policy in deployment.policies.items():
@@ -47,14 +47,13 @@ class Counts:
         return {name: _total(tallies) for name, tallies in found.items()}
 
     def retire(self, deployment: Deployment, others: Sequence[Deployment]) -> None:
-        """Keep the counts of what none of the others has: it is closed now."""
+        """Keep the counts of its hooks, and of engines that none of the others has. They are closed now."""
         for engine in deployment.own_engines(others):
             name = next(name for name, model in deployment.models.items() if model.engine is engine)
             gone = replace(engine.stats(), **_NO_GAUGES)
             self._closed_engines[name] = [_sum([*self._closed_engines[name], gone])]
-        for pipeline in deployment.own_pipelines(others):
-            name = next(name for name, one in deployment.policies.items() if one.pipeline is pipeline)
-            self._closed_hooks[name] = _total([self._closed_hooks[name], pipeline.tallies])
+        for name, policy in deployment.policies.items():
+            self._closed_hooks[name] = _total([self._closed_hooks[name], policy.pipeline.tallies])
 
 
 def _sum(stats: Sequence[EngineStats]) -> EngineStats:

@@ -1,7 +1,7 @@
 """One loaded configuration as built parts: an engine for each model, and hooks for each policy.
 
 A request takes the deployment that is current when it arrives, and stays with it to its end. A newer one may
-replace it meanwhile, and may share some of its engines and hooks.
+replace it meanwhile, and may share some of its engines.
 """
 
 import asyncio
@@ -218,14 +218,14 @@ class Deployment:
         """Whether the hooks of all policies can run now."""
         return all(policy.pipeline.is_ready for policy in self.policies.values())
 
-    async def start_hooks(self, older: Iterable["Deployment"] = ()) -> None:
-        """Put every hook to its self-test. `older`: deployments that have started, whose hooks run already.
-        Raises `HookLoadError` or `HookError` (contract 1.4)."""
-        for pipeline in self.own_pipelines(older):
-            await pipeline.start()
+    async def start_hooks(self) -> None:
+        """Put every hook to its self-test. Raises `HookLoadError` or `HookError` (contract 1.4)."""
+        for policy in self.policies.values():
+            await policy.pipeline.start()
 
     async def start_engines(self, older: Iterable["Deployment"] = ()) -> None:
-        """Raises the error of the first engine that cannot start."""
+        """`older`: deployments that have started, whose engines run already. Raises the error of the first
+        engine that cannot start."""
         for engine in self.own_engines(older):
             await engine.start()
         self._warn_of_rewinds()
@@ -258,21 +258,15 @@ class Deployment:
         """Abort the requests of the engines that none of the `others` has, and free what these hold."""
         await asyncio.gather(*(engine.aclose() for engine in self.own_engines(others)))
 
-    async def close_hooks(self, others: Iterable["Deployment"] = ()) -> None:
-        """Close the hooks that none of the `others` has."""
-        await asyncio.gather(*(pipeline.aclose() for pipeline in self.own_pipelines(others)))
+    async def close_hooks(self) -> None:
+        await asyncio.gather(*(policy.pipeline.aclose() for policy in self.policies.values()))
 
     async def aclose(self, others: Iterable["Deployment"] = ()) -> None:
-        """Close what none of the `others` has."""
+        """Close the hooks, and the engines that none of the `others` has."""
         await self.close_engines(others)
-        await self.close_hooks(others)
+        await self.close_hooks()
 
     def own_engines(self, others: Iterable["Deployment"]) -> list[Engine]:
         """The engines that none of the `others` has."""
         shared = {id(model.engine) for other in others for model in other.models.values()}
         return [model.engine for model in self.models.values() if id(model.engine) not in shared]
-
-    def own_pipelines(self, others: Iterable["Deployment"]) -> list[GuardFactory]:
-        """The policies' hooks that none of the `others` has."""
-        shared = {id(policy.pipeline) for other in others for policy in other.policies.values()}
-        return [policy.pipeline for policy in self.policies.values() if id(policy.pipeline) not in shared]
