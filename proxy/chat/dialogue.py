@@ -10,6 +10,7 @@ from proxy.chat.commands import Commands, Leave
 from proxy.chat.conversation import Answer, Conversation
 from proxy.chat.lines import Lines
 from proxy.chat.screen import Screen
+from proxy.chat.terminal import harmless
 
 RETRY_DELAY = 1.0
 """Seconds before a lost server is asked again. They double each time."""
@@ -53,7 +54,7 @@ class Dialogue:
 
     def _prompt(self) -> str:
         calls = self._conversation.open_calls
-        return f"result of {calls[0]['function']['name']}> " if calls else "> "
+        return f"result of {harmless(calls[0]['function']['name'])}> " if calls else "> "
 
     async def _interrupted(self, message: str) -> bool:
         """Get the answer to the message. Returns whether Ctrl-C ended it."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TextIO
 
 from proxy.chat.client import ChatEvent, DecisionMade, Ended, Text, TextHeld, ToolCall
+from proxy.chat.terminal import harmless
 
 Style = Literal["content", "reasoning", "tool_call", "note"]
 
@@ -22,20 +23,6 @@ _STYLES: dict[Style, str] = {
     "tool_call": "\x1b[0;36m",
     "note": "\x1b[0;33m",
 }
-_CONTROLS = {
-    **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},
-    ord("\r"): None,
-    0x7F: "\u2421",
-    **dict.fromkeys(range(0x80, 0xA0), "\ufffd"),
-}
-
-
-def harmless(text: str) -> str:
-    """The text with control characters as visible signs. Ends of lines and tabs stay.
-
-    A terminal obeys control characters. They can write the clipboard, and hide what stands on the screen.
-    """
-    return text.translate(_CONTROLS)
 
 
 class Screen:

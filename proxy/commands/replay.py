@@ -27,6 +27,7 @@ from hooks.pipeline.pipeline import Pipeline
 from hooks.testing import Judgement, Released
 from hooks.testing.play import collect
 from hooks.testing.probe import Probe
+from proxy.chat.terminal import harmless
 from proxy.commands.compare import Comparison, summary
 from proxy.commands.snapshot import VERSION, changes, failure_of, outputs_of, report, snapshot, verdict_of
 from proxy.config import ServeSettings, load_settings
@@ -278,10 +279,10 @@ def _load_named(specs: Iterable[HookSpec]) -> Iterator[LoadedHook]:
 
 
 def _coloured(lines: Iterable[str]) -> Iterator[str]:
-    """The lines; on a terminal, removed lines are red and new lines green."""
+    """The lines, harmless; on a terminal, removed lines are red and new lines green."""
     is_plain = not sys.stdout.isatty() or "NO_COLOR" in os.environ
     colours = {} if is_plain else {"-": "31", "+": "32"}
-    for line in lines:
+    for line in map(harmless, lines):
         colour = colours.get(line.lstrip()[:1])
         yield f"\x1b[{colour}m{line}\x1b[0m" if colour else line
 

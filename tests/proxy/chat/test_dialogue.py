@@ -128,14 +128,14 @@ async def test_a_server_that_shows_no_decisions_is_asked_without(talk: Any, serv
 async def test_results_of_tool_calls_are_asked_for(talk: Any, server: FakeServer) -> None:
     calls = [
         {"index": i, "id": f"c{i}", "type": "function", "function": {"name": name, "arguments": "{}"}}
-        for i, name in enumerate(("look", "go"))
+        for i, name in enumerate(("look", "g\x1b]o"))
     ]
     server.scripts = [[delta(tool_calls=calls), delta("tool_calls")], answer("done")]
     lines = TypedLines("q", "seen", "gone")
     await talk(lines)
-    assert lines.prompts == ["> ", "result of look> ", "result of go> ", "> "]
+    assert lines.prompts == ["> ", "result of look> ", "result of g␛]o> ", "> "]
     *_, asked, first, second = server.requests[-1]["messages"]
-    assert [call["function"]["name"] for call in asked["tool_calls"]] == ["look", "go"]
+    assert [call["function"]["name"] for call in asked["tool_calls"]] == ["look", "g\x1b]o"]
     assert (first["tool_call_id"], first["content"]) == ("c0", "seen")
     assert (second["tool_call_id"], second["content"]) == ("c1", "gone")
 

@@ -6,7 +6,8 @@ import os
 import pytest
 
 from proxy.chat.client import ChatEvent, DecisionMade, Ended, Text, TextHeld, ToolCall
-from proxy.chat.screen import Screen, harmless
+from proxy.chat.screen import Screen
+from proxy.chat.terminal import harmless
 
 RECORD = {
     "hook": "pii",
@@ -129,7 +130,9 @@ def test_a_terminal_that_changed_its_width_gets_no_mark(monkeypatch: pytest.Monk
 CLIPBOARD = "\x1b]52;c;cm0gLXJm\x07"
 
 
-@pytest.mark.parametrize("text", [CLIPBOARD, "\x9b2J", "\x1b[2J", "a\rb", "\x08\x08", "\x7f", "\x0e", "\x85"])
+@pytest.mark.parametrize(
+    "text", [CLIPBOARD, "\x9b2J", "\x1b[2J", "a\rb", "\x08\x08", "\x7f", "\x0e", "\x85", "\u202e", "\u2067"]
+)
 def test_a_terminal_is_sent_no_control_character_of_a_model(text: str) -> None:
     call = ToolCall(0, "c", text, text)
     decision = DecisionMade({**RECORD, "hook": text, "reason": text, "withheld": text})

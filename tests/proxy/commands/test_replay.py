@@ -278,6 +278,14 @@ def test_a_request_that_names_a_hook_that_is_not_allowed_is_refused(recording: P
     assert "The hook 'strict' is not one that a request may name." in ended.stderr
 
 
+def test_control_characters_of_a_recording_are_shown_as_signs(recording: Path) -> None:
+    recording.write_text(recording.read_text().replace("Our", "\\u001b]52;c;eA\\u0007\\u009b2J"))
+    for options in ([], ["--before-hook", REDACT]):
+        shown = replay(recording, *options).stdout
+        assert "| \u241b]52;c;eA\u2407\ufffd2J e-mail address" in shown
+        assert all(c == "\n" or c.isprintable() for c in shown)
+
+
 def test_only_a_terminal_gets_colours(recording: Path) -> None:
     replay(recording, "--accept")
     assert "\x1b" not in replay(recording, "--hook", UPPER).stdout
