@@ -11,6 +11,8 @@ import orjson
 from engine.backends.upstream.sse import Event, SSEDecoder
 from weir_bench.client import error_message
 
+DECISIONS = "X-Weir-Decisions"
+
 MAX_ERROR = 64 * 1024
 """Bytes of an error's body that are read."""
 
@@ -95,14 +97,12 @@ class ChatClient:
 
     async def ask(self, body: Mapping[str, Any]) -> AsyncGenerator[ChatEvent, None]:
         """The events of one answer, the last of which is `Ended`. Raises `ChatError`."""
-        headers = {"X-Weir-Decisions": "true"} if self.shows_decisions else {}
+        headers = {DECISIONS: "true"} if self.shows_decisions else {}
         has_ended = False
         try:
             async with self._session.post(
                 f"{self.url}/chat/completions", json={**body, "stream": True}, headers=headers
             ) as response:
-                if response.status == 403 and self.shows_decisions:
-                    raise NotOperatorError("the server shows decisions to its operator alone")
                 await _check(response)
                 decoder = SSEDecoder()
                 while data := await response.content.readany():
@@ -122,6 +122,8 @@ def _reason(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno
         return f"the server cannot be reached: {os.strerror(number) if number else error.os_error}"
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "the answer was cut short"
     return str(error) or type(error).__name__
 
 
@@ -129,7 +131,10 @@ async def _check(response: aiohttp.ClientResponse) -> None:
     """Raise `ChatError` for a response that is an error."""
     if response.status == 200:
         return
-    message = f"{response.status}: {error_message(await response.content.read(MAX_ERROR))}"
+    reason = error_message(await response.content.read(MAX_ERROR))
+    if response.status == 403 and reason.startswith(DECISIONS):
+        raise NotOperatorError("the server shows decisions to its operator alone")
+    message = f"{response.status}: {reason}"
     if response.status in (502, 503, 504):
         raise LostError(message)
     raise ChatError(message)
@@ -140,7 +145,7 @@ def _events(event: Event) -> Iterator[ChatEvent]:
         return
     value = orjson.loads(event.data)
     if event.event == "weir.decision":
-        yield DecisionMade(value)
+        yield DecisionMade(dict(value))
     elif event.event == "weir.held":
         yield TextHeld(str(value["hook"]), int(value["num_held"]))
     elif error := value.get("error"):

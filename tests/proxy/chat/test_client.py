@@ -65,12 +65,13 @@ async def test_decisions_are_asked_for_only_if_wanted(client: Make, server: Fake
         ((503, "stopping"), LostError, "503: stopping"),
         ((403, "not you"), ChatError, "403: not you"),
         ([delta(content="a"), frame(error("a guard failed"))], ChatError, "a guard failed"),
-        ([delta(content="a"), CUT], LostError, "."),
+        ([delta(content="a"), CUT], LostError, "the answer was cut short"),
         ([delta(content="a")], LostError, "the answer was cut short"),
         ([b"data: [1]\n\n"], ChatError, "not understood"),
         ([b"data: nonsense\n\n"], ChatError, "not understood"),
+        ([frame(None, "weir.decision")], ChatError, "not understood"),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 async def test_no_answer_is_an_error_that_says_why(
     client: Make, server: FakeServer, script: object, kind: type[ChatError], says: str
@@ -85,6 +86,13 @@ async def test_a_server_may_keep_decisions_to_its_operator(client: Make, server:
     server.scripts = [(403, "X-Weir-Decisions"), answer("a")]
     with pytest.raises(NotOperatorError):
         await events_of(client(shows_decisions=True))
+
+
+async def test_another_refusal_is_not_taken_for_one_of_decisions(client: Make, server: FakeServer) -> None:
+    server.scripts = [(403, "The operator cancelled this request.")]
+    with pytest.raises(ChatError, match="403: The operator cancelled") as raised:
+        await events_of(client(shows_decisions=True))
+    assert type(raised.value) is ChatError
 
 
 async def test_models_are_listed(client: Make) -> None:
