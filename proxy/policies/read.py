@@ -150,6 +150,11 @@ def _wrong_processors(directory: Directory) -> Iterator[Fault]:
             known = names_of_processors(model.settings.logits_processors)
             own = ("policies", policy.name, "logits_processors")
             yield from _unknown(own, "logits processor", names, known)
+            for one in model.settings.logits_processors:
+                if one.mandatory and one.name in names:
+                    yield Fault(
+                        own, f"{one.name!r} is mandatory for the model {model.name!r}: it would run twice"
+                    )
 
 
 def _pairs(directory: Directory) -> Iterator[tuple[Place, Key, ModelEntry]]:

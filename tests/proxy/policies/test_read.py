@@ -100,6 +100,13 @@ def test_an_upstream_is_asked_for_the_model_by_its_own_name(engine: str) -> None
             {"models": {"a": {}}, "policies": {"strict": {"logits_processors": ["x"]}}},
             "policies.strict.logits_processors: there is no logits processor 'x'",
         ),
+        (
+            {
+                "models": {"a": {"logits_processors": [{"name": "x", "path": "x.X", "mandatory": True}]}},
+                "policies": {"strict": {"logits_processors": ["x"]}},
+            },
+            "policies.strict.logits_processors: 'x' is mandatory for the model 'a': it would run twice",
+        ),
     ],
 )
 def test_what_is_wrong_between_settings_is_told_and_keeps_the_server_from_starting(
