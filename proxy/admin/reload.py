@@ -17,6 +17,7 @@ from proxy.config import ServeSettings
 from proxy.errors import APIError
 from proxy.policies.build import build
 from proxy.policies.deployment import Deployment
+from proxy.policies.read import keys_of
 from proxy.policies.settings import DirectorySettings
 from proxy.state.protocol import StateError
 from proxy.store import changes
@@ -202,6 +203,8 @@ class Reloads:
         await self.drop()
         if changed := changed_options(self._settings, settings) - RELOADED:
             raise ReloadError(f"these options need a restart: {', '.join(sorted(changed))}")
+        if keys_of(self._settings) and not keys_of(settings):
+            raise ReloadError("there is no key, and anybody could use the service: this needs a restart")
         try:
             context = self._certificates.renewed(settings)
             deployment = build(settings, self._deployments()[0])

@@ -145,6 +145,18 @@ async def test_a_wrong_configuration_leaves_the_old_one(
     assert await said(client) == "C"
 
 
+async def test_a_configuration_that_has_lost_its_keys_does_not_open_the_server(
+    reloadable: tuple[Reloadable, Client],
+) -> None:
+    one, client = reloadable
+    one.write(more="api_key: [k]")
+    assert (await reload(client))[0] == 200
+    one.write()
+    status, answer = await reload(client)
+    assert (status, "anybody could use" in answer["error"]["message"]) == (400, True)
+    assert (await client.post(CHATS, {"model": "m", "messages": []}))[0] == 401
+
+
 async def test_a_running_request_ends_on_the_old_configuration(reloadable: tuple[Reloadable, Client]) -> None:
     one, client = reloadable
     service = client.server.service
