@@ -42,13 +42,18 @@ def authenticate(
     request: web.Request, find: Callable[[str], Key | None], needs_keys: Callable[[], bool]
 ) -> None:
     """Sets `KEY_RECORD` to the key as `find` knows it now. Raises `APIError` 401."""
-    key = _key(request, find) if needs_keys() else ANONYMOUS
+    key = sender(request, find, needs_keys)
     if key is None:
         raise APIError(401, "A valid API key is needed.", "authentication_error", code="invalid_api_key")
     request[KEY_RECORD] = key
 
 
-def _key(request: web.Request, find: Callable[[str], Key | None]) -> Key | None:
+def sender(
+    request: web.Request, find: Callable[[str], Key | None], needs_keys: Callable[[], bool]
+) -> Key | None:
+    """The key in the request, if `find` knows it now; while the server needs no keys, `ANONYMOUS`."""
+    if not needs_keys():
+        return ANONYMOUS
     scheme, given = _credentials(request)
     return find(digest_of(given)) if scheme.lower() == "bearer" else None
 

@@ -2,11 +2,12 @@
 
 from aiohttp import web
 
+from proxy.access.auth import sender
 from proxy.admin.operator import admin_name
 from proxy.admin.wire import answer, listing
 from proxy.errors import APIError
 from proxy.policies.explain import explain, explain_policy
-from proxy.policies.keys import ANONYMOUS, Key
+from proxy.policies.keys import Key
 from proxy.service import SERVICE, Service
 
 
@@ -44,17 +45,17 @@ async def list_policies(http: web.Request) -> web.Response:
 
 
 async def explained(http: web.Request) -> web.Response:
-    """`key`: a key's name; without it, on a server that needs no key, anybody. `model`: as a request names
-    it; without it, the key's first."""
+    """`key`: a key's name; without it, the client's key in the request or, on a server that needs no key,
+    anybody. `model`: as a request names it; without it, the key's first."""
     service = http.config_dict[SERVICE]
-    key = _key(service, http.query.get("key"))
+    name = http.query.get("key")
+    key = sender(http, service.find_key, service.needs_keys) if name is None else _key_named(service, name)
+    if key is None:
+        told = "there is no valid key in the request" if name is None else f"there is no valid key '{name}'"
+        raise APIError(404, f"key: {told}.", "not_found_error", param="key")
     return answer(explain(service.deployment.directory, key, http.query.get("model")))
 
 
-def _key(service: Service, name: str | None) -> Key:
-    if name is None and not service.needs_keys():
-        return ANONYMOUS
-    for key in (*service.deployment.keys.values(), *service.made_keys.valid):
-        if name and key.name == name:
-            return key
-    raise APIError(404, f"key: there is no valid key '{name or ''}'.", "not_found_error", param="key")
+def _key_named(service: Service, name: str) -> Key | None:
+    keys = (*service.deployment.keys.values(), *service.made_keys.valid)
+    return next((key for key in keys if key.name == name), None)

@@ -109,7 +109,7 @@ export class Chat {
       this.running = null;
       this.#busy(false);
       this.#tell(answer);
-      this.setup.sawAnswer(answer);
+      this.setup.tellRole();
     }
   }
 

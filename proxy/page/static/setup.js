@@ -2,14 +2,12 @@
 
 import { explain, getJson, seesDecisions } from "./api.js";
 import { byId, h, replace } from "./dom.js";
-import { keys } from "./session.js";
 
 export class Setup {
   constructor({ openKeys }) {
     this.openKeys = openKeys;
     this.listeners = [];
     this.chosen = new Set();
-    this.keyName = null;  // as the server calls this visitor's key: decisions tell it
     this.select = byId("model");
     this.panel = byId("panel");
     this.select.addEventListener("change", () => { this.#changed(); this.loadGuards(); });
@@ -35,7 +33,6 @@ export class Setup {
   }
 
   async load() {
-    this.keyName = null;
     try {
       const { data } = await getJson("v1/models");
       const before = this.model;
@@ -56,29 +53,19 @@ export class Setup {
     const note = byId("guards-note");
     this.chosen.clear();
     replace(list);
-    const query = new URLSearchParams({ model: this.model });
-    if (keys.client && this.keyName) query.set("key", this.keyName);
     try {
-      const { hooks, allowed_hooks: allowed, policy } = await getJson(`admin/explain?${query}`);
+      const { hooks, allowed_hooks: allowed, policy } = await getJson(`admin/explain?${new URLSearchParams(this.model && { model: this.model })}`);
       replace(list, hooks.map(fixed), allowed.map((hook) => this.#switch(hook)));
       const isGuarded = hooks.length + allowed.length > 0;
       note.textContent = isGuarded ? `Policy ${policy}. A guard without a switch always runs.` : "No guard runs. Start the server with one, such as weir serve --hook pii";
-    } catch ({ param }) {
-      note.textContent = param === "key" ? "The guards of this key are shown once it has an answer." : "Which guards run is shown to operators.";
+    } catch (error) {
+      note.textContent = whyUnknown(error);
     }
-    this.#tellRole();
+    this.tellRole();
   }
 
-  sawAnswer({ decisions }) {
-    this.#tellRole();
-    const key = decisions[0]?.key ?? this.keyName;
-    if (key === this.keyName) return;
-    this.keyName = key;
-    if (keys.client) this.loadGuards();
-  }
-
-  // A chat shows whether this visitor sees decisions.
-  #tellRole() {
+  // Whether this visitor sees decisions. An answer shows it.
+  tellRole() {
     const chip = byId("role");
     chip.textContent = seesDecisions() ? "Decisions shown" : "Without decisions";
     chip.dataset.operator = String(seesDecisions());
@@ -121,6 +108,14 @@ export class Setup {
   #changed() {
     for (const listener of this.listeners) listener();
   }
+}
+
+// Why the guards are not shown.
+function whyUnknown({ status, param }) {
+  if (param === "key") return "Which guards run depends on the client’s key. Enter one under Keys.";
+  if (status === 404 && !param) return "Which guards run is shown on the operator’s port (--admin-port).";
+  if (status === 401 || status === 403) return "Which guards run is shown to operators.";
+  return "Which guards run is not known now.";
 }
 
 function fixed({ name, mode }) {

@@ -214,6 +214,21 @@ async def test_the_operator_sees_what_is_configured(reloadable: tuple[Reloadable
     assert (await ask(client, "GET", "/admin/explain?key=bob"))[0] == 404
 
 
+async def test_the_clients_key_in_the_request_is_explained(client: Client) -> None:
+    def asking(secret: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {secret}", "X_Weir_Admin_Key": ADMIN}
+
+    status, told = await ask(client, "GET", "/admin/explain")
+    assert (status, told["key"]) == (200, "anonymous")
+    for name in ("alice", "bob"):
+        secret = (await ask(client, "POST", "/admin/keys", {"name": name}))[1]["key"]
+        status, told = await ask(client, "GET", "/admin/explain", **asking(secret))
+        assert (status, told["key"]) == (200, name)
+    for secret in ("of-nobody", ADMIN):
+        status, told = await ask(client, "GET", "/admin/explain", **asking(secret))
+        assert (status, told["error"]["param"]) == (404, "key")
+
+
 async def test_a_reload_reads_certificates_anew(tmp_path: Path) -> None:
     (tmp_path / "marks.py").write_text(HOOK)
     one, authority = Reloadable(tmp_path), trustme.CA()
