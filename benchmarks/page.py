@@ -133,7 +133,7 @@ async def dashboard(num_streams: int, seconds: float) -> None:
         made = []
         for _ in range(20):
             begin = time.thread_time()
-            live.snapshot([live.samples_of(server.service.metrics.collect())], time.time())
+            live.snapshot([live.samples_of(server.service.metrics.collect())], [], time.time())
             made.append(time.thread_time() - begin)
         print(f"  a snapshot: {1000 * statistics.median(made):.2f} ms, at most {1000 * max(made):.2f} ms")
 

@@ -10,10 +10,11 @@ from proxy.access.auth import OWN_CHECK
 from proxy.access.browser import BrowserOptions, browser_middleware, is_loopback
 from proxy.access.connections import connection_middleware
 from proxy.admin import configuration, decisions, keys, recordings, requests, shadow
-from proxy.admin.live import LIVE, LiveFeed, live
+from proxy.admin.live import LIVE, LiveFeed, live, shadow_hooks
 from proxy.admin.operator import OPERATOR_RULE, OperatorRule, operator_middleware
 from proxy.errors import Handler, error_middleware
 from proxy.messages.errors import error_response
+from proxy.page.files import add_page
 from proxy.service import SERVICE, Service
 from proxy.telemetry.request_log import add_request_id, request_log_middleware
 
@@ -46,7 +47,7 @@ _BESIDE: Iterable[tuple[str, Handler]] = (
     ("/health", handlers.health),
     ("/ready", handlers.ready),
 )
-"""What the operator's own port has beside `/admin`. It needs no key."""
+"""What the operator's own port has beside `/admin` and the page. It needs no key."""
 
 
 def operator_rule(service: Service) -> OperatorRule:
@@ -61,7 +62,11 @@ def add_admin(app: web.Application) -> None:
     admin = web.Application(middlewares=[operator_middleware()])
     admin[OWN_CHECK] = True
     service = app[SERVICE]
-    admin[LIVE] = LiveFeed(service.metrics.collect, service.others)
+    admin[LIVE] = LiveFeed(
+        service.metrics.collect,
+        lambda: shadow_hooks(service.deployment.directory.policies.values()),
+        service.others,
+    )
     for method, path, _, handler in ENDPOINTS:
         admin.router.add_route(method, path, handler)
     app.add_subapp("/admin", admin)
@@ -85,5 +90,7 @@ def admin_port_app(service: Service, rule: OperatorRule) -> web.Application:
     app.on_response_prepare.append(add_request_id)
     for path, handler in _BESIDE:
         app.router.add_get(path, handler)
+    if settings.page:
+        add_page(app)
     add_admin(app)
     return app

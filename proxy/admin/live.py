@@ -13,6 +13,7 @@ import orjson
 from aiohttp import web
 from prometheus_client.core import Metric
 
+from proxy.policies.directory import PolicyEntry
 from proxy.service import SERVICE
 from proxy.sse import EventStream, event
 from proxy.workers.others import Others
@@ -34,6 +35,7 @@ SHOWN = frozenset(
         "weir_e2e_request_latency_seconds",
         "weir_hook_verdicts",
         "weir_hook_seconds",
+        "weir_hook_held_seconds",
         "weir_upstream_outstanding",
         "weir_upstream_state",
         "weir_upstream_requests",
@@ -45,6 +47,8 @@ SHOWN = frozenset(
 Labels = tuple[tuple[str, str], ...]
 Samples = dict[tuple[str, Labels], float]
 """Values by name and labels, as in Prometheus' text format. Those of several processes add up."""
+HookLabels = dict[str, str]
+"""The policy and the name of a hook."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +66,20 @@ def samples_of(metrics: Iterable[Metric]) -> Samples:
     }
 
 
-def snapshot(processes: list[Samples], now: float) -> bytes:
+def shadow_hooks(policies: Iterable[PolicyEntry]) -> list[HookLabels]:
+    """The hooks in shadow mode, by the labels that they have in the metrics where there are several
+    policies."""
+    return [
+        {"policy": policy.name, "hook": hook.label}
+        for policy in policies
+        for hook in (*policy.settings.hooks, *policy.settings.allowed_hooks)
+        if hook.mode == "shadow"
+    ]
+
+
+def snapshot(processes: list[Samples], shadow: list[HookLabels], now: float) -> bytes:
     """The event that tells the sums over all processes. Its JSON has `time` (seconds since 1970), `processes`
-    (their number) and `samples`: by name, a list of pairs of labels and value."""
+    (their number), `shadow_hooks`, and `samples`: by name, a list of pairs of labels and value."""
     sums = dict(processes[0])
     for samples in processes[1:]:
         for key, value in samples.items():
@@ -72,14 +87,19 @@ def snapshot(processes: list[Samples], now: float) -> bytes:
     by_name: dict[str, list[tuple[dict[str, str], float]]] = {}
     for (name, labels), value in sums.items():
         by_name.setdefault(name, []).append((dict(labels), value))
-    return event(orjson.dumps({"time": now, "processes": len(processes), "samples": by_name}))
+    told = {"time": now, "processes": len(processes), "shadow_hooks": shadow, "samples": by_name}
+    return event(orjson.dumps(told))
 
 
 class LiveFeed:
     """Makes a snapshot when somebody asks, and not more often than once in `INTERVAL`."""
 
-    def __init__(self, collect: Callable[[], Iterable[Metric]], others: Others) -> None:
+    def __init__(
+        self, collect: Callable[[], Iterable[Metric]], shadow: Callable[[], list[HookLabels]], others: Others
+    ) -> None:
+        """`shadow`: the hooks in shadow mode, which all processes have in common."""
         self._collect = collect
+        self._shadow = shadow
         self._others = others
         self._making = asyncio.Lock()
         self._made_at = float("-inf")
@@ -92,7 +112,8 @@ class LiveFeed:
             now = time.monotonic()
             if now - self._made_at > 0.9 * INTERVAL:
                 others = await self._others.ask(AskSamples())
-                self._event = snapshot([samples_of(self._collect()), *others], time.time())
+                samples = [samples_of(self._collect()), *others]
+                self._event = snapshot(samples, self._shadow(), time.time())
                 self._made_at = now
             return self._event
 

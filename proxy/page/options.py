@@ -8,4 +8,4 @@ class PageOptions(BaseModel):
 
     page: bool = True
     """Serve the page at /: a chat that shows what hooks decide, and a dashboard. It needs no key to load, and
-    asks for data with its visitor's keys"""
+    asks for data with its visitor's keys. With --admin-port, that port has the operator's views of it"""

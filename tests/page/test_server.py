@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from proxy.policies.keys import digest_of
 from tests.page.conftest import Open, faults
-from tests.page.test_chat import ask_and_wait, panel
+from tests.page.test_chat import ask, ask_and_wait, panel
+from tests.proxy.state.conftest import free_port
+from tests.serving import serving
 
 pytestmark = pytest.mark.slow
 
@@ -31,6 +34,37 @@ SOME_LOAD = """async () => {
     }));
 }"""
 """Something for the curves of the picture."""
+
+
+WAITING_HOOK = """
+import asyncio
+from hooks import emit
+
+class Waits:
+    async def __call__(self, chunk):
+        if "Wait" in chunk.pending:
+            await asyncio.Event().wait()
+        return emit(chunk.pending)
+"""
+TWO_POLICIES = """
+engine: echo
+served_model_name: [m]
+policies:
+  strict: {hooks: [pii, secrets]}
+  lax: {hooks: [repetition]}
+default_policy: lax
+keys:
+  alice: {hash: "sha256:DIGEST", policy: strict}
+"""
+
+IN_MEMORY = "sqlite:///:memory:"
+
+
+def enter_keys(page: Any, *, admin: str = "", client: str = "") -> None:
+    page.get_by_role("button", name="Keys", exact=True).click()
+    page.get_by_label("Client’s key").fill(client)
+    page.get_by_label("Admin key").fill(admin)
+    page.keyboard.press("Enter")
 
 
 def picture(page: Any, name: str) -> None:
@@ -103,6 +137,9 @@ def test_the_dashboard_shows_what_the_server_does(url: str, open_page: Open, siz
     row.wait_for()
     assert int(row.get_by_role("cell").nth(2).inner_text().replace(",", "")) >= 1
     assert page.get_by_text("First token").is_visible()
+    guards = page.get_by_role("region", name="Guards").get_by_role("rowheader").all_inner_texts()
+    assert [one.split() for one in guards if "shadow" in one] == [["otters", "shadow"]]
+    assert re.search("[1-9]", row.get_by_role("cell").nth(-2).inner_text())  # how long it held text
     if size[0] > 1000:
         if FOLDER:
             page.evaluate(SOME_LOAD)
@@ -186,3 +223,71 @@ def test_who_is_not_the_operator_chats_and_sees_no_numbers(
         page.get_by_role("link", name=view).click()
         page.get_by_text("This view is the operator’s.").locator("visible=true").wait_for()
         assert faults(page) == []
+
+
+def test_guards_of_the_entered_key_are_shown_before_an_answer(
+    weir_serve: Callable[..., str], open_page: Open, tmp_path: Path
+) -> None:
+    config = tmp_path / "weir.yaml"
+    config.write_text(TWO_POLICIES.replace("DIGEST", digest_of(b"of-alice")))
+    page = open_page(weir_serve("--config", str(config), "--admin-key", "boss", "--store", IN_MEMORY) + "/")
+    page.get_by_text("Which guards run is shown to operators.").wait_for(state="attached")
+    assert page.get_by_text("Decisions of guards are shown to operators alone.").is_visible()
+    enter_keys(page, admin="boss")
+    page.get_by_text("Which guards run depends on the client’s key.").wait_for(state="attached")
+    enter_keys(page, admin="boss", client="of-alice")
+    page.get_by_text("Policy strict.").wait_for(state="attached")
+    panel(page, "Setup")
+    assert page.get_by_role("list", name="Guards").inner_text().split() == [
+        "pii",
+        "always",
+        "secrets",
+        "always",
+    ]
+
+
+def test_the_operators_port_has_their_views_and_the_other_port_says_so(
+    open_page: Open, size: tuple[int, int]
+) -> None:
+    port = free_port()
+    with serving(
+        "--engine", "echo", "--admin-key", "boss", "--admin-port", str(port), "--store", IN_MEMORY
+    ) as main:
+        page = open_page(f"http://127.0.0.1:{port}/")
+        page.get_by_role("heading", name="Live").wait_for()
+        assert not page.get_by_role("link", name="Chat").is_visible()
+        enter_keys(page, admin="boss")
+        page.get_by_text("As clients see it").wait_for()
+        for view in ("Decisions", "Shadow"):
+            page.get_by_role("link", name=view).click()
+            page.get_by_text(re.compile("No (decision was found|guard was seen)")).locator(
+                "visible=true"
+            ).wait_for()
+        assert faults(page) == []
+        page = open_page(main + "/")
+        panel(page, "Setup")
+        page.get_by_text("Which guards run is shown on the operator’s port").wait_for()
+        page.keyboard.press("Escape")
+        for view in ("Live", "Decisions", "Shadow"):
+            page.get_by_role("link", name=view).click()
+            page.get_by_text("This view is on the operator’s port.").locator("visible=true").wait_for()
+
+
+def test_a_running_request_is_seen_and_cancelled(
+    weir_serve: Callable[..., str], open_page: Open, tmp_path: Path
+) -> None:
+    hook = tmp_path / "waits.py"
+    hook.write_text(WAITING_HOOK)
+    options = ["--engine", "echo", "--hook", f"{hook}:Waits", "--hook-timeout", "60"]
+    page = open_page(weir_serve(*options, "--admin-key", "boss", "--store", IN_MEMORY) + "/")
+    enter_keys(page, admin="boss")
+    page.locator("#model option").first.wait_for(state="attached")
+    ask(page, "Wait")
+    page.get_by_role("link", name="Live").click()
+    running = page.get_by_role("region", name="Requests that run")
+    running.get_by_role("button", name="Cancel chatcmpl-").click()
+    page.get_by_text(re.compile("chatcmpl-.* is cancelled")).wait_for()
+    running.wait_for(state="hidden")
+    assert faults(page) == []
+    page.get_by_role("link", name="Chat").click()
+    assert "cancelled" in page.get_by_role("article").last.inner_text()

@@ -28,6 +28,11 @@ export function seesDecisions() {
   return !decisionsRefused;
 }
 
+// The server has refused this visitor something else that is the operator's.
+export function refuseDecisions() {
+  decisionsRefused = true;
+}
+
 export async function getJson(path, { signal } = {}) {
   const response = await send(path, { signal });
   return response.json();
@@ -70,7 +75,7 @@ function post(path, body, signal) {
   return send(path, { method: "POST", body: JSON.stringify(body), headers, signal });
 }
 
-async function send(path, { headers = {}, ...options }) {
+export async function send(path, { headers = {}, ...options }) {
   if (keys.client) headers["Authorization"] = `Bearer ${keys.client}`;
   if (keys.admin) headers["X-Weir-Admin-Key"] = keys.admin;
   const response = await fetch(new URL(path, document.baseURI), { ...options, headers, cache: "no-store" });

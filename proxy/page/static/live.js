@@ -3,6 +3,7 @@
 import { explain, follow } from "./api.js";
 import { byId, h, replace } from "./dom.js";
 import { Series } from "./series.js";
+import { RunningRequests } from "./running.js";
 import { actionLabel, number, percent, plural, seconds } from "./words.js";
 
 const WINDOW = 120;
@@ -15,6 +16,7 @@ export class Live {
     this.openKeys = openKeys;
     this.box = byId("live");
     this.note = byId("live-note");
+    this.requests = new RunningRequests();
     this.isPaused = false;
     byId("live-pause").addEventListener("click", ({ currentTarget }) => {
       this.isPaused = !this.isPaused;
@@ -39,7 +41,9 @@ export class Live {
       try {
         for await (const snapshot of follow("admin/live", { signal })) {
           this.series.add(snapshot);
-          if (!this.isPaused) this.#draw();
+          if (this.isPaused) continue;
+          this.#draw();
+          this.requests.load(signal);
         }
         throw new TypeError("the stream ended");
       } catch (error) {
@@ -56,6 +60,7 @@ export class Live {
     replace(this.note, operatorNote(error, this.openKeys));
     this.box.classList.add("stale");
     byId("live-pause").hidden = true;
+    this.requests.clear();
     if (error.status) replace(this.box);
   }
 
@@ -90,7 +95,7 @@ export function operatorNote(error, openKeys) {
       h("button", { type: "button", onclick: openKeys }, "Enter the admin key"));
   }
   if (error.status === 404) {
-    return h("div", { class: "notice" }, h("p", {}, h("strong", {}, "This view is not on this port."), " The server has a port of its own for its operator (--admin-port)."));
+    return h("div", { class: "notice" }, h("p", {}, h("strong", {}, "This view is on the operator’s port."), " The server has a port of its own for its operator (--admin-port). This page is there, too."));
   }
   const { title, text } = explain(error);
   return h("div", { class: "notice error" }, h("p", {}, h("strong", {}, `${title}.`), ` ${text}`));
@@ -141,23 +146,28 @@ function sparkline(points, label) {
 const VERDICTS = ["hold", "redact", "rewrite", "suppress", "rewind", "terminate", "error"];
 
 function hooks(series) {
-  const names = series.values("weir_hook_verdicts_total", "hook");
-  const rows = names.map((hook) => {
-    const counts = VERDICTS.map((action) => series.now("weir_hook_verdicts_total", { hook, action }));
-    const emitted = series.now("weir_hook_verdicts_total", { hook, action: "emit" });
+  const rows = series.labels("weir_hook_verdicts_total", ["policy", "hook"]).map((which) => {
+    const counts = VERDICTS.map((action) => series.now("weir_hook_verdicts_total", { ...which, action }));
+    const emitted = series.now("weir_hook_verdicts_total", { ...which, action: "emit" });
     const calls = emitted + counts.reduce((a, b) => a + b, 0);
-    const cost = calls ? series.now("weir_hook_seconds_total", { hook }) / calls : null;
-    return { hook, counts, emitted, calls, cost };
+    const cost = calls ? series.now("weir_hook_seconds_total", which) / calls : null;
+    return { which, counts, emitted, cost, held: series.quantileOfAll("weir_hook_held_seconds", 0.95, which) };
   });
   const shown = VERDICTS.map((action, i) => [action, i]).filter(([, i]) => rows.some(({ counts }) => counts[i]));
-  return board("Guards", "Verdicts since the server started", names.length && table(
-    ["Guard", "Let through", ...shown.map(([action]) => verdictName(action)), "Cost of a call"],
-    rows.map(({ hook, counts, emitted, cost }) => [
-      hook,
+  return board("Guards", "Since the server started. How long text is held is counted while decisions are kept or watched", rows.length && table(
+    ["Guard", "Let through", ...shown.map(([action]) => verdictName(action)), "Held for (95 %)", "Cost of a call"],
+    rows.map(({ which, counts, emitted, held, cost }) => [
+      [which.hook, which.policy ? h("span", { class: "hint" }, ` ${which.policy}`) : null, isShadow(series, which) ? [" ", h("span", { class: "tag shadow" }, "shadow")] : null],
       number(emitted),
       ...shown.map(([action, i]) => (counts[i] ? h("span", { class: `count ${action}` }, number(counts[i])) : h("span", { class: "none" }, "0"))),
+      seconds(held),
       cost === null ? "–" : `${number(cost * 1e6)} µs`,
-    ])), "No guard has been called yet.");
+    ]), { caption: "Guards" }), "No guard has been called yet.");
+}
+
+// With one policy, the metrics do not name it.
+function isShadow({ latest }, { policy, hook }) {
+  return latest.shadow_hooks.some((one) => one.hook === hook && (policy === undefined || one.policy === policy));
 }
 
 function verdictName(action) {

@@ -9,10 +9,17 @@ import { applyTheme, keys, nextTheme, theme } from "./session.js";
 import { Setup } from "./setup.js";
 import { Shadow } from "./shadow.js";
 
+const OPERATORS = "live";  // the first view of a port that has no models to chat with
 const VIEWS = { chat: null, live: new Live({ openKeys }), decisions: new Decisions({ openKeys }), shadow: new Shadow({ openKeys }) };
 
+let shown = null;
+
 function showView() {
-  const name = Object.hasOwn(VIEWS, location.hash.slice(1)) ? location.hash.slice(1) : "chat";
+  const first = setup.hasModels ? "chat" : OPERATORS;
+  const asked = location.hash.slice(1);
+  const name = Object.hasOwn(VIEWS, asked) && (asked !== "chat" || setup.hasModels) ? asked : first;
+  if (name === shown) return;
+  shown = name;
   for (const one of Object.keys(VIEWS)) {
     byId(`view-${one}`).hidden = one !== name;
     const link = document.querySelector(`nav a[href="#${one}"]`);
@@ -55,6 +62,12 @@ new Chat(setup, { openKeys });
 keys.onChange(() => {
   setup.load();
   for (const view of Object.values(VIEWS)) view?.stop();
+  shown = null;
+  showView();
+});
+setup.onChange(() => {
+  document.querySelector('nav a[href="#chat"]').hidden = !setup.hasModels;
+  document.querySelector(".skip").hidden = !setup.hasModels;
   showView();
 });
 addEventListener("hashchange", showView);

@@ -22,6 +22,12 @@ export class Series {
     return [...new Set((this.latest.samples[name] ?? []).map(([labels]) => labels[label]).filter((value) => value !== undefined))];
   }
 
+  // The different values that some labels have together.
+  labels(name, wanted) {
+    const found = (this.latest.samples[name] ?? []).map(([labels]) => wanted.filter((one) => one in labels).map((one) => [one, labels[one]]));
+    return [...new Map(found.map((pairs) => [JSON.stringify(pairs), Object.fromEntries(pairs)])).values()];
+  }
+
   // A gauge's value in each snapshot, as points [seconds ago, value].
   gauge(name, labels = {}) {
     return this.snapshots.map((one) => [this.latest.time - one.time, sum(one, name, labels)]);
@@ -43,26 +49,34 @@ export class Series {
 
   // The value below which a share of a histogram's values lie: of those in the last two minutes or, if there are
   // none, of all. Null: no values.
-  quantile(name, share, wanted = {}) {
-    const buckets = new Map();
-    for (const [snapshot, sign] of this.isFresh(name) ? [[this.latest, 1], [this.first, -1]] : [[this.latest, 1]]) {
-      for (const [labels, value] of matching(snapshot, `${name}_bucket`, wanted)) {
-        buckets.set(labels.le, (buckets.get(labels.le) ?? 0) + sign * value);
-      }
-    }
-    const bounds = [...buckets].map(([le, count]) => [le === "+Inf" ? Infinity : Number(le), count]).sort((a, b) => a[0] - b[0]);
-    const total = bounds.at(-1)?.[1] ?? 0;
-    if (total <= 0) return null;
-    let [low, below] = [0, 0];
-    for (const [high, count] of bounds) {
-      if (count >= share * total) {
-        if (high === Infinity) return low;
-        return low + (high - low) * (count > below ? (share * total - below) / (count - below) : 1);
-      }
-      [low, below] = [high, count];
-    }
-    return low;
+  quantile(name, share) {
+    return quantile(name, share, {}, this.isFresh(name) ? [[this.latest, 1], [this.first, -1]] : [[this.latest, 1]]);
   }
+
+  // As `quantile`, of all values since the server started that have these labels.
+  quantileOfAll(name, share, wanted) { return quantile(name, share, wanted, [[this.latest, 1]]); }
+}
+
+// The value below which a share of a histogram's values lie, from the sums of snapshots with a sign.
+function quantile(name, share, wanted, signed) {
+  const buckets = new Map();
+  for (const [snapshot, sign] of signed) {
+    for (const [labels, value] of matching(snapshot, `${name}_bucket`, wanted)) {
+      buckets.set(labels.le, (buckets.get(labels.le) ?? 0) + sign * value);
+    }
+  }
+  const bounds = [...buckets].map(([le, count]) => [le === "+Inf" ? Infinity : Number(le), count]).sort((a, b) => a[0] - b[0]);
+  const total = bounds.at(-1)?.[1] ?? 0;
+  if (total <= 0) return null;
+  let [low, below] = [0, 0];
+  for (const [high, count] of bounds) {
+    if (count >= share * total) {
+      if (high === Infinity) return low;
+      return low + (high - low) * (count > below ? (share * total - below) / (count - below) : 1);
+    }
+    [low, below] = [high, count];
+  }
+  return low;
 }
 
 function sum(snapshot, name, wanted) {

@@ -1,6 +1,6 @@
 // The panel beside the chat: model, guards, system prompt; and the tab with the raw stream.
 
-import { explain, getJson, seesDecisions } from "./api.js";
+import { explain, getJson, refuseDecisions, seesDecisions } from "./api.js";
 import { byId, h, replace } from "./dom.js";
 
 export class Setup {
@@ -8,6 +8,7 @@ export class Setup {
     this.openKeys = openKeys;
     this.listeners = [];
     this.chosen = new Set();
+    this.hasModels = true;  // the operator's own port has none
     this.select = byId("model");
     this.panel = byId("panel");
     this.select.addEventListener("change", () => { this.#changed(); this.loadGuards(); });
@@ -35,11 +36,13 @@ export class Setup {
   async load() {
     try {
       const { data } = await getJson("v1/models");
+      this.hasModels = true;
       const before = this.model;
       replace(this.select, data.map(({ id }) => h("option", { value: id }, id)));
       if (data.some(({ id }) => id === before)) this.select.value = before;
       byId("model-note").textContent = data.length ? "" : "This server lists no model.";
     } catch (error) {
+      this.hasModels = error.status !== 404;
       const { title, text, needsKey } = explain(error);
       replace(this.select);
       replace(byId("model-note"), `${title}. ${text} `, needsKey && h("button", { type: "button", class: "link", onclick: this.openKeys }, "Enter a key"));
@@ -59,6 +62,7 @@ export class Setup {
       const isGuarded = hooks.length + allowed.length > 0;
       note.textContent = isGuarded ? `Policy ${policy}. A guard without a switch always runs.` : "No guard runs. Start the server with one, such as weir serve --hook pii";
     } catch (error) {
+      if (error.status === 401 || error.status === 403) refuseDecisions();
       note.textContent = whyUnknown(error);
     }
     this.tellRole();

@@ -9,7 +9,11 @@ import aiohttp
 import orjson
 from prometheus_client.parser import text_string_to_metric_families
 
+from hooks import emit
+from hooks.loading.loader import HookSpec
 from proxy.admin import live
+from proxy.policies.directory import PolicyEntry
+from proxy.policies.policy_settings import PolicySettings
 from proxy.workers.others import Others
 from tests.helpers import ScriptedEngine
 from tests.proxy.conftest import CHAT, Client, Serve, hello
@@ -52,14 +56,27 @@ async def test_an_operator_gets_the_numbers_of_the_metrics_each_second(
     assert value_of(told, "weir_time_to_first_token_seconds_bucket", endpoint="chat", le="+Inf") == 1
 
 
+def test_hooks_in_shadow_mode_are_named_as_the_metrics_name_them() -> None:
+    trial = HookSpec(path="pii", name="trial", mode="shadow")
+    policies = [
+        PolicyEntry("strict", PolicySettings(hooks=[HookSpec(path="pii"), trial])),
+        PolicyEntry("lax", PolicySettings(allowed_hooks=[trial])),
+    ]
+    named = [{"policy": "strict", "hook": "trial"}, {"policy": "lax", "hook": "trial"}]
+    assert live.shadow_hooks(policies) == named
+    told = orjson.loads(live.snapshot([{}], named, 0.0).removeprefix(b"data: "))
+    assert told["shadow_hooks"] == named
+
+
 async def test_every_number_of_a_snapshot_is_a_metric(serve: Serve) -> None:
-    client = await serve(ScriptedEngine(hello))
+    client = await serve(ScriptedEngine(hello), lambda chunk: emit(chunk.pending))
     await client.post("/v1/chat/completions", CHAT)
     async with watching(client) as response:
         told = await next_snapshot(response)
     _, text = await client.get("/metrics")
     exposed = {s.name for family in text_string_to_metric_families(text.decode()) for s in family.samples}
     assert told["samples"].keys() <= exposed
+    assert told["samples"].keys() >= {"weir_hook_verdicts_total", "weir_hook_held_seconds_bucket"}
 
 
 async def test_all_who_watch_share_a_snapshot(serve: Serve) -> None:
@@ -75,7 +92,7 @@ async def test_the_numbers_of_all_processes_add_up() -> None:
 
     others = Others()
     others.ask = ask
-    event = await live.LiveFeed(lambda: (), others).event()
+    event = await live.LiveFeed(lambda: (), list, others).event()
     told = orjson.loads(event.removeprefix(b"data: "))
     assert told["processes"] == 3
     assert told["samples"] == {"weir_x": [[{"a": "1"}, 2.0]], "weir_y": [[{}, 5.0]]}
