@@ -19,8 +19,6 @@ from proxy.policies.build import build
 from proxy.policies.deployment import Deployment
 from proxy.policies.read import keys_of
 from proxy.policies.settings import DirectorySettings
-from proxy.state.protocol import StateError
-from proxy.store import changes
 from proxy.store.changes import Change
 from proxy.store.store import Store
 from proxy.workers.others import Answerer, Ask
@@ -150,7 +148,7 @@ class Reloads:
     async def reload(self, operator: str) -> None:
         """Replace the configuration by the one that its file has now. Logs how that ends, and keeps who did.
 
-        Raises `APIError` 400 with what is wrong, or 409 if a reload runs, and `StateError`.
+        Raises `APIError` 400 with what is wrong, or 409 if a reload runs.
         """
         try:
             await self.run()
@@ -162,7 +160,7 @@ class Reloads:
             raise APIError(400, told, code="reload_failed") from None
         number = self._deployments()[0].number
         logger.info("%s: reload configuration %d", operator, number)
-        await self._store.run(changes.add(Change(operator, "reload", "configuration", {"number": number})))
+        await self._store.note(Change(operator, "reload", "configuration", {"number": number}))
 
     def signal(self) -> None:
         """Reload because a signal says so."""
@@ -183,8 +181,6 @@ class Reloads:
         except APIError as error:
             if error.status == 409:
                 logger.warning("%s: %s", SIGNAL, error)
-        except StateError as error:
-            logger.error("%s: %s", SIGNAL, error)
 
     async def _run_alone(self) -> None:
         if self._is_running:

@@ -7,7 +7,6 @@ from proxy.admin.running import CancelRequest, ListRequests, RequestFacts
 from proxy.admin.wire import answer, listing
 from proxy.errors import APIError
 from proxy.service import SERVICE
-from proxy.store import changes
 from proxy.store.changes import Change
 
 
@@ -26,5 +25,5 @@ async def cancel_request(http: web.Request) -> web.Response:
     ):
         raise APIError(404, f"No request '{request_id}' runs.", "not_found_error", param="id")
     log_change(http, "cancel_request", request_id)
-    await service.store.run(changes.add(Change(admin_name(http), "cancel_request", request_id, {})))
+    await service.store.note(Change(admin_name(http), "cancel_request", request_id, {}))
     return answer({"object": "request", "id": request_id, "cancelled": True})

@@ -3,11 +3,17 @@
 Each table's module has its operations (`proxy.database.query`). `Store.run` runs one of them.
 """
 
+import logging
+
 from proxy.database.connect import make_database
 from proxy.database.query import Database, Query, Steps, T
 from proxy.database.sqlite import MEMORY
+from proxy.state.protocol import StateError
 from proxy.store import changes, decisions, hook_hours, keys
+from proxy.store.changes import Change
 from proxy.store.options import StoreOptions
+
+logger = logging.getLogger("weir.admin")
 
 DEFAULT = "sqlite:///weir.sqlite"
 """The store of a server that has an admin key, if no other is named."""
@@ -44,6 +50,13 @@ class Store:
     async def run(self, steps: Steps[T], *, alone: bool = True) -> T:
         """Run an operation as one transaction, as `Database.run` does."""
         return await self._database.run(steps, alone=alone)
+
+    async def note(self, change: Change) -> None:
+        """Keep a change that has been made. While the database does not answer, only the log has it."""
+        try:
+            await self.run(changes.add(change))
+        except StateError as error:
+            logger.error("%s: %s %s is in no list of changes", error, change.action, change.object)
 
 
 def _start(database: Database) -> Steps[None]:

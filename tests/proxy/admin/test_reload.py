@@ -16,6 +16,7 @@ from proxy.app import Server
 from proxy.config import load_settings
 from proxy.errors import APIError
 from proxy.policies.build import build
+from proxy.state.protocol import StateError
 from tests.proxy.admin.conftest import ADMIN, ask
 from tests.proxy.conftest import Client
 
@@ -107,6 +108,20 @@ async def test_new_requests_get_the_new_configuration(reloadable: tuple[Reloadab
     assert client.server.service.deployment.models["m"].engine is engine, "its settings are the same"
     (change,) = (await ask(client, "GET", "/admin/changes"))[1]["data"]
     assert (change["action"], change["detail"]) == ("reload", {"number": 2})
+
+
+async def test_a_change_that_was_made_is_answered_so_while_the_store_does_not_answer(
+    reloadable: tuple[Reloadable, Client], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def silent(*_: Any, **__: Any) -> Any:
+        raise StateError("SQLite does not answer")
+
+    one, client = reloadable
+    one.write("B")
+    monkeypatch.setattr(client.server.service.store, "run", silent)
+    assert (await reload(client))[0] == 200
+    assert await said(client) == "B"
+    assert "SQLite does not answer: reload configuration is in no list of changes" in caplog.text
 
 
 async def test_changed_code_of_a_hook_is_read_anew(reloadable: tuple[Reloadable, Client]) -> None:
