@@ -12,8 +12,8 @@ from proxy.policies.limits import Limits
 
 JSONObject = dict[str, Any]
 
-_SECRET = re.compile("key|secret|token|password|credential|authorization|header", re.IGNORECASE)
-_PASSWORD = re.compile(r"(?<=://)[^/@\s]+@")
+_SECRET = re.compile("key|secret|token|passw|credential|auth|bearer|header", re.IGNORECASE)
+_PASSWORD = re.compile(r"(?<=://)\S+@")  # a password may have a slash that nobody encoded
 HIDDEN = "(hidden)"
 
 
