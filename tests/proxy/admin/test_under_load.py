@@ -1,11 +1,15 @@
 """Tenants, models and policies in one process under load, with a broken and a right reload in the middle."""
 
 import asyncio
+import re
 from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import orjson
 import pytest
 import yaml
 
@@ -14,9 +18,10 @@ from engine.recording import Recording, TimedDelta
 from proxy.policies.keys import digest_of
 from tests.helpers import ScriptedEngine, make_request
 from tests.proxy.admin.conftest import ADMIN, ask
-from tests.proxy.admin.test_reload import CHATS, HOOK, Reloadable
-from tests.proxy.conftest import Client, Serve
+from tests.proxy.admin.test_reload import CHATS, Reloadable
+from tests.proxy.conftest import Client, Serve, read_events
 
+TENANTS = {"alice": "acme", "bob": "bits"}
 POLICIES = "strict", "lax", "audited", "plain"
 ROUTES = {
     ("alice", "here"): "strict",
@@ -27,14 +32,49 @@ ROUTES = {
     ("bob", "taped"): "audited",
 }
 """The policy of each key and model."""
+NUM_SENDERS = 20
+MESSAGES = [{"role": "user", "content": "x"}]
+HOOK = """
+from hooks import emit
+
+
+class Marks:
+    '''Writes a mark before the first text of an answer, and nothing after it.'''
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    async def __call__(self, chunk):
+        if not chunk.pending or "is_marked" in chunk.state:
+            return emit(chunk.pending)
+        chunk.state["is_marked"] = True
+        return emit(f"«{self.mark}»{chunk.pending}")
+"""
+
+
+class Sent(NamedTuple):
+    """A request and its answer."""
+
+    key: str
+    model: str
+    generations: range
+    """The configurations that the request may have been answered under."""
+    status: int
+    request_id: str
+    content: str
+
+    @property
+    def policy(self) -> str:
+        """The right one."""
+        return ROUTES[self.key, self.model]
 
 
 def configure(folder: Path, upstreams: list[str], generation: int) -> None:
     """A policy's hook writes the policy's name and the generation into each answer."""
 
-    def key(name: str, tenant: str) -> dict[str, Any]:
+    def key(name: str) -> dict[str, Any]:
         policy = {model: policy for (of, model), policy in ROUTES.items() if of == name}
-        return {"hash": f"sha256:{digest_of(name.encode())}", "tenant": tenant, "policy": policy}
+        return {"hash": f"sha256:{digest_of(name.encode())}", "tenant": TENANTS[name], "policy": policy}
 
     def hooks(policy: str) -> dict[str, Any]:
         return {"hooks": [{"path": f"{folder}/marks.py:Marks", "args": {"mark": f"{policy}-{generation}"}}]}
@@ -42,69 +82,119 @@ def configure(folder: Path, upstreams: list[str], generation: int) -> None:
     settings = {
         "port": 0,
         "admin_key": [ADMIN],
-        "store": "sqlite:///:memory:",
+        "store": f"sqlite:///{folder}/weir.sqlite",
         "models": {
-            "here": {"engine": "echo"},
+            "here": {"engine": "local", "num_threads": 1},
             "pool": {"engine": "openai", "upstream": upstreams, "upstream_model": "m"},
             "taped": {"engine": "replay", "recordings": str(folder / "tapes")},
         },
         "policies": {policy: hooks(policy) for policy in POLICIES},
-        "keys": {"alice": key("alice", "acme"), "bob": key("bob", "bits")},
+        "keys": {name: key(name) for name in TENANTS},
     }
     (folder / "weir.yaml").write_text(yaml.safe_dump(settings))
 
 
-async def load(client: Client, number: int, generation: list[int], answers: list[Any]) -> None:
-    """Send requests in turns. Each keeps the configurations that it may have been answered under."""
-    for i in range(number):
-        (key, model), policy = list(ROUTES.items())[i % len(ROUTES)]
-        first = generation[0]
-        body = {"model": model, "messages": [{"role": "user", "content": "x"}]}
-        status, answer, _ = await client.post(CHATS, body, headers={"Authorization": f"Bearer {key}"})
-        answers.append((status, answer, policy, range(first, generation[1] + 1)))
+@dataclass
+class Load:
+    """Requests, sent while the configuration is replaced. The last third waits until it is."""
+
+    number: int
+    turns: Iterator[int] = field(init=False)
+    oldest: int = 1
+    newest: int = 1
+    """The configurations that a request may get now."""
+    reloaded: asyncio.Event = field(default_factory=asyncio.Event)
+    sent: list[Sent] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.turns = iter(range(self.number))
+
+    async def run(self, client: Client) -> None:
+        async with asyncio.TaskGroup() as senders:
+            for _ in range(NUM_SENDERS):
+                senders.create_task(self._send(client))
+
+    async def _send(self, client: Client) -> None:
+        for i in self.turns:
+            if i >= self.number * 2 // 3:
+                await self.reloaded.wait()
+            self.sent.append(await self._answered(client, i))
+
+    async def _answered(self, client: Client, i: int) -> Sent:
+        """Keys and models take turns; so do streams and whole answers, and lengths."""
+        key, model = list(ROUTES)[i % len(ROUTES)]
+        body = {"model": model, "messages": MESSAGES, "max_tokens": 1 + i % 4, "stream": i // 6 % 2 == 0}
+        headers = {"Authorization": f"Bearer {key}"}
+        oldest = self.oldest
+        async with client.http.post(client.url + CHATS, json=body, headers=headers) as response:
+            raw = await response.read()
+        found = answer_of(raw) if response.status == 200 else ("", raw.decode())
+        return Sent(key, model, range(oldest, self.newest + 1), response.status, *found)
 
 
-@pytest.mark.parametrize("number", [180, pytest.param(10_000, marks=pytest.mark.slow)])
+def answer_of(raw: bytes) -> tuple[str, str]:
+    """The id and the content of an answer, streamed or whole."""
+    if not raw.startswith(b"data:"):
+        answer = orjson.loads(raw)
+        return answer["id"], answer["choices"][0]["message"]["content"]
+    chunks = [data for name, data in read_events(raw)[0] if name is None and data != "[DONE]"]
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    return chunks[0]["id"], "".join(choice["delta"].get("content") or "" for choice in choices)
+
+
+async def stored_decisions(client: Client) -> AsyncIterator[dict[str, Any]]:
+    path = more = "/admin/decisions?limit=1000"
+    while more:
+        status, page = await ask(client, "GET", more)
+        assert status == 200, page
+        for record in page["data"]:
+            yield record
+        more = "" if page["next_cursor"] is None else f"{path}&cursor={page['next_cursor']}"
+
+
+@pytest.mark.parametrize(
+    "number", [180, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+)
 async def test_no_request_is_lost_and_none_gets_another_policy(
     serve: Serve, tmp_path: Path, number: int
 ) -> None:
     (tmp_path / "marks.py").write_text(HOOK)
     (tmp_path / "tapes").mkdir()
     deltas = Delta(text="x"), Delta(finish_reason="stop", usage=Usage(1, 1))
-    Recording(
-        make_request(messages=({"role": "user", "content": "x"},)),
-        tuple(TimedDelta(0.0, delta) for delta in deltas),
-    ).dump(tmp_path / "tapes" / "one.jsonl")
+    Recording(make_request(messages=tuple(MESSAGES)), tuple(TimedDelta(0.0, delta) for delta in deltas)).dump(
+        tmp_path / "tapes" / "one.jsonl"
+    )
     upstreams = [f"{(await serve(ScriptedEngine(lambda _: deltas))).url}/v1" for _ in range(2)]
     configure(tmp_path, upstreams, 1)
+    load = Load(number)
     async with AsyncExitStack() as stack:
         client = await Reloadable(tmp_path).start(stack)
-        decisions: Counter[str] = Counter()
-        client.server.service.decisions.subscribe(lambda record: decisions.update([record.policy]))
-        answers: list[Any] = []
-        generation = [1, 1]  # the oldest and the newest that a request may get now
-        senders = [
-            asyncio.get_running_loop().create_task(load(client, number // 20, generation, answers))
-            for _ in range(20)
-        ]
-        while len(answers) < number // 3:
-            await asyncio.sleep(0.001)
-        configuration = (tmp_path / "weir.yaml").read_text()
-        (tmp_path / "weir.yaml").write_text(configuration.replace("Marks", "Nothing"))
-        assert (await ask(client, "POST", "/admin/reload"))[0] == 400
-        configure(tmp_path, upstreams, 2)
-        generation[1] = 2
-        assert (await ask(client, "POST", "/admin/reload"))[0] == 200
-        generation[0] = 2
-        await asyncio.gather(*senders)
-    assert len(answers) == number // 20 * 20
+        engine = client.server.service.deployment.models["here"].engine
+        async with asyncio.TaskGroup() as group:
+            group.create_task(load.run(client))
+            while len(load.sent) < number // 3:
+                await asyncio.sleep(0.001)
+            configuration = (tmp_path / "weir.yaml").read_text()
+            (tmp_path / "weir.yaml").write_text(configuration.replace("Marks", "Nothing"))
+            assert (await ask(client, "POST", "/admin/reload"))[0] == 400
+            configure(tmp_path, upstreams, 2)
+            load.newest = 2
+            assert (await ask(client, "POST", "/admin/reload"))[0] == 200
+            load.oldest = 2
+            load.reloaded.set()
+        assert client.server.service.deployment.models["here"].engine is engine, "the model goes on"
+        stored = [record async for record in stored_decisions(client)]
+    assert len(load.sent) == number
     seen: Counter[str] = Counter()
-    for status, answer, policy, generations in answers:
-        assert status == 200, (answer, policy)
-        content = answer["choices"][0]["message"]["content"]
-        assert content in [f"{policy}-{one}" for one in generations]
-        seen[content] += 1
-    assert {name.partition("-")[2] for name in seen} == {"1", "2"}
-    assert {name.partition("-")[0] for name in seen} == set(POLICIES)
-    expected = Counter(policy for _, _, policy, _ in answers)
-    assert decisions == expected, "each answer has one decision"
+    for one in load.sent:
+        assert one.status == 200, one
+        (mark,) = re.findall("«(.*?)»", one.content)
+        assert mark in [f"{one.policy}-{generation}" for generation in one.generations], one
+        assert one.content.startswith(f"«{mark}»"), one
+        assert len(one.content) > len(f"«{mark}»"), one
+        seen[mark] += 1
+    assert set(seen) == {f"{policy}-{generation}" for policy in POLICIES for generation in (1, 2)}
+    decided = [record for record in stored if record["action"] != "hold"]
+    told = [(one["request_id"], one["tenant"], one["key"], one["policy"], one["model"]) for one in decided]
+    right = [(one.request_id, TENANTS[one.key], one.key, one.policy, one.model) for one in load.sent]
+    assert Counter(told) == Counter(right), "each answer has one decision in the store"
