@@ -1,7 +1,6 @@
 """A new configuration while the server runs, with hooks in processes of their own."""
 
 import asyncio
-import os
 from contextlib import AsyncExitStack
 from pathlib import Path
 

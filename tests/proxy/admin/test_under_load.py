@@ -39,13 +39,13 @@ from hooks import emit
 
 
 class Marks:
-    '''Writes a mark before the first text of an answer, and nothing after it.'''
+    '''Writes a mark before the first text of an answer, or at its end if it has none.'''
 
     def __init__(self, mark):
         self.mark = mark
 
     async def __call__(self, chunk):
-        if not chunk.pending or "is_marked" in chunk.state:
+        if "is_marked" in chunk.state or not (chunk.pending or chunk.is_final):
             return emit(chunk.pending)
         chunk.state["is_marked"] = True
         return emit(f"«{self.mark}»{chunk.pending}")
@@ -160,11 +160,14 @@ async def test_no_request_is_lost_and_none_gets_another_policy(
 ) -> None:
     (tmp_path / "marks.py").write_text(HOOK)
     (tmp_path / "tapes").mkdir()
+    nothing = (Delta(finish_reason="stop", usage=Usage(1, 0)),)
     deltas = Delta(text="x"), Delta(finish_reason="stop", usage=Usage(1, 1))
     Recording(make_request(messages=tuple(MESSAGES)), tuple(TimedDelta(0.0, delta) for delta in deltas)).dump(
         tmp_path / "tapes" / "one.jsonl"
     )
-    upstreams = [f"{(await serve(ScriptedEngine(lambda _: deltas))).url}/v1" for _ in range(2)]
+    upstreams = [
+        f"{(await serve(ScriptedEngine(lambda _, said=said: said))).url}/v1" for said in (nothing, deltas)
+    ]
     configure(tmp_path, upstreams, 1)
     load = Load(number)
     async with AsyncExitStack() as stack:
@@ -188,10 +191,11 @@ async def test_no_request_is_lost_and_none_gets_another_policy(
     seen: Counter[str] = Counter()
     for one in load.sent:
         assert one.status == 200, one
-        (mark,) = re.findall("«(.*?)»", one.content)
-        assert mark in [f"{one.policy}-{generation}" for generation in one.generations], one
+        marks = re.findall("«(.*?)»", one.content)
+        assert len(marks) == 1, one
+        (mark,) = marks
         assert one.content.startswith(f"«{mark}»"), one
-        assert len(one.content) > len(f"«{mark}»"), one
+        assert mark in [f"{one.policy}-{generation}" for generation in one.generations], one
         seen[mark] += 1
     assert set(seen) == {f"{policy}-{generation}" for policy in POLICIES for generation in (1, 2)}
     decided = [record for record in stored if record["action"] != "hold"]
