@@ -2,8 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -279,14 +278,13 @@ async def metrics(http: web.Request) -> web.Response:
     return web.Response(body=await http.app[SERVICE].render_metrics(), headers=headers)
 
 
-@contextmanager
-def _running(http: web.Request) -> Iterator[Deployment]:
+def _running(http: web.Request) -> AbstractContextManager[Deployment]:
     """As `Service.running`. The key is found again: a reload may have changed what it may do since the
     request was let in, and the key's policy must be one of the same configuration."""
     service = http.app[SERVICE]
-    with service.running() as deployment:
-        authenticate(http, service.find_key, service.needs_keys)
-        yield deployment
+    running = service.running()
+    authenticate(http, service.find_key, service.needs_keys)
+    return running
 
 
 def _route(http: web.Request, deployment: Deployment, asked_for: str | None) -> Route:

@@ -66,6 +66,7 @@ class HookStage:
     __slots__ = (
         "_decisions",
         "_held",
+        "_is_told",
         "_keeps_tokens",
         "ask",
         "call",
@@ -88,6 +89,7 @@ class HookStage:
         """The question to the hook, for one chunk after another."""
         self.context = context
         self.pieces = context.pieces
+        self._is_told = log is not None
         self._decisions = (
             None if log is None else StreamDecisions(context, hook.name, hook.is_shadow, self.tally, log)
         )
@@ -250,7 +252,8 @@ class HookStage:
         if not self.is_closed:
             self.is_closed = True
             self.tally.num_streams += 1
-            self.tally.num_characters += sum(map(len, self.pieces))
+            if self._is_told:
+                self.tally.num_characters += sum(map(len, self.pieces))
 
     def _fail(self, error: BaseException, text: str) -> None:
         """The hook failed when it was shown `text`: it is not called again for this stream."""

@@ -21,7 +21,7 @@ class Tally:
     num_streams: int = 0
     """Streams that the hook saw to their end, or to its own."""
     num_characters: int = 0
-    """Characters that the hook was shown in these streams."""
+    """Characters that the hook was shown in these streams. Counted as `held` is."""
     held: Counter[int] = field(default_factory=Counter)
     """How often text was held for how long, by the bucket's place. Counted while somebody listens to the
     hooks' decisions."""

@@ -150,10 +150,15 @@ async def test_held_text_is_told_by_stream_and_hook() -> None:
     ]
 
 
-async def test_without_a_listener_no_decision_is_made() -> None:
-    guard = pipeline_of(Script(holds_words)).open(make_request())
+async def test_without_a_listener_no_decision_is_made_and_no_text_counted() -> None:
+    pipeline = Pipeline([LoadedHook.of("words", Script(holds_words))])
+    guard = pipeline.open(make_request())
     assert isinstance(guard, GuardDriver)
     assert guard._log is None
+    async for _ in vetted(guard, Source(make_deltas(PIECES))):
+        pass
+    tally = pipeline.tallies["words"]
+    assert (tally.num_streams, tally.num_characters, tally.held.total()) == (1, 0, 0)
 
 
 async def test_deltas_still_go_the_short_way() -> None:
