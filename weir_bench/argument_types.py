@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 T = TypeVar("T")
 
@@ -16,6 +17,16 @@ def json_object(text: str) -> dict[str, Any]:
 
 def some_text(text: str) -> str:
     return _checked(text, str, bool, "a text")
+
+
+def server_url(text: str) -> str:
+    """A server may be named by its address alone."""
+    return _checked(text if "://" in text else f"http://{text}", str, _is_http, "an http or https URL")
+
+
+def _is_http(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
 
 
 def list_of(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:

@@ -15,6 +15,7 @@ from proxy.chat.conversation import Conversation
 from proxy.chat.dialogue import Dialogue, choose_model
 from proxy.chat.lines import open_lines
 from proxy.chat.screen import Screen
+from weir_bench.argument_types import server_url
 
 HISTORY = "~/.local/state/weir/chat_history"
 
@@ -24,7 +25,10 @@ def add_chat_arguments(parser: argparse.ArgumentParser) -> None:
         "message", nargs="?", help="send this, print the answer and exit (default: a dialogue)"
     )
     parser.add_argument(
-        "--url", default="http://127.0.0.1:8000", help="the server's URL, with or without /v1 (%(default)s)"
+        "--url",
+        type=server_url,
+        default="http://127.0.0.1:8000",
+        help="the server's URL, with or without /v1 (%(default)s)",
     )
     parser.add_argument("--model", help="the model's name (default: the server's first)")
     parser.add_argument("--system", help="a system prompt")
@@ -100,8 +104,8 @@ async def _choose_model(client: ChatClient, conversation: Conversation) -> None:
 
 
 def base_url(url: str) -> str:
-    """The API's base URL. A server may be named by its address alone."""
-    url = (url if "://" in url else f"http://{url}").rstrip("/")
+    """The API's base URL."""
+    url = url.rstrip("/")
     return url if url.endswith("/v1") else f"{url}/v1"
 
 

@@ -18,6 +18,7 @@ from proxy.decisions.shadow import Report, report
 from proxy.state.protocol import StateError
 from proxy.store.options import StoreOptions
 from proxy.store.store import Store
+from weir_bench.argument_types import server_url
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -31,7 +32,10 @@ def add_shadow_arguments(parser: argparse.ArgumentParser) -> None:
     reports = commands.add_parser("report", help="say what hooks in shadow mode would have done")
     source = reports.add_mutually_exclusive_group()
     source.add_argument(
-        "--url", default="http://127.0.0.1:8000", help="the server, or its --admin-port (%(default)s)"
+        "--url",
+        type=server_url,
+        default="http://127.0.0.1:8000",
+        help="the server, or its --admin-port (%(default)s)",
     )
     source.add_argument("--store", help="the server's --store instead: sqlite:///FILE or postgresql://...")
     # The default is not in the parser: its help would show it.
@@ -74,8 +78,7 @@ def _check_file(url: str) -> None:
 
 
 async def _from_server(options: argparse.Namespace) -> list[Report]:
-    url = options.url if "://" in options.url else f"http://{options.url}"
-    url = url.rstrip("/").removesuffix("/v1") + "/admin/shadow"
+    url = options.url.rstrip("/").removesuffix("/v1") + "/admin/shadow"
     keys = os.environ.get("WEIR_ADMIN_KEY", "").partition(",")[0]  # it may be the server's, with several
     key = options.admin_key or keys
     query = {name: str(value) for name, value in _filters(options).items()}
