@@ -14,6 +14,8 @@ class Start:
     """Tells the workers apart, from 1. A worker that replaces another one has its number."""
     settings: dict[str, Any]
     """The fields of `ServeSettings`, as they were read."""
+    configuration: int
+    """How often they were read (`Deployment.number`)."""
     predecessor: str | None
     """The name of the process that had the number before. Its requests no longer count."""
     salt: bytes | None

@@ -105,6 +105,7 @@ class Supervisor:
         self.ending = Ending.within(settings.shutdown_timeout)
         self._shared = shared or {}
         self._settings = settings.model_copy(update=self._shared)
+        self._configuration = 1
         self._changing = asyncio.Lock()
         """Held while a worker starts in another's place, and while all workers take another configuration."""
         self._reloading: asyncio.Task[None] | None = None
@@ -151,7 +152,14 @@ class Supervisor:
         await asyncio.gather(*(worker.stop_within(seconds) for worker in self._serving.values()))
 
     async def _start(self, number: int) -> None:
-        start = Start(number, vars(self._settings), self._processes.get(number), self._salt, self._folder)
+        start = Start(
+            number,
+            vars(self._settings),
+            self._configuration,
+            self._processes.get(number),
+            self._salt,
+            self._folder,
+        )
         worker = WorkerProcess(start, self._take)
         ready = await worker.start()
         self.model, self._processes[number], self._salt = ready.model, ready.process, ready.salt
@@ -225,6 +233,7 @@ class Supervisor:
         reason = next(filter(None, reasons), "")
         if not reason:
             self._settings = settings
+            self._configuration += 1
         await self._ask(FinishReload(takes=not reason), RELOAD_SECONDS)
         if reason:
             raise ReloadError(reason)

@@ -37,6 +37,7 @@ async def _serve(start: Start, connection: Connection) -> None:
     try:
         async with running(settings, shares_port=True, salt=start.salt) as (server, _):
             service = server.service
+            service.deployment.number = start.configuration
             metrics = CommonMetrics(service.metrics, start.folder, start.number)
             siblings = Siblings(connection, metrics, service.others.answers)
             connection.send(

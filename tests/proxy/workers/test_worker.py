@@ -54,7 +54,14 @@ async def test_a_question_follows_the_first_message_in_a_frame_of_its_own(
     monkeypatch.setattr(worker, "log_to_stderr", lambda *_: None)
     monkeypatch.setattr(worker, "leave_within", lambda _: None)
     ours, theirs = [Connection(*await asyncio.open_connection(sock=sock)) for sock in socket.socketpair()]
-    start = Start(number=1, settings={"log_level": "info"}, predecessor="p1", salt=None, folder=tmp_path)
+    start = Start(
+        number=1,
+        settings={"log_level": "info"},
+        configuration=1,
+        predecessor="p1",
+        salt=None,
+        folder=tmp_path,
+    )
     serving = asyncio.get_running_loop().create_task(worker._serve(start, theirs))
     assert await ours.receive() == [Ready("m", "p2", b"salt")]
     assert await ours.receive() == [AskAll(0, WriteMetrics())]
