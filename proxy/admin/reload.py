@@ -134,6 +134,8 @@ class Reloads:
         self._signalled: set[asyncio.Task[None]] = set()
         self._prepared: _Prepared | None = None
         self._is_running = False
+        self._answering = asyncio.Lock()
+        """Held while the supervisor's question is answered. It may ask the next one without the answer."""
         self.read: Read | None = None
         """Set by whoever read the settings. Without it, there is no reload."""
         self.run: Callable[[], Awaitable[None]] = self._run_alone
@@ -231,21 +233,23 @@ class Reloads:
             await deployment.aclose(self._deployments())
 
     async def _answer_prepare(self, question: PrepareReload) -> str:
-        try:
-            await self.prepare(ServeSettings.model_construct(**question.settings))
-        except ReloadError as error:
-            return str(error)
-        return ""
+        async with self._answering:
+            try:
+                await self.prepare(ServeSettings.model_construct(**question.settings))
+            except ReloadError as error:
+                return str(error)
+            return ""
 
     async def _answer_signal(self, _: ReloadBySignal) -> str:
         await self.reload_by_signal()
         return ""
 
     async def _finish(self, question: FinishReload) -> str:
-        if question.takes:
-            self.take()
-        await self.drop()
-        return ""
+        async with self._answering:
+            if question.takes:
+                self.take()
+            await self.drop()
+            return ""
 
 
 async def reload_all(ask: Ask) -> None:

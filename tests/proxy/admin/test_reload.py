@@ -12,10 +12,12 @@ import aiohttp
 import pytest
 import trustme
 
+from proxy.admin.reload import FinishReload, PrepareReload
 from proxy.app import Server
 from proxy.config import load_settings
 from proxy.errors import APIError
 from proxy.policies.build import build
+from proxy.policies.deployment import Deployment
 from proxy.state.protocol import StateError
 from tests.proxy.admin.conftest import ADMIN, ask
 from tests.proxy.conftest import Client
@@ -192,9 +194,32 @@ async def test_a_running_request_ends_on_the_old_configuration(reloadable: tuple
     assert module.closed == ["A"]
 
 
-async def test_only_one_reload_runs_at_a_time(
+async def test_a_worker_that_prepares_too_late_drops_what_it_has_prepared(
     reloadable: tuple[Reloadable, Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The supervisor has given up and says so before the worker answers."""
+    one, client = reloadable
+    can_start = asyncio.Event()
+    start = Deployment.start_hooks
+
+    async def start_late(deployment: Deployment) -> None:
+        await can_start.wait()
+        await start(deployment)
+
+    monkeypatch.setattr(Deployment, "start_hooks", start_late)
+    one.write("B")
+    reloads = client.server.service.reloads
+    assert reloads.read is not None
+    questions = PrepareReload(vars(reloads.read())), FinishReload(takes=False)
+    answers = asyncio.gather(*(reloads.answers[type(question)](question) for question in questions))
+    await asyncio.sleep(0)
+    can_start.set()
+    assert await answers == ["", ""]
+    reloads.take()
+    assert await said(client) == "A"
+
+
+async def test_only_one_reload_runs_at_a_time(reloadable: tuple[Reloadable, Client]) -> None:
     _, client = reloadable
     codes = [code for code, _ in await asyncio.gather(reload(client), reload(client))]
     assert sorted(codes) == [200, 409]
