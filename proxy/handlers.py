@@ -110,15 +110,16 @@ async def count_tokens(http: web.Request) -> web.Response:
         engine = route.model.engine
         tokenizer = engine.tokenizer
         headers = ignored_header(fields.ignored(engine.fields))
-        async with service.opened(route, request) as guard:
-            check_prompts(request, engine.info)
-            admitted = await admitted_or_refused(guard, tokenizer)
-            if tokenizer is None:
-                count = await asked(guard, counted(engine, admitted))
-                return _json({"input_tokens": count}, headers)
-        encode = partial(tokenizer.encode_chat, admitted)
-        size = text_size(admitted.messages)
-        ids = await service.prompt_threads.run(encode, size=size, caller=http[CALLER])
+        async with service.quotas.admitted(http, route.limited):
+            async with service.opened(route, request) as guard:
+                check_prompts(request, engine.info)
+                admitted = await admitted_or_refused(guard, tokenizer)
+                if tokenizer is None:
+                    count = await asked(guard, counted(engine, admitted))
+                    return _json({"input_tokens": count}, headers)
+            encode = partial(tokenizer.encode_chat, admitted)
+            size = text_size(admitted.messages)
+            ids = await service.prompt_threads.run(encode, size=size, caller=http[CALLER])
         return _json({"input_tokens": len(ids)}, headers)
 
 
@@ -222,7 +223,8 @@ async def tokenize(http: web.Request) -> web.Response:
         route = _route(http, deployment, fields.model)
         request = fields.to_request(new_id("tokenize"), route.name, caller=http[CALLER])
         headers = ignored_header(ignored_fields(route.model.engine, request))
-        return _json(await tokenized(service, route, request, fields), headers)
+        async with service.quotas.admitted(http, route.limited):
+            return _json(await tokenized(service, route, request, fields), headers)
 
 
 async def detokenize(http: web.Request) -> web.Response:
@@ -237,7 +239,8 @@ async def detokenize(http: web.Request) -> web.Response:
             prompts=(tuple(fields.tokens),),
             caller=http[CALLER],
         )
-        return _json(await detokenized(service, route, request, fields))
+        async with service.quotas.admitted(http, route.limited):
+            return _json(await detokenized(service, route, request, fields))
 
 
 async def health(http: web.Request) -> web.Response:

@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from engine.protocol import Delta, GenerationRequest, Usage
 from hooks import emit, hold
+from hooks.builtin.pii import Pii
 from tests.helpers import Script, ScriptedEngine
 from tests.proxy.admin.conftest import ADMIN, ask
 from tests.proxy.conftest import CHAT, Client, Serve
@@ -173,8 +174,28 @@ async def test_processes_that_share_their_state_share_the_limits(serve: Serve, t
     assert num_admitted == 7
 
 
-async def test_embeddings_are_limited_too(serve: Serve) -> None:
-    client, key = await limited(serve, ScriptedEngine(ten_tokens), requests_per_minute=1)
-    assert (await client.post(CHATS, CHAT, headers=key))[0] == 200
-    status, _, _ = await client.post("/v1/embeddings", {"model": "m", "input": "Hi"}, headers=key)
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/embeddings", {"model": "m", "input": "Hi"}),
+        ("/v1/moderations", {"input": "Hi"}),
+        ("/v1/messages/count_tokens", {"model": "m", "messages": CHAT["messages"]}),
+        ("/tokenize", {"model": "m", "prompt": "Hi"}),
+        ("/detokenize", {"model": "m", "tokens": [1]}),
+    ],
+)
+async def test_requests_that_generate_nothing_are_limited_too(serve: Serve, path: str, body: Any) -> None:
+    client = await serve(
+        ScriptedEngine(ten_tokens),
+        Pii(),
+        moderations=True,
+        admin_key=[SecretStr(ADMIN)],
+        store=SecretStr("sqlite:///:memory:"),
+        clock=half_past,
+    )
+    key = await key_with(client, requests_per_minute=1, concurrent_requests=1)
+    first, _, headers = await client.post(path, body, headers=key)
+    assert headers["x-ratelimit-remaining-requests"] == "0", first
+    status, answer, _ = await client.post(path, body, headers=key)
     assert status == 429
+    assert "requests_per_minute" in str(answer)
