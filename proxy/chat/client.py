@@ -144,8 +144,10 @@ def _events(event: Event) -> Iterator[ChatEvent]:
     if event.data == b"[DONE]":
         return
     value = orjson.loads(event.data)
+    if event.event in ("weir.decision", "weir.held") and value.get("output_index"):
+        return  # it concerns another output, which is not shown either
     if event.event == "weir.decision":
-        yield DecisionMade(dict(value))
+        yield DecisionMade({**value, "held_seconds": float(value.get("held_seconds") or 0)})
     elif event.event == "weir.held":
         yield TextHeld(str(value["hook"]), int(value["num_held"]))
     elif error := value.get("error"):

@@ -175,7 +175,7 @@ def _width(character: str, column: int) -> int:
 def _is_brief_hold(record: Mapping[str, Any]) -> bool:
     """Whether nothing came of a hold, which nobody could notice either. There are many in an answer."""
     is_hold = record.get("action") == "hold" and not record.get("num_withheld")
-    return is_hold and record.get("held_seconds", 0) < NOTICEABLE
+    return bool(is_hold and record["held_seconds"] < NOTICEABLE)
 
 
 def _decision(record: Mapping[str, Any]) -> str:
@@ -188,6 +188,6 @@ def _decision(record: Mapping[str, Any]) -> str:
         parts.append(repr(withheld))
     if reason := record.get("reason"):
         parts.append(str(reason))
-    if (held := record.get("held_seconds")) and held >= NOTICEABLE:
+    if (held := record["held_seconds"]) >= NOTICEABLE:
         parts.append(f"held {held:.1f} s")
     return ", ".join(parts)

@@ -26,7 +26,7 @@ async def events_of(client: ChatClient) -> list[object]:
 
 async def test_each_part_of_an_answer_is_an_event(client: Make, server: FakeServer) -> None:
     function = {"name": "look", "arguments": "{"}
-    record = {"hook": "pii", "action": "redact"}
+    record = {"hook": "pii", "action": "redact", "held_seconds": 0.5}
     server.scripts = [
         [
             b": a comment\n\n",
@@ -34,6 +34,8 @@ async def test_each_part_of_an_answer_is_an_event(client: Make, server: FakeServ
             delta(reasoning_content="hm"),
             frame({"output_index": 0, "channel": "content", "num_held": 3, "hook": "pii"}, "weir.held"),
             frame(record, "weir.decision"),
+            frame({**record, "output_index": 1}, "weir.decision"),
+            frame({"output_index": 1, "channel": "content", "num_held": 3, "hook": "pii"}, "weir.held"),
             delta(content="Hi"),
             delta(tool_calls=[{"index": 0, "id": "c1", "function": function}]),
             frame({"choices": [{"index": 1, "delta": {"content": "other"}}]}),
@@ -70,8 +72,9 @@ async def test_decisions_are_asked_for_only_if_wanted(client: Make, server: Fake
         ([b"data: [1]\n\n"], ChatError, "not understood"),
         ([b"data: nonsense\n\n"], ChatError, "not understood"),
         ([frame(None, "weir.decision")], ChatError, "not understood"),
+        ([frame({"held_seconds": "long"}, "weir.decision")], ChatError, "not understood"),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 async def test_no_answer_is_an_error_that_says_why(
     client: Make, server: FakeServer, script: object, kind: type[ChatError], says: str
