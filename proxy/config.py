@@ -40,6 +40,7 @@ from proxy.commands.parser import CommandParser
 from proxy.decisions.options import DecisionOptions
 from proxy.did_you_mean import did_you_mean, problems
 from proxy.page.options import PageOptions
+from proxy.policies.duplicates import duplicates
 from proxy.policies.model_settings import WITH_LOGITS
 from proxy.policies.settings import DirectorySettings
 from proxy.state.options import StateOptions
@@ -239,7 +240,8 @@ def _file_of(arguments: list[str]) -> str | None:
     if not Path(file).is_file():
         raise SystemExit(f"weir serve: there is no configuration file {file}")
     try:
-        content = yaml.safe_load(Path(file).read_text())
+        text = Path(file).read_text()
+        content, tree = yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader)
     except OSError as error:
         raise SystemExit(f"weir serve: {file} cannot be read ({error.strerror})") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -249,6 +251,8 @@ def _file_of(arguments: list[str]) -> str | None:
         raise SystemExit(f"weir serve: {file} is not YAML{place}") from None
     if not isinstance(content, dict | None):
         raise SystemExit(f"weir serve: {file} must hold options by name")
+    for line, name in duplicates(tree):
+        raise SystemExit(f"weir serve: {file} has the name {name} twice in one place (line {line})")
     return file
 
 

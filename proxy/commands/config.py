@@ -15,6 +15,7 @@ from proxy.config import load_settings
 from proxy.errors import APIError
 from proxy.policies.check import check
 from proxy.policies.directory import Directory
+from proxy.policies.duplicates import duplicates
 from proxy.policies.explain import explain
 from proxy.policies.fault import Place
 from proxy.policies.keys import ANONYMOUS, Key, digest_of, new_key
@@ -48,8 +49,9 @@ def check_config(options: argparse.Namespace) -> None:
     content = {} if content is None else content
     if not isinstance(content, Mapping) or not all(isinstance(name, str) for name in content):
         _leave("check", f"{options.file} must hold options by name")
-    found = sorted((_line(tree, fault.place), str(fault)) for fault in check(content))
-    for line, told in found:
+    found = [(_line(tree, fault.place), str(fault)) for fault in check(content)]
+    found += [(line, f"{name}: this name stands here twice") for line, name in duplicates(tree)]
+    for line, told in sorted(found):
         print(f"{options.file}:{line}: {told}")
     if found:
         raise SystemExit(1)

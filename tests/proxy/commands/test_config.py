@@ -113,6 +113,16 @@ def test_a_file_without_options_by_name_is_refused(
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_a_name_that_stands_twice_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The policy without hooks would win, and nobody would be told."""
+    content = "engine: echo\npolicies:\n  strict: {hooks: [pii]}\n  strict: {}\n"
+    (tmp_path / "weir.yaml").write_text(content)
+    assert run("check", f"{tmp_path}/weir.yaml") == 1
+    assert "weir.yaml:4: strict: this name stands here twice" in capsys.readouterr().out
+    assert run("explain", "anonymous", "echo", "--config", f"{tmp_path}/weir.yaml") == 2
+    assert "has the name strict twice in one place (line 4)" in capsys.readouterr().err
+
+
 def test_check_finds_nothing_wrong_with_what_is_right(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
