@@ -56,12 +56,15 @@ export class Setup {
     const note = byId("guards-note");
     this.chosen.clear();
     replace(list);
+    const asked = this.asked = {};
     try {
       const { hooks, allowed_hooks: allowed, policy } = await getJson(`admin/explain?${new URLSearchParams(this.model && { model: this.model })}`);
+      if (asked !== this.asked) return;  // another model or key was chosen meanwhile
       replace(list, hooks.map(fixed), allowed.map((hook) => this.#switch(hook)));
       const isGuarded = hooks.length + allowed.length > 0;
       note.textContent = isGuarded ? `Policy ${policy}. A guard without a switch always runs.` : "No guard runs. Start the server with one, such as weir serve --hook pii";
     } catch (error) {
+      if (asked !== this.asked) return;
       if (error.status === 401 || error.status === 403) refuseDecisions();
       note.textContent = whyUnknown(error);
     }
