@@ -24,8 +24,9 @@ REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 MAX_LINES = 10_000
 """Lines that wait for standard error. Further ones are lost, and a line says how many."""
-FLUSH_SECONDS = 1.0
-"""How long the end of the process waits for the lines before it."""
+FLUSH_SECONDS = 0.5
+"""How long the end of the process waits for the lines before it. A process that is late has one second for
+all that is left."""
 
 _LIBRARIES = ("aiohttp", "filelock", "httpcore", "httpx", "openai", "opentelemetry", "urllib3")
 """They are verbose, and some of them log URLs, headers and what another server said."""

@@ -227,15 +227,16 @@ async def test_a_hook_that_holds_the_event_loop_does_not_keep_the_process(tmp_pa
         assert "not everything ended in time" in await ended(process)
 
 
-@pytest.mark.parametrize("how", ["keeps_the_lock", "fills_the_log"])
-async def test_a_hook_that_lets_no_python_code_run_does_not_keep_the_process(
-    tmp_path: Path, how: str
+@pytest.mark.parametrize(("how", "status"), [("keeps_the_lock", 1), ("fills_the_log", 0)])
+async def test_a_hook_that_lets_no_python_code_run_or_no_line_be_logged_does_not_keep_the_process(
+    tmp_path: Path, how: str, status: int
 ) -> None:
+    """The log has a thread of its own: where it alone is stuck, the process ends as any other late one."""
     with blocked(tmp_path, how) as process:
         await until((tmp_path / "guards.py.called").exists)
         process.send_signal(signal.SIGTERM)
         await asyncio.to_thread(process.wait)
-    assert process.returncode == 1
+    assert process.returncode == status
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
