@@ -1,4 +1,4 @@
-"""What the page costs: `make bench-page`.
+"""Measures the cost of the page: `make bench-page`.
 
     python -m benchmarks.page [--streams 1000] [--seconds 10] [--loads 20]
 

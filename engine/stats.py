@@ -45,7 +45,7 @@ class ReplicaStats:
     state: ReplicaState
     first_token_seconds: Histogram
     problem: str | None = None
-    """What is wrong with the engine, in general words; None: nothing, as far as anybody knows."""
+    """The engine's fault, in general words; None: there is none, as far as anybody knows."""
 
 
 @dataclass(frozen=True, slots=True)

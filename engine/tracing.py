@@ -18,7 +18,7 @@ class Span(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What a server that does this part is sent, to have its own spans here (W3C Trace Context)."""
+        """The headers for a server that does this part. Its spans then belong here (W3C Trace Context)."""
 
     def child(self, name: str, *, is_remote: bool = False, began: float | None = None) -> "Span":
         """Begin a part of this part. `is_remote`: another server does it. `began`: None means now."""

@@ -24,7 +24,7 @@ def problems(error: ValidationError, settings: type[BaseModel]) -> list[str]:
 
 
 def message_of(problem: ErrorDetails, settings: type[BaseModel]) -> str:
-    """What is wrong there, without its place and its value."""
+    """The fault, without its place and its value."""
     if problem["type"] in _UNKNOWN:
         *outer, name = problem["loc"]
         return "there is no such option" + did_you_mean(str(name), _names_at(settings, outer))

@@ -98,7 +98,7 @@ def _replica(upstream: UpstreamConfig, settings: ModelSettings) -> "Replica":
 
 
 def _address_of(url: str) -> dict[str, str | int]:
-    """Where an upstream is, by OpenTelemetry's names."""
+    """The address of an upstream, by OpenTelemetry's names."""
     parts = urlsplit(url)
     return {"server.address": parts.hostname or "", **({"server.port": parts.port} if parts.port else {})}
 

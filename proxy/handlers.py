@@ -291,7 +291,7 @@ def _running(http: web.Request) -> AbstractContextManager[Deployment]:
 
 
 def _route(http: web.Request, deployment: Deployment, asked_for: str | None) -> Route:
-    """What the request gets. Raises as `Deployment.route` does."""
+    """The request's route. Raises as `Deployment.route` does."""
     route = http[ROUTE] = deployment.route(http[KEY_RECORD], asked_for)
     return route
 

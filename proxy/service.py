@@ -189,4 +189,4 @@ class Service:
 SERVICE = web.AppKey("service", Service)
 
 ROUTE = web.RequestKey("route", Route)
-"""What the request gets. Set once the body says which model is asked for."""
+"""The request's route. Set once the body says which model is asked for."""

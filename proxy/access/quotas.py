@@ -20,10 +20,10 @@ from proxy.policies.limits import Subject
 from proxy.state.under_way import RequestLimits
 
 CHARACTERS_PER_TOKEN = 4
-"""Of a request that ends before its engine has told the tokens."""
+"""The estimate for a request that ends before its engine has told the tokens."""
 
 RATE_HEADERS = web.RequestKey("rate_headers", dict[str, str])
-"""What the answer says of the limits, in OpenAI's headers."""
+"""The limits in an answer, by OpenAI's headers."""
 
 
 class _Rate(NamedTuple):
@@ -40,7 +40,7 @@ class _Rate(NamedTuple):
 
 
 class Spending:
-    """What one admitted request spends."""
+    """The spending of one admitted request."""
 
     def __init__(self, rates: Rates, names: list[str]) -> None:
         """`names`: what its tokens are counted under."""

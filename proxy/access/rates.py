@@ -1,4 +1,4 @@
-"""What each subject has spent within the last minute, in this process and in all that share its state.
+"""Each subject's spending within the last minute, in this process and in all that share its state.
 
 The last minute is reckoned from two minutes of the clock: all that was spent in this one, and of the one
 before the share that still lies within 60 seconds. A process says its own spendings, and learns the sums. It
@@ -26,7 +26,7 @@ MAX_IDLE = 4096
 
 @dataclass(slots=True)
 class _Spent:
-    """What one subject has spent."""
+    """One subject's spending."""
 
     minute: int
     current: int = 0
@@ -58,7 +58,7 @@ class Rates:
         self._logged_at = -LOG_INTERVAL
 
     def used(self, subject: str) -> float:
-        """What the subject has spent within the last minute."""
+        """The subject's spending within the last minute."""
         now = self._clock()
         spent = self._of(subject, int(now // MINUTE))
         return spent.current + spent.previous * (1 - now % MINUTE / MINUTE)

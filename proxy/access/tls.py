@@ -69,7 +69,7 @@ class Certificates:
 
 
 def make_context(options: TLSOptions) -> ssl.SSLContext | None:
-    """What TLS connections of `options` use; None without a certificate.
+    """The TLS context that `options` ask for; None without a certificate.
 
     Raises `ValueError` with the option at fault if a file cannot be used.
     """

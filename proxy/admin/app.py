@@ -47,7 +47,7 @@ _BESIDE: Iterable[tuple[str, Handler]] = (
     ("/health", handlers.health),
     ("/ready", handlers.ready),
 )
-"""What the operator's own port has beside `/admin` and the page. It needs no key."""
+"""The paths of the operator's own port beside `/admin` and the page. It needs no key."""
 
 
 def operator_rule(service: Service) -> OperatorRule:

@@ -1,4 +1,4 @@
-"""What is configured: models, policies, and what a key's request gets of them; and taking it anew."""
+"""The configuration in effect: its models and policies, the route of a key's request, and the reload."""
 
 from aiohttp import web
 

@@ -25,7 +25,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
 class KeyFields(BaseModel):
-    """What a key may do. A field that is left out, or null, sets nothing."""
+    """The rights of a key. A field that is left out, or null, sets nothing."""
 
     model_config = ConfigDict(extra="forbid")
 

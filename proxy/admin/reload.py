@@ -110,7 +110,7 @@ class _Prepared(NamedTuple):
     settings: ServeSettings
     deployment: Deployment
     context: ssl.SSLContext | None
-    """Of new connections over TLS."""
+    """The certificates of new connections over TLS."""
 
 
 class Reloads:
@@ -145,7 +145,7 @@ class Reloads:
             FinishReload: self._finish,
             ReloadBySignal: self._answer_signal,
         }
-        """What a worker does for the supervisor."""
+        """The answers of a worker to the supervisor's questions."""
 
     async def reload(self, operator: str) -> None:
         """Replace the configuration by the one that its file has now. Logs how that ends, and keeps who did.

@@ -15,7 +15,7 @@ from proxy.workers.others import Answerer
 
 
 class RequestFacts(NamedTuple):
-    """What the operator sees of a request that runs. No text of it."""
+    """The facts that the operator sees of a running request. They have no text of it."""
 
     id: str
     """The id in the request's answer."""
@@ -88,7 +88,7 @@ class RunningRequests:
     def __init__(self) -> None:
         self._running: dict[str, RunningRequest] = {}
         self.answers: dict[type, Answerer] = {ListRequests: self._list, CancelRequest: self._cancel}
-        """What this process does for the others."""
+        """The answers of this process to the others' questions."""
 
     def begin(self, facts: RequestFacts) -> RunningRequest:
         """The request, to be entered by its task."""

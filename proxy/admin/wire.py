@@ -1,4 +1,4 @@
-"""What the operator's requests and answers have in common."""
+"""The parts that the operator's requests and answers share."""
 
 from typing import Any, TypeVar
 

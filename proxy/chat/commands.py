@@ -1,4 +1,4 @@
-"""What is typed to the program and not to the model: /help lists it."""
+"""The commands that are typed to the program and not to the model: /help lists them."""
 
 import json
 from collections.abc import Callable

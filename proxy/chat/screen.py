@@ -179,7 +179,7 @@ def _is_brief_hold(record: Mapping[str, Any]) -> bool:
 
 
 def _decision(record: Mapping[str, Any]) -> str:
-    """What a decision says, such as `pii: redact 11 characters, email, held 0.3 s`."""
+    """A decision in words, such as `pii: redact 11 characters, email, held 0.3 s`."""
     would = "would " if record.get("mode") == "shadow" else ""
     parts = [f"{record.get('hook')}: {would}{record.get('action')}"]
     if num := record.get("num_withheld"):

@@ -33,17 +33,16 @@ class AnswerDecisions:
         self.write: Callable[[bytes], Awaitable[None]] | None = None
         """Sends events while the answer streams."""
         self._with_text = with_text
-        self._told: list[bytes] = []
-        self._num_sent = 0
+        self._unsent: list[bytes] = []
         self._held: dict[Held, int] = {}
         """By stream and hook, as last told."""
 
     def __call__(self, record: DecisionRecord) -> None:
-        self._told.append(orjson.dumps(record.json(with_text=self._with_text)))
+        self._unsent.append(orjson.dumps(record.json(with_text=self._with_text)))
 
     def take_events(self) -> bytes:
-        """The events of the decisions that were not sent yet."""
-        unsent, self._num_sent = self._told[self._num_sent :], len(self._told)
+        """Take out the events of the decisions that were not sent yet."""
+        unsent, self._unsent = self._unsent, []
         return b"".join(event(one, DECISION) for one in unsent)
 
     def before(self, frames_of: Callable[[Delta], bytes]) -> Callable[[Delta], bytes]:
@@ -57,7 +56,7 @@ class AnswerDecisions:
 
     def added_to(self, body: bytes) -> bytes:
         """A JSON object with the decisions as one more field."""
-        return b'%b,"%b":[%b]}' % (body[:-1], FIELD.encode(), b",".join(self._told))
+        return b'%b,"%b":[%b]}' % (body[:-1], FIELD.encode(), b",".join(self._unsent))
 
     async def watched(self, guard: OpenGuard, deltas: Deltas) -> Deltas:
         """The deltas for the guard. Once the guard is done with one, and takes the next, what it decided and
@@ -94,4 +93,4 @@ def asked_decisions(http: web.Request) -> AnswerDecisions | None:
 
 
 ANSWER_DECISIONS = web.RequestKey("answer_decisions", AnswerDecisions)
-"""Where an error's answer finds the decisions that led to it."""
+"""An error's answer finds here the decisions that led to it."""

@@ -1,4 +1,4 @@
-"""What is kept of hooks' decisions: name, type, limits, default and meaning of each option."""
+"""The options for keeping hooks' decisions: name, type, limits, default and meaning of each option."""
 
 from typing import Annotated
 

@@ -12,7 +12,10 @@ MAX_NAME = 256
 
 
 class Asker(NamedTuple):
-    """Whose request a decision concerns, and what served it. All names are the configuration's."""
+    """The client whose request a decision concerns, and the model and policy that served it.
+
+    All names are the configuration's.
+    """
 
     tenant: str
     key: str

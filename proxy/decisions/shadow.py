@@ -1,4 +1,5 @@
-"""What a hook in shadow mode would have done: how often, to whom, how long it would have held text, its cost.
+"""Reports on hooks in shadow mode: how often each would have acted, on whom, how long it would have
+held text, and its cost.
 
 The report says what can be counted without any text. It adds examples only where the setting
 `keep_withheld_text` has kept them.

@@ -1,4 +1,4 @@
-"""What hooks did since it was last written, by the tallies of their pipelines."""
+"""The hooks' work since it was last written, by the tallies of their pipelines."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -48,7 +48,7 @@ class WorkCounts:
         return [work for work in works if not work.is_idle]
 
     def give_back(self) -> None:
-        """What was taken last was not written: the next `take` returns it again."""
+        """Say that the work taken last was not written. The next `take` returns it again."""
         self._sources, self._num_requests = self._before
 
     def _running(self) -> dict[int, _Source]:

@@ -1,4 +1,4 @@
-"""What engines and hooks have counted. What closed ones had counted stays: no count goes back."""
+"""The counts of engines and hooks. Those of closed ones stay: no count goes back."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

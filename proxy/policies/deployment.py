@@ -25,7 +25,7 @@ from proxy.policies.policy_settings import PolicySettings
 logger = logging.getLogger("weir.proxy")
 
 _KEYS_KEPT = 4096
-"""What keys may use is looked up once, for as many of the keys that asked last."""
+"""Keys whose models and routes are remembered: those that asked last."""
 
 
 @dataclass(eq=False, slots=True)
@@ -87,13 +87,13 @@ class Policy:
 
 
 class Route(NamedTuple):
-    """What one request gets."""
+    """The model and the policy of one request, and its key."""
 
     model: ServedModel
     policy: Policy
     key: Key
     name: str
-    """What the request calls the model, and what the answer calls it."""
+    """The model's name in the request, and in the answer."""
     limited: tuple[Subject, ...]
     """The key and the policy, without those that limit nothing."""
 
@@ -156,7 +156,7 @@ class Deployment:
         return tuple(self.models[model.name] for model in self.directory.models_of(key))
 
     def route(self, key: Key, asked: str | None) -> Route:
-        """What a request gets that asks with this key for this model (None: the key's first). Raises as
+        """The route of a request with this key for this model (None: the key's first). Raises as
         `Directory.choose` does."""
         if asked is not None and self.directory.has_names:
             return self._routes(key, asked)
@@ -197,7 +197,7 @@ class Deployment:
         return found
 
     def problems(self) -> dict[str, dict[str, str]]:
-        """What is wrong with upstreams, by the model's name and the upstream's."""
+        """The faults of upstreams, by the model's name and the upstream's."""
         found = {}
         for name, model in self.models.items():
             replicas = model.engine.stats().replicas

@@ -26,7 +26,7 @@ class ModelEntry:
 
     settings: ModelSettings
     given_names: tuple[str, ...] = ()
-    """What requests may call the model, its own name first. Empty: whatever the engine takes."""
+    """The names that requests may use for the model, its own first. Empty: any that the engine takes."""
     policy: str | None = None
     """The policy of its requests whose keys name none."""
 
@@ -45,7 +45,7 @@ class ModelEntry:
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """What holds for the requests that get it."""
+    """The rules for requests that get this policy."""
 
     name: str
     settings: PolicySettings
@@ -59,7 +59,7 @@ class PolicyChoice(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What a request gets, and why it gets this policy."""
+    """The model and the policy of a request, and the reason for this policy."""
 
     model: ModelEntry
     policy: PolicyEntry
@@ -121,7 +121,7 @@ class Directory:
         return None
 
     def choose(self, key: Key, asked: str | None) -> Choice:
-        """What a request gets that asks with this key for this model. Raises as `model_for` does, and
+        """The choice for a request with this key for this model. Raises as `model_for` does, and
         `APIError` 403 if no policy is for the two."""
         model = self.model_for(key, asked)
         found = self.policy_for(key, model)

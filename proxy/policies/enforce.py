@@ -1,4 +1,4 @@
-"""What a policy and a key ask of each request, beside the hooks."""
+"""The rules of a policy and a key for each request, beside the hooks."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def under_policy(route: Route, request: GenerationRequest) -> GenerationRequest:
 
 
 def _name_of_max_tokens(request: GenerationRequest) -> str:
-    """What the caller calls it. A chat has two names for it, and the newer one decides."""
+    """The caller's name for the field. A chat has two names for it, and the newer one decides."""
     newer = "max_completion_tokens"
     return newer if newer in request.given else caller_name(request.endpoint, "max_tokens")
 

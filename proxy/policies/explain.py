@@ -1,4 +1,4 @@
-"""What a request would get, and why: the answer of `weir config explain`, and of the operator's API."""
+"""Explains the route of a request: the answer of `weir config explain`, and of the operator's API."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ HIDDEN = "(hidden)"
 
 
 def explain(directory: Directory, key: Key, asked: str | None) -> JSONObject:
-    """What a request gets that asks with this key for this model: JSON. Arguments whose names may stand for
+    """The route of a request with this key for this model, as JSON. Arguments whose names may stand for
     secrets are hidden. Raises as `Directory.choose` does."""
     model, policy, reason = directory.choose(key, asked)
     described = explain_policy(policy)
@@ -36,7 +36,7 @@ def explain(directory: Directory, key: Key, asked: str | None) -> JSONObject:
 
 
 def explain_policy(policy: PolicyEntry) -> JSONObject:
-    """What holds for the requests that get the policy: JSON."""
+    """The rules of the policy, as JSON."""
     settings = policy.settings
     return {
         "name": policy.name,

@@ -7,7 +7,7 @@ Place = tuple[str | int, ...]
 
 
 class Fault(NamedTuple):
-    """What is wrong, in words that quote no secret."""
+    """The fault, in words that quote no secret."""
 
     place: Place
     text: str

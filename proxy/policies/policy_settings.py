@@ -49,7 +49,7 @@ class HookSettings(PipelineOptions, BaseModel):
 
 
 class PolicySettings(HookSettings, BaseModel):
-    """What holds for the requests that get this policy."""
+    """The rules for requests that get this policy."""
 
     logits_processors: Processors = []
     """Logits processors that run for every request, by their names on the server, with their parameters"""
@@ -60,7 +60,7 @@ class PolicySettings(HookSettings, BaseModel):
 
 
 class KeyRules(BaseModel):
-    """What one key may use."""
+    """The models, policies and limits of one key."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 

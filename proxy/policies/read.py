@@ -73,7 +73,7 @@ def check_directory(settings: ServeSettings) -> None:
 
 
 def faults(settings: ServeSettings) -> list[Fault]:
-    """What is wrong between settings that are each right: names that nothing has, names that two things have,
+    """The faults between settings that are each right: names that nothing has, names that two things have,
     and keys and models without a policy."""
     directory = directory_of(settings)
     found = [

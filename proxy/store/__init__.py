@@ -1,1 +1,1 @@
-"""What the operator of a server keeps: keys, changes, decisions."""
+"""The store of a server's operator: keys, changes, decisions."""

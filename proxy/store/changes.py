@@ -21,9 +21,9 @@ class Change:
     operator: str
     """The name of the admin key, or `signal`."""
     action: str
-    """What was done, such as `create_key`."""
+    """The action, such as `create_key`."""
     object: str
-    """What it was done to: a key's name, or a request's id."""
+    """The object of the action: a key's name, or a request's id."""
     detail: dict[str, Any]
     """The new values. No secrets."""
     time: float = 0.0

@@ -34,7 +34,7 @@ class Found(NamedTuple):
     records: list[DecisionRecord]
     """The newest first."""
     cursor: int | None
-    """Where the next older ones begin; None: there are none."""
+    """The beginning of the next older ones; None: there are none."""
 
 
 def add(records: Iterable[DecisionRecord]) -> Steps[None]:

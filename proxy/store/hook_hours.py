@@ -1,4 +1,4 @@
-"""What hooks did in each hour: one row for each policy and hook. All processes of a service add to it."""
+"""The hooks' work in each hour: one row for each policy and hook. All processes of a service add to it."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ TABLES = (
 
 @dataclass(frozen=True, slots=True)
 class HookWork:
-    """What one hook of a policy did."""
+    """The work of one hook of a policy."""
 
     policy: str
     hook: str
@@ -78,7 +78,7 @@ def add(now: float, works: Iterable[HookWork]) -> Steps[None]:
 
 
 def find(equal: Mapping[str, str], since: float | None, until: float | None) -> Steps[list[HookWork]]:
-    """What each hook did in the hours that begin within this time, and in the hour of `since`."""
+    """Each hook's work in the hours that begin within this time, and in the hour of `since`."""
     since = None if since is None else since // HOUR * HOUR
     where, values = conditions(equal, since, until, time="hour")
     sums = ", ".join(

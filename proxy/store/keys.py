@@ -27,7 +27,7 @@ class StoredKey:
     digest: str
     """The SHA-256 of the key, in hexadecimal digits."""
     settings: dict[str, Any]
-    """What the key may do: the fields of a key in the configuration, without its hash."""
+    """The key's rights: the fields of a key in the configuration, without its hash."""
     created: int
     """Seconds since 1970."""
     revoked: int | None = None

@@ -1,1 +1,1 @@
-"""What a server tells its operator: log lines, spans, metrics. Text of prompts and answers is in none."""
+"""A server's log lines, spans and metrics. Text of prompts and answers is in none."""

@@ -1,4 +1,4 @@
-"""What spans say of a request, by OpenTelemetry's names for HTTP and for generative AI.
+"""The attributes of a request's span, by OpenTelemetry's names for HTTP and for generative AI.
 
 The names are those of https://opentelemetry.io/docs/specs/semconv/gen-ai/ (in development). Names that
 begin with `weir.` are Weir's own. Nothing here is text of a prompt or an answer.
@@ -42,7 +42,7 @@ def operation(request: GenerationRequest) -> str:
 
 
 def request_attributes(request: GenerationRequest) -> dict[str, Value]:
-    """What is known before the answer begins."""
+    """The attributes that are known before the answer begins."""
     sampling = request.sampling
     asked = {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature, "top_p": sampling.top_p}
     told: dict[str, Value] = {
@@ -59,7 +59,7 @@ def request_attributes(request: GenerationRequest) -> dict[str, Value]:
 
 
 def answer_attributes(logged: Mapping[str, Any]) -> dict[str, Value]:
-    """What the line of the access log says, with `logged` as its fields."""
+    """The attributes that the line of the access log has too. `logged`: the line's fields."""
     told = {ours: logged.get(name) for name, ours in _LOGGED.items()}
     if reasons := logged.get("finish_reason"):
         told["gen_ai.response.finish_reasons"] = reasons.split(",")

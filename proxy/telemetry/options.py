@@ -26,7 +26,7 @@ class TelemetryOptions(BaseModel):
     The standard variables OTEL_... are read too"""
 
     def otlp_url(self, signal: Signal, environment: Mapping[str, str] = os.environ) -> str | None:
-        """Where the collector takes this signal; None: it is not sent. The variables and their meaning are
+        """The collector's address for this signal; None: it is not sent. The variables and their meaning are
         OpenTelemetry's (https://opentelemetry.io/docs/specs/otel/protocol/exporter/)."""
         is_off = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
         exporter = environment.get(f"OTEL_{signal.upper()}_EXPORTER") or "otlp"

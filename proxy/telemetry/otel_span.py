@@ -70,7 +70,7 @@ class OTelSpan:
 
 
 def _clean(attributes: Mapping[str, Value]) -> dict[str, Value]:
-    """What OTLP can express. One value that it cannot would lose a whole batch of spans."""
+    """The value, in a form that OTLP can express. One other value would lose a whole batch of spans."""
     clean: dict[str, Value] = {}
     for name, value in attributes.items():
         if isinstance(value, str):

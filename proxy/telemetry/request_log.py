@@ -1,4 +1,4 @@
-"""What the log and the traces say of each HTTP request: its id, and one line once it is answered.
+"""Each HTTP request in the log and the traces: its id, and one line once it is answered.
 
 A request's id is the header `X-Request-Id` of the client. Without one, it is the id in the answer's JSON; for
 an answer without an id, it is made here. The answer has it in the header `X-Request-Id`.

@@ -27,7 +27,7 @@ class Others:
 
     def __init__(self) -> None:
         self.answers: dict[type, Answerer] = {}
-        """What this process does with a question, by its type. The result can be pickled."""
+        """The functions that answer questions here, by the question's type. A result can be pickled."""
         self.ask: Ask = _ask_nobody
 
 

@@ -1,4 +1,4 @@
-"""What the operator is told of decisions in an answer, and nobody else (contract 8.14)."""
+"""The operator alone is told of decisions in an answer (contract 8.14)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is said about settings that are wrong."""
+"""Wrong settings are told with their place and the name that was meant."""
 
 from typing import Any
 

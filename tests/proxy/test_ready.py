@@ -1,4 +1,4 @@
-"""What `/ready` says about upstreams, and to whom (the operator rule)."""
+"""`/ready` names upstreams with a fault to the operator alone."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack

@@ -98,7 +98,7 @@ class Replica(Candidate):
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with the engine, as far as anybody knows."""
+        """The engine's fault, as far as anybody knows."""
         return self._problem()
 
     def serves(self, model: str) -> bool:

@@ -1,4 +1,4 @@
-"""What is known of an upstream from its answers and from failures to get one. No I/O."""
+"""The health of an upstream, as its answers and failures to get one show it. No I/O."""
 
 import logging
 import time
@@ -28,7 +28,7 @@ class UpstreamHealth:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong, in Weir's own words; None: nothing, as far as anybody knows."""
+        """The fault, in Weir's own words; None: there is none, as far as anybody knows."""
         return self._recent_failure or (LACKS_MODEL if self._lacks_model else None)
 
     @property

@@ -1,4 +1,4 @@
-"""What the client reads from a server, and what it says when there is no answer."""
+"""The client reads a server's streams, and says why there is no answer."""
 
 from collections.abc import Callable
 

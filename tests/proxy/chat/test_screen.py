@@ -1,4 +1,4 @@
-"""What stands on a terminal, and what goes through a pipe."""
+"""Answers on a terminal and in a pipe."""
 
 import io
 import os

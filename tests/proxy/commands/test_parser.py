@@ -1,4 +1,4 @@
-"""What the commands say about arguments that are wrong."""
+"""The commands name a wrong argument and the one that was meant."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the operator reads of a policy."""
+"""The explanation of a policy, as the operator reads it."""
 
 from typing import Any
 

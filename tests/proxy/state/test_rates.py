@@ -1,4 +1,4 @@
-"""What is spent within a minute, in one process and in several that share a state."""
+"""Spending within a minute, in one process and in several that share a state."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What a line of the log looks like, and that a slow reader of the log holds nobody up."""
+"""The lines of the log have their form, and a slow reader of the log holds nobody up."""
 
 import io
 import logging

@@ -1,4 +1,4 @@
-"""What is known of an upstream from its answers."""
+"""The answers of an upstream show its health."""
 
 import pytest
 
