@@ -290,7 +290,7 @@ async def workers(repetitions: int) -> None:
         return took / len(items) * 1e6
 
     openers: dict[str, GuardFactory] = {
-        "in process, 1 hook": Pipeline.load([passing], [burning]),
+        "in process, 1 hook": await Pipeline.load([passing], [burning]),
         "2 workers, 1 hook": WorkerPool(2, [passing], [burning]),
         "1 worker, no hook of its own": WorkerPool(1, [], [burning]),
     }

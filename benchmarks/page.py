@@ -88,7 +88,8 @@ async def serving(num_streams: int) -> AsyncIterator[tuple[str, Server]]:
         shutdown_timeout=2,
     )
     engine = EchoEngine(delay=DELAY)
-    server = Server(Deployment.of_one(engine, Pipeline.load([HookSpec("pii")]), settings, ["m"]), settings)
+    pipeline = await Pipeline.load([HookSpec("pii")])
+    server = Server(Deployment.of_one(engine, pipeline, settings, ["m"]), settings)
     url = await server.start()
     arguments = [sys.executable, "-c", CLIENT, url, str(num_streams)]
     client = await asyncio.create_subprocess_exec(*arguments, stderr=subprocess.DEVNULL)

@@ -103,7 +103,7 @@ async def ask(engine: LocalEngine, pipeline: Pipeline, question: str, seed: int)
 async def measure(num_streams: int, num_neighbours: int, num_threads: int = 2) -> Result:
     """One stream after another, so that the engine's steps are theirs; then some beside others."""
     engine = LocalEngine(EngineConfig(model=str(MODEL_DIR), num_threads=num_threads))
-    pipeline = Pipeline.load([GUARD])
+    pipeline = await Pipeline.load([GUARD])
     await engine.start()
     try:
         result = await one_by_one(engine, pipeline, num_streams)

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from engine.did_you_mean import did_you_mean
@@ -102,17 +103,28 @@ class Pipeline:
         self.tallies: Tallies = {hook.name: Tally() for hook in self._all}
 
     @classmethod
-    def load(
+    async def load(
         cls,
         specs: Iterable[HookSpec],
         allowed: Iterable[HookSpec] = (),
         options: PipelineOptions | None = None,
         *,
+        load: Callable[[HookSpec], LoadedHook] | None = None,
         prompt_threads: PromptThreads | None = None,
     ) -> "Pipeline":
-        """Import and build every hook. Raises `HookLoadError` (contract 1.4)."""
-        timeout = (options or PipelineOptions()).hook_load_timeout
-        hooks, more = ([load_hook(spec, timeout) for spec in some] for some in (specs, allowed))
+        """Import and build every hook. Raises `HookLoadError` (contract 1.4), and has then closed those that
+        were built. `load`: builds one hook, if it is not `load_hook`."""
+        options = options or PipelineOptions()
+        load = load or partial(load_hook, timeout=options.hook_load_timeout)
+        hooks: list[LoadedHook] = []
+        more: list[LoadedHook] = []
+        try:
+            for group, built in ((specs, hooks), (allowed, more)):
+                for spec in group:
+                    built.append(load(spec))
+        except BaseException:
+            await cls((*hooks, *more), options=options, prompt_threads=prompt_threads).aclose()
+            raise
         return cls(hooks, more, options, prompt_threads=prompt_threads)
 
     @property

@@ -270,7 +270,7 @@ def _or_end(call: Callable[..., Any], arguments: tuple[Any, ...], seconds: float
         timer.cancel()
 
 
-def _load(setup: Setup, connection: Connection) -> Pipeline:
+async def _load(setup: Setup, connection: Connection) -> Pipeline:
     """Raises `HookLoadError`."""
     log = logging.StreamHandler()
     log.setFormatter(setup.log_formatter or logging.Formatter(LOG_FORMAT))
@@ -284,7 +284,7 @@ def _load(setup: Setup, connection: Connection) -> Pipeline:
         return with_alarm(hook, options.hook_timeout, beat)
 
     threads = PromptThreads(PROMPT_THREADS)
-    return Pipeline(map(load, setup.specs), map(load, setup.allowed), options, prompt_threads=threads)
+    return await Pipeline.load(setup.specs, setup.allowed, options, load=load, prompt_threads=threads)
 
 
 def main() -> None:
@@ -295,7 +295,7 @@ async def _connect_and_serve() -> None:
     connection = await inherited()
     try:
         (setup,) = await connection.receive()
-        await _serve(_load(setup, connection), connection)
+        await _serve(await _load(setup, connection), connection)
     except EOFError:
         pass  # the service ended while this process began
     except HookLoadError as error:

@@ -205,7 +205,7 @@ class Reloads:
             raise ReloadError("there is no key, and anybody could use the service: this needs a restart")
         try:
             context = self._certificates.renewed(settings)
-            deployment = build(settings, self._deployments()[0])
+            deployment = await build(settings, self._deployments()[0])
         except START_ERRORS as error:
             raise ReloadError(start_error(error)) from error
         try:

@@ -1,5 +1,7 @@
 """Builds a deployment from settings: imports hooks, makes engines, starts nothing."""
 
+from contextlib import AsyncExitStack
+
 from pydantic import BaseModel
 
 from engine.prompt_threads import PromptThreads
@@ -20,19 +22,24 @@ PROMPT_THREADS = 1
 of the time, so that more threads would make no prompt faster."""
 
 
-def build(settings: ServeSettings, older: Deployment | None = None) -> Deployment:
+async def build(settings: ServeSettings, older: Deployment | None = None) -> Deployment:
     """`older`: the one to replace. Models keep their engines if their settings are the same. Hooks are built
     anew: their code may have changed.
 
     Raises `HookLoadError`, `ImportError` for libraries that are not installed, and `ValueError` for settings
-    that name what there is not, or that an engine cannot run with.
+    that name what there is not, or that an engine cannot run with. The hooks that were built are then closed.
     """
     check_directory(settings)
     directory = directory_of(settings)
     policies = directory.policies.values()
     can_withhold = any(one.settings.hooks or one.settings.allowed_hooks for one in policies)
-    pipelines = {policy.name: _pipeline(policy) for policy in policies}
-    engines = {model.name: _engine(model, can_withhold, older) for model in directory.models.values()}
+    pipelines: dict[str, GuardFactory] = {}
+    async with AsyncExitStack() as built:
+        for policy in policies:
+            pipelines[policy.name] = pipeline = await _pipeline(policy)
+            built.push_async_callback(pipeline.aclose)
+        engines = {model.name: _engine(model, can_withhold, older) for model in directory.models.values()}
+        built.pop_all()
     number = 1 if older is None else older.number + 1
     return Deployment(directory, engines, pipelines, can_withhold=can_withhold, number=number)
 
@@ -44,13 +51,13 @@ def _engine(model: ModelEntry, can_withhold: bool, older: Deployment | None) -> 
     return make_engine(model.settings, can_withhold=can_withhold)
 
 
-def _pipeline(policy: PolicyEntry) -> GuardFactory:
+async def _pipeline(policy: PolicyEntry) -> GuardFactory:
     settings = policy.settings
     options = PipelineOptions(**{name: getattr(settings, name) for name in PipelineOptions.model_fields})
     hooks = settings.hooks, settings.allowed_hooks, options
     if settings.hook_workers:
         return WorkerPool(settings.hook_workers, *hooks, log_formatter=log_formatter())
-    return Pipeline.load(*hooks, prompt_threads=PromptThreads(PROMPT_THREADS))
+    return await Pipeline.load(*hooks, prompt_threads=PromptThreads(PROMPT_THREADS))
 
 
 def _alike(one: BaseModel, other: BaseModel, group: type[BaseModel]) -> bool:

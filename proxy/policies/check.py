@@ -1,5 +1,6 @@
 """Checks a configuration without serving it: finds all that is wrong, not only what is found first."""
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from engine.recording import Recording
 from hooks.loading.loader import HookLoadError, load_hook
+from hooks.pipeline.options import PipelineOptions
 from proxy.access.option_values import parts
 from proxy.config import ServeSettings
 from proxy.did_you_mean import message_of
@@ -33,8 +35,8 @@ _DATABASES = {
 
 
 def check(content: Mapping[str, Any]) -> list[Fault]:
-    """All that is wrong with the content of a settings file. Imports and builds each hook, as a server would;
-    makes no engine and asks no other machine."""
+    """All that is wrong with the content of a settings file. Imports, builds and closes each hook, as a
+    server would; makes no engine and asks no other machine."""
     settings, found = _read(dict(content))
     if settings is not None:
         found += faults(settings)
@@ -167,6 +169,8 @@ def _of_hook(place: Place, given: Any) -> Iterator[Fault]:
     except ValidationError:  # the settings say it
         return
     try:
-        load_hook(spec)
+        hook = load_hook(spec)
     except HookLoadError as error:
         yield Fault(place, str(error))
+    else:
+        asyncio.run(hook.close(PipelineOptions().hook_timeout))

@@ -30,7 +30,12 @@ async def running(
         await check_free(settings.host, settings.port)
         if settings.admin_port is not None:
             await check_free(settings.admin_host, settings.admin_port)
-    server = Server(build(settings), settings, shares_port=shares_port)
+    deployment = await build(settings)
+    try:
+        server = Server(deployment, settings, shares_port=shares_port)
+    except BaseException:
+        await deployment.aclose()
+        raise
     url = await server.start(salt)
     # The objects that exist now live to the end. A full collection would look through all of them, torch and
     # the model included, and every stream would wait for a quarter of a second.

@@ -89,7 +89,7 @@ async def serving(
 ) -> AsyncIterator[Weir]:
     """A started server with these settings. `own` replaces the engine of the settings."""
     made = ServeSettings(port=0, hooks=hooks, served_model_name=[MODEL], **settings)
-    pipeline = Pipeline.load(made.hook_specs, made.allowed_hooks, made.options(PipelineOptions))
+    pipeline = await Pipeline.load(made.hook_specs, made.allowed_hooks, made.options(PipelineOptions))
     server = Server(Deployment.of_one(own or make_engine(made), pipeline, made, [MODEL]), made)
     url = await server.start()
     try:

@@ -102,7 +102,7 @@ class Case:
         """A server with these hooks."""
         options = {name: settings.pop(name) for name in [*settings] if name in PipelineOptions.model_fields}
         engine = engine if hasattr(engine, "generate") else engine_of(engine)
-        pipeline = Pipeline.load(specs, allowed, PipelineOptions(**options))
+        pipeline = await Pipeline.load(specs, allowed, PipelineOptions(**options))
         self.engine = engine
         self.hooks = [getattr(hook.call, "__self__", hook.call) for hook in pipeline.hooks]
         self.tallies = pipeline.tallies

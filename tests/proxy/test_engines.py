@@ -28,9 +28,11 @@ HOOK = "examples/upper_case.py:UpperCase"
     ],
     ids=["none", "hooks", "allowed", "post-processor"],
 )
-def test_the_cache_shares_answers_only_if_no_hook_can_run(settings: ServeSettings, shares: bool) -> None:
+async def test_the_cache_shares_answers_only_if_no_hook_can_run(
+    settings: ServeSettings, shares: bool
+) -> None:
     """Contract 6.4."""
-    (model,) = build(settings).models.values()
+    (model,) = (await build(settings)).models.values()
     assert isinstance(model.engine, LocalEngine)
     assert model.engine.config.share_outputs is shares
 

@@ -93,6 +93,19 @@ async def test_one_that_fails_to_close_or_does_not_end_keeps_no_other_from_it(
     assert hangs.log == ["late"]
 
 
+@pytest.mark.parametrize("num_workers", [0, 1])
+async def test_those_built_before_one_that_cannot_be_are_closed(tmp_path: Path, num_workers: int) -> None:
+    (tmp_path / "closes.py").write_text(CLOSES)
+    built = HookSpec(f"{tmp_path}/closes.py:Closes", {"file": str(tmp_path / "log")})
+    missing = HookSpec(f"{tmp_path}/closes.py:Missing")
+    with pytest.raises(HookLoadError, match="Missing"):
+        if num_workers:
+            await WorkerPool(num_workers, [built], [missing]).start()
+        else:
+            await Pipeline.load([built], [missing])
+    assert (tmp_path / "log").read_text() == "closed "
+
+
 @pytest.mark.parametrize("fails", [False, True])
 async def test_a_worker_closes_its_hooks_when_it_ends(tmp_path: Path, fails: bool) -> None:  # contract 1.7
     (tmp_path / "closes.py").write_text(CLOSES)

@@ -50,7 +50,7 @@ async def test_the_self_test_says_why_a_hook_failed(
         "        except KeyError as error:\n"
         "            raise RuntimeError(f'no word in {chunk.text}') from error\n"
     )
-    pipeline = Pipeline.load([HookSpec(f"{file}:Guard", mode=mode)])
+    pipeline = await Pipeline.load([HookSpec(f"{file}:Guard", mode=mode)])
     with pytest.raises(HookLoadError) as caught:
         await pipeline.start()
     assert str(caught.value) == (

@@ -71,7 +71,7 @@ hooks:
     async def start(self, stack: AsyncExitStack) -> Client:
         read = partial(load_settings, ["--config", str(self.file)])
         settings = read()
-        server = Server(build(settings), settings)
+        server = Server(await build(settings), settings)
         server.service.reloads.read = read
         url = await server.start()
         stack.push_async_callback(server.stop)

@@ -278,7 +278,7 @@ async def workers() -> WorkerPool:
 
 
 async def test_hook_workers_judge_as_the_service_would(serve: Serve, workers: WorkerPool) -> None:
-    pipeline = Pipeline.load(workers.setup.specs)
+    pipeline = await Pipeline.load(workers.setup.specs)
     here, there = [
         await serve(ScriptedEngine(hello), pipeline=one, moderations=True) for one in (pipeline, workers)
     ]

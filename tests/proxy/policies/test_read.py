@@ -109,13 +109,13 @@ def test_an_upstream_is_asked_for_the_model_by_its_own_name(engine: str) -> None
         ),
     ],
 )
-def test_what_is_wrong_between_settings_is_told_and_keeps_the_server_from_starting(
+async def test_what_is_wrong_between_settings_is_told_and_keeps_the_server_from_starting(
     given: dict[str, Any], told: str
 ) -> None:
     wrong = settings(**given)
     assert any(str(fault).startswith(told) for fault in faults(wrong)), faults(wrong)
     with pytest.raises(ValueError, match="the settings are wrong"):
-        build(wrong)
+        await build(wrong)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def policies(tmp_path: Path) -> dict[str, Any]:
 
 @asynccontextmanager
 async def serving(settings: ServeSettings) -> AsyncIterator[tuple[Server, Any]]:
-    server = Server(build(settings), settings)
+    server = Server(await build(settings), settings)
     url = await server.start()
     try:
         async with aiohttp.ClientSession(url) as http:
@@ -151,7 +151,7 @@ async def test_a_newer_deployment_shares_the_engines_that_did_not_change_and_the
             models=models,
             default_policy="lax",
         )
-        newer = build(changed, older)
+        newer = await build(changed, older)
         assert newer.number == 2
         assert newer.models["a"].engine is older.models["a"].engine
         await newer.start_hooks()
@@ -184,7 +184,7 @@ async def test_a_key_and_its_policy_are_of_one_configuration(
     changes = [configured(alice=key("alice", policy="strict")), configured(bob=key("bob"))]
 
     async def enter(caller: str) -> bool:
-        newer = build(changes.pop(0), server.service.deployment)
+        newer = await build(changes.pop(0), server.service.deployment)
         await newer.start_hooks()
         server.service.deploy(newer)
         return True
