@@ -282,6 +282,8 @@ class Hook(Protocol):
     - `thread_safe = True`: a plain `on_request` may run on another thread, beside all other calls. A
       prompt that is not short then delays no other request (contract 8.12).
     - `may_rewind = True`: the hook may return `rewind`. Text then leaves in whole tokens.
+    - `async start(models)`: called once, before the first call, with a `GuardModels` that gives it models
+      which judge (contract 1.9).
     - `close()`, plain or `async`: called when nothing is left to serve.
     """
 

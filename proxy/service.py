@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, asynccontextmanager
 
 from aiohttp import web
 
-from engine.prompt_threads import PromptThreads
 from engine.protocol import GenerationRequest, QueueFullError
+from engine.turns.prompt_threads import PromptThreads
 from hooks.pipeline.open_guard import OpenGuard
 from proxy.access.quotas import Quotas
 from proxy.access.rates import Rates

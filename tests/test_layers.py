@@ -69,11 +69,12 @@ def test_of_the_engine_hooks_know_values_how_names_are_found_and_how_callers_tak
     imported = imports_of("hooks", but="hooks/testing")
     assert {name for name in imported if not name.startswith("hooks")} == {
         "engine.did_you_mean",
-        "engine.fair_queue",
+        "engine.guard_models",
         "engine.import_path",
         "engine.prompt_size",
-        "engine.prompt_threads",
         "engine.protocol",
+        "engine.turns.fair_queue",
+        "engine.turns.prompt_threads",
     }
 
 

@@ -4,11 +4,11 @@ from functools import partial
 
 from engine.core.input_processor import InputProcessor
 from engine.core.sequence import SequenceGroup
-from engine.fair_threads import FairThreads
 from engine.guided.compiler import NUM_COMPILERS
 from engine.prompt_size import prompt_size
-from engine.prompt_threads import PromptThreads
 from engine.protocol import GenerationRequest
+from engine.turns.fair_threads import FairThreads
+from engine.turns.prompt_threads import PromptThreads
 
 
 class Preparation:

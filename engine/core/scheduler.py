@@ -41,7 +41,7 @@ from engine.core.block_hash import extend_hashes
 from engine.core.block_manager import BlockManager
 from engine.core.sequence import Sequence
 from engine.core.step_budget import StepBudget
-from engine.fair_queue import FairQueue
+from engine.turns.fair_queue import FairQueue
 
 MAX_PARTIAL_PREFILLS = 4
 """Prompts that may be begun and unfinished at a time, among those of the same place or a better one. One more

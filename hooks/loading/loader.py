@@ -6,7 +6,7 @@ A guard that ships also has a short name.
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from pkgutil import extend_path
 from typing import Any, ClassVar, Literal
@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import ConfigDict
 
 from engine.did_you_mean import did_you_mean
+from engine.guard_models import GuardModels
 from engine.import_path import ImportPathError, describe, find_class, search_working_folder_last
 from hooks.builtin import SHORT_NAMES
 from hooks.loading.alarm import interrupting
@@ -62,6 +63,8 @@ class LoadedHook:
     is_request_async: bool = False
     on_decision: Callable[[Decision], object] | None = None
     """The method that hears decisions; None: the hook has none."""
+    on_start: Callable[[GuardModels], Awaitable[None]] | None = None
+    """The method that gets models before the first call; None: the hook has none."""
     on_close: Callable[[], object] | None = None
     """Plain or async."""
     may_rewind: bool = False
@@ -74,12 +77,15 @@ class LoadedHook:
     @classmethod
     def of(cls, name: str, instance: Any, *, is_shadow: bool = False) -> "LoadedHook":
         """Make one from a hook's instance or a function. Raises `TypeError` for methods of the wrong kind."""
-        names = ("on_request", "on_decision", "close")
-        on_request, on_decision, on_close = methods = [getattr(instance, one, None) for one in names]
+        names = ("on_request", "on_decision", "start", "close")
+        methods = [getattr(instance, one, None) for one in names]
+        on_request, on_decision, on_start, on_close = methods
         if any(method is not None and not callable(method) for method in methods):
             raise TypeError(f"{', '.join(names)} are methods")
         if inspect.iscoroutinefunction(on_decision):
             raise TypeError("on_decision is a plain method")
+        if on_start is not None and not inspect.iscoroutinefunction(on_start):
+            raise TypeError("start is an async method")
         return cls(
             name,
             instance,
@@ -88,6 +94,7 @@ class LoadedHook:
             on_request,
             inspect.iscoroutinefunction(on_request),
             on_decision,
+            on_start,
             on_close,
             bool(getattr(instance, "may_rewind", False)),
             bool(getattr(instance, "thread_safe", False)),
@@ -101,6 +108,15 @@ class LoadedHook:
         if hook.on_request is None or hook.is_request_async:
             return hook
         return replace(hook, on_request=wrap(hook.on_request))
+
+    async def start(self, models: GuardModels) -> None:
+        """Give the hook its models (contract 1.9). Raises `HookLoadError`, with the hook's own error."""
+        if self.on_start is None:
+            return
+        try:
+            await self.on_start(models)
+        except (Exception, SystemExit) as error:
+            raise HookLoadError(f"hook {self.name!r} could not be started: {describe(error)}") from error
 
     async def close(self, seconds: float) -> None:
         """Tell the hook that nothing is left to serve. An error is logged. The hook has `seconds`, if it is

@@ -13,7 +13,6 @@ from time import monotonic
 from typing import Any
 
 from engine.prompt_size import prompt_size
-from engine.prompt_threads import PromptThreads
 from engine.protocol import (
     Delta,
     Deltas,
@@ -24,6 +23,7 @@ from engine.protocol import (
     Rewind,
     Tokenizer,
 )
+from engine.turns.prompt_threads import PromptThreads
 from hooks.loading.async_call import LateAndCancelledError
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.ask import Ask, HookReply, Machine, Reply, Step

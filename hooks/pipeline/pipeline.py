@@ -8,9 +8,10 @@ from functools import partial
 from typing import Protocol
 
 from engine.did_you_mean import did_you_mean
+from engine.guard_models import GuardModels, TokenClassifier
 from engine.import_path import describe
-from engine.prompt_threads import PromptThreads
-from engine.protocol import Delta, GenerationRequest, RequestError, Token
+from engine.protocol import Delta, Engine, GenerationRequest, RequestError, Token
+from engine.turns.prompt_threads import PromptThreads
 from hooks.loading.alarm import interrupted
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
@@ -38,8 +39,9 @@ class GuardFactory(Protocol):
     def modes(self) -> Mapping[str, Mode]:
         """The mode of each hook, by name."""
 
-    async def start(self) -> None:
-        """Make sure that every hook works. Raises `HookLoadError` (contract 1.4)."""
+    async def start(self, models: GuardModels | None = None) -> None:
+        """Give the hooks of this process `models`, and make sure that every hook works. Raises
+        `HookLoadError` (contract 1.4, 1.9)."""
 
     @property
     def rewinders(self) -> frozenset[str]:
@@ -78,6 +80,16 @@ _CANARIES = (
     ),
     GenerationRequest(request_id=_TEST, model=_TEST, endpoint="completions", prompts=("Hello,",)),
 )
+
+
+class NoModels:
+    """The `GuardModels` of a place without models."""
+
+    async def generator(self, name: str) -> Engine:
+        raise ValueError(f"no model can be used here: {name}")
+
+    async def classifier(self, name: str) -> TokenClassifier:
+        raise ValueError(f"no model can be used here: {name}")
 
 
 class Pipeline:
@@ -167,10 +179,11 @@ class Pipeline:
             prompt_threads=self._prompt_threads,
         )
 
-    async def start(self) -> None:
-        """Put every hook, by itself, to its self-test (contract 1.4). Raises `HookLoadError`, with the hook's
-        own error: no user's text is in the self-test."""
+    async def start(self, models: GuardModels | None = None) -> None:
+        """Start every hook, and put it, by itself, to its self-test (contract 1.4, 1.9). Raises
+        `HookLoadError`, with the hook's own error: no user's text is in the self-test."""
         for hook in self._all:
+            await hook.start(models or NoModels())
             try:
                 await self._test(self._interrupted(hook), {hook.name: Tally()})
             except HookError as error:

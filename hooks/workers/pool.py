@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from engine.guard_models import GuardModels
 from engine.protocol import Delta, EngineError, GenerationRequest
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec
@@ -64,8 +65,9 @@ class WorkerPool:
     def modes(self) -> Mapping[str, Mode]:
         return {spec.label: spec.mode for spec in (*self.setup.specs, *self.setup.allowed)}
 
-    async def start(self) -> None:
-        """Start every worker and await its self-test. Raises `HookLoadError` (contract 1.4)."""
+    async def start(self, models: GuardModels | None = None) -> None:
+        """Start every worker and await its self-test. `models`: hooks in workers do not get them. Raises
+        `HookLoadError` (contract 1.4)."""
         try:
             for _ in range(self._num_workers):
                 worker = WorkerProcess(self)

@@ -13,10 +13,10 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from engine.fair_queue import FairQueue
 from engine.prompt_size import prompt_size
-from engine.prompt_threads import PromptThreads
 from engine.protocol import Delta, EngineError
+from engine.turns.fair_queue import FairQueue
+from engine.turns.prompt_threads import PromptThreads
 from hooks.loading.alarm import interrupt
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook

@@ -4,8 +4,8 @@ from contextlib import AsyncExitStack
 
 from pydantic import BaseModel
 
-from engine.prompt_threads import PromptThreads
 from engine.protocol import Engine
+from engine.turns.prompt_threads import PromptThreads
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.workers.pool import WorkerPool

@@ -22,10 +22,10 @@ from engine.backends.upstream.health import UpstreamHealth
 from engine.backends.upstream.limits import Patience, TooMuchError, UpstreamOptions
 from engine.backends.upstream.sse import Event, EventTooLongError, SSEDecoder
 from engine.deltas import in_pieces, join
-from engine.fair_threads import FairThreads
 from engine.fields.asked import check_fields
 from engine.protocol import Delta, Deltas, EngineError, GenerationRequest, ModelInfo, RequestError
 from engine.tracing import CURRENT_SPAN
+from engine.turns.fair_threads import FairThreads
 
 _KEEPALIVE = 4.0
 """Seconds that an idle connection is kept. uvicorn closes idle connections after 5, so ours close first."""

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from operator import attrgetter
 from typing import NamedTuple
 
-from engine.fair_queue import FairQueue
+from engine.turns.fair_queue import FairQueue
 
 
 class _Waiting(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from engine.prompt_threads import PromptThreads
 from engine.protocol import QueueFullError, RequestError
+from engine.turns.prompt_threads import PromptThreads
 from tests.engine.conftest import completion
 
 PROMPT = (17, 40, 201, 99, 17, 40)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from engine.prompt_size import LONG_PROMPT
-from engine.prompt_threads import PromptThreads
 from engine.protocol import GenerationRequest
+from engine.turns.prompt_threads import PromptThreads
 from hooks import Chunk, PromptText, Verdict, emit, prompt_texts, refuse
 from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import Phrases

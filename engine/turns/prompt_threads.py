@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from engine.fair_threads import FairThreads
 from engine.prompt_size import LONG_PROMPT
+from engine.turns.fair_threads import FairThreads
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.fair_queue import FairQueue
+from engine.turns.fair_queue import FairQueue
 
 CALLERS = "abcd"
 

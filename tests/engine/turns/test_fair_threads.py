@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from engine.fair_threads import FairThreads
 from engine.prompt_size import LONG_PROMPT
-from engine.prompt_threads import PromptThreads
 from engine.protocol import EngineError
+from engine.turns.fair_threads import FairThreads
+from engine.turns.prompt_threads import PromptThreads
 from tests.helpers import until
 
 

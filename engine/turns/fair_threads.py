@@ -8,8 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from engine.fair_queue import FairQueue
 from engine.protocol import EngineError
+from engine.turns.fair_queue import FairQueue
 
 T = TypeVar("T")
 
