@@ -315,12 +315,29 @@ class ModelInfo:
         return self.can_rewind and not is_refused
 
 
+class TextTokens(NamedTuple):
+    """The tokens of a text in which no token is special."""
+
+    ids: list[int]
+    ends: list[int]
+    """For each token, the characters of the text that are whole at its end. Never decreases."""
+    words: list[int]
+    """For each token, the number of its word: the part of the text that the tokenizer reads by itself."""
+
+
 class Tokenizer(Protocol):
-    """The part of a tokenizer that the service uses: for `/tokenize`, `/detokenize`, and prompts as ids."""
+    """The part of a tokenizer that the service and guard models use."""
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
     def encode_chat(self, request: GenerationRequest, *, add_special_tokens: bool = False) -> list[int]:
         """The ids of the prompt that the request's messages and tools make."""
+
+    def encode_text(self, text: str) -> TextTokens:
+        """The tokens of a text that is not to be trusted: the name of a special token in it is plain text.
+        Raises `ValueError` if the tokenizer cannot tell the two apart."""
+
+    def chat_text(self, request: GenerationRequest) -> str:
+        """The prompt that the request's messages and tools make, as text. Raises `RequestError`."""
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids, with special tokens."""

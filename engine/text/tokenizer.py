@@ -11,9 +11,10 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from engine.config import EngineConfig
 from engine.prompt_size import check_prompt_length
-from engine.protocol import GenerationRequest, Prompt, RequestError
+from engine.protocol import GenerationRequest, Prompt, RequestError, TextTokens
 from engine.text.chat_template import ChatTemplate
 from engine.text.infill import Infill
+from engine.text.plain_text import PlainText
 
 
 class LocalTokenizer:
@@ -31,6 +32,7 @@ class LocalTokenizer:
         self.special_ids = frozenset(i for i, token in added.items() if token.special)
         """Ids of tokens that stand for no text."""
         self._chat = ChatTemplate(tokenizer)
+        self._plain: PlainText | None = None
         self.infill = Infill.of(self.fast)
         """None: the model cannot be asked for a text between two texts."""
         self._to_raw = _RawReader(self.fast)
@@ -115,10 +117,23 @@ class LocalTokenizer:
     ) -> list[int]:
         """The prompt of a request with messages, with its tools. Other parameters are as in `encode`. Raises
         `RequestError`."""
-        text = self._chat.prompt_of(request)
         return self.encode(
-            text, add_special_tokens=add_special_tokens, param="messages", is_truncated=is_truncated
+            self.chat_text(request),
+            add_special_tokens=add_special_tokens,
+            param="messages",
+            is_truncated=is_truncated,
         )
+
+    def chat_text(self, request: GenerationRequest) -> str:
+        """The prompt of a request with messages, with its tools, as text. Raises `RequestError`."""
+        return self._chat.prompt_of(request)
+
+    def encode_text(self, text: str) -> TextTokens:
+        """The tokens of a text in which the name of a special token is plain text. Raises `ValueError` if a
+        special token comes of it all the same."""
+        if self._plain is None:  # a second tokenizer, which only guard models need
+            self._plain = PlainText(self.fast)
+        return self._plain.tokens(text)
 
     def apply_chat_template(
         self,
