@@ -33,6 +33,9 @@ class EngineCore:
     and goes back with `rewind`."""
 
     def __init__(self, runner: ModelRunner, tokenizer: LocalTokenizer, config: EngineConfig) -> None:
+        """Raises `ValueError` for a model that does not give the next token's logits."""
+        if runner.model.labels is not None:
+            raise ValueError(f"{config.model} classifies tokens: it cannot generate.")
         self.runner = runner
         self.sampler = Sampler(runner.device, logprobs_mode=config.logprobs_mode, seed=config.seed)
         self.block_manager = BlockManager(runner.kv_cache.num_blocks, config.block_size)

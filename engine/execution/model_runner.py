@@ -12,6 +12,7 @@ from engine.execution.batch import Batch
 from engine.execution.cuda_graphs import DecodeGraphs, GraphCapture
 from engine.execution.kv_cache import KVCache, free_memory
 from engine.execution.layout import Layout, Span
+from engine.execution.models.heads import classifies_tokens
 from engine.execution.models.load import Model, load_model
 from engine.execution.threads import Threads
 from engine.execution.trials import TrialRecord
@@ -135,6 +136,8 @@ def _load_draft(
     hf_config = AutoConfig.from_pretrained(
         config.speculative_model, trust_remote_code=config.trust_remote_code
     )
+    if classifies_tokens(hf_config):
+        raise ValueError(f"speculative_model: {config.speculative_model} classifies tokens: it guesses none.")
     text_config = hf_config.get_text_config()
     if text_config.vocab_size < target.get_text_config().vocab_size:
         raise ValueError(

@@ -5,7 +5,6 @@ The weights come straight from a checkpoint. Queries, keys and values share one 
 another. The device's `Kernels` compute everything but the matrix multiplications.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -15,10 +14,10 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from engine.execution.batch import Batch
 from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, Kernels, Linear
-from engine.execution.kernels.quantized import Weight
 from engine.execution.kernels.torch_kernels import TorchKernels
 from engine.execution.kv_cache import KVCache, LayerShape
 from engine.execution.models.checkpoint import Checkpoint
+from engine.execution.models.heads import ClassificationHeads, Head, Labels, MakeLinear
 from engine.execution.models.weights import WeightFormat
 
 FAMILY = {"llama", "mistral", "qwen2", "qwen3"}
@@ -85,23 +84,35 @@ class Decoder:
         checkpoint: Checkpoint,
         kernels: Kernels,
         weights: WeightFormat,
-        make_linear: Callable[[Weight, Tensor | None], Linear],
+        make_linear: MakeLinear,
+        heads: ClassificationHeads | None = None,
     ) -> None:
-        """Raises `KeyError` for a missing tensor, `ValueError` for a tensor that nothing reads."""
+        """`heads`: those of a model that classifies tokens; None: it gives the next token's logits.
+
+        Raises `KeyError` for a missing tensor, `ValueError` for a tensor that nothing reads.
+        """
         self._kernels = kernels
         self._weights = weights
         self._make_linear = make_linear
         self._embedding = checkpoint.take("model.embed_tokens.weight")
         self._layers = [self._layer(checkpoint, i, window) for i, window in enumerate(config.windows)]
         self._norm = checkpoint.take("model.norm.weight")
-        head = self._embedding if config.tie_word_embeddings else None
-        self._lm_head = make_linear(weights.take_head(checkpoint, head), None)
+        self._head: Head
+        if heads is None:
+            tied = self._embedding if config.tie_word_embeddings else None
+            self._head = make_linear(weights.take_head(checkpoint, tied), None)
+        else:
+            self._head = heads.take(checkpoint, make_linear)
+        self.labels: Labels | None = None if heads is None else heads.labels
         if left := [n for n in checkpoint.untaken if not n.endswith(DERIVED) and n != "lm_head.weight"]:
             raise ValueError(f"it has tensors that this decoder does not know: {', '.join(sorted(left)[:3])}")
         self.device = self._embedding.device
         self.dtype = self._embedding.dtype
-        # Graphs of torch's kernels would always gather as many blocks as the widest table has room for.
-        self.can_be_captured = self.device.type == "cuda" and not isinstance(kernels, TorchKernels)
+        # Graphs of torch's kernels would always gather as many blocks as the widest table has room for. Texts
+        # that are classified grow by several tokens at a time, for which there are no graphs.
+        self.can_be_captured = (
+            self.device.type == "cuda" and not isinstance(kernels, TorchKernels) and heads is None
+        )
         attention = config.attention
         shape = LayerShape(attention.num_kv_heads, attention.head_dim, attention.head_dim)
         self.layers = dict.fromkeys(range(len(self._layers)), shape)
@@ -117,7 +128,7 @@ class Decoder:
             x = layer.o(attended, residual=x)
             gate_up = layer.gate_up(step.rms_norm(x, layer.post_attention_norm))
             x = layer.down(step.silu_and_mul(gate_up), residual=x)
-        return self._lm_head(step.rms_norm(x, self._norm))
+        return self._head(step.rms_norm(x, self._norm))
 
     def _layer(self, checkpoint: Checkpoint, index: int, window: int | None) -> Layer:
         name = f"model.layers.{index}."

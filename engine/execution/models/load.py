@@ -18,6 +18,7 @@ from engine.execution.kernels.protocol import Kernels, LinearMaker
 from engine.execution.kv_cache import KVCache, LayerShape
 from engine.execution.models.checkpoint import Checkpoint
 from engine.execution.models.decoder import Decoder, DecoderConfig
+from engine.execution.models.heads import Labels, classification_heads, classifies_tokens
 from engine.execution.models.linear import make_linear, torch_linear
 from engine.execution.models.linear_trial import LinearTrial
 from engine.execution.models.packed import PackedWeights, UnsupportedPackingError
@@ -28,18 +29,21 @@ logger = logging.getLogger("weir.engine")
 
 
 class Model(Protocol):
-    """Weights on a device, and the code that turns a batch of tokens into logits."""
+    """Weights on a device, and the code that turns a batch of tokens into logits: the next token's, or those
+    of labels."""
 
     device: torch.device
     dtype: torch.dtype
     layers: dict[int, LayerShape]
     """The shape of the keys and values that each attention layer stores for a token."""
+    labels: Labels | None
+    """The labels that the logits are of. None: the logits are the next token's."""
     can_be_captured: bool
     """Whether CUDA graphs can hold `forward`: what it launches depends on nothing but the batch's size."""
 
     def forward(self, batch: Batch, kv_cache: KVCache) -> Tensor:
         """Store the tokens' keys and values in the cache. Returns the logits of `batch.logit_rows`,
-        `[rows, vocab]`, in any float type."""
+        `[rows, vocab]` or `[rows, labels of all groups]`, in any float type."""
 
 
 def load_model(config: EngineConfig, hf_config: PreTrainedConfig, max_model_len: int) -> Model:
@@ -54,6 +58,7 @@ def load_model(config: EngineConfig, hf_config: PreTrainedConfig, max_model_len:
         except (KeyError, ValueError) as error:
             reason = f"tensor {error} is missing" if isinstance(error, KeyError) else str(error)
             is_wanted = config.model_impl == "weir" or isinstance(error, UnsupportedPackingError)
+            is_wanted = is_wanted or classifies_tokens(hf_config)
             if is_wanted or config.quantization or config.cpu_kernels == "native":
                 raise ValueError(f"Weir's own decoder cannot run {config.model}: {reason}.") from error
             logger.info("transformers' code runs this model: %s", reason)
@@ -90,7 +95,8 @@ def _load_decoder(
         kernels = make_kernels(config.cpu_kernels, config.attention_backend, shape, needs)
         maker = _linear_maker(config, kernels, dtype, device)
         make = partial(make_linear, maker=maker)
-        decoder = Decoder(decoder_config, checkpoint, kernels, weights, make)
+        heads = classification_heads(hf_config)
+        decoder = Decoder(decoder_config, checkpoint, kernels, weights, make, heads)
     _give_back_freed_memory()
     return decoder
 

@@ -17,6 +17,7 @@ from engine.config import EngineConfig
 from engine.execution.attention import AttentionBackend, PagedAttention, Scoring
 from engine.execution.batch import Batch
 from engine.execution.kv_cache import KVCache, LayerShape
+from engine.execution.models.heads import Labels, classifies_tokens
 
 IMPLEMENTATION = "weir_paged"
 """The `attn_implementation` that models are loaded with. It has no mask function, so models make no mask."""
@@ -37,6 +38,7 @@ class TransformersModel:
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
         self.layers = _probe(model)
+        self.labels: Labels | None = None
         self.can_be_captured = False  # its code may depend on more than the batch's size
         self.attention: AttentionBackend = PagedAttention
 
@@ -79,7 +81,9 @@ def _check_architecture(config: PreTrainedConfig) -> None:
     text_config = config.get_text_config()
     layer_types = set(getattr(text_config, "layer_types", None) or ()) - SERVED_LAYERS
     reason = None
-    if config.is_encoder_decoder:
+    if classifies_tokens(config):  # its class would make up a matrix for the next token's logits
+        reason = "models that classify tokens need Weir's own decoder"
+    elif config.is_encoder_decoder:
         reason = "it is an encoder-decoder"
     elif layer_types:
         reason = f"it has layers of {', '.join(sorted(layer_types))}"
