@@ -11,7 +11,7 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -26,6 +26,7 @@ from engine.core.input_processor import FIELDS, InputProcessor
 from engine.core.sequence import SequenceGroup
 from engine.execution.model_runner import ModelRunner
 from engine.logits_processors.load import find_processors
+from engine.processor_specs import NamedProcessorSpec
 from engine.protocol import Deltas, EngineError, EngineStats, GenerationRequest, ModelInfo, Rewind, Tokenizer
 from engine.sampling.beam_search import beam_search, is_beam_search
 from engine.text.tokenizer import LocalTokenizer, check_draft_tokenizer
@@ -121,6 +122,10 @@ class LocalEngine:
 
     def check_room(self, caller: str) -> None:
         self._admission.check(caller)
+
+    async def check_processors(self, specs: Iterable[NamedProcessorSpec]) -> None:
+        """Raises `ProcessorLoadError`."""
+        await asyncio.to_thread(self._processor.processors.check, specs)
 
     def stats(self) -> EngineStats:
         """The numbers after the last step."""

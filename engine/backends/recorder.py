@@ -17,8 +17,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from engine.backends.policy_processors import check_processors
 from engine.backends.relay import counted, relayed
 from engine.fields.support import FieldSupport
+from engine.processor_specs import NamedProcessorSpec
 from engine.protocol import (
     Deltas,
     Engine,
@@ -89,6 +91,9 @@ class RecordingEngine:
     async def count_tokens(self, request: GenerationRequest) -> int:
         """Counts are not recorded."""
         return await counted(self._engine, request)
+
+    async def check_processors(self, specs: Iterable[NamedProcessorSpec]) -> None:
+        await check_processors(self._engine, specs)
 
     async def generate(self, request: GenerationRequest) -> Deltas:
         file: RecordingFile | None = None

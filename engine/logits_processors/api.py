@@ -151,4 +151,5 @@ def _in_vocabulary(token_id: int, info: ValidationInfo) -> int:
 
 
 TokenId = Annotated[int, Field(ge=0, strict=True), AfterValidator(_in_vocabulary)]
-"""For `Params`: the id of a token of the model. Validators get the `Context` as `ValidationInfo.context`."""
+"""For `Params`: the id of a token of the model. Validators get the `Context` as `ValidationInfo.context`. It
+is None in `weir config check`, which knows no model."""

@@ -2,7 +2,8 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from typing import Any, Literal, get_args
@@ -17,7 +18,6 @@ from engine.logits_processors.names import ENTRY_POINTS
 from engine.logits_processors.started import ProcessorEntry, StartedProcessor
 from engine.protocol import SamplingParams
 
-"""The group of entry points by which installed packages register processors under names of their own."""
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 Form = Literal["row", "batch", "sampling"]
@@ -48,34 +48,24 @@ class RegisteredProcessor:
     """The result of its `prepare`."""
 
     @property
-    def params_model(self) -> type[BaseModel]:
-        model: type[BaseModel] = getattr(self.cls, "Params", NoParams)
-        return model
-
-    @property
     def sampling(self) -> Callable[[Any, SamplingParams], SamplingParams] | None:
         """In the sampling form: changes a request's sampling, given the processor's parameters."""
         return getattr(self.cls, "sampling", None)
 
     def unknown(self, names: Iterable[str]) -> list[str]:
         """The names that none of its parameters has."""
-        model = self.params_model
-        if model.model_config.get("extra") == "allow":
-            return []
-        aliases = {field.alias for field in model.model_fields.values()}
-        return [name for name in names if name not in model.model_fields and name not in aliases]
+        return _unknown(_params_model(self.cls), names)
 
     def validate(self, params: Mapping[str, Any]) -> BaseModel:
         """Raises `ParamsError`."""
-        for name in self.unknown(params):
-            raise ParamsError(f".{name}", "there is no such parameter")
-        try:
-            return self.params_model.model_validate(dict(params), context=self.context)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            parts = [part for part in first["loc"] if part != "[key]"]
-            at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
-            raise ParamsError(at, first["msg"].removeprefix("Value error, ")) from error
+        return validate_params(self.cls, params, self.context)
+
+    def try_params(self, params: Mapping[str, Any]) -> None:
+        """Make sure that each sequence can get the processor with these. Raises `ProcessorLoadError`."""
+        with _failing_to_load(self.config):
+            valid = self.validate(params)
+            if form_of(self.cls) == "row":
+                self.build(params=valid)
 
     def start(self, params: BaseModel, token_ids: TokenIds) -> StartedProcessor:
         """Start it for the sequence that has these tokens. Raises any exception of its `__init__`."""
@@ -94,6 +84,33 @@ class RegisteredProcessor:
         offered |= {"context": self.context, "shared": self.shared}
         configured = {} if hasattr(self.cls, "prepare") else self.config.args
         return {**configured, **{name: value for name, value in offered.items() if name in parameters}}
+
+
+def validate_params(cls: type, params: Mapping[str, Any], context: Context | None) -> BaseModel:
+    """The parameters as the processor's `Params`. `context` None: the model is not known, and nothing is
+    checked that depends on it. Raises `ParamsError`."""
+    model = _params_model(cls)
+    for name in _unknown(model, params):
+        raise ParamsError(f".{name}", "there is no such parameter")
+    try:
+        return model.model_validate(dict(params), context=context)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        parts = [part for part in first["loc"] if part != "[key]"]
+        at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+        raise ParamsError(at, first["msg"].removeprefix("Value error, ")) from error
+
+
+def _params_model(cls: type) -> type[BaseModel]:
+    model: type[BaseModel] = getattr(cls, "Params", NoParams)
+    return model
+
+
+def _unknown(model: type[BaseModel], names: Iterable[str]) -> list[str]:
+    if model.model_config.get("extra") == "allow":
+        return []
+    aliases = {field.alias for field in model.model_fields.values()}
+    return [name for name in names if name not in model.model_fields and name not in aliases]
 
 
 def find_processors(configs: Iterable[LogitsProcessorConfig]) -> list[tuple[LogitsProcessorConfig, type]]:
@@ -129,7 +146,7 @@ def _find(config: LogitsProcessorConfig, path: str) -> type:
 def register(config: LogitsProcessorConfig, cls: type, rank: int, context: Context) -> RegisteredProcessor:
     """Build all that requests share, and try the arguments of every request. Raises `ProcessorLoadError`."""
     prepare = getattr(cls, "prepare", None)
-    try:
+    with _failing_to_load(config):
         shared = prepare(context, **config.args) if prepare else None
         entry = ProcessorEntry(config.name, kind_of(cls), rank)
         registered = RegisteredProcessor(config, cls, entry, context, shared)
@@ -138,17 +155,22 @@ def register(config: LogitsProcessorConfig, cls: type, rank: int, context: Conte
             inspect.signature(cls).bind(**registered.arguments(params=None))
         if form == "batch":
             registered = replace(registered, entry=replace(entry, batch=registered.build()))
-        if config.mandatory:
-            params = registered.validate(config.params)
-            if form == "row":
-                registered.build(params=params)
+    if config.mandatory:
+        registered.try_params(config.params)
+    return registered
+
+
+@contextmanager
+def _failing_to_load(config: LogitsProcessorConfig) -> Iterator[None]:
+    """Around a processor's own code at start: any exception becomes a `ProcessorLoadError`."""
+    try:
+        yield
     except ParamsError as error:
         raise ProcessorLoadError(f"logits processor {config.name!r}: params{error.at}: {error}") from error
     except (Exception, SystemExit) as error:
         raise ProcessorLoadError(
             f"logits processor {config.name!r} cannot be built: {describe(error)}"
         ) from error
-    return registered
 
 
 def kind_of(cls: type) -> Kind:

@@ -127,6 +127,13 @@ class ProcessorRegistry:
                 sampling = one(sampling)
         return replace(request, sampling=sampling), sorted(processors, key=attrgetter("rank"))
 
+    def check(self, specs: Iterable[NamedProcessorSpec]) -> None:
+        """Make sure that every request can get these. Raises `ProcessorLoadError`."""
+        for spec in specs:
+            if spec.name not in self._registered:
+                raise ProcessorLoadError(f"there is no logits processor {spec.name!r}")
+            self._registered[spec.name].try_params(spec.params)
+
     def _realize_limits(self, extra: Mapping[str, Any]) -> list[SequenceProcessor]:
         made: list[SequenceProcessor] = []
         for field, (_, param) in LIMITS.items():

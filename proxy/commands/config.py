@@ -11,9 +11,9 @@ import yaml
 
 from engine.did_you_mean import did_you_mean
 from engine.protocol import RequestError
+from proxy.checks.settings import check
 from proxy.config import load_settings
 from proxy.errors import APIError
-from proxy.policies.check import check
 from proxy.policies.directory import Directory
 from proxy.policies.duplicates import duplicates
 from proxy.policies.explain import explain

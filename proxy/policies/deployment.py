@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
+from engine.backends.policy_processors import check_processors
 from engine.parsers import Parsers
-from engine.processor_specs import LogitsProcessorSpec, PolicyProcessorSpec
+from engine.processor_specs import PolicyProcessorSpec
 from engine.protocol import DeadEngineError, Engine, EngineError, GenerationRequest, RequestError
 from hooks.pipeline.pipeline import GuardFactory
 from proxy.policies.directory import Directory, ModelEntry, PolicyEntry
@@ -73,7 +74,7 @@ class Policy:
     entry: PolicyEntry
     pipeline: GuardFactory
     name: str = field(init=False)
-    logits_processors: tuple[LogitsProcessorSpec, ...] = field(init=False)
+    logits_processors: tuple[PolicyProcessorSpec, ...] = field(init=False)
     """Those that run for every request, beside the engine's."""
 
     def __post_init__(self) -> None:
@@ -228,7 +229,19 @@ class Deployment:
         engine that cannot start."""
         for engine in self.own_engines(older):
             await engine.start()
+        await self.check_processors(self.directory.pairs())
         self._warn_of_rewinds()
+
+    async def check_processors(self, pairs: Iterable[tuple[Key, ModelEntry]]) -> None:
+        """Make sure that the logits processors of these keys' policies can run with these models. Raises
+        `ValueError`."""
+        chosen = [(model.name, self.directory.policy_for(key, model)) for key, model in pairs]
+        for name, policy in dict.fromkeys((name, choice.name) for name, choice in chosen if choice):
+            if specs := self.policies[policy].logits_processors:
+                try:
+                    await check_processors(self.models[name].engine, specs)
+                except ValueError as error:
+                    raise ValueError(f"policies.{policy}: with the model {name!r}: {error}") from error
 
     def _warn_of_rewinds(self) -> None:
         rewinders = {name for policy in self.policies.values() for name in policy.pipeline.rewinders}

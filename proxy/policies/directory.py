@@ -3,14 +3,14 @@
 A `Deployment` has the same models and policies built. `weir config` needs no more than this.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.did_you_mean import did_you_mean
 from engine.protocol import RequestError
 from proxy.errors import APIError
-from proxy.policies.keys import Key
+from proxy.policies.keys import ANONYMOUS, Key
 from proxy.policies.model_settings import ModelSettings
 from proxy.policies.policy_settings import PolicySettings
 
@@ -88,6 +88,12 @@ class Directory:
     def models_of(self, key: Key) -> list[ModelEntry]:
         """The models that the key may use, in the order configured."""
         return [model for model in self.models.values() if key.may_use(model.names)]
+
+    def pairs(self) -> Iterator[tuple[Key, ModelEntry]]:
+        """Each configured key with each model that it may use. Without keys: whoever asks."""
+        for key in self.keys.values() or (ANONYMOUS,):
+            for model in self.models_of(key):
+                yield key, model
 
     def model_for(self, key: Key, asked: str | None) -> ModelEntry:
         """The model that the key asks for (None: its first). Raises `RequestError` 404 for a model that is

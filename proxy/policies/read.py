@@ -158,9 +158,7 @@ def _wrong_processors(directory: Directory) -> Iterator[Fault]:
 
 
 def _pairs(directory: Directory) -> Iterator[tuple[Place, Key, ModelEntry]]:
-    """Each key and each model that it may use, with the key's place."""
-    for key in directory.keys.values() or (ANONYMOUS,):
+    """`directory.pairs`, with the key's place."""
+    for key, model in directory.pairs():
         named: Place = ("keys", key.name) if key.name else ("api_key",)
-        place: Place = ("models",) if key is ANONYMOUS else named
-        for model in directory.models_of(key):
-            yield place, key, model
+        yield ("models",) if key is ANONYMOUS else named, key, model

@@ -149,6 +149,14 @@ async def test_a_policy_s_processors_run_for_every_request_and_no_request_names_
             await server.stop()
 
 
+async def test_a_server_does_not_start_with_wrong_parameters_of_a_policy(engine: LocalEngine) -> None:
+    fails = {"name": "fails", "params": {"hov": "raise"}}
+    with pytest.raises(
+        ValueError, match=r"^policies.p: with the model 'm': .*'fails': params.hov: there is no"
+    ):
+        await serving_under(engine, logits_processors=[fails])
+
+
 async def test_a_request_names_only_processors_that_its_policy_allows(engine: LocalEngine) -> None:
     named = {"logits_processors": [{"name": "fails", "params": {"how": ""}}]}
     async with aiohttp.ClientSession() as http:

@@ -8,7 +8,7 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,6 +23,7 @@ from engine.config import EngineConfig
 from engine.core.input_processor import FIELDS, InputProcessor
 from engine.core.output_processor import OutputProcessor
 from engine.core.sequence import SequenceGroup
+from engine.processor_specs import NamedProcessorSpec
 from engine.protocol import DeadEngineError, Deltas, EngineError, EngineStats, GenerationRequest, ModelInfo
 from engine.sampling.beam_search import beam_search, is_beam_search
 from engine.text.tokenizer import LocalTokenizer
@@ -119,6 +120,10 @@ class VLLMEngine(TrackedEngine):
         finally:
             self._running.discard(outputs)
             await outputs.aclose()
+
+    async def check_processors(self, specs: Iterable[NamedProcessorSpec]) -> None:
+        """Raises `ProcessorLoadError`."""
+        await asyncio.to_thread(self._processor.processors.check, specs)
 
     def stats(self) -> EngineStats:
         schedulers = self._schedulers

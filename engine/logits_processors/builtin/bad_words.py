@@ -5,7 +5,7 @@ keep a word out for certain, use a hook that reads the text as well.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Self
 
 from pydantic import BaseModel, Field, PrivateAttr, ValidationInfo, model_validator
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from engine.logits_processors import Context, TokenIds
 from engine.logits_processors.builtin.masks import as_index, take_out
+from engine.protocol import Tokenizer
 
 
 class BadWords:
@@ -26,15 +27,11 @@ class BadWords:
 
         @model_validator(mode="after")
         def _tokenize(self, info: ValidationInfo) -> Self:
-            assert isinstance(info.context, Context)
-            encode = info.context.tokenizer.encode
             for word in self.bad_words:
                 if not word.strip():
                     raise ValueError("a bad word must not be blank")
-                for text in (word.lstrip(), f" {word.lstrip()}"):
-                    if not (ids := encode(text, add_special_tokens=False)):
-                        raise ValueError(f"this model's tokenizer has no tokens for {word!r}")
-                    self._sequences.add(tuple(ids))
+                if isinstance(info.context, Context):
+                    self._sequences.update(_tokenized(word, info.context.tokenizer))
             return self
 
     def __init__(self, params: Params, context: Context) -> None:
@@ -63,3 +60,11 @@ class BadWords:
             for word in self.sequences
             for length in range(1, len(word))
         )
+
+
+def _tokenized(word: str, tokenizer: Tokenizer) -> Iterator[tuple[int, ...]]:
+    for text in (word.lstrip(), f" {word.lstrip()}"):
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        if not ids:
+            raise ValueError(f"this model's tokenizer has no tokens for {word!r}")
+        yield tuple(ids)

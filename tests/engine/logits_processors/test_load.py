@@ -72,6 +72,24 @@ def test_a_processor_that_cannot_be_loaded_keeps_the_server_from_starting(
 
 
 @pytest.mark.parametrize(
+    ("name", "params", "reason"),
+    [
+        ("only", {"token_id": 400}, "'only': params.token_id: .*below 400"),
+        ("only", {}, "params.token_id: Field required"),
+        ("bad_words", {"bad_words": [" "]}, "must not be blank"),
+        ("nothing", {}, "there is no logits processor 'nothing'"),
+    ],
+)
+def test_parameters_are_tried_without_a_request(
+    name: str, params: dict[str, Any], reason: str, context: Context
+) -> None:
+    registry = ProcessorRegistry(context, [config("Only"), LogitsProcessorConfig("bad_words", "bad_words")])
+    registry.check(named(only={"token_id": 399}, bad_words={"bad_words": ["fox"]}))
+    with pytest.raises(ProcessorLoadError, match=reason):
+        registry.check(named(**{name: params}))
+
+
+@pytest.mark.parametrize(
     "configs", [[config("Ban"), config("Ban")], [LogitsProcessorConfig("a b", HERE + "Ban")]]
 )
 def test_names_must_be_valid_and_unique(configs: list[LogitsProcessorConfig], context: Context) -> None:

@@ -113,6 +113,43 @@ def test_a_file_without_options_by_name_is_refused(
     assert "Traceback" not in capsys.readouterr().err
 
 
+PROCESSORS = """\
+models:
+  a:
+    logits_processors:
+      - {name: bad_words, policy_only: true}
+      - {name: min_tokens, mandatory: true, params: {min_tokens: -1}}
+  b: {logits_processors: [nowhere.Processor]}
+policies:
+  strict:
+    logits_processors:
+      - {name: bad_words, params: {bad_wordz: [fox]}}
+  lax:
+    logits_processors:
+      - {name: bad_words, params: {bad_words: [fox]}}
+default_policy: strict
+keys:
+  alice: {hash: "HASH", models: [a], policy: strict}
+  bob: {hash: "HASH", models: [a], policy: lax}
+"""
+
+
+def test_check_reads_the_parameters_of_logits_processors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hashes = [f"sha256:{digest_of(key)}" for key in (b"a", b"b")]
+    content = PROCESSORS.replace("HASH", hashes[0], 1).replace("HASH", hashes[1], 1)
+    (tmp_path / "weir.yaml").write_text(content)
+    assert run("check", f"{tmp_path}/weir.yaml") == 1
+    told = [line.removeprefix(f"{tmp_path}/weir.yaml:") for line in capsys.readouterr().out.splitlines()]
+    assert told == [
+        "5: models.a.logits_processors[1]: params.min_tokens: Input should be greater than or equal to 0",
+        "6: models.b.logits_processors: logits processor 'nowhere.Processor' (nowhere.Processor)"
+        " could not be imported: ModuleNotFoundError: No module named 'nowhere'",
+        "10: policies.strict.logits_processors[0]: params.bad_wordz: there is no such parameter",
+    ]
+
+
 def test_a_name_that_stands_twice_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The policy without hooks would win, and nobody would be told."""
     content = "engine: echo\npolicies:\n  strict: {hooks: [pii]}\n  strict: {}\n"

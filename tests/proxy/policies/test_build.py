@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from hooks.loading.loader import HookLoadError
+from proxy.checks.settings import check
 from proxy.config import ServeSettings
 from proxy.policies.build import build
-from proxy.policies.check import check
 from proxy.workers.run import running
 
 HOOK = """

@@ -12,6 +12,7 @@ from engine.recording import Recording
 from hooks.loading.loader import HookLoadError, load_hook
 from hooks.pipeline.options import PipelineOptions
 from proxy.access.option_values import parts
+from proxy.checks.processors import processor_faults
 from proxy.config import ServeSettings
 from proxy.did_you_mean import message_of
 from proxy.engines import check_folder
@@ -42,6 +43,7 @@ def check(content: Mapping[str, Any]) -> list[Fault]:
         found += faults(settings)
         for place, model in _models(settings):
             found += _of_model(place, model)
+        found += processor_faults(settings)
         found += _missing_databases(settings)
     found += _of_hooks(content)
     return list(dict.fromkeys(found))
