@@ -36,7 +36,7 @@ def first_tokens(deltas: Iterable[Delta], num_tokens: int) -> list[Delta]:
         if delta.channel != "echo":
             tokens = tokens[:num_tokens]
             num_tokens -= len(tokens)
-        if tokens or delta.channel == "echo" or delta.prompt_token_ids is not None:
+        if tokens or delta.channel == "echo" or has_prompt(delta):
             text = delta.text if len(tokens) == len(delta.tokens) else "".join(t.text for t in tokens)
             kept.append(replace(delta, text=text, tokens=tokens, finish_reason=None, stop_reason=None))
     return kept
@@ -63,6 +63,20 @@ def num_output_tokens(delta: Delta) -> int:
     return 0 if delta.channel == "echo" else len(delta.tokens)
 
 
+def has_prompt(delta: Delta) -> bool:
+    """Whether the delta tells of its output's prompt, as the first one of an output may."""
+    return delta.prompt_token_ids is not None or delta.prompt_scores is not None
+
+
+def with_prompt_of(delta: Delta, first: Delta) -> Delta:
+    """`delta`, telling of the prompt as `first` does."""
+    return replace(delta, prompt_token_ids=first.prompt_token_ids, prompt_scores=first.prompt_scores)
+
+
+def without_prompt(delta: Delta) -> Delta:
+    return replace(delta, prompt_token_ids=None, prompt_scores=None)
+
+
 def _continues(before: Delta, delta: Delta) -> bool:
     is_bare_end = delta.finish_reason is not None and not delta.text and not delta.tokens
     return (
@@ -70,7 +84,7 @@ def _continues(before: Delta, delta: Delta) -> bool:
         and (before.channel, before.tool_call) == (delta.channel, delta.tool_call)
         # The tokens of a delta account for all of its text, so text without tokens stays by itself.
         and (bool(before.tokens) == bool(delta.tokens) or is_bare_end)
-        and delta.prompt_token_ids is None
+        and not has_prompt(delta)
     )
 
 
@@ -85,19 +99,17 @@ def _joined(run: Sequence[Delta]) -> Delta:
         finish_reason=last.finish_reason,
         stop_reason=last.stop_reason,
         prompt_token_ids=first.prompt_token_ids,
+        prompt_scores=first.prompt_scores,
         usage=last.usage,
     )
 
 
 def _pieces(delta: Delta, length: int) -> Iterator[Delta]:
     *parts, (text, tokens) = _parts(delta, length)
-    prompt = delta.prompt_token_ids
     for part, some in parts:
-        yield replace(
-            delta, text=part, tokens=some, prompt_token_ids=prompt, finish_reason=None, stop_reason=None
-        )
-        prompt = None
-    yield replace(delta, text=text, tokens=tokens, prompt_token_ids=prompt)
+        yield replace(delta, text=part, tokens=some, finish_reason=None, stop_reason=None)
+        delta = without_prompt(delta)
+    yield replace(delta, text=text, tokens=tokens)
 
 
 def _parts(delta: Delta, length: int) -> Iterator[tuple[str, tuple[Token, ...]]]:

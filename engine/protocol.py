@@ -21,6 +21,9 @@ from engine.errors import LogitsProcessorError as LogitsProcessorError
 from engine.errors import QueueFullError as QueueFullError
 from engine.errors import RequestError as RequestError
 from engine.fields.support import FieldSupport
+from engine.probe_info import ProbeInfo as ProbeInfo
+from engine.probe_info import PromptScores as PromptScores
+from engine.probe_info import Scores as Scores
 from engine.processor_specs import LogitsProcessorSpec
 from engine.stats import EngineStats as EngineStats
 
@@ -219,6 +222,9 @@ class Token(NamedTuple):
     rank: int | None = None
     """The number of tokens of the vocabulary that are at least as likely here, this one included. Only tokens
     of a prompt have it, and only if the engine says it."""
+    scores: Scores | None = None
+    """The scores that the model's probes give this token, in the order of `ModelInfo.score_names`. None: the
+    engine has no probes, or the scores belong to another part of this token. Clients never see them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +271,9 @@ class Delta:
     """The stop string, the stop token's id or the guard's reason that ended the output."""
     prompt_token_ids: tuple[int, ...] | None = None
     """The prompt's ids, on an output's first delta, if the engine knows them."""
+    prompt_scores: PromptScores | None = None
+    """The scores of the prompt's tokens, on an output's first delta, if the model has probes. Clients never
+    see them."""
     usage: Usage | None = None
     """The request's totals so far, if the engine counts."""
 
@@ -308,6 +317,13 @@ class ModelInfo:
     """Whether it also accepts one for requests with `GenerationRequest.is_guided`."""
     max_prompt_bytes: int | None = None
     """A longer text has more than `max_model_len` tokens, whatever it is. None: not known."""
+    probes: tuple[ProbeInfo, ...] = ()
+    """The probes that score every token that the model reads."""
+
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        """The names of the scores in `Token.scores`, in order."""
+        return tuple(name for probe in self.probes for name in probe.score_names)
 
     def can_rewind_for(self, request: GenerationRequest) -> bool:
         """Whether the engine accepts a `Rewind` for this request."""

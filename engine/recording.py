@@ -239,6 +239,8 @@ def _dump_token(token: Token) -> dict[str, Any]:
         fields["position"] = token.position
     if token.rank is not None:
         fields["rank"] = token.rank
+    if token.scores is not None:
+        fields["scores"] = token.scores
     if token.top:
         fields["top"] = [{"id": t.id, **_dump_raw(t.raw), "logprob": t.logprob} for t in token.top]
     return fields

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, Protocol
 
-from engine.protocol import Channel, GenerationRequest, Token
+from engine.protocol import Channel, GenerationRequest, ProbeInfo, PromptScores, Scores, Token
 from hooks.prompts.lead import lead_of
 
 Span = tuple[int, int, str] | tuple[int, int, str, str]
@@ -140,6 +140,7 @@ class StreamContext:
     output_index: int = 0
     channel: Channel = "content"
     tool_name: str | None = None
+    prompt_scores: PromptScores | None = None
     pieces: list[str] = field(default_factory=list, init=False)
     """The text that the hook was shown, piece by piece. The list only grows."""
     state: dict[Any, Any] = field(default_factory=dict, init=False)
@@ -259,6 +260,30 @@ class Chunk:
     def logprobs_diff(self) -> tuple[Token, ...]:
         """The tokens completed by `text_diff` that have a logprob, with their top alternatives."""
         return tuple(t for t in self._tokens if t.logprob is not None)
+
+    @property
+    def tokens_diff(self) -> tuple[Token, ...]:
+        """The tokens completed by `text_diff`, each with the text that it completes. Empty where the engine
+        gives none, and for text that another hook wrote."""
+        return self._tokens
+
+    @property
+    def scores_diff(self) -> tuple[Scores | None, ...]:
+        """The scores of the tokens of `token_ids_diff`, one entry for each (contract 2.10). None: the token
+        has none."""
+        return tuple(t.scores for t in self._tokens if t.id is not None)
+
+    @property
+    def prompt_scores(self) -> tuple[Scores, ...] | None:
+        """The scores of the prompt's tokens, one entry for each. None: the engine has no probes."""
+        scores = self._context.prompt_scores
+        return None if scores is None else scores.tokens
+
+    @property
+    def probes(self) -> tuple[ProbeInfo, ...]:
+        """The probes that give the scores. Empty: the engine has none."""
+        scores = self._context.prompt_scores
+        return () if scores is None else scores.probes
 
     def __repr__(self) -> str:
         # Never the text: a repr ends up in logs.

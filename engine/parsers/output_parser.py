@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from engine.deltas import has_prompt, with_prompt_of
 from engine.parsers.scan import Calls, Scan
 from engine.parsers.tape import CONTENT, Piece, Tape
 from engine.protocol import Channel, Delta, Token
@@ -24,20 +25,20 @@ class OutputParser:
         self._calls = calls or Calls()
         self._is_done = False
         """Whether all further text is content."""
-        self._prompt_token_ids: tuple[int, ...] | None = None
-        """The prompt's ids, which wait for the first delta that is returned."""
+        self._first: Delta | None = None
+        """Tells of the prompt; so must the first delta that is returned."""
 
     def feed(self, delta: Delta) -> list[Delta]:
         """Take the next delta. Only the output's last delta has a finish reason."""
         if delta.channel == self._channel:
             self._step_aside()
-        if self._prompt_token_ids is None:
-            self._prompt_token_ids = delta.prompt_token_ids
+        if has_prompt(delta):
+            self._first = delta
         reads = delta.channel == "content" and not self._is_done
         made = self._read(delta) if reads else self._pass_on(delta)
-        if made and self._prompt_token_ids is not None:
-            made[0] = replace(made[0], prompt_token_ids=self._prompt_token_ids)
-            self._prompt_token_ids = None
+        if made and self._first is not None:
+            made[0] = with_prompt_of(made[0], self._first)
+            self._first = None
         if delta.finish_reason == "stop" and self._calls.count:
             made[-1] = replace(made[-1], finish_reason="tool_calls")
         return made

@@ -9,8 +9,8 @@ marker. A settled token goes to a stream:
 - If one part of its text was given and the rest was a marker, both go as one piece: the token without text,
   then the text as a token without id. The piece is released whole or not at all (contract 3.11). Tokens
   before it in such a piece, from any parser, share its fate.
-- If parts on both sides of a marker were given, only their text goes. The token's id and logprob speak for
-  all parts, and the guard of one stream must not release them.
+- If parts on both sides of a marker were given, only their text goes, each part with the token's scores. The
+  token's id and logprob speak for all parts, and the guard of one stream must not release them.
 """
 
 from collections import deque
@@ -134,7 +134,7 @@ class Tape:
             if token is None:
                 tokens: tuple[Token, ...] = ()
             elif len(given) > 1 or unit.is_muted:
-                tokens = (Token(None, text, position=token.position),)
+                tokens = (Token(None, text, position=token.position, scores=token.scores),)
             elif text == token.text:
                 tokens = (token,)
             else:

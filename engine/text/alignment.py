@@ -20,12 +20,14 @@ def align_tokens(tokens: Sequence[Token], text: str) -> tuple[Token, ...]:
 
 
 def cut_tokens(tokens: Sequence[Token], length: int) -> list[Token]:
-    """The tokens of the first `length` characters. A token that is cut keeps only its text, without an id."""
+    """The tokens of the first `length` characters. A token that is cut keeps only its text
+    and its scores, without an id."""
     kept = []
     for token in tokens:
         if length <= 0:
             break
         text = token.text[:length]
-        kept.append(token if text == token.text else Token(id=None, text=text, raw=text.encode()))
+        cut = Token(id=None, text=text, raw=text.encode(), scores=token.scores)
+        kept.append(token if text == token.text else cut)
         length -= len(text)
     return kept

@@ -5,9 +5,9 @@ The text is the caller's own, so no engine is asked for it: every engine's answe
 
 from collections.abc import Mapping
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any
 
+from engine.deltas import with_prompt_of, without_prompt
 from engine.protocol import Delta, Deltas, GenerationRequest
 from engine.rewindable import answered
 
@@ -44,6 +44,6 @@ async def _with_text(text: str, deltas: Deltas) -> Deltas:
         while delta is not None:
             if delta.index not in begun:
                 begun.add(delta.index)
-                ids, delta = delta.prompt_token_ids, replace(delta, prompt_token_ids=None)
-                yield Delta(index=delta.index, text=text, channel="echo", prompt_token_ids=ids)
+                yield with_prompt_of(Delta(index=delta.index, text=text, channel="echo"), delta)
+                delta = without_prompt(delta)
             delta = await answered(deltas, (yield delta))

@@ -70,10 +70,9 @@ class Detokenizer:
 
     def decode(self, token: Token, *, may_stop: bool = True) -> tuple[Token, ...]:
         """Take the next token, which has no text yet. `may_stop`: whether a stop string may end here."""
-        token_id, _, raw, logprob, top, *_ = token
-        assert token_id is not None
-        text = self._texts.step(token_id)
-        token = Token(token_id, text, raw, logprob, top)
+        assert token.id is not None
+        text = self._texts.step(token.id)
+        token = token._replace(text=text)
         if text and not self._stop and not self._pending:
             return (token,)
         self._pending.append(token)

@@ -1,6 +1,6 @@
 """One output (choice) of a guarded request: its streams by channel and tool call, and its tokens' order."""
 
-from engine.protocol import Delta, EngineError, FinishReason, Rewind
+from engine.protocol import Delta, EngineError, FinishReason, PromptScores, Rewind
 from hooks.api import rewind, terminate
 from hooks.pipeline.ask import Asking, HookReply
 from hooks.pipeline.delivery import Delivery
@@ -20,6 +20,7 @@ class Output:
         "_guarded",
         "_has_call",
         "_has_offsets",
+        "_prompt_scores",
         "_tells_bytes",
         "delivery",
         "index",
@@ -40,6 +41,7 @@ class Output:
         self._has_call = False
         """Whether a part of a tool call was released."""
         self._tells_bytes = guarded.tells_bytes
+        self._prompt_scores: PromptScores | None = None
         self._has_offsets = guarded.request.sampling.logprobs is not None
         self.ledger = Ledger(self._tells_bytes)
         self.is_finished = False
@@ -89,7 +91,8 @@ class Output:
             released, ends = yield from self._end_earlier(delta)
             if ends is not None:
                 return released, ends
-            self.streams[key] = Stream(self._guarded, delta)
+            self._prompt_scores = delta.prompt_scores or self._prompt_scores
+            self.streams[key] = Stream(self._guarded, delta, self._prompt_scores)
         stream = self.streams[key]
         if self._is_cut(delta):
             for open_stream in self.streams.values():

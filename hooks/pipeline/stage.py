@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from engine.protocol import Delta, GenerationRequest, Token, Usage
+from engine.protocol import Delta, GenerationRequest, PromptScores, Token, Usage
 from hooks.api import Chunk, StreamContext, Verdict, emit, hold, redact, rewind, terminate
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.ask import Ask, Asking, HookReply, Reply
@@ -278,17 +278,15 @@ class Stream:
         "waiting",
     )
 
-    def __init__(self, guarded: GuardedRequest, first_delta: Delta) -> None:
+    def __init__(
+        self, guarded: GuardedRequest, first_delta: Delta, prompt_scores: PromptScores | None = None
+    ) -> None:
         self.index = first_delta.index
         self.channel = first_delta.channel
         self.tool_call = first_delta.tool_call
         name = first_delta.tool_call.name if first_delta.tool_call else None
-        self.stages = [
-            HookStage(
-                guarded, hook, StreamContext(guarded.request, first_delta.index, first_delta.channel, name)
-            )
-            for hook in guarded.hooks
-        ]
+        which = guarded.request, first_delta.index, first_delta.channel, name, prompt_scores
+        self.stages = [HookStage(guarded, hook, StreamContext(*which)) for hook in guarded.hooks]
         self.is_plain = not any(hook.is_async for hook in guarded.hooks)
         self.waiting: list[TokenGroup] = []
         """Textless tokens that go with the text that follows. The ledger has them already."""
@@ -322,9 +320,9 @@ class Stream:
 
     def cleaned(self, delta: Delta) -> Delta:
         """The engine's delta without anything that no hook was shown (contract 5.3)."""
-        if delta.prompt_token_ids is None and delta.tool_call is None:
+        if delta.prompt_token_ids is None and delta.prompt_scores is None and delta.tool_call is None:
             return delta
-        return replace(delta, prompt_token_ids=None, tool_call=self.tool_call)
+        return replace(delta, prompt_token_ids=None, prompt_scores=None, tool_call=self.tool_call)
 
     def join_waiting(self, fragments: list[Fragment]) -> bool:
         """Tie the tokens that waited for text to the first of `fragments`. Returns whether there were any."""

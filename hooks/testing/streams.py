@@ -12,6 +12,7 @@ from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import Any, get_args
 
+from engine.deltas import without_prompt
 from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS, Parsers, parsed
 from engine.protocol import (
     Channel,
@@ -20,6 +21,7 @@ from engine.protocol import (
     EngineError,
     FinishReason,
     GenerationRequest,
+    Scores,
     Token,
     ToolCall,
 )
@@ -132,7 +134,8 @@ def cut(stream: Recording, places: Collection[int] | None) -> Recording:
     """The same stream, its chunks ending at `places`, as long as possible between them. None: as it is.
 
     A token that is cut in two is two, without an id, a logprob or other bytes than their text's: those would
-    tell of either part with the other. An output's finish comes with its last text, unless that ends a chunk.
+    tell of either part with the other. The second part has the token's scores. An output's finish comes with
+    its last text, unless that ends a chunk.
     """
     if places is None:
         return stream
@@ -203,7 +206,7 @@ class _Run:
         base = replace(self.first, finish_reason=None, stop_reason=None, usage=None)
         for start, stop in pairs:
             yield replace(base, text=self.text[start:stop], tokens=tuple(_take(left, stop - start)))
-            base = replace(base, prompt_token_ids=None)
+            base = without_prompt(base)
         yield replace(
             base,
             text=self.text[final:],
@@ -213,8 +216,8 @@ class _Run:
         )
 
 
-def _untold(text: str) -> Token:
-    return Token(None, text, text.encode())
+def _untold(text: str, scores: Scores | None = None) -> Token:
+    return Token(None, text, text.encode(), scores=scores)
 
 
 def _take(tokens: list[Token], length: int) -> list[Token]:
@@ -227,7 +230,7 @@ def _take(tokens: list[Token], length: int) -> list[Token]:
         if rest:
             while taken and not taken[-1].text:  # the tokens without text share the text of the next one
                 taken.pop()
-            tokens.append(_untold(rest))
+            tokens.append(_untold(rest, token.scores))
             token = _untold(text)
         taken.append(token)
     return taken

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from engine.backends.echo import EchoEngine
-from engine.protocol import Channel, Delta, EngineError, Token
+from engine.protocol import Channel, Delta, EngineError, ProbeInfo, PromptScores, Token
 from hooks import Chunk
 from hooks.loading.loader import HookSpec
 from tests.contract.case import SECRET, Case, end, every_channel, everywhere, guard, said, well
@@ -61,6 +62,29 @@ async def test_a_chunk_has_the_logprobs_that_the_client_gets(case: Case) -> None
     tokens = [token for chunk in case.hooks[0].chunks for token in chunk.logprobs_diff]
     assert [token.text for token in tokens] == answer.only.tokens
     assert {(token.logprob, len(token.top)) for token in tokens} == {(-0.25, 1)}
+
+
+PROBES = (ProbeInfo(name="kestrel", kind="linear", labels=("harm",), score_names=("kestrel",)),)
+PROMPT_SCORES = PromptScores(PROBES, ((-31337.25,), (-31338.25,)))
+
+
+@every_channel()
+async def test_hooks_are_shown_scores_and_no_client_is(case: Case, channel: Channel) -> None:
+    """Contract 2.10."""
+    case.withholds("kestrel", "31337", "31338", "41337")
+    first, *others = [
+        replace(delta, tokens=tuple(token._replace(scores=(-41337.5 - i,)) for token in delta.tokens))
+        for i, delta in enumerate(well(channel))
+    ]
+    script = [replace(first, prompt_scores=PROMPT_SCORES, prompt_token_ids=(1, 2)), *others]
+    await case.answer(script, guard("Looks"))
+    chunks = [chunk for chunk in case.hooks[0].chunks if chunk.channel == channel]
+    assert [scores for chunk in chunks for scores in chunk.scores_diff] == [
+        (-41337.5 - i,) for i in range(len(script) - 1)
+    ]
+    for chunk in chunks:
+        assert (chunk.probes, chunk.prompt_scores) == (PROBES, PROMPT_SCORES.tokens)
+    await case.answer(script)  # without a guard, too
 
 
 @everywhere("tool_call")

@@ -6,8 +6,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.deltas import first_tokens, in_pieces, join, num_output_tokens
-from engine.protocol import Delta, Token, ToolCall, Usage
+from engine.deltas import first_tokens, has_prompt, in_pieces, join, num_output_tokens
+from engine.protocol import Delta, PromptScores, Token, ToolCall, Usage
+
+SCORES = PromptScores((), ((0.5,), (1.5,)))
 
 
 @st.composite
@@ -36,6 +38,7 @@ def streams(draw: st.DrawFn) -> list[Delta]:
                 finish_reason=finish,
                 stop_reason="x" if finish else None,
                 prompt_token_ids=None if index in begun else (1, 2),
+                prompt_scores=None if index in begun else SCORES,
                 usage=Usage(2, number) if counts else None,
             )
         )
@@ -51,8 +54,8 @@ def said(deltas: list[Delta]) -> dict[int, Any]:
     for delta in deltas:
         stream = (delta.channel, delta.tool_call)
         told = outputs[delta.index]
-        if delta.prompt_token_ids is not None:
-            told.append(delta.prompt_token_ids)
+        if has_prompt(delta):
+            told.append((delta.prompt_token_ids, delta.prompt_scores))
         if delta.tokens:
             assert "".join(token.text for token in delta.tokens) == delta.text
             told += [(stream, token) for token in delta.tokens]
@@ -98,6 +101,7 @@ def test_the_first_tokens_are_those_and_the_prompt(deltas: list[Delta], num_toke
     assert [d.prompt_token_ids for d in kept if d.prompt_token_ids] == [
         d.prompt_token_ids for d in own if d.prompt_token_ids
     ]
+    assert [d.prompt_scores for d in kept if has_prompt(d)] == [SCORES for d in own if has_prompt(d)]
     assert all(d.finish_reason is None and d.stop_reason is None for d in kept)
 
 

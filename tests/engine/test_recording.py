@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.protocol import Delta, GenerationRequest, SamplingParams, Token, ToolCall, TopLogprob, Usage
+from engine.protocol import (
+    Delta,
+    GenerationRequest,
+    ProbeInfo,
+    PromptScores,
+    SamplingParams,
+    Token,
+    ToolCall,
+    TopLogprob,
+    Usage,
+)
 from engine.recording import Failure, Recording, TimedDelta
 
 
@@ -22,6 +32,7 @@ def chat(content: Any = "Hi", **fields: Any) -> GenerationRequest:
     return GenerationRequest(**asked | fields)
 
 
+PROBE = ProbeInfo(name="harm", kind="linear", labels=("harm",), score_names=("harm",), threshold=1.5, span=8)
 RECORDING = Recording(
     chat(
         sampling=SamplingParams(n=2, stop=("a", "b"), logit_bias={7: -1.5}, seed=3, logprobs=1),
@@ -35,6 +46,7 @@ RECORDING = Recording(
             Delta(
                 tokens=(Token(id=None, text="", raw=b"\xff", top=(TopLogprob(2, b"\xff", -1.0),)),),
                 prompt_token_ids=(1, 2),
+                prompt_scores=PromptScores((PROBE,), ((0.5,), (-1e-9,))),
             ),
         ),
         TimedDelta(1 / 3, Delta(finish_reason="stop", stop_reason="a", usage=Usage(3, 2))),
@@ -53,6 +65,7 @@ some_tokens = st.builds(
     top=st.lists(tops, max_size=2).map(tuple),
     position=st.none() | st.integers(0, 9),
     rank=st.none() | st.integers(1, 9),
+    scores=st.none() | st.tuples(number, number),
 )
 deltas = st.builds(
     Delta,
@@ -62,6 +75,8 @@ deltas = st.builds(
     channel=st.sampled_from(["content", "reasoning", "echo"]),
     stop_reason=st.none() | text | st.integers(0, 9),
     prompt_token_ids=st.none() | st.lists(st.integers(0, 9)).map(tuple),
+    prompt_scores=st.none()
+    | st.builds(PromptScores, st.just((PROBE,)), st.lists(st.tuples(number), max_size=3).map(tuple)),
 )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.protocol import Delta
+from engine.protocol import Delta, ProbeInfo, PromptScores, Token
 from hooks import Chunk, Verdict, emit, hold
 from hooks.api import StreamContext
 from tests.helpers import Script, guard_all, make_deltas, make_request, pipeline_of, text_of
@@ -24,6 +24,35 @@ async def test_a_chunk_says_whose_it_is() -> None:  # contract 2.1, 2.2
     assert [top.raw for top in chunk.logprobs_diff[0].top] == [b"alt:b"]
     assert (chunk.request.user, chunk.request.metadata) == ("u7", {"team": "x"})
     assert chunk.request.messages[0]["content"] == "Hi"
+
+
+async def test_a_chunk_has_the_scores_of_tokens_and_prompt() -> None:  # contract 2.10
+    probe = ProbeInfo(name="harm", kind="linear", labels=("harm",), score_names=("harm",))
+    scored = Token(7, "a", scores=(0.5,))
+    cut = Token(None, "c", scores=(1.5,))
+    prompt = PromptScores((probe,), ((0.25,),))
+    deltas = [
+        Delta(
+            text="why", tokens=(Token(6, "why", scores=(0.0,)),), channel="reasoning", prompt_scores=prompt
+        ),
+        Delta(text="abc", tokens=(scored, Token(8, "b"), cut), finish_reason="stop"),
+    ]
+    hook = Script(passing)
+    released = await guard_all(pipeline_of(hook), deltas)
+    chunk = next(chunk for chunk in hook.chunks if chunk.channel == "content")
+    assert (chunk.scores_diff, chunk.tokens_diff) == (((0.5,), None), (scored, Token(8, "b"), cut))
+    assert (chunk.prompt_scores, chunk.probes) == (((0.25,),), (probe,))
+    assert all(delta.prompt_scores is None for delta in released)
+
+
+async def test_a_chunk_of_an_engine_without_probes_has_no_scores() -> None:  # contract 2.10
+    hook = Script(passing)
+    await guard_all(pipeline_of(hook), make_deltas(["a"]))
+    assert (hook.chunks[0].scores_diff, hook.chunks[0].prompt_scores, hook.chunks[0].probes) == (
+        (None,),
+        None,
+        (),
+    )
 
 
 async def test_text_that_is_not_read_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:  # contract 2.1

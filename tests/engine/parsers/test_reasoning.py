@@ -6,7 +6,7 @@ import pytest
 
 from engine.parsers import REASONING_PARSERS, Parsers
 from engine.parsers.reasoning import REASONING_MARKERS
-from engine.protocol import Delta
+from engine.protocol import Delta, PromptScores
 from tests.engine.parsers.streams import cut_at, parse, said, tokenised, tokens_of, untold
 from tests.helpers import make_token
 
@@ -54,10 +54,12 @@ def test_the_prompts_end_shows_where_the_output_begins(
     parsers: Parsers, prompt_end: str, channel: str
 ) -> None:
     deltas = untold(["Hm", "."])
-    deltas[0] = replace(deltas[0], prompt_token_ids=(1, 2, 3))
+    scores = PromptScores((), ((0.5,),))
+    deltas[0] = replace(deltas[0], prompt_token_ids=(1, 2, 3), prompt_scores=scores)
     made = parse(parsers, deltas, tokenizer=PromptEnd(prompt_end))
     assert said(made) == [(channel, "Hm.")]
     assert [d.prompt_token_ids for d in made] == [(1, 2, 3), *[None] * (len(made) - 1)]
+    assert [d.prompt_scores for d in made] == [scores, *[None] * (len(made) - 1)]
 
 
 def test_an_answer_may_speak_of_the_markers() -> None:

@@ -29,6 +29,18 @@ def test_text_without_tokens_does_not_wait() -> None:
     assert tape.take() == [Piece(CONTENT, "ab", ())]
 
 
+def test_a_part_of_a_token_keeps_the_tokens_scores() -> None:  # contract 2.10
+    tape = Tape()
+    for text in ("a<m>b", "c<m>"):
+        tape.put(Delta(text=text, tokens=(Token(1, text, scores=(0.5,)),)))
+    tape.give(1, REASONING)
+    tape.drop(3)
+    tape.give(2, CONTENT)
+    tape.drop(3)
+    tokens = [(t.text, t.scores) for piece in tape.take() for t in piece.tokens]
+    assert tokens == [("a", (0.5,)), ("b", (0.5,)), ("", (0.5,)), ("c", None)]
+
+
 def test_a_token_of_a_marker_goes_with_the_text_that_follows() -> None:
     tape = tape_of("<m>", "a")
     tape.drop(3)

@@ -19,6 +19,11 @@ def test_tokens_that_do_not_fit_become_one_piece() -> None:
     assert align_tokens((), "abc") == ()
 
 
+def test_a_token_that_is_cut_keeps_its_scores() -> None:  # contract 2.10
+    (cut,) = cut_tokens([Token(7, "ab", b"ab", -0.5, scores=(1.5,))], 1)
+    assert cut == Token(None, "a", b"a", scores=(1.5,))
+
+
 def test_a_token_that_is_cut_keeps_only_its_text() -> None:
     first, _ = tokens("ab", "cde")
     assert cut_tokens(tokens("ab", "cde", "f"), 3) == [first, Token(None, "c", b"c")]

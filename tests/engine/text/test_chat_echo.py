@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from engine.protocol import Delta, Deltas, GenerationRequest, Rewind
+from engine.protocol import Delta, Deltas, GenerationRequest, PromptScores, Rewind
 from engine.rewindable import rewindable
 from engine.text.chat_echo import echoed_text, with_echo
 from tests.helpers import Source, make_deltas, make_request
 
+SCORES = PromptScores((), ((0.5,),))
 SAID = {"role": "assistant", "content": "Once upon"}
 ASKED = {"role": "user", "content": "Go on"}
 
@@ -44,15 +45,19 @@ async def collect(deltas: Deltas) -> list[Delta]:
 
 async def test_each_output_begins_with_the_echo_and_the_ids_of_the_prompt() -> None:
     deltas = [
-        Delta(index=0, text="a", prompt_token_ids=(1, 2)),
-        Delta(index=1, text="b", prompt_token_ids=(1, 2)),
+        Delta(index=0, text="a", prompt_token_ids=(1, 2), prompt_scores=SCORES),
+        Delta(index=1, text="b", prompt_token_ids=(1, 2), prompt_scores=SCORES),
         Delta(index=1, finish_reason="stop"),
         Delta(index=0, finish_reason="stop"),
     ]
     request = chat(SAID, n=2)
     first, second, third, fourth, *rest = await collect(with_echo(request, Source(deltas)(request)))
-    assert first == Delta(index=0, text="Once upon", channel="echo", prompt_token_ids=(1, 2))
-    assert third == Delta(index=1, text="Once upon", channel="echo", prompt_token_ids=(1, 2))
+    assert first == Delta(
+        index=0, text="Once upon", channel="echo", prompt_token_ids=(1, 2), prompt_scores=SCORES
+    )
+    assert third == Delta(
+        index=1, text="Once upon", channel="echo", prompt_token_ids=(1, 2), prompt_scores=SCORES
+    )
     assert [second, fourth] == [Delta(index=0, text="a"), Delta(index=1, text="b")]
     assert rest == deltas[2:]
 
