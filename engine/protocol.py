@@ -20,11 +20,11 @@ from engine.errors import EngineError as EngineError
 from engine.errors import LogitsProcessorError as LogitsProcessorError
 from engine.errors import QueueFullError as QueueFullError
 from engine.errors import RequestError as RequestError
+from engine.fields.sampling_params import SamplingParams as SamplingParams
 from engine.fields.support import FieldSupport
 from engine.probe_info import ProbeInfo as ProbeInfo
 from engine.probe_info import PromptScores as PromptScores
 from engine.probe_info import Scores as Scores
-from engine.processor_specs import LogitsProcessorSpec
 from engine.stats import EngineStats as EngineStats
 
 Channel = Literal["content", "reasoning", "tool_call", "echo"]
@@ -34,48 +34,6 @@ FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 Prompt = str | tuple[int, ...]
 """A text, or its token ids."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingParams:
-    """How to draw tokens and when to stop. Names and meanings are vLLM's. The defaults change nothing."""
-
-    n: int = 1
-    """Outputs for each prompt."""
-    best_of: int | None = None
-    """Candidates to generate for each prompt, at least `n`. The `n` with the highest logprob per token become
-    outputs. None: `n`."""
-    max_tokens: int | None = None
-    """Most tokens to generate for each output. None: as many as the model's context has room for."""
-    min_tokens: int = 0
-    """Before so many tokens, no end-of-sequence token, stop string or stop id ends an output."""
-    temperature: float = 1.0
-    """0: always the most likely token."""
-    top_k: int = 0
-    """0: all tokens."""
-    top_p: float = 1.0
-    min_p: float = 0.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    seed: int | None = None
-    """Output i of each prompt has a random generator of its own, with the seed `seed + i`."""
-    stop: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
-    ignore_eos: bool = False
-    logprobs: int | None = None
-    """Top alternatives for each token. 0: the chosen token's logprob only. None: no logprobs."""
-    prompt_logprobs: int | None = None
-    """Top alternatives for each token of the prompt, counted as in `logprobs`. If given, each output begins
-    with the whole prompt on the `echo` channel."""
-    logits_processors: tuple[LogitsProcessorSpec, ...] = ()
-    """Processors beside those of every request. An engine that cannot run them refuses the request."""
-
-    @property
-    def num_candidates(self) -> int:
-        """Candidates to generate for each prompt."""
-        return max(self.n, self.best_of or 0)
 
 
 _PROMPT_FIELDS = {"completions": "prompt", "rerank": "documents", "score": "text_1"}
@@ -100,7 +58,7 @@ class GenerationRequest:
     ]
     messages: tuple[Mapping[str, Any], ...] = ()
     prompts: tuple[Prompt, ...] = ()
-    sampling: SamplingParams = SamplingParams()
+    sampling: SamplingParams = SamplingParams()  # noqa: RUF009 (it is frozen)
     given: frozenset[str] = frozenset()
     """Names of the fields that the caller set, even to a default: an upstream may have other defaults."""
     echo: bool = False

@@ -12,7 +12,6 @@ from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import Any, get_args
 
-from engine.deltas import without_prompt
 from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS, Parsers, parsed
 from engine.protocol import (
     Channel,
@@ -206,7 +205,7 @@ class _Run:
         base = replace(self.first, finish_reason=None, stop_reason=None, usage=None)
         for start, stop in pairs:
             yield replace(base, text=self.text[start:stop], tokens=tuple(_take(left, stop - start)))
-            base = without_prompt(base)
+            base = replace(base, prompt_token_ids=None, prompt_scores=None)
         yield replace(
             base,
             text=self.text[final:],
