@@ -156,9 +156,16 @@ class ServeSettings(
                 )
         if self.policies and (self.hook_specs or self.allowed_hooks):
             raise ValueError("hooks: beside policies, hooks and allowed_hooks stand in the policies")
+        if self.admin_port and self.admin_port == self.port and self._shares_an_address():
+            raise ValueError(f"admin_port: {self.port} is the port of clients: give the operator another one")
         if self.models and self.served_model_name:
             raise ValueError("served_model_name: each of several models has its own name, and aliases")
         return self
+
+    def _shares_an_address(self) -> bool:
+        """Whether the operator's port is on an address that clients' port is on, too."""
+        hosts = {self.host, self.admin_host}
+        return len(hosts) == 1 or not hosts.isdisjoint(("0.0.0.0", "::", ""))
 
     @classmethod
     def settings_customise_sources(

@@ -8,17 +8,19 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from engine.backends.pool.options import UpstreamConfig
 from engine.recording import Recording
 from hooks.loading.loader import HookLoadError, load_hook
 from hooks.pipeline.options import PipelineOptions
 from proxy.access.option_values import parts
+from proxy.access.tls import make_context
 from proxy.checks.processors import processor_faults
 from proxy.config import ServeSettings
 from proxy.did_you_mean import message_of
-from proxy.engines import check_folder
+from proxy.engines import check_folder, make_engine
 from proxy.policies.fault import Fault, Place
 from proxy.policies.keys import digest_of
-from proxy.policies.model_settings import ModelSettings
+from proxy.policies.model_settings import UPSTREAM_ENGINES, ModelSettings
 from proxy.policies.policy_settings import Hooks
 from proxy.policies.read import faults
 
@@ -44,7 +46,7 @@ def check(content: Mapping[str, Any]) -> list[Fault]:
         for place, model in _models(settings):
             found += _of_model(place, model)
         found += processor_faults(settings)
-        found += _missing_databases(settings)
+        found += [*_missing_databases(settings), *_missing_folders(settings), *_of_certificates(settings)]
     found += _of_hooks(content)
     return list(dict.fromkeys(found))
 
@@ -59,12 +61,16 @@ def _read(content: dict[str, Any]) -> tuple[ServeSettings | None, list[Fault]]:
         except ValidationError as error:
             problems = error.errors(include_url=False)
         problems = [problem for problem in problems if not _is_default(content, problem["loc"])]
+        places = []
         for problem in problems:
-            known = _known(content, problem["loc"])
-            place = problem["loc"] if problem["type"] == "missing" else known
-            found.append(Fault(place, message_of(problem, ServeSettings)))
-        for problem in reversed(problems):  # so that positions in lists stay right
-            content = _without(content, _known(content, problem["loc"]))
+            known, told = _known(content, problem["loc"]), message_of(problem, ServeSettings)
+            option, _, rest = told.partition(": ")
+            if not known and option in content:  # of the settings as a whole
+                known, told = (option,), rest
+            found.append(Fault(problem["loc"] if problem["type"] == "missing" else known, told))
+            places.append(known)
+        for place in reversed(places):  # so that positions in lists stay right
+            content = _without(content, place)
     return None, found
 
 
@@ -129,9 +135,24 @@ def _of_model(place: Place, model: ModelSettings) -> Iterator[Fault]:
             check_folder("model", model.model)
         except ValueError as error:
             yield Fault((*place, "model"), str(error).removeprefix("model: "))
+    if model.engine in UPSTREAM_ENGINES:
+        yield from _of_upstreams((*place, "upstream"), model)
     if model.engine == "replay" and model.recordings is not None:
         for told in _of_recordings(model.recordings):
             yield Fault((*place, "recordings"), told)
+
+
+def _of_upstreams(place: Place, model: ModelSettings) -> Iterator[Fault]:
+    """Each upstream by itself, or else all together."""
+
+    def wrong(upstreams: list[UpstreamConfig]) -> Iterator[str]:
+        try:
+            make_engine(model.model_copy(update={"upstream": upstreams, "tokenizer": None, "record": None}))
+        except ValueError as error:
+            yield str(error)
+
+    found = [Fault((*place, i), told) for i, one in enumerate(model.upstream) for told in wrong([one])]
+    yield from found or (Fault(place, told) for told in wrong(model.upstream))
 
 
 def _of_recordings(folder: Path) -> Iterator[str]:
@@ -151,6 +172,21 @@ def _missing_databases(settings: ServeSettings) -> Iterator[Fault]:
         library, extra = _DATABASES.get(scheme, ("", ""))
         if library and find_spec(library) is None:
             yield Fault((option,), f"{scheme} needs {library}: install the extra {extra!r} of weir-proxy")
+
+
+def _missing_folders(settings: ServeSettings) -> Iterator[Fault]:
+    for option, url in (("state", settings.state), ("store", settings.store)):
+        scheme, _, file = ("" if url is None else url.get_secret_value()).partition(":///")
+        if scheme == "sqlite" and not (folder := Path(file).parent).is_dir():
+            yield Fault((option,), f"there is no folder {folder}")
+
+
+def _of_certificates(settings: ServeSettings) -> Iterator[Fault]:
+    try:
+        make_context(settings)
+    except ValueError as error:
+        option, _, told = str(error).partition(": ")
+        yield Fault((option,), told)
 
 
 def _of_hooks(content: Mapping[str, Any]) -> Iterator[Fault]:

@@ -77,12 +77,27 @@ def faults(settings: ServeSettings) -> list[Fault]:
     and keys and models without a policy."""
     directory = directory_of(settings)
     found = [
+        *_empty_names(settings),
         *_wrong_names(settings, directory),
         *_same_names(settings),
         *_missing_policies(directory),
         *_wrong_processors(directory),
     ]
     return list(dict.fromkeys(found))
+
+
+def _empty_names(settings: ServeSettings) -> Iterator[Fault]:
+    groups: list[tuple[Place, Iterable[str]]] = [
+        (("models",), settings.models),
+        (("policies",), settings.policies),
+        (("keys",), settings.keys),
+        (("served_model_name",), settings.served_model_name),
+        *((("models", name, "aliases"), model.aliases) for name, model in settings.models.items()),
+        *((("keys", name, "tenant"), [key.tenant]) for name, key in settings.keys.items()),
+    ]
+    for place, names in groups:
+        if not all(name.strip() for name in names):
+            yield Fault(place, "a name is empty")
 
 
 def _wrong_names(settings: ServeSettings, directory: Directory) -> Iterator[Fault]:

@@ -4,6 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
+from proxy.database.address import check_url
+
 AtLeastOne = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
 
@@ -31,7 +33,5 @@ class StateOptions(BaseModel):
 
     @field_validator("state")
     @classmethod
-    def _state_has_a_known_scheme(cls, url: SecretStr | None) -> SecretStr | None:
-        if url is not None and not url.get_secret_value().startswith(SCHEMES):
-            raise ValueError(f"the URL must begin with {' or '.join(SCHEMES)}")
-        return url
+    def _state_can_be_used(cls, url: SecretStr | None) -> SecretStr | None:
+        return check_url(url, SCHEMES)

@@ -4,6 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
+from proxy.database.address import check_url
+
 SCHEMES = ("sqlite:///", "postgresql://")
 
 
@@ -19,7 +21,5 @@ class StoreOptions(BaseModel):
 
     @field_validator("store")
     @classmethod
-    def _store_has_a_known_scheme(cls, url: SecretStr | None) -> SecretStr | None:
-        if url is not None and not url.get_secret_value().startswith(SCHEMES):
-            raise ValueError(f"the URL must begin with {' or '.join(SCHEMES)}")
-        return url
+    def _store_can_be_used(cls, url: SecretStr | None) -> SecretStr | None:
+        return check_url(url, SCHEMES)

@@ -18,6 +18,8 @@ def without_password(upstream: str) -> tuple[str, str | None]:
         )
     if parts.scheme not in ("http", "https"):
         raise ValueError("the upstream is no http or https URL")
+    if not parts.hostname:
+        raise ValueError("the upstream's URL has no host")
     if parts.query or parts.fragment:
         raise ValueError(
             "the upstream's URL has a query or a fragment: give a base URL, and a key as the API key"

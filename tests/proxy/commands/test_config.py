@@ -113,6 +113,63 @@ def test_a_file_without_options_by_name_is_refused(
     assert "Traceback" not in capsys.readouterr().err
 
 
+UPSTREAM = "engine: openai\nupstream: "
+TWICE = "two upstreams are called h: give each a name of its own"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (UPSTREAM + "htp://h", "2: upstream[0]: the upstream is no http or https URL"),
+        (UPSTREAM + "http://", "2: upstream[0]: the upstream's URL has no host"),
+        (
+            UPSTREAM + "\n- http://h\n- {url: 'http://u:hunter2@h:x'}",
+            "4: upstream[1]: the upstream's URL cannot",
+        ),
+        (UPSTREAM + "[http://h/v1, http://h/v2]", f"2: upstream: {TWICE}"),
+        ("models:\n  a: {engine: messages, upstream: h}", "2: models.a.upstream[0]: the upstream is no http"),
+        ("state: redis://:hunter2@h:x", "1: state: the URL cannot be read"),
+        ("state: postgresql://u:/hunter2@h/db", "1: state: the URL has an @ after a /"),
+        ("store: sqlite:///nowhere/weir.sqlite", "1: store: there is no folder nowhere"),
+        ("store: 'sqlite:///'", "1: store: the URL names no file"),
+        ("ssl_certfile: nowhere.pem", "1: ssl_certfile: nowhere.pem cannot be read"),
+        ("port: 9000\nadmin_port: 9000", "2: admin_port: 9000 is the port of clients"),
+        ("host: 0.0.0.0\nport: 9000\nadmin_port: 9000", "3: admin_port: 9000 is the port of clients"),
+        ("models:\n  '': {engine: echo}", "1: models: a name is empty"),
+        ("models:\n  a: {engine: echo, aliases: ['']}", "2: models.a.aliases: a name is empty"),
+        ("policies:\n  ' ': {}", "1: policies: a name is empty"),
+        (f"keys:\n  '': {{hash: '{HASH}'}}", "1: keys: a name is empty"),
+        (f"keys:\n  a: {{hash: '{HASH}', tenant: ''}}", "2: keys.a.tenant: a name is empty"),
+        ("served_model_name: ['']", "1: served_model_name: a name is empty"),
+    ],
+)
+def test_check_finds_what_would_fail_at_start(
+    content: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is wrong with the settings as a whole hides nothing else."""
+    file = tmp_path / "weir.yaml"
+    file.write_text(content + "\nrecordings: x\nkeep_alive_interval: -1\n")
+    assert run("check", str(file)) == 1
+    out = capsys.readouterr().out
+    assert f"{file}:{told}" in out
+    assert "keep_alive_interval: Input should be greater than 0" in out
+    assert "hunter2" not in out
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "store: postgresql://h:1,i:2/db",
+        "store: 'sqlite:///:memory:'",
+        "port: 9000\nadmin_port: 9000\nadmin_host: 127.0.0.2",
+        "port: 0\nadmin_port: 0",
+    ],
+)
+def test_check_lets_pass_what_only_looks_wrong(content: str, tmp_path: Path) -> None:
+    (tmp_path / "weir.yaml").write_text(f"engine: echo\n{content}\n")
+    assert run("check", f"{tmp_path}/weir.yaml") == 0
+
+
 PROCESSORS = """\
 models:
   a:

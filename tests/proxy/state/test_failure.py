@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from proxy.state.protocol import StateError
 from tests.proxy.conftest import CHAT, Serve
@@ -76,10 +76,19 @@ async def test_a_server_whose_state_cannot_be_reached_does_not_start(serve: Serv
     assert "hunter2" not in str(raised.value)
 
 
-@pytest.mark.parametrize("address", ["somebody:hunter2/x@127.0.0.1/0", "somebody@127.0.0.1:hunter2/0"])
-async def test_the_reason_that_a_url_cannot_be_used_has_no_password(serve: Serve, address: str) -> None:
+@pytest.mark.parametrize(
+    ("address", "error"),
+    [
+        ("somebody:hunter2/x@127.0.0.1/0", ValidationError),
+        ("somebody@127.0.0.1:hunter2/0", ValidationError),
+        ("somebody:hunter2@127.0.0.1/0?sslmode=hunter2", StateError),
+    ],
+)
+async def test_the_reason_that_a_url_cannot_be_used_has_no_password(
+    serve: Serve, address: str, error: type[Exception]
+) -> None:
     """A slash in a password makes it a port."""
     pytest.importorskip("asyncpg")
-    with pytest.raises(StateError) as raised:
+    with pytest.raises(error) as raised:
         await serve(saying("a"), state=SecretStr(f"postgresql://{address}"))
     assert "hunter2" not in f"{raised.value!r} {raised.value.__cause__!r}"
