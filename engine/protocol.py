@@ -68,6 +68,9 @@ class GenerationRequest:
     """The caller wants token ids. Weir's own engine always gives them; an upstream must be asked."""
     cache_salt: str | None = field(default=None, repr=False)
     """Prompts share cached tokens only with requests of the same salt, or if None, without a salt."""
+    num_unsalted_tokens: int = 0
+    """Tokens at the beginning of each prompt that are shared whatever the salt is. If it is not 0, requests
+    of the same salt share outputs too. A caller never sets it; engines elsewhere ignore it."""
     priority: int = 0
     """An engine that schedules by priority serves lower numbers first."""
     stream: bool = False
@@ -173,7 +176,7 @@ class Token(NamedTuple):
     logprob: float | None = None
     """Natural logarithm, finite. None: not asked for, or the token has none (the first token of a prompt)."""
     top: tuple[TopLogprob, ...] = ()
-    """The top alternatives, the most likely first."""
+    """The top alternatives, the most likely first, or those of `SamplingParams.logprob_token_ids`."""
     position: int | None = None
     """The token's place among its output's tokens, from 0, for `Rewind.num_tokens`. Parts of a token have the
     whole token's place. `engine.rewindable` sets it. Clients never see it."""

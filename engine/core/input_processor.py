@@ -1,7 +1,7 @@
 """Makes a request's sequences: checks the fields, tokenizes the prompts, and checks that they fit."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 MAX_N = 128
 MAX_LOGPROBS = 20
 """Both limits are the OpenAI API's."""
+MAX_LOGPROB_TOKEN_IDS = 128
+"""vLLM's limit."""
 MAX_BIAS = 1e30
 """A larger bias would take a logit out of the range of floats."""
 
@@ -119,8 +121,11 @@ class InputProcessor:
     def _group(self, request: GenerationRequest) -> SequenceGroup:
         root = root_hash(request.cache_salt) if self.config.enable_prefix_caching else unique_root()
         secret = b"" if self.config.share_outputs else unique_root()
+        num_public = None
+        if request.num_unsalted_tokens and self.config.enable_prefix_caching:
+            root, secret, num_public = root_hash(None), root, request.num_unsalted_tokens
         bias = LogitBias(request.sampling.logit_bias) if request.sampling.logit_bias else None
-        group = SequenceGroup(request, root_hash=root, output_secret=secret, bias=bias)
+        group = SequenceGroup(request, root_hash=root, secret=secret, num_public_tokens=num_public, bias=bias)
         fields = TextFields.of(request)
         if fields.suffix:
             _check_infill(request, fields)
@@ -208,7 +213,8 @@ class InputProcessor:
 
     def _check_sampling(self, request: GenerationRequest) -> None:
         check_sampling(request.sampling)
-        ids = {"logit_bias": request.sampling.logit_bias, "stop_token_ids": request.sampling.stop_token_ids}
+        names = ("logit_bias", "stop_token_ids", "logprob_token_ids")
+        ids: dict[str, Iterable[int]] = {name: getattr(request.sampling, name) for name in names}
         for name, values in ids.items():
             if not all(0 <= i < self.vocab_size for i in values):
                 raise RequestError(
@@ -267,6 +273,11 @@ def check_sampling(s: SamplingParams) -> None:
             f"must hold numbers from -{MAX_BIAS:g} to {MAX_BIAS:g}",
         ),
         "stop": (all(s.stop), "must not hold an empty string"),
+        "logprob_token_ids": (
+            not s.logprob_token_ids
+            or (s.logprobs is not None and len(s.logprob_token_ids) <= MAX_LOGPROB_TOKEN_IDS),
+            f"needs logprobs, and has at most {MAX_LOGPROB_TOKEN_IDS} ids",
+        ),
         **{
             name: (0 <= (getattr(s, name) or 0) <= MAX_LOGPROBS, f"must be between 0 and {MAX_LOGPROBS}")
             for name in ("logprobs", "prompt_logprobs")

@@ -356,8 +356,8 @@ class Scheduler:
             seq.token_ids,
             self.block_manager.block_size,
             num_blocks,
-            num_public=seq.num_prompt_tokens,
-            secret=seq.group.output_secret,
+            num_public=seq.num_public_tokens,
+            secret=seq.group.secret,
         )
 
     def _num_shareable_blocks(self, seq: Sequence) -> int:

@@ -120,6 +120,12 @@ class Sequence:
         return len(self.token_ids) - self.num_prompt_tokens
 
     @property
+    def num_public_tokens(self) -> int:
+        """Leading tokens whose blocks other requests can find without the group's `secret`."""
+        own = self.group.num_public_tokens
+        return self.num_prompt_tokens if own is None else own
+
+    @property
     def prompt_token_ids(self) -> list[int]:
         return self.token_ids[: self.num_prompt_tokens]
 
@@ -155,8 +161,11 @@ class SequenceGroup:
     """Prompt tokens that the cache held when their sequence began to run. Filled by the `Scheduler`."""
     root_hash: bytes = root_hash(None)
     """Sequences with the same root may share blocks."""
-    output_secret: bytes = b""
-    """If not empty, only this request knows it, so that no other request finds its outputs' blocks."""
+    secret: bytes = b""
+    """If not empty, only requests that know it find blocks behind `num_public_tokens`. Usually this request
+    alone knows it, and its outputs' blocks are its own."""
+    num_public_tokens: int | None = None
+    """Leading tokens that do not need the `secret`. None: each sequence's prompt."""
     bias: LogitBias | None = None
     """The request's `logit_bias`, if it has one."""
     arrival: int | None = None

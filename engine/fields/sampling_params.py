@@ -36,6 +36,9 @@ class SamplingParams:
     ignore_eos: bool = False
     logprobs: int | None = None
     """Top alternatives for each token. 0: the chosen token's logprob only. None: no logprobs."""
+    logprob_token_ids: tuple[int, ...] = ()
+    """If given, beside `logprobs`: each token's alternatives are exactly these, in this order, however likely
+    they are."""
     prompt_logprobs: int | None = None
     """Top alternatives for each token of the prompt, counted as in `logprobs`. If given, each output begins
     with the whole prompt on the `echo` channel."""
@@ -46,3 +49,8 @@ class SamplingParams:
     def num_candidates(self) -> int:
         """Candidates to generate for each prompt."""
         return max(self.n, self.best_of or 0)
+
+    @property
+    def num_top_logprobs(self) -> int:
+        """Alternatives of each token that the caller gets."""
+        return len(self.logprob_token_ids) or self.logprobs or 0

@@ -176,6 +176,7 @@ def _check(request: GenerationRequest) -> float:
         "echo": request.echo,
         "prompt_logprobs": s.prompt_logprobs is not None,
         "best_of": s.num_candidates != s.n,
+        "logprob_token_ids": bool(s.logprob_token_ids),
         **{name: getattr(s, name) != getattr(default, name) for name in ("stop", "min_tokens", *penalties)},
     }
     for name, is_given in is_combined.items():

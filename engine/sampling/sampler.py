@@ -118,7 +118,8 @@ class Sampler:
         if not wanted:
             return {}
         rows = _index(list(wanted), logits)
-        logprobs = logprobs_of(logits[rows], token_ids[rows], list(wanted.values()))
+        asked = [states[row].params.logprob_token_ids for row in wanted]
+        logprobs = logprobs_of(logits[rows], token_ids[rows], list(wanted.values()), asked=asked)
         return dict(zip(wanted, logprobs, strict=True))
 
 
@@ -128,10 +129,15 @@ def is_greedy(state: SamplingState) -> bool:
 
 @torch.inference_mode()
 def logprobs_of(
-    logits: Tensor, token_ids: Tensor, num_top: Sequence[int], *, ranked: bool = False
+    logits: Tensor,
+    token_ids: Tensor,
+    num_top: Sequence[int],
+    *,
+    asked: Sequence[Sequence[int]] = (),
+    ranked: bool = False,
 ) -> list[Logprobs]:
     """The tokens' logprobs and their `num_top` best alternatives, row by row of `logits` `[rows, vocab]`.
-    `ranked`: with the tokens' ranks."""
+    `asked`: token ids that a row has in place of the best ones, if any. `ranked`: with the tokens' ranks."""
     logprobs = logits.log_softmax(-1).nan_to_num(nan=LOGPROB_FLOOR).clamp_min(LOGPROB_FLOOR)
     chosen = logprobs.gather(-1, token_ids.unsqueeze(-1))
     ranks = (logprobs >= chosen).sum(-1).tolist() if ranked else [None] * len(num_top)
@@ -139,10 +145,15 @@ def logprobs_of(
     rows = zip(
         chosen.squeeze(-1).tolist(), top.indices.tolist(), top.values.tolist(), num_top, ranks, strict=True
     )
-    return [
+    found = [
         Logprobs(logprob, list(zip(ids[:n], values[:n], strict=True)), rank)
         for logprob, ids, values, n, rank in rows
     ]
+    for row, ids in enumerate(asked):
+        if ids:
+            values = logprobs[row, _index(ids, logits)].tolist()
+            found[row] = found[row]._replace(top=list(zip(ids, values, strict=True)))
+    return found
 
 
 def _best(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ class Logprobs(NamedTuple):
     logprob: float
     """The logprob of the token that the sequence has there."""
     top: list[tuple[int, float]]
-    """Token ids and their logprobs, most likely first."""
+    """Token ids and their logprobs: the most likely first, or in the order in which they were asked for."""
     rank: int | None = None
     """`Token.rank`. None: not asked for."""
 

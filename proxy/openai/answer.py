@@ -76,9 +76,9 @@ class Answer(ABC):
 
     def token_logprobs(self, delta: Delta) -> list[JSONObject]:
         """The tokens that have a logprob, each with it and its top alternatives; none if not asked for."""
-        num_top = self.request.sampling.logprobs
-        if num_top is None:
+        if self.request.sampling.logprobs is None:
             return []
+        num_top = self.request.sampling.num_top_logprobs
         return [
             {**self._named(token), "top_logprobs": [self._named(top) for top in token.top[:num_top]]}
             for token in delta.tokens

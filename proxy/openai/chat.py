@@ -7,7 +7,7 @@ from pydantic import Field
 from engine.protocol import Delta, GenerationRequest, RequestError, ToolCall
 from proxy.openai.answer import PROMPT_FIELDS, ChoicesAnswer, JSONObject, new_id
 from proxy.openai.endpoint_fields import RequestObject
-from proxy.openai.fields import GenerationFields, PromptLogprobs
+from proxy.openai.fields import GenerationFields, PromptLogprobs, TokenId
 
 
 class ContentPart(RequestObject):
@@ -48,6 +48,9 @@ class ChatRequest(GenerationFields):
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=20)
+    logprob_token_ids: list[TokenId] = Field(
+        [], max_length=128, fail_fast=True, description="The alternatives of each token, beside logprobs"
+    )
     prompt_logprobs: PromptLogprobs = None
     echo: bool = Field(False, description="Begin the answer with the message that it continues")
     tools: list[Tool] = Field([], fail_fast=True)
@@ -77,6 +80,7 @@ class ChatRequest(GenerationFields):
             caller=caller,
             max_tokens=self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens,
             logprobs=self.top_logprobs if self.logprobs else None,
+            logprob_token_ids=self.logprob_token_ids,
             prompt_logprobs=self.prompt_logprobs,
             echo=self.echo,
             messages=tuple(message.model_dump(exclude_unset=True) for message in self.messages),

@@ -23,6 +23,9 @@ class CompletionRequest(GenerationFields):
     max_tokens: int | None = Field(16, ge=0)
     echo: bool = False
     logprobs: int | None = Field(None, ge=0, le=20, description="Top alternatives; 0: the chosen token only")
+    logprob_token_ids: list[TokenId] = Field(
+        [], max_length=128, fail_fast=True, description="The alternatives of each token, beside logprobs"
+    )
     prompt_logprobs: PromptLogprobs = None
     best_of: int | None = Field(
         None, ge=1, le=128, description="Candidates; the n with the highest logprob per token are returned"
@@ -45,6 +48,7 @@ class CompletionRequest(GenerationFields):
             echo=self.echo,
             max_tokens=self.max_tokens,
             logprobs=self.logprobs,
+            logprob_token_ids=self.logprob_token_ids,
             prompt_logprobs=self.prompt_logprobs,
             best_of=self.best_of,
             return_token_ids=not self.detokenize,
@@ -110,7 +114,7 @@ class CompletionAnswer(ChoicesAnswer):
         """The top alternatives by name, and always the chosen token, as in OpenAI's completions."""
         if token.logprob is None:
             return None
-        top = {self.token_name(t): t.logprob for t in token.top[: self.request.sampling.logprobs]}
+        top = {self.token_name(t): t.logprob for t in token.top[: self.request.sampling.num_top_logprobs]}
         top.setdefault(self.token_name(token), token.logprob)
         return top
 

@@ -4,7 +4,7 @@ Names are those of OpenAI, vLLM and TensorRT-LLM. `proxy.openai.endpoint_fields`
 of unknown ones.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
@@ -128,6 +128,7 @@ class GenerationFields(EndpointFields):
         *,
         max_tokens: int | None,
         logprobs: int | None,
+        logprob_token_ids: Sequence[int] = (),
         prompt_logprobs: int | None = None,
         best_of: int | None = None,
         extra: Mapping[str, Any] = {},
@@ -141,12 +142,16 @@ class GenerationFields(EndpointFields):
         self._check_shared()
         if prompt_logprobs is not None and self.stream:
             raise RequestError("prompt_logprobs cannot be streamed", param="prompt_logprobs")
+        if logprob_token_ids and logprobs is None:
+            raise RequestError("logprob_token_ids can only be given with logprobs", param="logprob_token_ids")
         sampling = self._sampling(max_tokens, logprobs, best_of)
         return GenerationRequest(
             request_id=request_id,
             model=model,
             endpoint=self.endpoint,
-            sampling=replace(sampling, prompt_logprobs=prompt_logprobs),
+            sampling=replace(
+                sampling, prompt_logprobs=prompt_logprobs, logprob_token_ids=tuple(logprob_token_ids)
+            ),
             given=frozenset(self.model_fields_set),
             # Token ids are also needed to name tokens by them.
             return_token_ids=return_token_ids or self.return_token_ids or self.return_tokens_as_token_ids,

@@ -227,7 +227,8 @@ class Outputs:
     def _logprobs(self, seq: Sequence, flat: Any, at: int, banned: frozenset[int]) -> Logprobs | None:
         if not flat:
             return None
-        return read_logprobs(flat, at, seq.sampling.params.logprobs or 0, banned)
+        params = seq.sampling.params
+        return read_logprobs(flat, at, params.logprobs or 0, banned, params.logprob_token_ids)
 
     def _put(self, deltas: list[Delta]) -> None:
         if self._group.has_choice:

@@ -64,6 +64,8 @@ def request_fields(seq: Sequence) -> dict[str, Any]:
     }
     if p.logprobs is not None or seq.group.has_choice:
         fields["logprobs"] = p.logprobs or 0
+    if p.logprob_token_ids:  # in place of the top alternatives
+        fields |= {"logprobs": None, "logprob_token_ids": list(p.logprob_token_ids)}
     if seq.needs_prompt_logprobs:
         fields["prompt_logprobs"] = seq.group.request.num_prompt_logprobs
     if bias := _bias(seq) | dict.fromkeys([*banned_here(seq), *_ends_of_begun_words(seq)], float("-inf")):
@@ -167,11 +169,16 @@ def _with_whitespace(schema: str, whitespace: str) -> str:
     return orjson.dumps({**value, "x-guidance": {**value.get("x-guidance", {}), **option}}).decode()
 
 
-def read_logprobs(flat: FlatLogprobs, at: int, num_top: int, banned: frozenset[int]) -> Logprobs:
-    """The logprobs at a place. Banned tokens are no alternatives."""
+def read_logprobs(
+    flat: FlatLogprobs, at: int, num_top: int, banned: frozenset[int], asked: Iterable[int] = ()
+) -> Logprobs:
+    """The logprobs at a place. Banned tokens are no alternatives. `asked`: as `logprob_token_ids`."""
     start, end = flat.start_indices[at], flat.end_indices[at]
     ids, logprobs = flat.token_ids, flat.logprobs
     chosen = max(logprobs[start], LOGPROB_FLOOR)
+    if asked:
+        told = dict(zip(ids[start:end], logprobs[start:end], strict=True))
+        return Logprobs(chosen, [(i, max(told[i], LOGPROB_FLOOR)) for i in asked if i not in banned])
     if not num_top:
         return Logprobs(chosen, [])
     if end - start > num_top:

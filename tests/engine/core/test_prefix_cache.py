@@ -1,6 +1,7 @@
 """Cached blocks change no answer, and only requests that may share them find them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -67,6 +68,18 @@ def test_requests_share_blocks_only_within_one_salt(tiny_core: Core, completion_
     assert cached == [0, 0, 0, 32, 32]
     stats = core.core.stats()
     assert (stats.prefix_cache_queries_total, stats.prefix_cache_hits_total) == (200, 64)
+
+
+def test_the_unsalted_beginning_is_shared_by_all_and_the_rest_within_one_salt(
+    tiny_core: Core, completion_request: Complete
+) -> None:
+    core = tiny_core(share_outputs=False)
+    request = completion_request(PROMPT, max_tokens=1)
+    salted = [replace(request, cache_salt=salt, num_unsalted_tokens=20) for salt in "aab"]
+    assert [answer(core, one).usage.cached_tokens for one in salted] == [0, 32, 16]
+    assert answer(core, request).usage.cached_tokens == 16
+    alone = tiny_core(share_outputs=False, enable_prefix_caching=False)
+    assert [answer(alone, one).usage.cached_tokens for one in salted] == [0, 0, 0]
 
 
 def test_without_prefix_caching_requests_share_nothing(tiny_core: Core, completion_request: Complete) -> None:

@@ -204,7 +204,7 @@ def test_a_prompt_that_continues_an_output_finds_the_output_s_blocks() -> None:
 def test_only_the_sequence_itself_finds_an_output_with_a_secret() -> None:  # contract 6.4
     """Otherwise a cache hit could confirm a guess at withheld text (contract 6.2)."""
     s, a = scheduler(), sequence([1, 2, 3, 4, 5])
-    a.group.output_secret = b"s" * 32
+    a.group.secret = b"s" * 32
     s.add(a)
     for _ in range(7):
         step(s)

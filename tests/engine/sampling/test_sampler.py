@@ -239,6 +239,19 @@ def test_logprobs_are_of_the_raw_distribution_unless_configured_otherwise(sample
     assert [logprob for _, logprob in token.logprobs.top] == [0, LOGPROB_FLOOR, LOGPROB_FLOOR]
 
 
+def test_tokens_asked_for_are_the_alternatives_in_their_order(sampler: Sampler) -> None:
+    logits = logits_of(2)
+    states = [state(logprobs=3, logprob_token_ids=(7, 150, 3), temperature=0.0), state(logprobs=2)]
+    raw = logits.log_softmax(-1)
+    first, second = (token.logprobs for token in sampler.sample(logits, states) if token)
+    assert first is not None
+    assert first.logprob == pytest.approx(raw[0].max().item())
+    assert [i for i, _ in first.top] == [7, 150, 3]
+    assert [logprob for _, logprob in first.top] == pytest.approx(raw[0, [7, 150, 3]].tolist())
+    assert second is not None
+    assert [i for i, _ in second.top] == raw[1].topk(2).indices.tolist()
+
+
 @pytest.mark.parametrize(
     ("temperature", "top_p", "top_k"), [(1.0, 1.0, None), (0.7, 1.0, 50), (1.0, 0.9, None)]
 )

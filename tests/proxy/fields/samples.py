@@ -66,7 +66,7 @@ _OF_ALL: dict[str, Sample] = {
     "length_penalty": Sample(1.5, {"use_beam_search": True}),
     "logit_bias": Sample({"7": -3}),
     "logits_processors": Sample([{"name": "fails", "params": PROCESSOR["fails"]}]),
-    "logprob_token_ids": Sample([5]),
+    "logprob_token_ids": Sample([5], {"logprobs": True}),
     "logprobs": Sample(True),
     "max_completion_tokens": Sample(2, relayed={"max_tokens": 2}),
     "max_output_tokens": Sample(2, relayed={"max_tokens": 2}),
@@ -173,6 +173,7 @@ SAMPLES: dict[str, dict[str, Sample]] = {
     | {
         "logprobs": Sample(2),
         "add_special_tokens": Sample(False),
+        "logprob_token_ids": Sample([5], {"logprobs": 0}),
         "return_tokens_as_token_ids": Sample(True, {"logprobs": 1}),
     },
     "responses": _OF_ALL

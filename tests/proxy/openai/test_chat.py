@@ -97,6 +97,24 @@ async def test_logprobs_name_the_token_its_bytes_and_its_alternatives(serve: Ser
     ]
 
 
+@pytest.mark.parametrize(("path", "logprobs"), [(PATH, True), ("/v1/completions", 0)])
+async def test_the_alternatives_are_those_asked_for(serve: Serve, path: str, logprobs: Any) -> None:
+    top = tuple(TopLogprob(i, bytes([97 + i]), -1.0 * i) for i in (3, 1, 2))
+    deltas = [Delta(text="a", tokens=(Token(0, "a", b"a", -0.1, top),)), Delta(finish_reason="stop")]
+    engine = ScriptedEngine(lambda r: deltas)
+    client = await serve(engine)
+    body = {**CHAT, "prompt": "Hi", "logprob_token_ids": [3, 1, 2]}
+    status, refused, _ = await client.post(path, body)
+    assert (status, refused["error"]["param"]) == (400, "logprob_token_ids")
+    _, answer, _ = await client.post(path, {**body, "logprobs": logprobs})
+    assert engine.requests[-1].sampling.logprob_token_ids == (3, 1, 2)
+    told = answer["choices"][0]["logprobs"]
+    if path == PATH:
+        assert [one["token"] for one in told["content"][0]["top_logprobs"]] == ["d", "b", "c"]
+    else:
+        assert told["top_logprobs"] == [{"d": -3.0, "b": -1.0, "c": -2.0, "a": -0.1}]
+
+
 async def test_logprobs_are_given_only_if_requested(serve: Serve) -> None:
     client = await serve(ScriptedEngine(hello))
     _, body, _ = await client.post(PATH, CHAT)

@@ -1,5 +1,6 @@
 """From sequences to vLLM's requests, and from vLLM's numbers to logprobs. vLLM itself is not needed."""
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +26,7 @@ from engine.logits_processors import Context
 from engine.logits_processors.registry import ProcessorRegistry
 from engine.processor_specs import NamedProcessorSpec, PythonProcessorSpec
 from engine.protocol import GenerationRequest, RequestError, SamplingParams
+from engine.sampling.sampling_state import Logprobs
 from engine.text.alignment import LOGPROB_FLOOR
 
 PROMPT = (5, 6, 7)
@@ -218,6 +220,18 @@ def test_logprobs_are_read_however_vllm_joined_them(
         best = sorted(range(6), key=lambda i: -row[i])[:num_top]
         assert read.logprob == max(row[chosen], LOGPROB_FLOOR)
         assert read.top == [(i, max(row[i], LOGPROB_FLOOR)) for i in best if i not in banned]
+
+
+def test_logprobs_of_tokens_asked_for_are_read_in_their_order() -> None:
+    fields = request_fields(sequence(logprobs=5, logprob_token_ids=(4, 2, 7)))
+    assert (fields["logprobs"], fields["logprob_token_ids"]) == (None, [4, 2, 7])
+    flat: Any = SimpleNamespace(
+        start_indices=[0, 4], end_indices=[4, 7], token_ids=[2, 4, 2, 7, 9, 4, 2], logprobs=[-1.0, -2.0, -1.0]
+    )
+    flat.logprobs += [-math.inf, -0.5, -2.0, -3.0]
+    read = read_logprobs(flat, 0, 5, frozenset({4}), asked=(7, 4, 2))
+    assert read == Logprobs(-1.0, [(7, LOGPROB_FLOOR), (2, -1.0)])
+    assert read_logprobs(flat, 1, 0, frozenset(), asked=(2, 4)) == Logprobs(-0.5, [(2, -3.0), (4, -2.0)])
 
 
 def test_a_worker_gets_what_the_request_says_of_processors() -> None:
