@@ -65,7 +65,7 @@ ENDPOINTS: list[Endpoint] = [
     ("GET", "/v1/models/{id}", "One of the models served", None, handlers.model),
     ("POST", "/tokenize", "A text's or a chat's token ids", TokenizeRequest, handlers.tokenize),
     ("POST", "/detokenize", "Token ids' text", DetokenizeRequest, handlers.detokenize),
-    ("GET", "/health", "Whether the engine can serve", None, handlers.health),
+    ("GET", "/health", "Whether the process can serve", None, handlers.health),
     ("GET", "/ready", "Whether new requests are taken", None, handlers.ready),
     ("GET", "/version", "Weir's version", None, handlers.version),
     ("GET", "/metrics", "Metrics, in Prometheus' text form", None, handlers.metrics),

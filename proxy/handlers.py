@@ -244,8 +244,8 @@ async def detokenize(http: web.Request) -> web.Response:
 
 
 async def health(http: web.Request) -> web.Response:
-    """Status 200 if an engine can serve."""
-    http.app[SERVICE].deployment.check_health()
+    """Status 200 as long as a new process would serve no better. An upstream that is down changes nothing."""
+    http.app[SERVICE].deployment.check_alive()
     return _json({"status": "ok"})
 
 

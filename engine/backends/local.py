@@ -27,12 +27,23 @@ from engine.core.sequence import SequenceGroup
 from engine.execution.model_runner import ModelRunner
 from engine.logits_processors.load import find_processors
 from engine.processor_specs import NamedProcessorSpec
-from engine.protocol import Deltas, EngineError, EngineStats, GenerationRequest, ModelInfo, Rewind, Tokenizer
+from engine.protocol import (
+    DeadEngineError,
+    Deltas,
+    EngineError,
+    EngineStats,
+    GenerationRequest,
+    ModelInfo,
+    Rewind,
+    Tokenizer,
+)
 from engine.sampling.beam_search import beam_search, is_beam_search
 from engine.text.tokenizer import LocalTokenizer, check_draft_tokenizer
 from engine.tracing import CURRENT_SPAN, NO_SPAN
 
 logger = logging.getLogger("weir.engine")
+
+_FAILED = "The engine has failed."
 
 
 class LocalEngine:
@@ -132,6 +143,9 @@ class LocalEngine:
         return self._stats
 
     def check_health(self) -> None:
+        """Raises `DeadEngineError` once the engine's thread has failed."""
+        if self._out_of_service == _FAILED:
+            raise DeadEngineError(_FAILED)
         if self._out_of_service is not None:
             raise EngineError(self._out_of_service, status=503)
 
@@ -192,7 +206,7 @@ class LocalEngine:
             self._post(self._refuse, error)
             return
         self._post(self._open, processor, core.stats())
-        reason = "The engine has failed."
+        reason = _FAILED
         try:
             while self._take_in(core):
                 outputs = core.step() if core.has_work else []

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from engine.protocol import DeadEngineError, EngineError
+from engine.protocol import DeadEngineError
 from proxy.admin.reload import Read
 from proxy.commands.signals import Signals, leave_within
 from proxy.config import ServeSettings
@@ -34,7 +34,7 @@ async def _serve(settings: ServeSettings, read: Read) -> None:
         signalled = signals.obey(server.ending.leave, reloads.signal)
         try:
             _greet(url, server.service.deployment.default_name or "MODEL", settings)
-            has_failed = await until_over(signalled, lambda: server.service.deployment.check_health())
+            has_failed = await until_over(signalled, lambda: server.service.deployment.check_alive())
         finally:
             if not signalled.is_set():
                 leave_within(server.ending.leave, status=1)
@@ -43,18 +43,16 @@ async def _serve(settings: ServeSettings, read: Read) -> None:
 
 
 async def until_over(
-    signalled: asyncio.Event, check_health: Callable[[], None], interval: float = 1.0
+    signalled: asyncio.Event, check_alive: Callable[[], None], interval: float = 1.0
 ) -> bool:
     """Wait for a signal, or for an engine to fail for good. Returns whether one has failed.
 
-    `check_health` is called every `interval` seconds."""
+    `check_alive` is called every `interval` seconds."""
     while not signalled.is_set():
         try:
-            check_health()
+            check_alive()
         except DeadEngineError:
             return True
-        except EngineError:
-            pass  # it may serve again
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(signalled.wait(), interval)
     return False

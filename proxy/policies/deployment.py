@@ -207,12 +207,18 @@ class Deployment:
                 found[name] = wrong
         return found
 
-    def check_health(self) -> None:
-        """Raise `EngineError` if no model can be served now, or one never can again (`DeadEngineError`)."""
-        unhealthy = self.unhealthy()
-        for error in unhealthy.values():
-            if isinstance(error, DeadEngineError) or len(unhealthy) == len(self.models):
+    def check_alive(self) -> None:
+        """Raise `DeadEngineError` if an engine can never serve again: a new process is needed."""
+        for error in self.unhealthy().values():
+            if isinstance(error, DeadEngineError):
                 raise error
+
+    def check_health(self) -> None:
+        """Raise `EngineError` if no model can be served now, or one never can again."""
+        self.check_alive()
+        unhealthy = self.unhealthy()
+        if len(unhealthy) == len(self.models):
+            raise next(iter(unhealthy.values()))
 
     @property
     def is_ready(self) -> bool:

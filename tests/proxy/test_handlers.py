@@ -2,10 +2,12 @@
 
 import asyncio
 from pathlib import Path
+from unittest.mock import Mock
 
 import orjson
 import pytest
 
+from engine.protocol import DeadEngineError, EngineError
 from hooks import emit
 from hooks.loading.loader import HookSpec
 from hooks.workers.pool import WorkerPool
@@ -47,13 +49,18 @@ async def test_the_answer_names_the_model_as_the_request_does(serve: Serve) -> N
         assert body["model"] == answered
 
 
-async def test_health_follows_the_engine(serve: Serve) -> None:
+@pytest.mark.parametrize(
+    ("error", "health"),
+    [(EngineError("No upstream.", status=503), 200), (DeadEngineError("The engine has failed."), 503)],
+)
+async def test_health_tells_whether_another_process_is_needed_and_ready_whether_the_engine_serves(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, error: EngineError, health: int
+) -> None:
     engine = ScriptedEngine(lambda r: [])
     client = await serve(engine)
-    assert (await client.get("/health"))[0] == 200
-    engine.healthy = False
-    assert (await client.get("/health"))[0] == 503
-    assert (await client.get("/ready"))[0] == 503
+    assert [(await client.get(path))[0] for path in ("/health", "/ready")] == [200, 200]
+    monkeypatch.setattr(engine, "check_health", Mock(side_effect=error))
+    assert [(await client.get(path))[0] for path in ("/health", "/ready")] == [health, 503]
 
 
 async def test_ready_follows_the_hook_workers(serve: Serve, tmp_path: Path) -> None:

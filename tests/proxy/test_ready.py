@@ -81,11 +81,12 @@ async def test_problems_are_told_by_the_upstreams_name(ready: Any, unused_tcp_po
 
 async def test_a_service_whose_only_upstream_refuses_the_key_is_not_ready(ready: Any) -> None:
     upstream = Upstream(401)
-    _, ask = await ready({"only": upstream}, upstream_health_interval=0.01)
+    client, ask = await ready({"only": upstream}, upstream_health_interval=0.01)
     status, body = await ask()
     assert status == 503
     assert body["upstreams"] == {"m": {"only": "refuses this service's key"}}
     assert "own words" not in str(body)
+    assert (await client.get("/health"))[0] == 200
     upstream.status = 200
     while status != 200:
         status, body = await ask()

@@ -12,7 +12,7 @@ import pytest
 from engine.core.engine_core import EngineCore
 from engine.guided.compiler import Checker, GrammarError
 from engine.guided.grammar import Grammar
-from engine.protocol import EngineError, GenerationRequest, QueueFullError, RequestError
+from engine.protocol import DeadEngineError, EngineError, GenerationRequest, QueueFullError, RequestError
 from tests.helpers import until
 
 Complete = Callable[..., GenerationRequest]
@@ -462,6 +462,20 @@ async def test_aclose_tells_streams_before_a_running_step_ends(
     finally:
         go.set()
     await closing
+
+
+async def test_an_engine_whose_thread_has_failed_is_dead(
+    start_engine: Start, completion_request: Complete, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step(core: EngineCore) -> list[Any]:
+        raise MemoryError
+
+    engine = await start_engine()
+    monkeypatch.setattr(EngineCore, "step", step)
+    with pytest.raises(EngineError, match="has failed"):
+        await anext(engine.generate(completion_request("hello", max_tokens=5)))
+    with pytest.raises(DeadEngineError):
+        engine.check_health()
 
 
 async def test_before_start_it_is_not_healthy(tiny_model: Callable[[str], Any]) -> None:

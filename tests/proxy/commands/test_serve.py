@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from engine.protocol import DeadEngineError, EngineError
+from engine.protocol import DeadEngineError
 from proxy.commands.serve import until_over
 from tests.weir import run_weir
 
@@ -85,15 +85,15 @@ class Engine:
     def __init__(self, *health: Exception | None) -> None:
         self.health = list(health)
 
-    def check_health(self) -> None:
+    def check_alive(self) -> None:
         if (error := self.health.pop(0)) is not None:
             raise error
 
 
 async def test_the_service_ends_when_its_engine_fails_for_good() -> None:
-    signalled, ill = asyncio.Event(), EngineError("no replica", status=503)
-    engine: Any = Engine(None, ill, None, DeadEngineError("gone"))
-    assert await until_over(signalled, engine.check_health, interval=0.001)
+    signalled = asyncio.Event()
+    engine: Any = Engine(None, None, DeadEngineError("gone"))
+    assert await until_over(signalled, engine.check_alive, interval=0.001)
     assert engine.health == []
 
 
@@ -101,4 +101,4 @@ async def test_a_signal_ends_the_service_whose_engine_is_well() -> None:
     signalled = asyncio.Event()
     engine: Any = Engine(None)
     asyncio.get_running_loop().call_soon(signalled.set)
-    assert not await until_over(signalled, engine.check_health, interval=60)
+    assert not await until_over(signalled, engine.check_alive, interval=60)
