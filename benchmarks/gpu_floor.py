@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from triton.testing import do_bench
 
 from benchmarks.gpu_first import BACKENDS, environment, free, generate, needs_of, runner_of, sequence
-from engine.core.scheduler import ScheduledSequence
+from engine.core.sequence import ScheduledSequence
 from engine.execution.attention import PagedAttention, Scoring
 from engine.execution.batch import Batch
 from engine.execution.kernels.choice import choose_attention

@@ -56,6 +56,9 @@ class EngineStats:
     num_waiting: int = 0
     prompt_tokens_total: int = 0
     generation_tokens_total: int = 0
+    computed_tokens_total: int = 0
+    """Tokens that the model computed: of prompts but for cached ones, of outputs, and guesses. A token counts
+    again if it is computed again."""
     aborted_total: int = 0
     steps_total: int = 0
     preemptions_total: int = 0

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from engine.config import EngineConfig
 from engine.core.draft_cache import DraftCache
-from engine.core.scheduler import ScheduledSequence
-from engine.core.sequence import Sequence
+from engine.core.sequence import ScheduledSequence, Sequence
 from engine.execution.layout import Span
 from engine.execution.model_runner import ModelRunner
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from engine.core.block_manager import BlockManager
 from engine.core.draft_model import DraftModel
-from engine.core.scheduler import ScheduledSequence
-from engine.core.sequence import Sequence
+from engine.core.sequence import ScheduledSequence, Sequence
 from engine.sampling.speculation import Speculation
 
 

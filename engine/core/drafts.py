@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from engine.core.scheduler import ScheduledSequence
-from engine.core.sequence import Sequence
+from engine.core.sequence import ScheduledSequence, Sequence
 from engine.sampling.speculation import Speculation
 
 

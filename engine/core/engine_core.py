@@ -14,8 +14,8 @@ from engine.core.drafts import Turn, turns
 from engine.core.isolation import attempt, failure, sample_apart
 from engine.core.metrics import EngineMetrics
 from engine.core.output_processor import OutputProcessor
-from engine.core.scheduler import ScheduledSequence, Scheduler
-from engine.core.sequence import Sequence, SequenceGroup
+from engine.core.scheduler import Scheduler
+from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
 from engine.core.step_budget import StepBudget
 from engine.execution.model_runner import ModelRunner
 from engine.protocol import Delta, EngineError, EngineStats, Rewind
@@ -77,7 +77,8 @@ class EngineCore:
                 return outputs
             self.metrics.end_phase("schedule")
             scheduled = self._draft(scheduled)
-            self.metrics.end_draft(scheduled)
+            self.metrics.end_phase("draft")
+            self.metrics.begin(scheduled)
             logits = attempt(f"a step of {len(scheduled)} sequences", self._run, scheduled)
             if isinstance(logits, EngineError):
                 return self._fail({s.sequence.group: failure() for s in scheduled})
@@ -119,6 +120,7 @@ class EngineCore:
             prompt_tokens_total=self._prompt_tokens_total,
             generation_tokens_total=self.output_processor.num_generated_tokens,
             aborted_total=self._aborted_total,
+            computed_tokens_total=self.metrics.num_computed_tokens,
             steps_total=self.metrics.num_steps,
             preemptions_total=self.scheduler.num_preempted,
             prefix_cache_queries_total=self.scheduler.num_cache_queries,

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from time import perf_counter
 
 from engine.core.prompt_cost import num_attended
-from engine.core.scheduler import ScheduledSequence
-from engine.core.sequence import Sequence
+from engine.core.sequence import ScheduledSequence, Sequence
 from engine.core.step_budget import StepBudget
 from engine.stats import Histogram
 
@@ -35,6 +34,8 @@ class EngineMetrics:
     def __init__(self, budget: StepBudget) -> None:
         self.num_steps = 0
         """Steps that computed something."""
+        self.num_computed_tokens = 0
+        """Tokens that the model computed, guesses too. A token that is computed again counts again."""
         self.step_seconds: Mapping[str, Histogram] = {phase: Histogram(SHORT_TIMES) for phase in PHASES}
         """By phase."""
         self.histograms: Mapping[str, Histogram] = {
@@ -74,9 +75,8 @@ class EngineMetrics:
         """Note that a sequence was added."""
         seq.queued_at = perf_counter()
 
-    def end_draft(self, scheduled: Seq[ScheduledSequence]) -> None:
-        """End the phase `draft`, and note the sequences that the step is going to run."""
-        self.end_phase("draft")
+    def begin(self, scheduled: Seq[ScheduledSequence]) -> None:
+        """Note the sequences that the step is going to run."""
         self._num_decodes = sum(s.is_decode for s in scheduled)
         self._num_tokens = sum(s.end - s.start for s in scheduled)
         self._attended = sum(num_attended(s.end - s.start, s.start) for s in scheduled if not s.is_decode)
@@ -84,7 +84,9 @@ class EngineMetrics:
             if not s.sequence.scheduled_at:
                 s.sequence.scheduled_at = self._now
                 self._observe("request_queue_time_seconds", self._now - s.sequence.queued_at)
-        self._observe("iteration_tokens_total", sum(s.num_tokens for s in scheduled))
+        num_tokens = sum(s.num_tokens for s in scheduled)
+        self.num_computed_tokens += num_tokens
+        self._observe("iteration_tokens_total", num_tokens)
         self._observe("iteration_sequences", len(scheduled))
 
     def advance(self, seq: Sequence) -> None:

@@ -30,16 +30,19 @@ Tokens that nobody behind it wants are given to it in the end.
 blocks become known as soon as they are computed, for prompts and outputs alike, so a preempted sequence finds
 its own blocks again. The outputs of one prompt wait until the first of them has computed it. They share its
 blocks even if requests share none with each other.
+
+**Rest.** A text that is classified gets its tokens little by little. While it has none to compute, it rests:
+it has no place, but keeps its blocks. Whoever needs blocks takes those of the text that has rested longest,
+before any running sequence is preempted.
 """
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from contextlib import suppress
-from dataclasses import dataclass
 from operator import attrgetter
 
 from engine.core.block_hash import extend_hashes
 from engine.core.block_manager import BlockManager
-from engine.core.sequence import Sequence
+from engine.core.sequence import ScheduledSequence, Sequence
 from engine.core.step_budget import StepBudget
 from engine.turns.fair_queue import FairQueue
 
@@ -51,55 +54,6 @@ PROMPT_LOGPROBS_CHUNK = 256
 of logits as wide as the vocabulary; other sequences need one row in all."""
 
 _rank = attrgetter("rank")
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduledSequence:
-    """A sequence's share of one step: it computes the tokens at positions `start` to `end`."""
-
-    sequence: Sequence
-    start: int
-    end: int
-    draft: tuple[int, ...] = ()
-    """Guesses at the tokens that follow, computed as well. If the next token drawn is the first guess, the
-    logits of the token after it are there already, and so on."""
-
-    @property
-    def token_ids(self) -> list[int]:
-        """The tokens that the model computes, with the draft."""
-        return [*self.sequence.token_ids[self.start : self.end], *self.draft]
-
-    @property
-    def num_tokens(self) -> int:
-        return self.end - self.start + len(self.draft)
-
-    @property
-    def block_table(self) -> list[int]:
-        return self.sequence.cache.block_table
-
-    @property
-    def num_samples(self) -> int:
-        """Most tokens that the sequence can get, each from a row of logits."""
-        return 1 + len(self.draft) if self.is_sampled else 0
-
-    @property
-    def is_sampled(self) -> bool:
-        """Whether the step gives the sequence its next token."""
-        seq = self.sequence
-        return self.end == seq.num_tokens and seq.num_output_tokens < seq.max_tokens
-
-    @property
-    def is_decode(self) -> bool:
-        """Whether it computes a single token and gets the next one."""
-        return self.end - self.start == 1 and self.is_sampled
-
-    @property
-    def prompt_logprob_positions(self) -> range:
-        """Positions whose logits give the logprobs of prompt tokens that are wanted and not known yet."""
-        seq = self.sequence
-        if not seq.needs_prompt_logprobs:
-            return range(0)
-        return range(max(self.start, len(seq.prompt_logprobs)), min(self.end, seq.num_prompt_tokens - 1))
 
 
 class Scheduler:
@@ -120,9 +74,13 @@ class Scheduler:
         self.waiting: FairQueue[Sequence] = FairQueue(_rank)
         self.running: list[Sequence] = []
         self.num_preempted = 0
+        """Times that a sequence lost its blocks."""
         self.num_cache_queries = 0
         """Prompt tokens of the sequences that began to run; each prompt counts once."""
         self.num_cache_hits = 0
+        self._resting: OrderedDict[Sequence, None] = OrderedDict()
+        """Sequences that have blocks and no place, also if they wait for one. The first is the next to lose
+        its blocks."""
         self._max_num_seqs = max_num_seqs
         self._max_num_seqs_per_caller = max_num_seqs_per_caller or max_num_seqs
         self._max_num_batched_tokens = max_num_batched_tokens
@@ -148,14 +106,31 @@ class Scheduler:
             with suppress(ValueError):
                 self.running.remove(seq)
                 self._is_sorted = False
+        self._resting.pop(seq, None)
         self.block_manager.free(seq.cache.block_table)
+
+    def rest(self, seq: Sequence) -> None:
+        """Take the place of a running sequence that has computed its tokens. More may come."""
+        self.running.remove(seq)
+        self._is_sorted = False
+        self._resting[seq] = None
+
+    def resume(self, seq: Sequence) -> None:
+        """Let a sequence that rests wait for a place, since it has got tokens. It waits as if it came now."""
+        if seq in self._resting:
+            self._resting.move_to_end(seq)
+        seq.group.arrival = None
+        self.add(seq)
+
+    def truncate(self, seq: Sequence, num_computed_tokens: int) -> None:
+        """Drop the blocks of tokens that were taken back, and at least of those behind the first ones."""
+        cache = seq.cache
+        del cache.block_hashes[seq.num_tokens // self.block_manager.block_size :]
+        cache.keep(self.block_manager.truncate(cache.block_table, num_computed_tokens))
 
     def rewind(self, seq: Sequence) -> None:
         """Drop the blocks of tokens that were taken back. A sequence that was done waits again."""
-        cache = seq.cache
-        del cache.block_hashes[seq.num_tokens // self.block_manager.block_size :]
-        # The last token is computed again, to get the logits of the next one.
-        cache.keep(self.block_manager.truncate(cache.block_table, seq.num_tokens - 1))
+        self.truncate(seq, seq.num_tokens - 1)  # the last token gives the logits of the next one once more
         if seq not in self.running and seq not in self.waiting:
             self.waiting.add(seq.caller, seq)
 
@@ -260,11 +235,22 @@ class Scheduler:
 
     def _make_room(self, seq: Sequence, end: int) -> bool:
         """Reserve blocks up to `end`, preempting the last sequences as needed. False: it preempted itself."""
-        while not self.block_manager.allocate(seq.cache.block_table, end):
+        while not self._allocate(seq, end):
             last = self.running[-1]
             self._preempt(last)
             if last is seq:
                 return False
+        return True
+
+    def _allocate(self, seq: Sequence, end: int) -> bool:
+        """Reserve blocks up to `end`, with those of resting sequences as needed. False: there are too few."""
+        while not self.block_manager.allocate(seq.cache.block_table, end):
+            other = next((one for one in self._resting if one is not seq), None)
+            if other is None:
+                return False
+            del self._resting[other]
+            self._give_up(other)
+            self.num_preempted += 1
         return True
 
     def _admit(self, ends: dict[Sequence, int], units: float) -> float:
@@ -273,15 +259,18 @@ class Scheduler:
         while (
             units >= 1 and len(self.running) < self._max_num_seqs and (seq := self._next(places)) is not None
         ):
-            self._reuse_blocks(seq)
+            if seq not in self._resting:
+                self._reuse_blocks(seq)
             chunk = self._share(seq, units)
             end = seq.cache.num_computed_tokens + chunk
             seq.place = places[seq.caller]
             may_begin = end == seq.num_tokens or self._num_partial(ends, seq.place) < MAX_PARTIAL_PREFILLS
-            if not (may_begin and self.block_manager.allocate(seq.cache.block_table, end)):
+            if not (may_begin and self._allocate(seq, end)):
                 self._is_short_of_blocks = may_begin
-                self._give_up(seq)
+                if seq not in self._resting:
+                    self._give_up(seq)
                 break
+            self._resting.pop(seq, None)
             self._count(seq)
             self.waiting.take(seq.caller, seq)
             self.running.append(seq)

@@ -202,3 +202,52 @@ class SequenceGroup:
     @property
     def is_finished(self) -> bool:
         return all(s.finish_reason for s in self.sequences)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledSequence:
+    """A sequence's share of one step: it computes the tokens at positions `start` to `end`."""
+
+    sequence: Sequence
+    start: int
+    end: int
+    draft: tuple[int, ...] = ()
+    """Guesses at the tokens that follow, computed as well. If the next token drawn is the first guess, the
+    logits of the token after it are there already, and so on."""
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The tokens that the model computes, with the draft."""
+        return [*self.sequence.token_ids[self.start : self.end], *self.draft]
+
+    @property
+    def num_tokens(self) -> int:
+        return self.end - self.start + len(self.draft)
+
+    @property
+    def block_table(self) -> list[int]:
+        return self.sequence.cache.block_table
+
+    @property
+    def num_samples(self) -> int:
+        """Most tokens that the sequence can get, each from a row of logits."""
+        return 1 + len(self.draft) if self.is_sampled else 0
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the step gives the sequence its next token."""
+        seq = self.sequence
+        return self.end == seq.num_tokens and seq.num_output_tokens < seq.max_tokens
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether it computes a single token and gets the next one."""
+        return self.end - self.start == 1 and self.is_sampled
+
+    @property
+    def prompt_logprob_positions(self) -> range:
+        """Positions whose logits give the logprobs of prompt tokens that are wanted and not known yet."""
+        seq = self.sequence
+        if not seq.needs_prompt_logprobs:
+            return range(0)
+        return range(max(self.start, len(seq.prompt_logprobs)), min(self.end, seq.num_prompt_tokens - 1))

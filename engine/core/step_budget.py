@@ -36,7 +36,7 @@ MIN_SHARE = 3
 """The least share of a step that has any. With `DITHER`, 2 and 3 tokens take turns: steps of one token alone
 would say nothing of an overhead."""
 PROMPT_SECONDS = 0.125
-"""Seconds of a step in which no sequence decodes."""
+"""Seconds of a step in which no sequence decodes, unless it is told otherwise."""
 FEWEST_PROMPT_TOKENS = 128
 """Prompt tokens that such a step may always have, since small matrix products are slow. It is the share of
 the first one."""
@@ -71,10 +71,11 @@ class _DecodeSteps:
 
 
 class StepBudget:
-    """`fixed`: the prompt tokens of every step; None: learn the number."""
-
-    def __init__(self, fixed: int | None = None) -> None:
+    def __init__(self, fixed: int | None = None, *, prompt_seconds: float = PROMPT_SECONDS) -> None:
+        """`fixed`: the prompt tokens of every step; None: learn the number. `prompt_seconds`: of a step in
+        which no sequence decodes."""
         self._fixed = fixed
+        self._prompt_seconds = prompt_seconds
         self._tried = self._tried_tokens = FIRST_SHARE / 2
         """The share, in units and in tokens, of the last step whose share prompts used up. Half of the first
         share before there is such a step."""
@@ -138,7 +139,7 @@ class StepBudget:
         planned, self._planned = self._planned, None
         units = self._cost.units(num_prefill_tokens, attended)
         if not num_decodes and units >= self._prompt_share / 2:
-            right = units * PROMPT_SECONDS / max(seconds, 1e-9)
+            right = units * self._prompt_seconds / max(seconds, 1e-9)
             # Up at once, since no step is faster than the machine. Down halfway, so that one slow step
             # changes little.
             share = max(right, (self._prompt_share + right) / 2)

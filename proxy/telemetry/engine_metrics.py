@@ -38,6 +38,7 @@ _COUNTERS = (
     ("prompt_tokens", "Prompt tokens accepted.", "prompt_tokens_total"),
     ("generation_tokens", "Tokens generated.", "generation_tokens_total"),
     ("requests_aborted", "Requests whose work was cancelled.", "aborted_total"),
+    ("computed_tokens", "Tokens that the model computed.", "computed_tokens_total"),
     ("engine_steps", "Steps of the engine.", "steps_total"),
     ("num_preemptions", "Times that an output gave up its blocks to another.", "preemptions_total"),
     ("prefix_cache_queries", "Prompt tokens looked up in the cache.", "prefix_cache_queries_total"),

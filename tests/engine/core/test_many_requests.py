@@ -14,9 +14,8 @@ import torch
 from engine.config import EngineConfig
 from engine.core.engine_core import EngineCore
 from engine.core.input_processor import InputProcessor
-from engine.core.scheduler import ScheduledSequence
+from engine.core.sequence import ScheduledSequence, SequenceGroup
 from engine.core.sequence import Sequence as EngineSequence
-from engine.core.sequence import SequenceGroup
 from engine.protocol import EngineError, GenerationRequest
 from engine.text.tokenizer import LocalTokenizer
 from tests.engine.core.block_accounting import check_blocks

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from engine.core.metrics import PHASES, EngineMetrics
 from engine.core.prompt_cost import num_attended
-from engine.core.scheduler import ScheduledSequence
-from engine.core.sequence import SequenceGroup
+from engine.core.sequence import ScheduledSequence, SequenceGroup
 from engine.core.step_budget import StepBudget
 from engine.protocol import EngineStats
 from engine.stats import Histogram
@@ -91,9 +90,8 @@ def test_a_step_tells_its_phases_and_its_tokens() -> None:
     budget = Budget()
     metrics = EngineMetrics(budget)
     with metrics.step():
-        metrics.end_phase("schedule")
-        metrics.end_draft(plan())
-        for phase in PHASES[2:]:
+        metrics.begin(plan())
+        for phase in PHASES:
             metrics.end_phase(phase)
     assert [sum(metrics.step_seconds[phase].counts) for phase in PHASES] == [1, 1, 1, 1, 1]
     assert (metrics.num_steps, budget.observed) == (1, [(1, 5)])
@@ -103,10 +101,10 @@ def test_a_step_without_sequences_or_with_a_fatal_error_does_not_count() -> None
     budget = Budget()
     metrics = EngineMetrics(budget)
     with metrics.step():
-        metrics.end_draft(plan())
+        metrics.begin(plan())
     with metrics.step():
         pass
     with pytest.raises(RuntimeError), metrics.step():
-        metrics.end_draft(plan())
+        metrics.begin(plan())
         raise RuntimeError
     assert (metrics.num_steps, budget.observed) == (1, [(1, 5)])

@@ -6,6 +6,7 @@ The draft model has a memory of its own, and is tested in the same way.
 """
 
 from collections.abc import Sequence as Seq
+from typing import Any
 
 import torch
 from hypothesis import settings
@@ -18,8 +19,8 @@ from engine.core.draft_cache import DraftCache
 from engine.core.draft_model import DraftModel, DraftSpan
 from engine.core.drafter import Drafter
 from engine.core.prompt_cost import num_attended
-from engine.core.scheduler import ScheduledSequence, Scheduler
-from engine.core.sequence import Logprobs, Sequence, SequenceGroup
+from engine.core.scheduler import Scheduler
+from engine.core.sequence import Logprobs, ScheduledSequence, Sequence, SequenceGroup
 from engine.core.step_budget import StepBudget
 from engine.protocol import GenerationRequest, SamplingParams
 from engine.sampling.speculation import Speculation
@@ -221,6 +222,10 @@ class Machine(RuleBasedStateMachine):
         seq.has_begun = True
         if is_sampled:
             seq.token_ids.append(token)
+        self.end_or_go_on(s, token)
+
+    def end_or_go_on(self, s: ScheduledSequence, token: int) -> None:
+        seq = s.sequence
         if seq.num_output_tokens == seq.max_tokens:
             seq.finish_reason = "length"
             self.scheduler.remove(seq)
@@ -232,12 +237,14 @@ class Machine(RuleBasedStateMachine):
         if not hasattr(self, "scheduler"):
             return
         scheduler = self.scheduler
-        check_blocks(scheduler.block_manager, [s.cache.block_table for s in scheduler.running])
+        owners = [*scheduler.running, *scheduler._resting]
+        check_blocks(scheduler.block_manager, [s.cache.block_table for s in owners])
         assert len(scheduler.running) <= MAX_NUM_SEQS
         ranks = [s.rank for s in (*scheduler.running, *scheduler.waiting)]
         assert len(set(ranks)) == len(ranks)
-        assert not any(s.cache.block_table or s.cache.num_computed_tokens for s in scheduler.waiting)
-        for seq in scheduler.running:
+        without = [s for s in scheduler.waiting if s not in scheduler._resting]
+        assert not any(s.cache.block_table or s.cache.num_computed_tokens for s in without)
+        for seq in owners:
             self.read(seq, seq.cache.num_computed_tokens)
 
     def teardown(self) -> None:
@@ -265,6 +272,63 @@ class MachineWithDraftModel(Machine):
         return DraftModel(DraftRunner(), cache, vocab_size=2, max_num_batched_tokens=max_num_batched_tokens)
 
 
+class MachineWithTexts(Machine):
+    """Texts that get their tokens little by little rest in between, beside the requests."""
+
+    texts: list[Sequence]
+
+    def begin(self, *arguments: Any) -> None:
+        super().begin(*arguments)
+        self.texts = []
+
+    @rule(prompt=PROMPTS, caller=st.sampled_from("ab"))
+    def open_text(self, prompt: list[int], caller: str) -> None:
+        request = GenerationRequest(request_id="r", model="m", endpoint="completions", caller=caller)
+        root = root_hash(None) if self.is_caching else unique_root()
+        group = SequenceGroup(request, root_hash=root, secret=unique_root())
+        seq = group.add(prompt, max_tokens=0, detokenizer=NoText())  # type: ignore[arg-type]
+        self.texts.append(seq)
+        self.scheduler.resume(seq)
+
+    @precondition(lambda self: self.at_rest())
+    @rule(data=st.data(), tokens=st.lists(TOKENS, min_size=1, max_size=6), num_taken_back=st.integers(0, 9))
+    def feed(self, data: st.DataObject, tokens: list[int], num_taken_back: int) -> None:
+        seq = data.draw(st.sampled_from(self.at_rest()))
+        num_kept = max(0, seq.num_tokens - num_taken_back)
+        del seq.token_ids[num_kept:]
+        seq.num_prompt_tokens = min(seq.num_prompt_tokens, num_kept)
+        self.scheduler.truncate(seq, num_kept)
+        if seq.num_tokens + len(tokens) <= NUM_BLOCKS * BLOCK_SIZE:
+            seq.token_ids += tokens
+            self.scheduler.resume(seq)
+
+    @precondition(lambda self: self.texts)
+    @rule(data=st.data())
+    def close_text(self, data: st.DataObject) -> None:
+        self.scheduler.remove(self.texts.pop(data.draw(st.integers(0, len(self.texts) - 1))))
+
+    def at_rest(self) -> list[Sequence]:
+        busy = [*self.scheduler.running, *self.scheduler.waiting]
+        return [seq for seq in self.texts if seq not in busy]
+
+    def end_or_go_on(self, s: ScheduledSequence, token: int) -> None:
+        if s.sequence in self.texts:
+            self.scheduler.rest(s.sequence)
+        else:
+            super().end_or_go_on(s, token)
+
+    def teardown(self) -> None:
+        if hasattr(self, "scheduler"):
+            for _ in range(200):
+                self.step(0, 0.1)
+            assert self.at_rest() == self.texts
+            while self.texts:
+                self.scheduler.remove(self.texts.pop())
+        super().teardown()
+
+
+TestWithTexts = MachineWithTexts.TestCase
+TestWithTexts.settings = settings(examples(60), stateful_step_count=40)
 TestWithDraftModel = MachineWithDraftModel.TestCase
 TestWithDraftModel.settings = settings(examples(100), stateful_step_count=40)
 TestSchedulerProperties = Machine.TestCase

@@ -5,8 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.core.scheduler import ScheduledSequence
-from engine.core.sequence import SequenceGroup
+from engine.core.sequence import ScheduledSequence, SequenceGroup
 from engine.execution.attention import AttentionBackend, Scoring
 from engine.execution.batch import Batch
 from engine.execution.kv_cache import KVCache, LayerShape

@@ -13,8 +13,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from engine.core.scheduler import ScheduledSequence
-from engine.core.sequence import SequenceGroup
+from engine.core.sequence import ScheduledSequence, SequenceGroup
 from engine.execution.model_runner import ModelRunner
 from tests.engine.conftest import SIZES, completion
 

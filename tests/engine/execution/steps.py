@@ -5,8 +5,7 @@ from collections.abc import Callable
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from engine.core.scheduler import ScheduledSequence
-from engine.core.sequence import SequenceGroup
+from engine.core.sequence import ScheduledSequence, SequenceGroup
 from engine.execution.cuda_graphs import DecodeGraphs, Run
 from engine.execution.layout import Layout
 from engine.execution.model_runner import ModelRunner

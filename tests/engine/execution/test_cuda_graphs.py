@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine.core.scheduler import ScheduledSequence
-from engine.core.sequence import SequenceGroup
+from engine.core.sequence import ScheduledSequence, SequenceGroup
 from engine.execution.batch import Batch
 from engine.execution.cuda_graphs import Run, buckets_for
 from engine.execution.layout import Layout

@@ -1,7 +1,6 @@
 """The order of a step's tokens in the flat row, and their indices."""
 
-from engine.core.scheduler import ScheduledSequence
-from engine.core.sequence import SequenceGroup
+from engine.core.sequence import ScheduledSequence, SequenceGroup
 from engine.execution.layout import MAX_SPAN, Layout
 from tests.engine.conftest import completion
 

@@ -1,0 +1,1 @@
+"""Models that classify every token of texts that grow."""

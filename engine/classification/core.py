@@ -1,0 +1,201 @@
+"""Gives the logits of tokens, for labels, to texts that grow. One thread owns a `ClassifierCore`.
+
+A text is a `SequenceGroup` with one sequence, of which no token is generated. The tokens that come first are
+its prompt: texts of the same caller share the prompt's blocks. Blocks with later tokens are the text's alone,
+since a block that is found could confirm a guess at text that hooks withheld.
+
+The logits of a token lie beside its keys and values, in the same slot. A block that is found in the cache has
+its logits too, so a token never needs to be computed for them.
+"""
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.classification.logits import TokenLogits
+from engine.config import EngineConfig
+from engine.core.block_hash import root_hash, unique_root
+from engine.core.block_manager import BlockManager
+from engine.core.isolation import attempt
+from engine.core.metrics import EngineMetrics
+from engine.core.scheduler import Scheduler
+from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
+from engine.core.step_budget import StepBudget
+from engine.execution.model_runner import ModelRunner
+from engine.protocol import EngineError, EngineStats, GenerationRequest
+from engine.text.detokenizer import Detokenizer
+from engine.text.tokenizer import LocalTokenizer
+
+STEP_SECONDS = 0.05
+"""About as long as a step with much to compute takes. The models that share the thread wait for its end."""
+
+Output = tuple[SequenceGroup, TokenLogits | EngineError]
+"""The logits of the tokens that a text was last fed. After an error, the text is closed."""
+
+
+class ClassifierCore:
+    """Computes the new tokens of all texts together, step by step. Between steps, texts get tokens by `feed`,
+    lose some by `truncate`, and leave by `close`."""
+
+    def __init__(self, runner: ModelRunner, tokenizer: LocalTokenizer, config: EngineConfig) -> None:
+        """Raises `ValueError` for a model without classification heads."""
+        if runner.model.labels is None:
+            raise ValueError(f"{config.model} does not classify tokens: it has no heads for that.")
+        self.runner = runner
+        self.labels = runner.model.labels
+        self.block_manager = BlockManager(runner.kv_cache.num_blocks, config.block_size)
+        step_budget = StepBudget(config.max_num_prefill_tokens, prompt_seconds=STEP_SECONDS)
+        self.metrics = EngineMetrics(step_budget)
+        self.scheduler = Scheduler(
+            self.block_manager,
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens,
+            max_num_seqs_per_caller=config.max_num_seqs_per_caller,
+            step_budget=step_budget,
+        )
+        num_labels = sum(map(len, self.labels.values()))
+        num_slots = self.block_manager.num_blocks * config.block_size
+        self._logits = np.zeros((num_slots, num_labels), np.float32)
+        """By slot, as the keys and values are."""
+        self._first_wanted: dict[Sequence, int] = {}
+        """Where the tokens begin that a text was last fed, until their logits are delivered."""
+        self._tokenizer = tokenizer
+        self._shares_blocks = config.enable_prefix_caching
+        self._num_fed = 0
+        self._num_closed_early = 0
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.scheduler.running or self.scheduler.waiting)
+
+    def open(self, caller: str = "") -> SequenceGroup:
+        """A new and empty text. Any thread may call this method."""
+        request = GenerationRequest(request_id="", model="", endpoint="completions", caller=caller)
+        root = root_hash(f"caller {caller}") if self._shares_blocks else unique_root()
+        return SequenceGroup(request, root_hash=root, secret=unique_root())
+
+    def feed(self, text: SequenceGroup, token_ids: Seq[int]) -> None:
+        """Append tokens, at least one. Their logits come from a later step. Nothing happens if the text is
+        closed."""
+        if text.is_aborted:
+            return
+        self._num_fed += len(token_ids)
+        if text.sequences:
+            (seq,) = text.sequences
+            seq.token_ids += token_ids
+            seq.scheduled_at = 0.0
+        else:
+            seq = text.add(token_ids, max_tokens=0, detokenizer=Detokenizer(self._tokenizer.fast))
+        self._first_wanted[seq] = seq.num_tokens - len(token_ids)
+        self.metrics.queue(seq)
+        self.scheduler.resume(seq)
+
+    def truncate(self, text: SequenceGroup, num_tokens: int) -> None:
+        """Keep only the first tokens. All tokens of the text must have their logits."""
+        for seq in text.sequences:
+            del seq.token_ids[num_tokens:]
+            seq.num_prompt_tokens = min(seq.num_prompt_tokens, num_tokens)
+            self.scheduler.truncate(seq, num_tokens)
+
+    def close(self, text: SequenceGroup) -> None:
+        """Forget a text, and free its blocks. Closing twice is fine."""
+        text.is_aborted = True
+        for seq in text.sequences:
+            self._num_closed_early += self._first_wanted.pop(seq, None) is not None
+            self.scheduler.remove(seq)
+
+    def step(self) -> list[Output]:
+        """Compute new tokens. A text that fails gets an error; an exception ends the engine."""
+        with self.metrics.step():
+            scheduled = self.scheduler.schedule()
+            if not scheduled:
+                return []
+            self.metrics.end_phase("schedule")
+            self.metrics.begin(scheduled)
+            failure = attempt(f"a step of {len(scheduled)} texts", self._run, scheduled)
+            if failure is not None:
+                return [self._fail(s.sequence) for s in scheduled]
+            self.metrics.end_phase("forward")
+            outputs = [self._deliver(s.sequence) for s in scheduled if self._is_computed(s)]
+            self.metrics.end_phase("update")
+        return outputs
+
+    def stats(self) -> EngineStats:
+        return EngineStats(
+            num_running=len(self.scheduler.running),
+            num_waiting=len(self.scheduler.waiting),
+            prompt_tokens_total=self._num_fed,
+            computed_tokens_total=self.metrics.num_computed_tokens,
+            aborted_total=self._num_closed_early,
+            steps_total=self.metrics.num_steps,
+            preemptions_total=self.scheduler.num_preempted,
+            prefix_cache_queries_total=self.scheduler.num_cache_queries,
+            prefix_cache_hits_total=self.scheduler.num_cache_hits,
+            kv_blocks_used=self.block_manager.num_used,
+            kv_blocks=self.block_manager.num_blocks,
+            step_seconds=self.metrics.step_seconds,
+            histograms=self.metrics.histograms,
+        )
+
+    def _run(self, scheduled: Seq[ScheduledSequence]) -> None:
+        """Compute the tokens, and keep their logits."""
+        logits, _ = self.runner.run([_EveryToken(s) for s in scheduled])
+        slots = [self._slots(s.sequence, s.start, s.end) for s in scheduled]
+        self._logits[np.concatenate(slots)] = logits.cpu().numpy()
+
+    def _is_computed(self, scheduled: ScheduledSequence) -> bool:
+        """Note that the share of a step was run. True: it was the last one for the text's tokens."""
+        self.scheduler.update(scheduled)
+        return not scheduled.sequence.num_uncomputed_tokens
+
+    def _deliver(self, seq: Sequence) -> Output:
+        self.scheduler.rest(seq)
+        rows = self._logits[self._slots(seq, self._first_wanted.pop(seq), seq.num_tokens)]
+        if not np.isfinite(rows).all():
+            return self._fail(seq)
+        return seq.group, TokenLogits(rows, self.labels)
+
+    def _fail(self, seq: Sequence) -> Output:
+        self.close(seq.group)
+        return seq.group, EngineError("The model failed to classify this text.")
+
+    def _slots(self, seq: Sequence, start: int, end: int) -> npt.NDArray[np.int64]:
+        """The slots of the tokens at positions `start` to `end`. The time does not depend on those before."""
+        size = self.block_manager.block_size
+        first = start // size
+        blocks = np.array(seq.cache.block_table[first : -(-end // size)], dtype=np.int64)
+        slots: npt.NDArray[np.int64] = blocks[:, None] * size + np.arange(size)
+        return slots.ravel()[start - first * size : end - first * size]
+
+
+@dataclass(frozen=True, slots=True)
+class _EveryToken:
+    """Implements `Span` (`engine.execution.layout`): the logits of all tokens are wanted."""
+
+    scheduled: ScheduledSequence
+
+    @property
+    def start(self) -> int:
+        return self.scheduled.start
+
+    @property
+    def token_ids(self) -> list[int]:
+        return self.scheduled.token_ids
+
+    @property
+    def num_tokens(self) -> int:
+        return self.scheduled.num_tokens
+
+    @property
+    def num_samples(self) -> int:
+        return self.scheduled.num_tokens
+
+    @property
+    def prompt_logprob_positions(self) -> range:
+        return range(0)
+
+    @property
+    def block_table(self) -> list[int]:
+        return self.scheduled.block_table

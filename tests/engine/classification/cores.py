@@ -1,0 +1,76 @@
+"""A `ClassifierCore` that tests step by hand."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from engine.classification.core import ClassifierCore
+from engine.classification.logits import TokenLogits
+from engine.config import EngineConfig
+from engine.core.sequence import SequenceGroup
+from engine.errors import EngineError
+from engine.execution.model_runner import ModelRunner
+from engine.text.tokenizer import LocalTokenizer
+from tests.engine.core.block_accounting import check_blocks
+
+
+class Classified:
+    """The texts of one core. Its blocks are checked after each step."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        config = EngineConfig(model=str(path), **{"num_threads": 1, "max_num_seqs": 64} | options)
+        tokenizer = LocalTokenizer.load(config.model)
+        self.core = ClassifierCore(ModelRunner.load(config), tokenizer, config)
+        self.texts: list[SequenceGroup] = []
+        self.outputs: dict[SequenceGroup, list[Any]] = {}
+        self.errors: dict[SequenceGroup, EngineError] = {}
+
+    def open(self, caller: str = "") -> SequenceGroup:
+        text = self.core.open(caller)
+        self.texts.append(text)
+        self.outputs[text] = []
+        return text
+
+    def step(self) -> None:
+        for text, output in self.core.step():
+            if isinstance(output, EngineError):
+                self.errors[text] = output
+            else:
+                self.outputs[text].append(output)
+        self.check_blocks()
+
+    def run(self) -> None:
+        while self.core.has_work:
+            self.step()
+
+    def feed(self, text: SequenceGroup, ids: list[int]) -> TokenLogits:
+        """The logits of these tokens, computed without other texts' new tokens."""
+        self.core.feed(text, ids)
+        self.run()
+        found: TokenLogits = self.outputs[text][-1]
+        return found
+
+    def close(self, text: SequenceGroup) -> None:
+        self.core.close(text)
+        self.texts.remove(text)
+
+    def check_blocks(self) -> None:
+        tables = [seq.cache.block_table for text in self.texts for seq in text.sequences]
+        check_blocks(self.core.block_manager, tables)
+
+    def rows(self, text: SequenceGroup) -> torch.Tensor:
+        """All that was delivered for the text, `[tokens, labels of all groups]`."""
+        return torch.from_numpy(np.concatenate([output.rows for output in self.outputs[text]]))
+
+    @property
+    def num_computed(self) -> int:
+        return self.core.stats().computed_tokens_total
+
+
+def kv_cache_memory(path: Path, num_tokens: int) -> int:
+    """The option, for so many tokens."""
+    cache = ModelRunner.load(EngineConfig(model=str(path), num_threads=1)).kv_cache
+    pools = [*cache.keys.values(), *cache.values.values()]
+    return sum(pool[0].nbytes for pool in pools) // cache.block_size * num_tokens
