@@ -1,0 +1,1 @@
+"""Prompts of guard models: texts that grow, and chat layouts, as token ids."""
