@@ -29,6 +29,7 @@ from hooks.api import (
     redact,
     rewind,
     suppress,
+    suspect,
     terminate,
 )
 from hooks.loading.checked import checked
@@ -59,6 +60,7 @@ __all__ = [
     "refuse",
     "rewind",
     "suppress",
+    "suspect",
     "terminate",
     "with_prompt_texts",
 ]

@@ -1,6 +1,6 @@
 """The interface of a hook: a `Chunk` in, a `Verdict` out. `hooks` exports these public names."""
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -15,7 +15,8 @@ Scope = Literal["request", "output"]
 
 
 class Verdict:
-    """A hook's word on the pending text: `emit`, `suppress`, `hold`, `redact`, `terminate` or `rewind`.
+    """A hook's word on the pending text: `emit`, `suppress`, `hold`, `redact`, `terminate`, `rewind` or
+    `suspect`.
 
     Hooks call these classes like functions, so their names are in lower case.
     """
@@ -30,12 +31,17 @@ class emit(Verdict):
     If `text` equals `Chunk.pending`, text, token ids and logprobs are released untouched. If not, it is a
     rewrite, and the rewritten text's tokens are withheld (contract 3.6). `alternatives=False` also withholds
     the top alternatives of the released tokens, which can name words that the text does not.
+
+    `unjudged`: characters at the end of all text that this hook has released of the stream, this text
+    included, that no verdict of its judge covers yet. None: the hook did not ask its judge.
+    Only hooks with a true attribute `judges` may give it.
     """
 
     # Almost every chunk makes an `emit` or a `hold`. A frozen one would take three times as long to make.
     text: str
     _: KW_ONLY
     alternatives: bool = True
+    unjudged: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +57,13 @@ class hold(Verdict):
     """Release all pending text but its last `n` characters, which stay undecided (contract 3.4).
 
     `n=None` holds everything. On a final chunk there is nothing left to wait for, so holding text there is a
-    hook error. `alternatives`: as in `emit`, for the released part.
+    hook error. `alternatives`, `unjudged`: as in `emit`, for the released part.
     """
 
     n: int | None = None
     _: KW_ONLY
     alternatives: bool = True
+    unjudged: int | None = 0
 
 
 @dataclass(slots=True, unsafe_hash=True, init=False)
@@ -75,6 +82,21 @@ class redact(Verdict):
         self.spans = tuple(spans)
         self.hold = hold
         self.alternatives = alternatives
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class suspect(Verdict):
+    """Release the pending text untouched, and tell the hooks behind this one that the request is suspect
+    (contract 3.16).
+
+    From this chunk on, they find the reason in `Chunk.suspicion`, for every output of the request.
+    `alternatives`, `unjudged`: as in `emit`.
+    """
+
+    reason: str
+    _: KW_ONLY
+    alternatives: bool = True
+    unjudged: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +163,10 @@ class StreamContext:
     channel: Channel = "content"
     tool_name: str | None = None
     prompt_scores: PromptScores | None = None
+    place: int = 0
+    """The hook's place among the request's hooks, from 0."""
+    suspicions: Mapping[int, str] = field(default_factory=dict)
+    """The request's first suspicion of each hook that has one, by the hook's place. It grows."""
     pieces: list[str] = field(default_factory=list, init=False)
     """The text that the hook was shown, piece by piece. The list only grows."""
     state: dict[Any, Any] = field(default_factory=dict, init=False)
@@ -228,6 +254,13 @@ class Chunk:
         assistant's messages that end a chat. Mostly empty. No verdict reaches it."""
         context = self._context
         return lead_of(context.request, context.output_index, context.channel)
+
+    @property
+    def suspicion(self) -> str | None:
+        """The reason that a hook before this one gave in a `suspect` for this request, on whichever output
+        (contract 2.11, 3.16). None: there is no suspicion so far."""
+        suspicions, place = self._context.suspicions, self._context.place
+        return next((reason for by, reason in suspicions.items() if by < place), None)
 
     @property
     def is_cut(self) -> bool:

@@ -198,10 +198,12 @@ async def guard_all(
     request: GenerationRequest | None = None,
     *,
     can_rewind: bool = False,
+    listener: Listener | None = None,
 ) -> list[Delta]:
     """The deltas that a client may have of `deltas`."""
     source = deltas if isinstance(deltas, Source | Teller) else Source(deltas)
-    async with opened(pipeline, request or make_request(), can_rewind=can_rewind) as guard:
+    request = request or make_request()
+    async with opened(pipeline, request, can_rewind=can_rewind, listener=listener) as guard:
         async with aclosing(vetted(guard, source)) as released:
             return [delta async for delta in released]
 

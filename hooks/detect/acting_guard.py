@@ -20,6 +20,7 @@ from hooks import (
     refuse,
     rewind,
     suppress,
+    suspect,
     terminate,
 )
 from hooks.detect.argument_types import Template, Text
@@ -27,6 +28,7 @@ from hooks.detect.detector import Match, order
 from hooks.detect.excerpt import Excerpt
 from hooks.json.editing import LONGEST_ESCAPE, MAX_SCALAR, asks_for_json
 
+Action = Literal["redact", "suppress", "terminate", "rewind", "suspect"]
 Channels = Annotated[Sequence[Channel], Field(min_length=1)]
 CHANNELS: tuple[Channel, ...] = get_args(Channel)
 PromptReply = GenerationRequest | Refusal
@@ -40,7 +42,7 @@ _JOINTS = str.maketrans("_-.", "   ")
 class Options(TypedDict, total=False):
     """The arguments that a guard takes beside its own: see `ActingGuard`."""
 
-    action: Literal["redact", "suppress", "terminate", "rewind"]
+    action: Action
     template: Template | None
     text: Text | None
     scope: Literal["request", "output"] | None
@@ -55,9 +57,10 @@ class ActingGuard:
 
     `action`: `redact` puts `template` in the place of a match. `suppress` removes the match and goes on.
     `terminate` ends the request before the match. `rewind` has the model write something else, and acts as
-    `terminate` if the engine cannot go back. `template`: the replacement; `{entity}` in it is the name of the
-    match. `text`: the closing text of `terminate`, and the answer to a refused prompt. `scope`: whether
-    `terminate` ends the whole `request` or only this `output`.
+    `terminate` if the engine cannot go back. `suspect` withholds nothing: it tells the hooks behind this one,
+    such as a judge with `only_when: suspect`, and lets the rest of the stream pass. `template`: the
+    replacement; `{entity}` in it is the name of the match. `text`: the closing text of `terminate`, and the
+    answer to a refused prompt. `scope`: whether `terminate` ends the whole `request` or only this `output`.
 
     `channels`: the channels to read; text on other channels passes. On `tool_call` the guard also reads the
     tool's name, unless the request has a tool of that name. If the name contains a match, `redact` and
@@ -78,9 +81,9 @@ class ActingGuard:
     def __init__(
         self,
         reach: int,
-        longest: int,
+        longest: int | None,
         *,
-        action: Literal["redact", "suppress", "terminate", "rewind"] = "redact",
+        action: Action = "redact",
         template: Template | None = None,
         text: Text | None = None,
         scope: Literal["request", "output"] | None = None,
@@ -89,12 +92,14 @@ class ActingGuard:
         alternatives: Literal["withhold", "keep"] = "withhold",
         at_cut: Literal["withhold", "release"] = "withhold",
     ) -> None:
-        """`reach`, `longest`: see `Detector`. Raises `ValueError` for an invalid or useless argument."""
-        self.max_hold = LONGEST_ESCAPE * (longest + 1) + MAX_SCALAR
+        """`reach`, `longest`: see `Detector`; None: the held text has no bound in characters. Raises
+        `ValueError` for an invalid or useless argument."""
+        self.max_hold = None if longest is None else LONGEST_ESCAPE * (longest + 1) + MAX_SCALAR
         """The most characters that the guard holds: `longest`, if each is written as a JSON escape."""
         self.channels = frozenset(channels)
         self._reach = reach
         self.may_rewind = action == "rewind"
+        self._suspects = action == "suspect"
         self._ends = action in ("terminate", "rewind")
         self._end = partial(rewind if self.may_rewind else terminate, scope=scope or self.default_scope)
         self._prompt = prompt
@@ -117,7 +122,7 @@ class ActingGuard:
 
     def _passes(self, chunk: Chunk) -> bool:
         """Whether the guard ignores the chunk."""
-        return chunk.channel not in self.channels or chunk.aborted
+        return chunk.channel not in self.channels or chunk.aborted or "is_suspect" in chunk.state
 
     def _withholds_at_cut(self, chunk: Chunk) -> bool:
         return chunk.is_cut and not self._releases_at_cut
@@ -139,11 +144,19 @@ class ActingGuard:
         """The verdict because of `matches` in the tool's name; None: the name allows the call."""
         if matches:
             entity = min(matches, key=order).entity
+            if self._suspects:
+                return self._suspect(chunk, entity)
             if self._ends:  # without a closing text, which would be released under this name
                 return self._end(entity)
             chunk.state["is_withheld"] = True
             return suppress(entity)
         return suppress() if chunk.state.get("is_withheld") else None
+
+    def _suspect(self, chunk: Chunk, entity: str) -> suspect:
+        """Tell the hooks behind this one. The rest of the stream passes: there is nothing more to tell."""
+        chunk.state.pop("excerpt", None)
+        chunk.state["is_suspect"] = True
+        return suspect(entity, alternatives=self._keeps_alternatives(chunk))
 
     def _excerpt(self, chunk: Chunk) -> Excerpt:
         excerpt: Excerpt | None = chunk.state.get("excerpt")
@@ -168,6 +181,10 @@ class ActingGuard:
     ) -> Verdict:
         """The verdict for these matches; the text from `undecided` on is held. `withheld_from`: text from
         there on is withheld (None: none)."""
+        if self._suspects:
+            withheld_from = None
+            if matches:
+                return self._suspect(chunk, min(matches, key=order).entity)
         keeps = self._keeps_alternatives(chunk)
         if matches and self._ends:
             first = min(matches, key=order)

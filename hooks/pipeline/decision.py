@@ -10,10 +10,20 @@ from hooks.api import Chunk, StreamContext, Verdict, emit, redact, rewind, suppr
 from hooks.pipeline.tally import Tally
 
 Action = Literal[
-    "suppress", "terminate", "rewind", "redact", "rewrite", "hold", "refuse", "rewrite_prompt", "error"
+    "suppress",
+    "terminate",
+    "rewind",
+    "redact",
+    "rewrite",
+    "suspect",
+    "hold",
+    "refuse",
+    "rewrite_prompt",
+    "error",
 ]
-"""`hold`: a hold ended. Its text was released untouched; or, with the reason `aborted`, the stream ended
-early and the text was withheld. `refuse` and `rewrite_prompt` concern the request. `error`: a hook failed."""
+"""`suspect`: nothing was withheld; the hooks behind this one were told. `hold`: a hold ended. Its text was
+released untouched; or, with the reason `aborted`, the stream ended early and the text was withheld. `refuse`
+and `rewrite_prompt` concern the request. `error`: a hook failed."""
 
 Mode = Literal["enforce", "shadow"]
 
@@ -153,6 +163,10 @@ class StreamDecisions:
         if seconds is not None and seconds >= self._log.min_held:
             self._add("hold", end - num_pending, "")
         self._forget(end - num_held)
+
+    def suspected(self, reason: str, num_pending: int) -> None:
+        """The hook finds its pending text, which is released, suspect."""
+        self._add("suspect", self._count_shown() - num_pending, "", reason)
 
     def _count_hold(self, num_new: int, num_pending: int, num_held: int) -> float | None:
         """Count how long the hook held the first pending character, if that was held and now is not. Returns

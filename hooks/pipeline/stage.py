@@ -1,22 +1,22 @@
-"""One hook on one stream, and one stream with all its hooks: who is shown which text, and what is released.
+"""One hook on one stream: what it is shown, what it holds, and what its verdicts release.
 
-Machines without I/O: a hook is asked by yielding an `Ask`, and the verdict comes back as the reply.
+A machine without I/O: a hook is asked by yielding an `Ask`, and the verdict comes back as the reply.
 """
 
 import inspect
 import logging
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NoReturn
 
-from engine.protocol import Delta, GenerationRequest, PromptScores, Token, Usage
-from hooks.api import Chunk, StreamContext, Verdict, emit, hold, redact, rewind, terminate
+from engine.protocol import GenerationRequest, Token, Usage
+from hooks.api import Chunk, StreamContext, Verdict, emit, hold, redact, rewind, suspect, terminate
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.ask import Ask, Asking, HookReply, Reply
+from hooks.pipeline.ask import Ask, Asking, Reply
 from hooks.pipeline.decision import DecisionLog, StreamDecisions
 from hooks.pipeline.failure import BadVerdictError, HookError, HookFailure, count_failure, place_of
-from hooks.pipeline.fragments import Fragment, TokenGroup, take_from, text_of, tokens_of
+from hooks.pipeline.fragments import Fragment, TokenGroup, take_from
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.release import decide, num_held_by, without_alternatives
 from hooks.pipeline.tally import Tallies
@@ -46,6 +46,8 @@ class GuardedRequest:
     """The running totals, as the engine last told them."""
     num_rewinds: int = 0
     """How often hooks took one of the outputs back."""
+    suspicions: dict[int, str] = field(default_factory=dict)
+    """The first suspicion of each hook that has one, by the hook's place (contract 3.16)."""
 
     @property
     def tells_bytes(self) -> bool:
@@ -68,6 +70,7 @@ class HookStage:
         "_held",
         "_is_told",
         "_keeps_tokens",
+        "_suspicions",
         "ask",
         "call",
         "context",
@@ -93,6 +96,7 @@ class HookStage:
         self._decisions = (
             None if log is None else StreamDecisions(context, hook.name, hook.is_shadow, self.tally, log)
         )
+        self._suspicions = guarded.suspicions
         self._keeps_tokens = guarded.options.rewritten_tokens == "keep"
         self._held: deque[Fragment] = deque()
         self.num_held = 0
@@ -147,7 +151,7 @@ class HookStage:
         return (fragments, None) if is_shadow else (released, ends)
 
     def _hold_back(
-        self, num_held: int, chunk: Chunk, verdict: emit | hold | redact, fragments: list[Fragment]
+        self, num_held: int, chunk: Chunk, verdict: emit | hold | redact | suspect, fragments: list[Fragment]
     ) -> list[Fragment]:
         """Hold the last `num_held` of the pending characters. Returns the others, untouched.
 
@@ -171,10 +175,21 @@ class HookStage:
             pieces = [] if self.held is None else self.held[0]
             pieces.append(chunk.text_diff)
             self.held = (pieces, len(pieces))
-        self.tally.count("hold" if isinstance(verdict, hold) else "emit")
+        if isinstance(verdict, suspect):
+            self._suspect(verdict.reason, num_released)
+        else:
+            self.tally.count("hold" if isinstance(verdict, hold) else "emit")
         if self._decisions is not None:
             self._decisions.moved_on(len(chunk.text_diff), num_held + num_released, num_held)
         return fragments if verdict.alternatives else without_alternatives(fragments)
+
+    def _suspect(self, reason: str, num_pending: int) -> None:
+        """Tell the hooks behind this one (contract 3.16)."""
+        if not self.hook.is_shadow:
+            self._suspicions.setdefault(self.context.place, str.__str__(reason))
+        self.tally.count("suspect")
+        if self._decisions is not None:
+            self._decisions.suspected(reason, num_pending)
 
     def _decide(
         self, chunk: Chunk, reply: Reply, fragments: list[Fragment], num_decided: int | None
@@ -262,132 +277,3 @@ class HookStage:
         if self._decisions is not None:
             pieces, count = self.held or ([], 0)
             self._decisions.failed("".join(pieces[:count]) + text, place_of(error))
-
-
-class Stream:
-    """One channel of one output (one tool call, on that channel), and its stages in the hooks' order."""
-
-    __slots__ = (
-        "channel",
-        "incomplete",
-        "index",
-        "is_announced",
-        "is_plain",
-        "stages",
-        "tool_call",
-        "waiting",
-    )
-
-    def __init__(
-        self, guarded: GuardedRequest, first_delta: Delta, prompt_scores: PromptScores | None = None
-    ) -> None:
-        self.index = first_delta.index
-        self.channel = first_delta.channel
-        self.tool_call = first_delta.tool_call
-        name = first_delta.tool_call.name if first_delta.tool_call else None
-        which = guarded.request, first_delta.index, first_delta.channel, name, prompt_scores
-        self.stages = [HookStage(guarded, hook, StreamContext(*which)) for hook in guarded.hooks]
-        self.is_plain = not any(hook.is_async for hook in guarded.hooks)
-        self.waiting: list[TokenGroup] = []
-        """Textless tokens that go with the text that follows. The ledger has them already."""
-        self.is_announced = False
-        """Whether a tool call's name has been released."""
-        self.incomplete: list[Fragment] = []
-        """Text that every hook released; it waits until its token is complete. Only outputs that may be
-        rewound use it."""
-
-    @property
-    def is_empty_call(self) -> bool:
-        """Whether it is a tool call without arguments that is not released yet. A call whose arguments were
-        all withheld is none: the client would run it without them."""
-        return self.tool_call is not None and not self.is_announced and not any(self.stages[0].pieces)
-
-    def cut(self) -> None:
-        """The next chunk is the last one, at a place that the client chose. The echo is always whole."""
-        if self.channel != "echo":
-            for stage in self.stages:
-                stage.context.is_cut = True
-
-    def delta(self, text: str, tokens: tuple[Token, ...], usage: Usage | None) -> Delta:
-        return Delta(
-            index=self.index,
-            text=text,
-            tokens=tokens,
-            channel=self.channel,
-            tool_call=self.tool_call,
-            usage=usage,
-        )
-
-    def cleaned(self, delta: Delta) -> Delta:
-        """The engine's delta without anything that no hook was shown (contract 5.3)."""
-        if delta.prompt_token_ids is None and delta.prompt_scores is None and delta.tool_call is None:
-            return delta
-        return replace(delta, prompt_token_ids=None, prompt_scores=None, tool_call=self.tool_call)
-
-    def join_waiting(self, fragments: list[Fragment]) -> bool:
-        """Tie the tokens that waited for text to the first of `fragments`. Returns whether there were any."""
-        if not self.waiting or not fragments:
-            return False
-        first = fragments[0].group
-        if first is None:
-            first = TokenGroup(())
-            fragments[0] = Fragment(fragments[0].text, first)
-        for group in reversed(self.waiting):
-            group.follows = first
-            first.shown = group.tokens + first.shown
-        self.waiting = []
-        return True
-
-    @property
-    def first_undecided(self) -> int | None:
-        """The position of the first token that the hooks have not wholly decided; None: all are decided."""
-        for stage in reversed(self.stages):
-            if not stage.hook.is_shadow:
-                for fragment in stage.held_fragments:
-                    if fragment.positions is not None:
-                        return fragment.positions[0]
-        return None
-
-    def feed(
-        self,
-        fragments: list[Fragment],
-        *,
-        is_final: bool,
-        first: HookReply | None = None,
-        num_decided: int | None = None,
-    ) -> Asking[Settled]:
-        """Take `fragments` through the hooks. `num_decided`: as in `HookStage.settle`.
-
-        `first`: hooks before its place have let the fragments through, and its reply is of the hook at that
-        place. If no hook touches or holds anything, `fragments` itself is released. Raises `HookError`.
-        """
-        ended: Ending | None = None
-        for place, stage in enumerate(self.stages):
-            if stage.is_closed or (first is not None and place < first.place):
-                continue
-            if not fragments and not is_final:
-                break
-            if first is not None and place == first.place:
-                chunk, reply = first.chunk, first.reply
-            else:
-                chunk = stage.show(text_of(fragments), tokens_of(fragments), is_final)
-                stage.ask.shown = chunk
-                yield stage.ask
-                reply = stage.ask.reply
-                if stage.lets_through(chunk, reply):
-                    continue
-            fragments, ends = stage.settle(chunk, reply, fragments, num_decided)
-            if ends is None:
-                continue
-            if ended is None or _weight(ends) > _weight(ended):
-                ended = ends
-            if isinstance(ends, terminate) and ends.after is None and ends.text is None:
-                return [], ended
-            # Later hooks see the rest as the stream's last chunk, unless the stream goes on after a rewind.
-            is_final = isinstance(ended, terminate)
-        return fragments, ended
-
-
-def _weight(ends: Ending) -> int:
-    """The heaviest of several verdicts that end things is obeyed."""
-    return 0 if isinstance(ends, rewind) else 1 if ends.scope == "output" else 2

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.protocol import Channel
-from hooks.api import Chunk, emit, hold, redact, rewind, suppress, terminate
+from hooks.api import Chunk, emit, hold, redact, rewind, suppress, suspect, terminate
 from hooks.loading.loader import LoadedHook
 
 
@@ -21,7 +21,7 @@ class Judgement:
     channel: Channel
     tool_name: str | None
     action: str
-    """`emit`, `rewrite`, `suppress`, `terminate`, `rewind`, `hold` or `redact`, or `error`."""
+    """`emit`, `rewrite`, `suppress`, `terminate`, `rewind`, `hold`, `redact` or `suspect`, or `error`."""
     pending: str
     start: int
     """The beginning of `pending`, in characters of the stream's text."""
@@ -30,7 +30,7 @@ class Judgement:
     num_held: int = 0
     """The number of last characters that stay undecided."""
     reason: str | None = None
-    """The reason of a terminate or a rewind; for an error, the exception's type."""
+    """The reason of a terminate, a rewind or a suspect; for an error, the exception's type."""
     is_shadow: bool = False
     """Whether the verdict had no effect."""
 
@@ -121,6 +121,8 @@ def _told(verdict: Any, pending: str, start: int) -> dict[str, Any]:
             return {"action": "emit"}
         case emit(text=text):
             return {"action": "rewrite", "spans": ((start, end, text),)}
+        case suspect(reason=reason):
+            return {"action": "suspect", "reason": reason}
         case suppress():
             return {"action": "suppress", "spans": ((start, end, ""),)}
         case terminate(reason=reason, after=after, text=text):

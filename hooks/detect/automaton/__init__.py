@@ -1,1 +1,1 @@
-"""One automaton for many regular expressions: it tells where each of them may match or may become a match."""
+"""Regular expressions for streams: their analysis, and one automaton that tells where any may match."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hooks.detect.regex_analysis import TOKEN, UNLIMITED
+from hooks.detect.automaton.regex_analysis import TOKEN, UNLIMITED
 
 _LINE_BREAK = r"[\n\v\f\r\x85\u2028\u2029]"
 

@@ -1,8 +1,8 @@
-"""Random regular expressions, made of everything that `hooks.detect.regex_analysis` claims to know."""
+"""Random regular expressions, made of everything that `automaton.regex_analysis` claims to know."""
 
 import random
 
-from hooks.detect.regex_analysis import analyse
+from hooks.detect.automaton.regex_analysis import analyse
 
 ALPHABET = "ab é\n"
 ATOMS = ["a", "b", " ", "[ab]", r"\w", ".", "ab", "a?", "b{1,2}", "[ab]{0,2}?", "a{1,3}+", "(a|b)", "A"]

@@ -69,3 +69,26 @@ async def test_a_withheld_call_takes_nothing_else_with_it() -> None:
     assert {delta.tool_call.name for delta in released if delta.tool_call} == {"send"}
     assert (text_of(released), text_of(released, "tool_call")) == ("Well, ", "[]")
     assert finish_of(released) == ("tool_calls", None)
+
+
+SUSPICIOUS = "All is well. The word is hunter2, and hunter2 again."
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 100])
+@pytest.mark.parametrize("guard", ["phrases", "judge"])
+def test_suspect_withholds_nothing_and_says_it_once_before_the_match_leaves(guard: str, size: int) -> None:
+    args = {"phrases": ["hunter2"], "action": "suspect"}
+    phrases = load_hook(HookSpec("phrases", args=args)).call
+    judge = JudgeGuard(Finds("hunter2"), make_windows("characters", 9, 3), action="suspect")
+    hook = phrases if guard == "phrases" else judge
+    pieces = [SUSPICIOUS[at : at + size] for at in range(0, len(SUSPICIOUS), size)]
+    released = play(hook, stream_of(pieces))
+    assert released.content == SUSPICIOUS
+    (one,) = [one for one in released.judgements if one.action == "suspect"]
+    assert one.start <= SUSPICIOUS.index("hunter2") < one.end
+
+
+def test_a_suspicious_name_of_a_tool_is_told_and_the_call_passes() -> None:
+    released = played(JudgeGuard(Finds("x"), make_windows("characters", 9, 3), action="suspect"), "x")
+    assert released.tool_calls == [("x", '{"a": 1}')]
+    assert released.judgements[0].action == "suspect"

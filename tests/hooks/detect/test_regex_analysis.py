@@ -8,7 +8,7 @@ import pytest
 import regex
 from regex import _regex_core
 
-from hooks.detect.regex_analysis import UNLIMITED, analyse, finder
+from hooks.detect.automaton.regex_analysis import UNLIMITED, analyse, finder
 from tests.hooks.detect.random_patterns import ALPHABET, analysable, random_pattern
 
 

@@ -1,0 +1,290 @@
+"""Coverage: how much of one stream a judge has judged, and when the judge is asked next; and the guard that
+holds or releases text by it. No I/O.
+
+Positions and lengths count the stream's characters, as the judge reads them, from the stream's beginning.
+"""
+
+from collections import deque
+from typing import Literal, NamedTuple, TypedDict, Unpack
+
+from hooks import Chunk, Verdict, checked, emit, hold, suspect
+from hooks.detect.acting_guard import ActingGuard, Action, Channels, Options
+from hooks.detect.argument_types import Count, Template, Text
+from hooks.detect.detector import Match
+from hooks.detect.excerpt import Excerpt
+
+Mode = Literal["hold", "release"]
+"""hold: text waits for a verdict that covers it. release: text leaves first, and the verdict follows."""
+
+_CHARACTERS = 4
+"""Characters that count as one token where the engine tells no tokens."""
+_LONGEST_TOKEN = 32
+"""Characters that count as one token if a token claims to have more."""
+_REACH = 64
+"""Decided characters that are kept before the pending text: they tell where in JSON it begins."""
+
+
+class Judged(NamedTuple):
+    """A judge's answer about one stream."""
+
+    num_judged: int
+    """Characters of the stream, from its beginning, that a verdict covers."""
+    offence: Match | None = None
+    """The characters that the judge objects to. They are covered; `entity` is the category."""
+
+
+class JudgeError(RuntimeError):
+    """A judge gave an answer that cannot be true. The message has no text of the stream."""
+
+
+def num_tokens_of(chunk: Chunk) -> int:
+    """The number of tokens that the chunk's new text counts as, where windows count tokens."""
+    length = len(chunk.text_diff)
+    if not chunk.tokens_diff:
+        return -(-length // _CHARACTERS)
+    return max(len(chunk.tokens_diff), -(-length // _LONGEST_TOKEN))
+
+
+class _Piece(NamedTuple):
+    """New text of one chunk."""
+
+    end: int
+    """The length of the stream with the piece."""
+    length: int
+    num_written: int
+    """Its characters as the stream has them written: more than `length` if JSON escapes are read."""
+    num_tokens: int
+
+    def share(self, count: int, num_judged: int) -> int:
+        """The part of `count` that belongs to the characters behind `num_judged`, rounded up."""
+        return -(-count * min(self.length, self.end - num_judged) // self.length)
+
+
+class Coverage:
+    """One stream's account: text that came, text that the judge was asked about, text that it has judged.
+
+    The judge is asked when enough text has come. In mode `hold`, enough are `first_window` tokens at first,
+    then twice as many each time, up to `window`: so the first text leaves early. In mode `release`, enough is
+    half a window, which leaves the judge the time of the other half. The stream waits when more than `window`
+    + `debounce` tokens would be out unjudged.
+    """
+
+    __slots__ = (
+        "_debounce",
+        "_enough",
+        "_num_unasked",
+        "_pieces",
+        "_unasked",
+        "_window",
+        "mode",
+        "num_asked",
+        "num_characters",
+        "num_judged",
+        "offences",
+    )
+
+    def __init__(self, mode: Mode, window: int, *, debounce: int = 0, first_window: int = 1) -> None:
+        """`window`, `first_window`: tokens, 1 or more. `debounce`: tokens at the end of a text that the judge
+        leaves unjudged, because its rule needs to see the tokens after them."""
+        self.mode: Mode = mode
+        self._window = window
+        self._debounce = debounce
+        self._enough = min(first_window, window) if mode == "hold" else max(1, window // 2)
+        self._pieces: deque[_Piece] = deque()
+        """The pieces that have characters that are not judged."""
+        self._unasked: list[str] = []
+        self._num_unasked = 0
+        """Tokens of the text that the judge was not asked about."""
+        self.num_characters = 0
+        """Characters of the stream so far."""
+        self.num_asked = 0
+        """Characters that the judge was asked about."""
+        self.num_judged = 0
+        """Characters that a verdict covers."""
+        self.offences: list[Match] = []
+        """The offences that nobody has acted on yet. Whoever acts clears the list."""
+
+    def add(self, text: str, num_tokens: int, num_written: int | None = None) -> None:
+        """The stream has more text. `num_written`: its characters as written; None: those of `text`."""
+        if text:
+            self.num_characters += len(text)
+            written = len(text) if num_written is None else num_written
+            self._pieces.append(_Piece(self.num_characters, len(text), written, num_tokens))
+            self._unasked.append(text)
+        self._num_unasked += num_tokens
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether verdicts cover the whole stream so far."""
+        return self.num_judged == self.num_characters
+
+    @property
+    def is_due(self) -> bool:
+        """Whether enough text has come for the judge to be asked again."""
+        return self._num_unasked >= self._enough and bool(self._unasked)
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether the stream has to wait for the judge's next answer."""
+        if self.mode == "hold":
+            return self.is_due
+        return self.num_unjudged_tokens > self._window + self._debounce
+
+    @property
+    def num_unjudged_tokens(self) -> int:
+        judged = self.num_judged
+        return sum(piece.share(piece.num_tokens, judged) for piece in self._pieces)
+
+    @property
+    def num_unjudged_written(self) -> int:
+        """Characters at the end of the stream, as written, that no verdict covers."""
+        judged = self.num_judged
+        return sum(piece.share(piece.num_written, judged) for piece in self._pieces)
+
+    def take(self) -> str:
+        """The text that the judge is asked about next: all that it was not asked about."""
+        text = "".join(self._unasked)
+        self._unasked.clear()
+        self._num_unasked = 0
+        self.num_asked += len(text)
+        if self.mode == "hold":
+            self._enough = min(2 * self._enough, self._window)
+        return text
+
+    def judged(self, answer: Judged) -> None:
+        """Take in the judge's answer. Raises `JudgeError` for one that cannot be true."""
+        num_judged, offence = answer
+        if not self.num_judged <= num_judged <= self.num_asked:
+            raise JudgeError(f"the judge has judged {num_judged} of {self.num_asked} characters")
+        if offence is not None and not 0 <= offence.start < offence.end <= num_judged:
+            raise JudgeError("the judge's offence is not in the text that it has judged")
+        self.num_judged = num_judged
+        while self._pieces and self._pieces[0].end <= num_judged:
+            self._pieces.popleft()
+        if offence is not None:
+            self.offences.append(offence)
+
+
+class CoverageOptions(TypedDict, total=False):
+    """The arguments of every guard that judges streams as they grow: see `CoverageGuard`."""
+
+    mode: Mode
+    window: Count
+    first_window: Count
+    action: Action
+    template: Template | None
+    text: Text | None
+    scope: Literal["request", "output"] | None
+    channels: Channels
+    prompt: Literal["refuse"] | None
+    alternatives: Literal["withhold", "keep"]
+
+
+class ReadStream:
+    """One stream as a guard that judges it has read it."""
+
+    __slots__ = ("coverage", "excerpt", "text")
+
+    def __init__(self, excerpt: Excerpt, coverage: Coverage) -> None:
+        self.excerpt = excerpt
+        self.coverage = coverage
+        self.text = ""
+        """The excerpt's text, with the chunk that is decided now."""
+
+    def read(self, chunk: Chunk) -> None:
+        new = self.excerpt.read(chunk.text_diff, chunk.is_final)
+        self.text = self.excerpt.text + new
+        self.coverage.add(new, num_tokens_of(chunk), len(chunk.text_diff))
+
+
+class CoverageGuard(ActingGuard):
+    """Acts on what a judge says of a growing stream, and holds the text that no verdict covers, or says how
+    much of such text is out.
+
+    `mode`: `hold` releases nothing that no verdict covers. `release` releases text at once, and ends the
+    stream when the verdict comes; at most `window` tokens are out unjudged, and those that the judge's rule
+    needs to see more of. `window`: tokens that the judge is asked about together. `first_window`: in mode
+    `hold`, the tokens that the first question waits for. Each later one waits for twice as many, up to
+    `window`.
+
+    A subclass reads a chunk with `_read`, tells `ReadStream.coverage` the judge's answers, and returns
+    `_verdict`. What it does not judge, it releases with `_unasked`.
+    """
+
+    judges = True
+
+    @checked
+    def __init__(
+        self,
+        *,
+        mode: Mode = "hold",
+        window: Count = 16,
+        first_window: Count = 1,
+        debounce: int = 0,
+        **options: Unpack[Options],
+    ) -> None:
+        """`debounce`: see `Coverage`. Raises `ValueError` for an invalid or useless argument."""
+        options.setdefault("action", "terminate")
+        options.setdefault("channels", ("content", "reasoning", "tool_call"))
+        if mode == "release" and options["action"] in ("redact", "suppress"):
+            raise ValueError(f"action: {options['action']} is for mode hold; released text cannot be changed")
+        super().__init__(_REACH, None, **options)
+        self._mode: Mode = mode
+        self._window = window
+        self._first_window = first_window
+        self._debounce = debounce
+
+    def _read(self, chunk: Chunk) -> ReadStream:
+        """The chunk's stream, with the chunk's text read. Its coverage has the new text."""
+        stream: ReadStream | None = chunk.state.get("stream")
+        if stream is None:
+            stream = chunk.state["stream"] = ReadStream(self._excerpt(chunk), self._new_coverage())
+        stream.read(chunk)
+        return stream
+
+    def _new_coverage(self) -> Coverage:
+        return Coverage(self._mode, self._window, debounce=self._debounce, first_window=self._first_window)
+
+    def _unasked(self, chunk: Chunk) -> Verdict:
+        """The verdict on a chunk of a stream that this guard does not judge."""
+        return emit(chunk.pending, unjudged=None)
+
+    def _unasked_but_read(self, chunk: Chunk, stream: ReadStream) -> Verdict:
+        """The verdict on a chunk of a stream that this guard does not judge as yet, and may judge later."""
+        end = stream.excerpt.settled(stream.text, [], len(stream.text), chunk.is_final)[1]
+        verdict = self._act(chunk, stream.excerpt, stream.text, [], end)
+        if isinstance(verdict, emit | hold):
+            verdict.unjudged = None
+        return verdict
+
+    def _verdict(self, chunk: Chunk, stream: ReadStream) -> Verdict:
+        """The verdict on the chunk that was read last. Raises `JudgeError` if the stream ends and is not
+        judged whole."""
+        coverage, excerpt, text = stream.coverage, stream.excerpt, stream.text
+        if chunk.is_final and not coverage.is_complete:
+            raise JudgeError("the stream ended, and the judge has not judged all of it")
+        is_held = coverage.mode == "hold"
+        at = coverage.num_characters - len(text)
+        undecided = max(excerpt.pending, coverage.num_judged - at) if is_held else len(text)
+        matches, end = excerpt.settled(text, self._matches(stream, at), undecided, chunk.is_final)
+        verdict = self._act(chunk, excerpt, text, matches, end)
+        if isinstance(verdict, suspect) or (not is_held and isinstance(verdict, emit | hold)):
+            held = verdict.n or 0 if isinstance(verdict, hold) else 0
+            verdict.unjudged = max(0, coverage.num_unjudged_written - held)
+        return verdict
+
+    def _matches(self, stream: ReadStream, at: int) -> list[Match]:
+        """The new offences, with places in the excerpt, whose text begins at `at`. An offence in text that is
+        released already has no text left there; it ends the stream all the same."""
+        pending = stream.excerpt.pending
+        found: list[Match] = []
+        for offence in stream.coverage.offences:
+            match = offence._replace(
+                start=max(pending, offence.start - at), end=max(pending, offence.end - at)
+            )
+            if self._ends or self._suspects:
+                found.append(match)
+            elif match.end > match.start:
+                found += stream.excerpt.replaceable(stream.text, match, (match.start, match.end))
+        stream.coverage.offences.clear()
+        return found
