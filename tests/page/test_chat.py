@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.page.conftest import Open, faults
-from tests.page.fake_server import FakeServer, Wire
+from tests.page.fake_server import FakeServer, Script, Wire
 
 pytestmark = pytest.mark.slow
 
@@ -217,15 +217,27 @@ def test_a_cut_stream_is_told_and_may_be_tried_again(fake: FakeServer, open_page
     assert len(fake.bodies[-1]["messages"]) == 1
 
 
-def test_a_failed_answer_leaves_the_history(fake: FakeServer, open_page: Open) -> None:
-    async def fails(wire: Wire) -> None:
-        await wire.text("Half an ")
-        await wire.error("The hook failed.")
+async def fails(wire: Wire) -> None:
+    await wire.text("Half an ")
+    await wire.error("The hook failed.")
 
-    fake.script = fails
+
+async def is_ended(wire: Wire) -> None:
+    await wire.text("Half an ")
+    await wire.decision(action="terminate", offset=8, num_withheld=2, hook="phrases")
+    await wire.end("content_filter")
+
+
+@pytest.mark.parametrize(
+    ("script", "told"), [(fails, "A guard failed"), (is_ended, "the message leaves the history")]
+)
+def test_an_answer_that_failed_or_that_a_guard_ended_leaves_the_history(
+    fake: FakeServer, open_page: Open, script: Script, told: str
+) -> None:
+    fake.script = script
     page = open_page(fake.url)
     answer = ask_and_wait(page, "first")
-    assert "A guard failed" in answer.inner_text()
+    assert told in answer.inner_text()
     assert faults(page) == []
     fake.script = redacting
     ask_and_wait(page, "second")

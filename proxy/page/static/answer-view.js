@@ -83,7 +83,7 @@ export class AnswerView {
 
 const FINISH = {
   length: "cut at the most tokens",
-  content_filter: "ended by a guard",
+  content_filter: "ended by a guard: the message leaves the history",
   tool_calls: "calls a tool",
 };
 

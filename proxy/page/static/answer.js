@@ -37,6 +37,11 @@ export class Answer {
     return this.blocks.get("content")?.text ?? "";
   }
 
+  // Whether the model gets it with the next message.
+  get isKept() {
+    return Boolean(this.content) && !this.error && this.finishReason !== "content_filter";
+  }
+
   take({ name, value }) {
     if (name === "weir.decision") this.#decide(value);
     else if (name === "weir.held") this.#hold(value);

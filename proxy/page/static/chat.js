@@ -69,10 +69,11 @@ export class Chat {
     this.#answer(turn);
   }
 
-  // The messages that the model gets: refused messages and failed answers are left out.
+  // The messages that the model gets. Those without a whole answer are left out. With one whose answer a guard
+  // ended, the guard would end the next answer as well.
   #messages(turn) {
     const { system } = this.setup;
-    const before = this.turns.slice(0, this.turns.indexOf(turn)).filter((one) => one.answer.content && !one.answer.error);
+    const before = this.turns.slice(0, this.turns.indexOf(turn)).filter(({ answer }) => answer.isKept);
     return [
       ...(system ? [{ role: "system", content: system }] : []),
       ...before.flatMap((one) => [one.message, { role: "assistant", content: one.answer.content }]),
