@@ -1,17 +1,12 @@
-"""The in-process engine: `EngineCore` on a thread of its own, seen from an event loop.
+"""The in-process engine: an `EngineCore` on the engine thread, seen from an event loop.
 
-The thread owns torch and the core; the loop owns the streams. The loop puts calls into one inbox: to add a
-group, to rewind an output, to abort a group; or None to stop. The thread posts calls to the loop: one with
-all outputs of a step, and one when it has rewound an output, after all earlier outputs. Nothing else is
-shared.
+The thread owns torch and the core; the loop owns the streams. The loop calls the core: to add a group, to
+rewind an output, to abort a group. The thread posts calls to the loop: one with all outputs of a step, and
+one when it has rewound an output, after all earlier outputs. Nothing else is shared.
 """
 
 import asyncio
-import contextlib
-import logging
-import queue
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -20,6 +15,7 @@ from engine.backends.admission import Admission
 from engine.backends.delta_queue import DeltaQueue
 from engine.backends.phases import tell_phases
 from engine.backends.preparation import Preparation
+from engine.backends.running_core import RunningCore
 from engine.config import EngineConfig
 from engine.core.engine_core import EngineCore, Output
 from engine.core.input_processor import FIELDS, InputProcessor
@@ -41,8 +37,6 @@ from engine.sampling.beam_search import beam_search, is_beam_search
 from engine.text.tokenizer import LocalTokenizer, check_draft_tokenizer
 from engine.tracing import CURRENT_SPAN, NO_SPAN
 
-logger = logging.getLogger("weir.engine")
-
 _FAILED = "The engine has failed."
 
 
@@ -56,8 +50,9 @@ class LocalEngine:
         self.info = ModelInfo()
         """`start` fills it, and `tokenizer`."""
         self.tokenizer: Tokenizer | None = None
-        self._inbox: queue.SimpleQueue[Callable[[EngineCore], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="weir-engine", daemon=True)
+        self._core = RunningCore(self._load, self._deliver, self._fail)
+        self._processor: InputProcessor
+        """`start` makes it."""
         self._preparation = Preparation(config.tokenizer_pool_size)
         self._streams: dict[SequenceGroup, DeltaQueue] = {}
         self._admission = Admission(config)
@@ -66,10 +61,9 @@ class LocalEngine:
 
     async def start(self) -> None:
         """Load model and tokenizer. Raises `ValueError` or `OSError` if they cannot be loaded or served."""
-        self._loop = asyncio.get_running_loop()
-        self._loaded: asyncio.Future[InputProcessor] = self._loop.create_future()
-        self._thread.start()
-        processor = self._processor = await self._loaded
+        await self._core.start()
+        processor = self._processor
+        self._out_of_service = None
         self.tokenizer = processor.tokenizer
         self.fields = processor.fields
         self.info = ModelInfo(
@@ -109,7 +103,7 @@ class LocalEngine:
             if is_counted:
                 group.num_prompt_tokens = 0
             stream = self._streams[group] = DeltaQueue()
-            self._inbox.put(partial(EngineCore.add, group=group))
+            self._core.call(partial(EngineCore.add, group=group))
             finished: set[int] = set()
             while len(finished) < request.num_outputs:
                 void: set[int] = set()
@@ -123,13 +117,13 @@ class LocalEngine:
                         void.add(rewind.index)
                         finished.discard(rewind.index)
                         stream.rewind(rewind.index)
-                        self._inbox.put(partial(self._rewind, group=group, rewind=rewind))
+                        self._core.call(partial(self._rewind, group=group, rewind=rewind))
         finally:
             self._admission.remove(request)
             if group is not None:
                 tell_phases(span, group)
             if group is not None and self._streams.pop(group, None) is not None:
-                self._inbox.put(partial(EngineCore.abort, group=group))
+                self._core.call(partial(EngineCore.abort, group=group))
 
     def check_room(self, caller: str) -> None:
         self._admission.check(caller)
@@ -143,7 +137,7 @@ class LocalEngine:
         return self._stats
 
     def check_health(self) -> None:
-        """Raises `DeadEngineError` once the engine's thread has failed."""
+        """Raises `DeadEngineError` once a step has failed for good."""
         if self._out_of_service == _FAILED:
             raise DeadEngineError(_FAILED)
         if self._out_of_service is not None:
@@ -153,22 +147,12 @@ class LocalEngine:
         # Clients need not wait for the end of a step that runs.
         self._close("The engine is shutting down.")
         self._preparation.close()
-        if self._thread.is_alive():
-            self._inbox.put(None)
-            await asyncio.to_thread(self._thread.join)
+        await self._core.aclose()
+        if self.tokenizer is not None:
+            self._processor.guidance.close()
         self._close("The engine has been shut down.")
 
     # Callbacks on the event loop, which the thread posts.
-
-    def _open(self, processor: InputProcessor, stats: EngineStats) -> None:
-        self._stats = stats
-        self._out_of_service = None
-        if not self._loaded.cancelled():
-            self._loaded.set_result(processor)
-
-    def _refuse(self, error: Exception) -> None:
-        if not self._loaded.cancelled():
-            self._loaded.set_exception(error)
 
     def _deliver(self, outputs: Sequence[Output], stats: EngineStats) -> None:
         self._stats = stats
@@ -191,53 +175,20 @@ class LocalEngine:
         for stream in self._streams.values():
             stream.fail(EngineError(reason, status=503))
 
-    # Methods of the engine thread.
+    def _fail(self) -> None:
+        self._close(_FAILED)
 
-    def _post(self, callback: Callable[..., None], *args: object) -> None:
-        # If the loop was closed before `aclose`, no reader is left.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(callback, *args)
+    # Methods of other threads.
 
-    def _run(self) -> None:
-        try:
-            core, processor = self._load()
-        except Exception as error:
-            logger.debug("the engine cannot start", exc_info=True)  # `start` raises the error
-            self._post(self._refuse, error)
-            return
-        self._post(self._open, processor, core.stats())
-        reason = _FAILED
-        try:
-            while self._take_in(core):
-                outputs = core.step() if core.has_work else []
-                self._post(self._deliver, outputs, core.stats())
-            reason = "The engine is shutting down."
-        except Exception:
-            logger.critical("the engine thread died", exc_info=True)
-        finally:
-            processor.guidance.close()
-            self._post(self._close, reason)
-
-    def _load(self) -> tuple[EngineCore, InputProcessor]:
+    def _load(self) -> EngineCore:
         config = self.config
         find_processors(config.logits_processors)  # a quick check, before a model loads
         tokenizer = LocalTokenizer.load(config.tokenizer_name, trust_remote_code=config.trust_remote_code)
         check_draft_tokenizer(tokenizer, config)
         runner = ModelRunner.load(config)
-        processor = InputProcessor.make(tokenizer, runner, config)
-        return EngineCore(runner, tokenizer, config), processor
-
-    def _take_in(self, core: EngineCore) -> bool:
-        """Make all calls in the inbox. Waits for one if there is no other work. False: stop."""
-        is_waiting = not core.has_work
-        while is_waiting or not self._inbox.empty():
-            is_waiting = False
-            call = self._inbox.get()
-            if call is None:
-                return False
-            call(core)
-        return True
+        self._processor = InputProcessor.make(tokenizer, runner, config)
+        return EngineCore(runner, tokenizer, config)
 
     def _rewind(self, core: EngineCore, group: SequenceGroup, rewind: Rewind) -> None:
         core.rewind(group, rewind)
-        self._post(self._resume, group, rewind)
+        self._core.post(self._resume, group, rewind)

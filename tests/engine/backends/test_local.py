@@ -435,7 +435,6 @@ async def test_aclose_ends_what_runs(start_engine: Start) -> None:
         await running
     with pytest.raises(EngineError, match="shut"):
         await engine.complete("hello")
-    assert not any(t.name == "weir-engine" and t is engine._thread for t in threading.enumerate())
     await engine.aclose()
 
 
@@ -504,20 +503,22 @@ async def test_a_step_is_one_post_to_the_loop(
     engine: Any, completion_request: Complete, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     posted: list[str] = []
-    post, process = engine._post, engine._preparation.process
+    loop, process = asyncio.get_running_loop(), engine._preparation.process
+    post = loop.call_soon_threadsafe
     all_are_ready = asyncio.Barrier(8)
 
-    def count(callback: Any, *args: Any) -> None:
-        if args[0]:  # a request that is gone is told of without a step, and has nothing to deliver
+    def count(callback: Any, *args: Any, **options: Any) -> Any:
+        # A request that is gone is told of without a step, and has nothing to deliver.
+        if threading.current_thread().name == "weir-engine" and args[0]:
             posted.append(callback.__name__)
-        post(callback, *args)
+        return post(callback, *args, **options)
 
     async def process_together(*args: Any) -> Any:
         group = await process(*args)
         await all_are_ready.wait()
         return group
 
-    monkeypatch.setattr(engine, "_post", count)
+    monkeypatch.setattr(loop, "call_soon_threadsafe", count)
     monkeypatch.setattr(engine._preparation, "process", process_together)
     answers = await asyncio.gather(
         *(engine.complete("hello", max_tokens=60, ignore_eos=True) for _ in range(8))

@@ -1,0 +1,169 @@
+"""The one thread of the process that runs models. All models' cores take turns on it, step by step.
+
+Threads that compute at the same time take the processor's cores from each other, and each keeps a pool of
+workers. On one thread, a step has the whole machine.
+
+**Turns.** The core that has computed for the shortest time runs one step, if it has work. So cores that
+always have work compute for equally long, however long their steps are. A core that had no work has saved
+nothing: it begins with the time of the core that ran last. Of two cores with the same time, the one that
+waited longer runs.
+
+A core that raises is dropped, and its owner is told. The others go on.
+
+The thread begins with the first core and ends with the last. Models load on threads of their own, so that
+the others answer meanwhile; one loads at a time, because it measures the free memory.
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any, Protocol, TypeVar
+
+from engine.stats import EngineStats
+
+logger = logging.getLogger("weir.engine")
+
+
+class Core(Protocol):
+    """One model and the work that waits for it. Only the engine thread calls it."""
+
+    @property
+    def has_work(self) -> bool: ...
+    def step(self) -> Sequence[Any]:
+        """Do a bounded part of the work. Returns outputs for the owner."""
+
+    def stats(self) -> EngineStats: ...
+
+
+C = TypeVar("C", bound=Core)
+
+Deliver = Callable[[Sequence[Any], EngineStats], None]
+"""Takes the outputs of a step, and the numbers after it."""
+
+
+@dataclass(eq=False, slots=True)
+class _Place:
+    """A core's place on the thread."""
+
+    core: Core
+    deliver: Deliver
+    fail: Callable[[], None]
+    seconds: float = 0.0
+    """The time that its steps took, and the time of others that passed while it had no work."""
+    had_work: bool = False
+    last_turn: int = 0
+
+
+class EngineThread:
+    """Runs the steps of many cores. All methods may be called from any thread."""
+
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        """`clock`: seconds."""
+        self._clock = clock
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._places: dict[Core, _Place] = {}
+        self._seconds = 0.0
+        """The time of the core that ran last, at the beginning of its step."""
+        self._num_turns = 0
+
+    def add(self, core: Core, deliver: Deliver, fail: Callable[[], None]) -> None:
+        """Give the core turns. On this thread, `deliver` gets its outputs after each step, and its numbers
+        also when a call leaves it without work; `fail` is called once if the core raises."""
+        with self._lock:
+            self._inbox.put(partial(self._add, _Place(core, deliver, fail)))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="weir-engine", daemon=True)
+                self._thread.start()
+
+    def call(self, core: C, call: Callable[[C], object]) -> None:
+        """Call `call(core)` between two steps, after all earlier calls. A core that is gone is not called."""
+        self._inbox.put(partial(self._call, core, call))
+
+    def remove(self, core: Core) -> Future[None]:
+        """Drop the core after the step that runs. Done once it has no more turns; also if it had none."""
+        gone: Future[None] = Future()
+        gone.set_running_or_notify_cancel()
+        with self._lock:
+            if self._thread is None:
+                gone.set_result(None)
+            else:
+                self._inbox.put(partial(self._remove, core, gone))
+        return gone
+
+    # Methods of the thread.
+
+    def _run(self) -> None:
+        while self._take_in():
+            self._step(self._next())
+
+    def _take_in(self) -> bool:
+        """Make all calls in the inbox. Waits for one while no core has work. False: no core is left."""
+        while not self._inbox.empty() or not any(core.has_work for core in self._places):
+            if not self._places and self._ends():
+                return False
+            self._inbox.get()()
+        return True
+
+    def _ends(self) -> bool:
+        """Whether the thread ends: no core has been added in the meantime."""
+        with self._lock:
+            if self._inbox.empty():
+                self._thread = None
+            return self._thread is None
+
+    def _next(self) -> _Place:
+        """The place whose turn it is."""
+        working = []
+        for place in self._places.values():
+            had_work, place.had_work = place.had_work, place.core.has_work
+            if place.had_work:
+                working.append(place)
+                if not had_work:
+                    place.seconds = max(place.seconds, self._seconds)
+        return min(working, key=lambda place: (place.seconds, place.last_turn))
+
+    def _step(self, place: _Place) -> None:
+        self._seconds = place.seconds
+        self._num_turns += 1
+        place.last_turn = self._num_turns
+        began = self._clock()
+        with self._dropping(place):
+            place.deliver(place.core.step(), place.core.stats())
+        place.seconds += self._clock() - began
+
+    @contextmanager
+    def _dropping(self, place: _Place) -> Iterator[None]:
+        """Drop the core if it raises inside."""
+        try:
+            yield
+        except BaseException:
+            logger.critical("a model's engine died", exc_info=True)
+            del self._places[place.core]
+            place.fail()
+
+    def _add(self, place: _Place) -> None:
+        self._places[place.core] = place
+
+    def _call(self, core: C, call: Callable[[C], object]) -> None:
+        if (place := self._places.get(core)) is None:
+            return
+        with self._dropping(place):
+            call(core)
+            if not core.has_work:
+                place.deliver((), core.stats())
+
+    def _remove(self, core: Core, gone: Future[None]) -> None:
+        self._places.pop(core, None)
+        gone.set_result(None)
+
+
+ENGINE_THREAD = EngineThread()
+"""The thread of this process."""
