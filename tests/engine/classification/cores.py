@@ -20,7 +20,7 @@ class Classified:
     """The texts of one core. Its blocks are checked after each step."""
 
     def __init__(self, path: Path, **options: Any) -> None:
-        config = EngineConfig(model=str(path), **{"num_threads": 1, "max_num_seqs": 64} | options)
+        config = EngineConfig(model=str(path), **{"num_threads": 1, "max_num_seqs": 4} | options)
         tokenizer = LocalTokenizer.load(config.model)
         self.core = ClassifierCore(ModelRunner.load(config), tokenizer, config)
         self.texts: list[SequenceGroup] = []

@@ -63,7 +63,7 @@ def test_a_token_tells_its_logits_by_group(guard: GuardModel) -> None:
 @pytest.mark.parametrize("cache", CACHES)
 def test_each_of_64_texts_is_judged_as_if_it_were_alone(cache: str, guard: GuardModel) -> None:
     """They grow at the same time; some are taken back a little, and some are closed in between."""
-    rng, classifier = random.Random(3), classified(guard, cache)
+    rng, classifier = random.Random(3), classified(guard, cache, max_num_seqs=64)
     texts: dict[SequenceGroup, list[int]] = {classifier.open(): ids for ids in prompts_of(*range(30, 94))}
     fed = dict.fromkeys(texts, 0)
     while any(fed[text] < len(ids) for text, ids in texts.items()):
