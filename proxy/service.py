@@ -34,7 +34,7 @@ from proxy.store.options import StoreOptions
 from proxy.store.store import Store
 from proxy.telemetry.decision_log import log_decision
 from proxy.telemetry.telemetry import make_telemetry
-from proxy.telemetry.traced_guard import tell_span, traced
+from proxy.telemetry.traced_guard import GuardSpan, tell_span
 from proxy.workers.others import Others
 
 
@@ -113,14 +113,14 @@ class Service:
         """The request's guard, closed at the end. `subscriber`: hears this request's decisions. Raises
         `RequestError` for a hook that it may not name."""
         asker = Asker(route.key.tenant, route.key.name, route.policy.name, route.model.name)
-        listener = self.decisions.listener(asker, subscriber)
+        span = GuardSpan()
         guard = route.policy.pipeline.open(
             request,
             can_rewind=route.model.engine.info.can_rewind_for(request),
-            listener=listener,
+            listener=span.listener(self.decisions.listener(asker, subscriber)),
             min_held=self.decisions.min_held_for(subscriber),
         )
-        guard = traced(guard)
+        guard = span.traced(guard)
         try:
             yield guard
         finally:

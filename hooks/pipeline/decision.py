@@ -78,34 +78,27 @@ class Held(NamedTuple):
     """Characters."""
 
 
-class DecisionLog:
+class DecisionLog(list[Decision]):
     """One request's decisions that the listeners have not heard yet, and the time."""
 
-    __slots__ = ("_decisions", "min_held", "now")
+    __slots__ = ("min_held", "now")
 
     def __init__(self, min_held: float = 0.0) -> None:
         """`min_held`: seconds. Nobody wants to hear of a shorter hold whose text was released untouched."""
+        super().__init__()
         self.min_held = min_held
         self.now = 0.0
         """Monotonic seconds at the last reply of a hook. The driver sets it: a machine has no clock."""
-        self._decisions: list[Decision] = []
-
-    def __len__(self) -> int:
-        return len(self._decisions)
-
-    def add(self, decision: Decision) -> None:
-        self._decisions.append(decision)
 
     def forget_repeated(self, num_decisions: int) -> None:
         """After the first `num_decisions`, keep only decisions that end something. The text of the others was
         decided before it was rewound, and the listeners have heard those decisions."""
-        new = self._decisions[num_decisions:]
-        self._decisions[num_decisions:] = [d for d in new if d.action in ("terminate", "error")]
+        self[num_decisions:] = [d for d in self[num_decisions:] if d.action in ("terminate", "error")]
 
     def take(self) -> tuple[Decision, ...]:
         """Take out all decisions, in order."""
-        taken = tuple(self._decisions)
-        self._decisions.clear()
+        taken = tuple(self)
+        self.clear()
         return taken
 
 
@@ -206,7 +199,7 @@ class StreamDecisions:
         now = self._log.now
         came = next((when for end, when in self._arrivals if end > offset), now)
         context, request = self._context, self._context.request
-        self._log.add(
+        self._log.append(
             Decision(
                 request_id=request.request_id,
                 user=request.user,

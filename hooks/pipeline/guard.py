@@ -127,7 +127,7 @@ class Guard:
     def _decided_prompt(self, hook: LoadedHook, action: Action, reason: str | None) -> None:
         guarded = self._guarded
         if guarded.decisions is not None:
-            guarded.decisions.add(
+            guarded.decisions.append(
                 request_decision(guarded.request, hook.name, action, reason, is_shadow=hook.is_shadow)
             )
 

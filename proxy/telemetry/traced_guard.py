@@ -1,22 +1,16 @@
 """A request's guard as spans: `admission` for hooks on the prompt, `guard` for hooks on the answer."""
 
 from collections.abc import Iterable
+from functools import partial
 from time import perf_counter
 
 from engine.protocol import Delta, GenerationRequest
 from engine.tracing import CURRENT_SPAN, NO_SPAN, NoSpan, Span, current, part
 from hooks.pipeline.ask import HookReply, Step
-from hooks.pipeline.decision import Held
+from hooks.pipeline.decision import Decision, Held, Listener
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.decisions.record import DecisionRecord
 from proxy.telemetry.attributes import decision_attributes
-
-
-def traced(guard: OpenGuard) -> OpenGuard:
-    """The guard itself if it has no hooks, or if nobody traces its request."""
-    span = CURRENT_SPAN.get()
-    is_seen = not isinstance(span, NoSpan) and not isinstance(guard, PassThrough)
-    return TracedGuard(guard, span) if is_seen else guard
 
 
 def tell_span(record: DecisionRecord) -> None:
@@ -24,14 +18,43 @@ def tell_span(record: DecisionRecord) -> None:
     CURRENT_SPAN.get().event("weir.decision", decision_attributes(record))
 
 
-class TracedGuard:
-    """Implements `OpenGuard`. The span `guard` goes from the first delta to the end, and says how much of
-    this time was the guard's. Hooks' decisions are events of it."""
+class GuardSpan:
+    """The span `guard` of one request, from the first delta to the end. Nothing if nobody traces the request,
+    or if its guard has no hooks."""
 
-    def __init__(self, guard: OpenGuard, request_span: Span) -> None:
+    def __init__(self) -> None:
+        self._request_span = CURRENT_SPAN.get()
+        self._is_traced = not isinstance(self._request_span, NoSpan)
+        self._span: Span | None = None
+
+    def listener(self, listener: Listener | None) -> Listener | None:
+        """A guard's listener that hears decisions as events of the span. It makes the span the current one,
+        which costs too much to do for each delta."""
+        return partial(self._tell, listener) if listener is not None and self._is_traced else listener
+
+    def traced(self, guard: OpenGuard) -> OpenGuard:
+        return TracedGuard(guard, self) if self._is_traced and not isinstance(guard, PassThrough) else guard
+
+    def begin(self) -> None:
+        self._span = self._request_span.child("guard")
+
+    def end(self, seconds: float, num_deltas: int) -> None:
+        span, self._span = self._span or NO_SPAN, NO_SPAN  # a guard may be closed again
+        span.set({"weir.guard.seconds": seconds, "weir.guard.num_deltas": num_deltas})
+        span.end()
+
+    def _tell(self, listener: Listener, decision: Decision) -> None:
+        with current(self._span or CURRENT_SPAN.get()):
+            listener(decision)
+
+
+class TracedGuard:
+    """Implements `OpenGuard`. Counts the deltas, and the time that the guard takes for them."""
+
+    def __init__(self, guard: OpenGuard, span: GuardSpan) -> None:
         self._guard = guard
-        self._request_span = request_span
-        self._span = NO_SPAN
+        self._pass_through = guard.pass_through
+        self._span = span
         self._seconds = 0.0
         self._num_deltas = 0
 
@@ -57,31 +80,26 @@ class TracedGuard:
 
     def pass_through(self, delta: Delta) -> Delta | list[Delta] | HookReply | None:
         if not self._num_deltas:
-            self._span = self._request_span.child("guard")
+            self._span.begin()
         self._num_deltas += 1
         started = perf_counter()
-        with current(self._span):
-            try:
-                return self._guard.pass_through(delta)
-            finally:
-                self._seconds += perf_counter() - started
+        try:
+            return self._pass_through(delta)
+        finally:
+            self._seconds += perf_counter() - started
 
     async def feed(self, delta: Delta, first: HookReply | None = None) -> Step:
         started = perf_counter()
-        with current(self._span):
-            try:
-                return await self._guard.feed(delta, first)
-            finally:
-                self._seconds += perf_counter() - started
+        try:
+            return await self._guard.feed(delta, first)
+        finally:
+            self._seconds += perf_counter() - started
 
     def held(self) -> Iterable[Held]:
         return self._guard.held()
 
     async def close(self) -> None:
         try:
-            with current(self._span):
-                await self._guard.close()
+            await self._guard.close()
         finally:
-            span, self._span = self._span, NO_SPAN  # it may be closed again
-            span.set({"weir.guard.seconds": self._seconds, "weir.guard.num_deltas": self._num_deltas})
-            span.end()
+            self._span.end(self._seconds, self._num_deltas)
