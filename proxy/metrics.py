@@ -54,7 +54,10 @@ class TenantMetrics:
 class RequestMetrics:
     """One request's metrics: what is released, when, and how the request ends. A context manager."""
 
-    __slots__ = ("_arrived", "_endpoint", "_finished", "_first", "_outcome", "_released", "_tenant", "_usage")
+    __slots__ = (
+        *("_arrived", "_endpoint", "_finished", "_first", "_outcome", "_released", "_tenant", "_usage"),
+        "on_usage",
+    )
 
     def __init__(self, endpoint: EndpointMetrics, tenant: TenantMetrics) -> None:
         self._endpoint = endpoint
@@ -68,6 +71,8 @@ class RequestMetrics:
         """The outputs' finish reasons."""
         self._usage: Usage | None = None
         self._outcome: str | None = None
+        self.on_usage: Callable[[Usage | None], object] | None = None
+        """Is told at the end which usage the client was told, if any."""
 
     def __enter__(self) -> Self:
         return self
@@ -110,6 +115,8 @@ class RequestMetrics:
         endpoint = self._endpoint
         endpoint.outcomes[outcome] += 1
         self._tenant.outcomes[outcome] += 1
+        if self.on_usage is not None:
+            self.on_usage(self._usage)
         if self._usage is not None:
             self._tenant.tokens["prompt"] += self._usage.prompt_tokens
             self._tenant.tokens["completion"] += self._usage.completion_tokens

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 
 from aiohttp import web
 
@@ -61,7 +62,8 @@ async def respond(
                 released = deltas if isinstance(guard, PassThrough) else guarded(guard, deltas)
             else:
                 released = as_deltas(admitted)
-            return await send(http, answer, spending.metered(request, released), metrics, running)
+            metrics.on_usage = partial(spending.settle, request)
+            return await send(http, answer, released, metrics, running)
 
 
 async def send(

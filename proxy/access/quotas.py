@@ -5,15 +5,14 @@ requests that run when a limit is reached may exceed it.
 """
 
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
 from typing import NamedTuple
 
 from aiohttp import web
 
 from engine.prompt_size import prompt_size
-from engine.protocol import Delta, Deltas, GenerationRequest, Usage
-from engine.rewindable import answered
+from engine.protocol import Deltas, GenerationRequest, Rewind, Usage
 from proxy.access.rates import Rates
 from proxy.errors import APIError
 from proxy.policies.limits import Subject
@@ -54,38 +53,29 @@ class Spending:
             self._rates.spend(name, tokens)
 
     def counted(self, deltas: Deltas) -> Deltas:
-        """The engine's deltas, the same. `metered` reckons by them if the request ends before it tells its
+        """The engine's deltas, the same. `settle` reckons by them if the request ends before it tells its
         tokens. A `Rewind` sent to this generator goes to `deltas`."""
         return self._counted(deltas) if self._names else deltas
 
     async def _counted(self, deltas: Deltas) -> Deltas:
+        rewind: Rewind | None = None
         async with aclosing(deltas):
-            delta = await anext(deltas, None)
-            while delta is not None:
+            while True:
+                try:
+                    delta = await deltas.asend(rewind)
+                except StopAsyncIteration:
+                    return
                 self._num_generated += len(delta.text)
-                delta = await answered(deltas, (yield delta))
+                rewind = yield delta
 
-    def metered(
-        self, request: GenerationRequest, deltas: AsyncGenerator[Delta, None]
-    ) -> AsyncGenerator[Delta, None]:
-        """The same deltas, which the client gets. The request's tokens are counted at their end, if anything
-        limits them."""
-        return self._metered(request, deltas) if self._names else deltas
-
-    async def _metered(
-        self, request: GenerationRequest, deltas: AsyncGenerator[Delta, None]
-    ) -> AsyncGenerator[Delta, None]:
-        usage: Usage | None = None
-        try:
-            async with aclosing(deltas):
-                async for delta in deltas:
-                    usage = delta.usage or usage
-                    yield delta
-        finally:
-            if usage is None:
-                self.spend(estimated_tokens(request) + self._num_generated // CHARACTERS_PER_TOKEN)
-            else:
-                self.spend(usage.prompt_tokens + usage.completion_tokens)
+    def settle(self, request: GenerationRequest, usage: Usage | None) -> None:
+        """Count the tokens of the request, which ends now. `usage`: what the client was told of them."""
+        if not self._names:
+            return
+        if usage is None:
+            self.spend(estimated_tokens(request) + self._num_generated // CHARACTERS_PER_TOKEN)
+        else:
+            self.spend(usage.prompt_tokens + usage.completion_tokens)
 
 
 class Quotas:
