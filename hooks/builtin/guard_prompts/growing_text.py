@@ -15,6 +15,8 @@ _FEW = 48
 """Least characters of a tail that was made shorter."""
 _WORDS = 4
 """Least words of a tail that was made shorter. More text can change the last two words of a text."""
+_TRIES = 4
+"""Words that are tried as the beginning of a tail."""
 _OPEN = 3
 """Most tokens that wait for more text. If none waited, a guard with a larger vocabulary than the served
 model's would take back up to 45 % of its tokens. With these it takes back less than 1 %."""
@@ -90,7 +92,7 @@ class GrowingText:
         self._shorten_at = min(2 * len(self._tail), _LONGEST)
 
     def _places(self, ends: list[int], words: list[int]) -> Iterator[tuple[int, int]]:
-        """Where the last word begins that can begin the tail: tokens and characters before it. Some
+        """Where the last words begin that may begin the tail: tokens and characters before each. Some
         tokenizers put a space before each text that they read, so a tail may also begin behind a space."""
         tail = self._tail
         begins = [
@@ -98,13 +100,12 @@ class GrowingText:
             for num in range(1, len(ends))
             if words[num] != words[num - 1] or (tail[ends[num - 1]] == " " != tail[ends[num - 1] - 1])
         ]
-        for num in reversed(begins[: -_WORDS + 1]):
+        fitting = [num for num in begins[: -_WORDS + 1] if len(tail) - ends[num - 1] >= _FEW]
+        for num in reversed(fitting[-_TRIES:]):
             place = ends[num - 1]
-            if len(tail) - place >= _FEW:
-                yield num, place
-                if tail[place] == " ":
-                    yield num, place + 1
-                return
+            yield num, place
+            if tail[place] == " ":
+                yield num, place + 1
 
     def _move(self, num: int, place: int) -> None:
         self._num_before += num
