@@ -3,19 +3,24 @@
 from aiohttp import web
 
 from proxy.admin.operator import admin_name, log_change
-from proxy.admin.running import CancelRequest, ListRequests, RequestFacts
-from proxy.admin.wire import answer, listing
+from proxy.admin.running import CancelRequest, ListRequests, OldestRequests
+from proxy.admin.wire import answer, listing, number
 from proxy.errors import APIError
 from proxy.service import SERVICE
 from proxy.store.changes import Change
 
 
 async def list_requests(http: web.Request) -> web.Response:
-    service = http.config_dict[SERVICE]
-    found: list[RequestFacts] = service.requests.facts()
-    for theirs in await service.others.ask(ListRequests()):
-        found += theirs
-    return listing([facts.public() for facts in sorted(found, key=lambda facts: facts.started)])
+    """The oldest requests, at most `limit`, and the number of all."""
+    service, limit = http.config_dict[SERVICE], number(http, "limit", 100, 1000)
+    found: list[OldestRequests] = [
+        service.requests.oldest(limit),
+        *await service.others.ask(ListRequests(limit)),
+    ]
+    all_ = sorted((facts for one in found for facts in one.oldest), key=lambda facts: facts.started)
+    return listing(
+        [facts.public() for facts in all_[:limit]], num_running=sum(one.num_running for one in found)
+    )
 
 
 async def cancel_request(http: web.Request) -> web.Response:

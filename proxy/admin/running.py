@@ -7,6 +7,7 @@ iterator. The client, who is still there, gets an error.
 import asyncio
 import time
 from dataclasses import dataclass
+from itertools import islice
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -72,7 +73,17 @@ class RunningRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListRequests:
-    """A question to other processes: which requests run there. The answer is a list of `RequestFacts`."""
+    """A question to other processes: which requests run there. The answer is an `OldestRequests`."""
+
+    limit: int
+
+
+class OldestRequests(NamedTuple):
+    """The requests that began first, at most as many as were asked for."""
+
+    oldest: list[RequestFacts]
+    num_running: int
+    """All that run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +105,10 @@ class RunningRequests:
         """The request, to be entered by its task."""
         return RunningRequest(facts, self._running)
 
-    def facts(self) -> list[RequestFacts]:
-        """The requests, the oldest first."""
-        return [request.facts for request in self._running.values()]
+    def oldest(self, limit: int) -> OldestRequests:
+        """At most `limit` requests, the oldest first."""
+        found = [request.facts for request in islice(self._running.values(), limit)]
+        return OldestRequests(found, len(self._running))
 
     def cancel(self, request_id: str) -> bool:
         """Cancel a request. Returns whether it runs here."""
@@ -105,8 +117,8 @@ class RunningRequests:
             found.cancel()
         return found is not None
 
-    async def _list(self, _: ListRequests) -> list[RequestFacts]:
-        return self.facts()
+    async def _list(self, question: ListRequests) -> OldestRequests:
+        return self.oldest(question.limit)
 
     async def _cancel(self, question: CancelRequest) -> bool:
         return self.cancel(question.id)

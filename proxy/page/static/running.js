@@ -25,8 +25,8 @@ export class RunningRequests {
     if (this.isLoading) return;
     this.isLoading = true;
     try {
-      const { data } = await getJson("admin/requests", { signal });
-      if (!signal.aborted) this.#draw(data);
+      const { data, num_running: total } = await getJson(`admin/requests?limit=${MOST}`, { signal });
+      if (!signal.aborted) this.#draw(data, total);
     } catch (error) {
       if (!signal.aborted) this.note.textContent = explain(error).text;
     } finally {
@@ -40,11 +40,10 @@ export class RunningRequests {
     this.note.textContent = "";
   }
 
-  #draw(requests) {
+  #draw(shown, total) {
     if (!this.section.isConnected) this.box.append(this.section);
-    const shown = requests.slice(0, MOST);
     const before = new Map([...this.body.rows].map((row) => [row.dataset.id, row]));
-    this.count.textContent = shown.length < requests.length ? `${plural(requests.length, "request")}; the ${MOST} oldest are shown` : plural(requests.length, "request");
+    this.count.textContent = shown.length < total ? `${plural(total, "request")}; the ${shown.length} oldest are shown` : plural(total, "request");
     for (const request of shown) {
       const row = before.get(request.id) ?? this.body.appendChild(this.#rowOf(request));
       row.querySelector(".for").textContent = seconds(request.seconds);

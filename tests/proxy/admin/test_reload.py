@@ -180,7 +180,7 @@ async def test_a_running_request_ends_on_the_old_configuration(reloadable: tuple
     hook = service.deployment.policies["default"].pipeline.hooks[0].call  # type: ignore[attr-defined]
     module = __import__("sys").modules[type(hook).__module__]
     slow = asyncio.get_running_loop().create_task(said(client, "wait x"))
-    while not service.requests.facts():
+    while not service.requests.oldest(1).oldest:
         await asyncio.sleep(0.001)
     one.write("B")
     assert (await reload(client))[0] == 200

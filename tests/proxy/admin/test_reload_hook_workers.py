@@ -53,7 +53,7 @@ async def test_new_hook_workers_take_changed_code_of_a_package_and_old_ones_end(
         assert marks == ["A", "first"]
         assert children() - others == {old}
         slow = asyncio.get_running_loop().create_task(said(client, "wait x"))
-        while not service.requests.facts():
+        while not service.requests.oldest(1).oldest:
             await asyncio.sleep(0.001)
 
         write("B", "'the second'")

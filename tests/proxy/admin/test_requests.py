@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from engine.protocol import Delta, GenerationRequest
 from hooks import emit
+from proxy.admin.running import OldestRequests
 from tests.helpers import ScriptedEngine
 from tests.proxy.admin.conftest import ADMIN, ask
 from tests.proxy.conftest import CHAT, Client, Serve, read_events
@@ -98,6 +99,33 @@ async def test_a_client_that_leaves_is_not_listed_any_more(endless: tuple[Client
     await engine.closed.wait()
     while (await ask(client, "GET", "/admin/requests"))[1]["data"]:
         await asyncio.sleep(0)
+
+
+async def test_the_oldest_requests_of_all_processes_are_listed_up_to_a_limit(
+    endless: tuple[Client, Endless], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, engine = endless
+    tasks = []
+    for _ in range(2):
+        engine.began.clear()
+        tasks.append(asyncio.get_running_loop().create_task(client.post(CHATS, CHAT)))
+        await engine.began.wait()
+    service = client.server.service
+    first, second = service.requests.oldest(5).oldest
+    theirs = first._replace(id="theirs")
+
+    async def ask_others(question: Any, **_: Any) -> list[OldestRequests]:
+        return [OldestRequests([theirs][: question.limit], 7)]
+
+    monkeypatch.setattr(service.others, "ask", ask_others)
+    for limit, ids in (("", [first.id, "theirs", second.id]), ("?limit=2", [first.id, "theirs"])):
+        _, listed = await ask(client, "GET", f"/admin/requests{limit}")
+        assert ([one["id"] for one in listed["data"]], listed["num_running"]) == (ids, 9)
+    for limit in ("0", "1001", "all"):
+        status, refused = await ask(client, "GET", f"/admin/requests?limit={limit}")
+        assert (status, refused["error"]["param"]) == (400, "limit")
+    for task in tasks:
+        task.cancel()
 
 
 async def test_a_request_that_waits_for_a_hook_on_its_prompt_is_cancelled_too(serve: Serve) -> None:
