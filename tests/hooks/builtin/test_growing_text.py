@@ -1,5 +1,6 @@
 """A growing text as tokens: the whole text's ids at every cut, and few tokens taken back."""
 
+import json
 import random
 from collections.abc import Iterable
 from functools import cache
@@ -59,13 +60,17 @@ def byte_level(pattern: str | None, vocab_size: int) -> LocalTokenizer:
 
 
 def with_word_marks() -> LocalTokenizer:
-    """As Llama 2 and Mistral read a text: a space before it, and spaces become marks of words."""
+    """As Llama 2 and Mistral read a text: a space before it, spaces as marks of words, and bytes."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
     trained(tokenizer, 900)
-    tokenizer.pre_tokenizer = None
-    return LocalTokenizer(PreTrainedTokenizerFast(tokenizer_object=tokenizer))
+    parts = json.loads(tokenizer.to_str()) | {"pre_tokenizer": None, "added_tokens": []}
+    vocab = parts["model"]["vocab"]
+    vocab |= {f"<0x{i:02X}>": len(vocab) + i for i in range(256)}
+    parts["model"] |= {"byte_fallback": True, "unk_token": "<0x00>"}
+    parts["decoder"] = {"type": "ByteFallback"}
+    return LocalTokenizer(PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(parts))))
 
 
 @cache
