@@ -252,8 +252,8 @@ async def start_engine(tiny_model: Callable[[str], TinyModel]) -> AsyncIterator[
     async with AsyncExitStack() as stack:
 
         async def start(family: str = "llama", **settings: Any) -> TinyEngine:
-            settings = {"max_num_seqs": 8, "num_threads": 1} | settings
-            engine = TinyEngine(EngineConfig(model=str(tiny_model(family).path), **settings))
+            settings = {"max_num_seqs": 8, "num_threads": 1, "model": str(tiny_model(family).path)} | settings
+            engine = TinyEngine(EngineConfig(**settings))
             stack.push_async_callback(engine.aclose)
             await engine.start()
             return engine

@@ -154,6 +154,16 @@ def test_a_text_finds_its_own_blocks_again_after_another_took_its_place(guard: G
     assert_as_plain(classifier.rows(text), guard, [*ids, 5])
 
 
+def test_a_step_computes_the_new_tokens_of_all_texts(guard: GuardModel) -> None:
+    classifier = Classified(guard.path)
+    texts = [classifier.open() for _ in range(4)]
+    for number in (1, 16):
+        for text in texts:
+            classifier.core.feed(text, [5] * number)
+        classifier.step()
+    assert [len(classifier.rows(text)) for text in texts] == [17] * 4
+
+
 def test_more_texts_than_places_take_turns(guard: GuardModel) -> None:
     classifier = Classified(guard.path, max_num_seqs=2)
     texts = [classifier.open(caller) for caller in "aaab"]
