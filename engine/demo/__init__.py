@@ -1,5 +1,10 @@
-"""The embedded model: a small language model that plays a shop's assistant and misbehaves when asked."""
+"""The embedded models: one that plays a shop's assistant and misbehaves when asked, and small ones that judge
+what it says."""
 
 from pathlib import Path
 
 MODEL_DIR = Path(__file__).parent / "model"
+STREAM_GUARD_DIR = Path(__file__).parent / "guards" / "stream"
+"""A model in the shape of Qwen3Guard-Stream, which judges each token."""
+GENERATIVE_GUARD_DIR = Path(__file__).parent / "guards" / "generative"
+"""A model that writes a verdict in the form of Qwen3Guard-Gen."""

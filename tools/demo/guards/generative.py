@@ -21,12 +21,12 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase, Qwen3ForCausalLM
 
-from engine.demo import MODEL_DIR
+from engine.demo import GENERATIVE_GUARD_DIR, MODEL_DIR, STREAM_GUARD_DIR
 from tools.demo.guards.exchanges import RISK_OF, RISKS, SAFE, UNSAFE, Exchange, Offence, exchanges, offences
 from tools.demo.guards.model import body_config
 from tools.demo.train import schedule
 
-OUT = MODEL_DIR.parent / "guards" / "generative"
+OUT = GENERATIVE_GUARD_DIR
 TAIL = "<|im_start|>judge\nSafety:"
 CHAT_TEMPLATE = """\
 {%- for message in messages -%}
@@ -134,7 +134,7 @@ def save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerBase, out: Path)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--from", dest="stream", type=Path, default=OUT.parent / "stream")
+    parser.add_argument("--from", dest="stream", type=Path, default=STREAM_GUARD_DIR)
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--steps", type=int, default=900, help=f"batches of {ROWS} conversations")
     parser.add_argument("--seed", type=int, default=2)

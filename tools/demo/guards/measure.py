@@ -18,10 +18,11 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
+from engine.demo import GENERATIVE_GUARD_DIR, STREAM_GUARD_DIR
 from tools.demo.guards.exchanges import UNSAFE, Exchange, exchanges, offences
 from tools.demo.guards.generative import TAIL, conversation
 from tools.demo.guards.model import GuardModel
-from tools.demo.guards.train_stream import OUT, Row, add_exchange
+from tools.demo.guards.train_stream import Row, add_exchange
 
 SEED = 90_001
 PROBABLE = 0.5
@@ -140,7 +141,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=2000)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    folder = args.folder or OUT.parent / args.kind
+    shipped = {"stream": STREAM_GUARD_DIR, "generative": GENERATIVE_GUARD_DIR}
+    folder = args.folder or shipped[args.kind]
     judge = (stream_judge if args.kind == "stream" else generative_judge)(folder)
     unseen = itertools.islice(exchanges(SEED), args.count)
     print(

@@ -98,7 +98,9 @@ def save(model: GuardModel, tokenizer: PreTrainedTokenizerBase, out: Path) -> No
         "query_category_map": categories,
     }
     model.config.update(more)
-    save_file(model.tensors(), out / "model.safetensors", metadata={"format": "pt"})
+    weights = out / "model.safetensors"
+    save_file(model.tensors(), weights, metadata={"format": "pt"})
+    weights.chmod(0o644)
     model.config.save_pretrained(out)
     tokenizer.save_pretrained(out)
 

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from engine.demo import MODEL_DIR
+from engine.demo import MODEL_DIR, STREAM_GUARD_DIR
 from tools.demo.guards.exchanges import CATEGORIES, RISK_OF, SAFE, UNSAFE, Exchange, Offence, exchanges
 from tools.demo.guards.model import GuardModel, body_config, num_parameters, save
 from tools.demo.train import schedule
@@ -22,7 +22,7 @@ from tools.demo.train import schedule
 IGNORED = -100
 ROW = 512
 ROWS = 8
-OUT = MODEL_DIR.parent / "guards" / "stream"
+OUT = STREAM_GUARD_DIR
 
 
 class Row:
