@@ -29,6 +29,7 @@ from proxy.admin import live
 from proxy.app import Server
 from proxy.config import ServeSettings
 from proxy.policies.deployment import Deployment
+from proxy.workers.run import freeze_objects
 
 DELAY = 0.25
 """Seconds between two tokens of a stream."""
@@ -91,6 +92,7 @@ async def serving(num_streams: int) -> AsyncIterator[tuple[str, Server]]:
     pipeline = await Pipeline.load([HookSpec("pii")])
     server = Server(Deployment.of_one(engine, pipeline, settings, ["m"]), settings)
     url = await server.start()
+    freeze_objects()  # as `weir serve` does
     arguments = [sys.executable, "-c", CLIENT, url, str(num_streams)]
     client = await asyncio.create_subprocess_exec(*arguments, stderr=subprocess.DEVNULL)
     try:

@@ -7,7 +7,7 @@ the prompt). Fields that only a model can honour change nothing, but for logits 
 import asyncio
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice, zip_longest
 from typing import Any, Self
@@ -110,7 +110,9 @@ class _Answer:
 
     prompt_token_ids: tuple[int, ...]
     echo: Sequence[Token]
-    tokens: Sequence[Token]
+    words: Sequence[Token]
+    num_tokens: int
+    """Tokens of an output, which has `words` again and again."""
     finish_reason: FinishReason
     stop_reason: str | None
 
@@ -119,25 +121,28 @@ class _Answer:
         sampling = request.sampling
         words = _tokenize(prompt, sampling.logprobs)
         echo = _tokenize(prompt, request.num_prompt_logprobs) if request.returns_prompt else []
-        tokens = words[: sampling.max_tokens]
-        if sampling.ignore_eos and sampling.max_tokens:
-            tokens = list(islice(cycle(words), sampling.max_tokens))
-        finish_reason: FinishReason = "stop" if tokens == words else "length"
+        num_tokens = len(words[: sampling.max_tokens])
+        if words and sampling.ignore_eos and sampling.max_tokens:
+            num_tokens = sampling.max_tokens
+        finish_reason: FinishReason = "stop" if num_tokens == len(words) else "length"
         stop_reason = None
-        text = "".join(token.text for token in tokens)
-        found = [(text.find(stop), stop) for stop in sampling.stop if stop in text]
-        if found:
-            end, stop_reason = min(found)
-            finish_reason, tokens = "stop", cut_tokens(tokens, end)
         ids = tuple(token.id for token in words if token.id is not None)
+        if sampling.stop:
+            tokens = list(islice(cycle(words), num_tokens))
+            text = "".join(token.text for token in tokens)
+            if found := [(text.find(stop), stop) for stop in sampling.stop if stop in text]:
+                end, stop_reason = min(found)
+                finish_reason, words = "stop", cut_tokens(tokens, end)
+                num_tokens = len(words)
         # The first token has nothing before it that could tell how likely it is.
         echo[:1] = [first._replace(logprob=None, top=()) for first in echo[:1]]
-        return cls(ids, echo, tokens, finish_reason, stop_reason)
+        return cls(ids, echo, words, num_tokens, finish_reason, stop_reason)
 
     def deltas(self, index: int) -> Iterator[Delta]:
         """The prompt if it is echoed, the tokens, the end."""
         ids: tuple[int, ...] | None = self.prompt_token_ids
-        channels: tuple[tuple[Channel, Sequence[Token]], ...] = ("echo", self.echo), ("content", self.tokens)
+        said = islice(cycle(self.words), self.num_tokens)
+        channels: tuple[tuple[Channel, Iterable[Token]], ...] = ("echo", self.echo), ("content", said)
         for channel, tokens in channels:
             for token in tokens:
                 yield Delta(

@@ -16,6 +16,14 @@ from proxy.telemetry.logs import flush_log
 logger = logging.getLogger("weir.proxy")
 
 
+def freeze_objects() -> None:
+    """Leave the objects that exist now out of garbage collections: they live to the end. A full collection
+    would look through all of them, torch and the model included, and every stream would wait for a quarter of
+    a second."""
+    gc.collect()
+    gc.freeze()
+
+
 @asynccontextmanager
 async def running(
     settings: ServeSettings, *, shares_port: bool = False, salt: bytes | None = None
@@ -37,10 +45,7 @@ async def running(
         await deployment.aclose()
         raise
     url = await server.start(salt)
-    # The objects that exist now live to the end. A full collection would look through all of them, torch and
-    # the model included, and every stream would wait for a quarter of a second.
-    gc.collect()
-    gc.freeze()
+    freeze_objects()
     try:
         yield server, url
     finally:

@@ -1,3 +1,4 @@
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -59,6 +60,18 @@ async def test_ends_at_max_tokens() -> None:
     assert (said(deltas), deltas[-1].finish_reason) == (["a", " b", " c"], "stop")
     deltas = await run("a b c", max_tokens=5, ignore_eos=True)
     assert (said(deltas), deltas[-1].finish_reason) == (["a", " b", " c", "a", " b"], "length")
+
+
+async def test_an_answer_takes_no_memory_before_it_is_given() -> None:
+    request = GenerationRequest(
+        request_id="r",
+        model="m",
+        endpoint="completions",
+        prompts=("a b",),
+        sampling=SamplingParams(max_tokens=10**15, ignore_eos=True),
+    )
+    async with aclosing(EchoEngine().generate(request)) as deltas:
+        assert [(await anext(deltas)).text for _ in range(3)] == ["a", " b", "a"]
 
 
 async def test_ends_before_a_stop_string() -> None:
