@@ -32,9 +32,9 @@ class emit(Verdict):
     rewrite, and the rewritten text's tokens are withheld (contract 3.6). `alternatives=False` also withholds
     the top alternatives of the released tokens, which can name words that the text does not.
 
-    `unjudged`: characters at the end of all text that this hook has released of the stream, this text
-    included, that no verdict of its judge covers yet. None: the hook did not ask its judge.
-    Only hooks with a true attribute `judges` may give it.
+    `unjudged` (contract 3.17): characters at the end of all text that this hook has released of the stream,
+    this text included, that no verdict of its judge covers yet. None: the judge is not asked about the text
+    released now. Only hooks with a true attribute `judges` may give it.
     """
 
     # Almost every chunk makes an `emit` or a `hold`. A frozen one would take three times as long to make.
@@ -71,17 +71,21 @@ class redact(Verdict):
     """Replace each span of `Chunk.pending`, and release the text outside the spans untouched (contract 3.5).
 
     The last `hold` characters stay undecided; no span may reach into them. Spans that overlap or are out of
-    range are a hook error. `alternatives`: as in `emit`, for the released part.
+    range are a hook error. `alternatives`, `unjudged`: as in `emit`, for the released part.
     """
 
     spans: tuple[Span, ...]
     hold: int
     alternatives: bool
+    unjudged: int | None
 
-    def __init__(self, spans: Iterable[Span], *, hold: int = 0, alternatives: bool = True) -> None:
+    def __init__(
+        self, spans: Iterable[Span], *, hold: int = 0, alternatives: bool = True, unjudged: int | None = 0
+    ) -> None:
         self.spans = tuple(spans)
         self.hold = hold
         self.alternatives = alternatives
+        self.unjudged = unjudged
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -105,7 +109,7 @@ class terminate(Verdict):
 
     The client gets `finish_reason: content_filter` and `stop_reason: reason`. `after=k` first releases the
     first `k` pending characters untouched. `text` is then delivered as a closing text, which later hooks see.
-    `scope="output"` ends this choice alone. `alternatives`: as in `emit`, for the released part.
+    `scope="output"` ends this choice alone. `alternatives`, `unjudged`: as in `emit`, for the released part.
     """
 
     reason: str
@@ -114,6 +118,7 @@ class terminate(Verdict):
     text: str | None = None
     scope: Scope = "request"
     alternatives: bool = True
+    unjudged: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +132,8 @@ class rewind(Verdict):
 
     A rewind acts as `terminate(reason, after=after, text=text, scope=scope)` if the engine cannot go back, if
     there is nothing to take back, and after `max_rewinds` rewinds of the request. Only hooks with a true
-    attribute `may_rewind` may return it; from others it is a hook error. `alternatives`: as in `emit`.
+    attribute `may_rewind` may return it; from others it is a hook error. `alternatives`, `unjudged`: as in
+    `emit`.
     """
 
     reason: str
@@ -138,6 +144,7 @@ class rewind(Verdict):
     text: str | None = None
     scope: Scope = "request"
     alternatives: bool = True
+    unjudged: int | None = 0
 
     def __post_init__(self) -> None:
         if self.ban is not None:
@@ -147,7 +154,12 @@ class rewind(Verdict):
     def as_terminate(self) -> terminate:
         """The verdict that takes its place where there is no going back."""
         return terminate(
-            self.reason, after=self.after, text=self.text, scope=self.scope, alternatives=self.alternatives
+            self.reason,
+            after=self.after,
+            text=self.text,
+            scope=self.scope,
+            alternatives=self.alternatives,
+            unjudged=self.unjudged,
         )
 
 
@@ -340,6 +352,8 @@ class Hook(Protocol):
     - `thread_safe = True`: a plain `on_request` may run on another thread, beside all other calls. A
       prompt that is not short then delays no other request (contract 8.12).
     - `may_rewind = True`: the hook may return `rewind`. Text then leaves in whole tokens.
+    - `judges = True`: the hook asks a judge, and says with `unjudged` how much of the released text the judge
+      has not judged. Listeners hear it at each stream's end (contract 3.17).
     - `async start(models)`: called once, before the first call, with a `GuardModels` that gives it models
       which judge (contract 1.9).
     - `close()`, plain or `async`: called when nothing is left to serve.

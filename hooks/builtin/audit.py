@@ -19,9 +19,11 @@ _TOLD = (
     *("request_id", "user", "model", "endpoint", "hook", "action", "reason", "mode"),
     *("output_index", "channel", "tool_name", "offset", "num_withheld", "held_seconds"),
 )
-FIELDS = ("time", *_TOLD, "text")
+_JUDGED = ("num_judged", "num_unjudged", "max_unjudged")
+FIELDS = ("time", *_TOLD, *_JUDGED, "text")
 """The fields of a record, in order. `time` is UTC; `text` is the withheld text, if it is kept; the others
-are attributes of `Decision`. `tool_name` counts as withheld text if the request has no such tool."""
+are attributes of `Decision`, and only `judged` has those of `_JUDGED`. `tool_name` counts as withheld text if
+the request has no such tool."""
 _MAX_NAME = 256
 """Characters kept of a name that a caller or a model gave."""
 
@@ -56,7 +58,8 @@ class Audit:
             raise ValueError("max_size and keep are of files of lines")
         max_size, keep = 64 * 1024 * 1024 if max_size is None else max_size, 5 if keep is None else keep
         try:
-            sink: Sink = Table(path, FIELDS) if format == "sqlite" else LineFile(path, max_size, keep)
+            is_lines = format == "jsonl"
+            sink: Sink = LineFile(path, max_size, keep) if is_lines else Table(path, FIELDS, _JUDGED)
         except OSError as error:
             raise OSError(f"path: {path} cannot be written: {error.strerror}") from error
         except sqlite3.Error as error:
@@ -83,7 +86,8 @@ class Audit:
         self._journal.close()
 
     def _record(self, decision: Decision) -> dict[str, Any]:
-        record = {name: getattr(decision, name) for name in _TOLD}
+        told = (*_TOLD, *_JUDGED) if decision.action == "judged" else _TOLD
+        record = {name: getattr(decision, name) for name in told}
         if decision.is_own_tool and not self._includes_text:
             record["tool_name"] = None
         for name in ("user", "model", "tool_name"):

@@ -5,9 +5,10 @@ Positions and lengths count the stream's characters, as the judge reads them, fr
 """
 
 from collections import deque
+from dataclasses import replace
 from typing import Literal, NamedTuple, TypedDict, Unpack
 
-from hooks import Chunk, Verdict, checked, emit, hold, suspect
+from hooks import Chunk, Verdict, checked, emit, hold, rewind, suspect, terminate
 from hooks.detect.acting_guard import ActingGuard, Action, Channels, Options
 from hooks.detect.argument_types import Count, Template, Text
 from hooks.detect.detector import Match
@@ -253,9 +254,7 @@ class CoverageGuard(ActingGuard):
         """The verdict on a chunk of a stream that this guard does not judge as yet, and may judge later."""
         end = stream.excerpt.settled(stream.text, [], len(stream.text), chunk.is_final)[1]
         verdict = self._act(chunk, stream.excerpt, stream.text, [], end)
-        if isinstance(verdict, emit | hold):
-            verdict.unjudged = None
-        return verdict
+        return replace(verdict, unjudged=None) if isinstance(verdict, emit | hold) else verdict
 
     def _verdict(self, chunk: Chunk, stream: ReadStream) -> Verdict:
         """The verdict on the chunk that was read last. Raises `JudgeError` if the stream ends and is not
@@ -268,9 +267,22 @@ class CoverageGuard(ActingGuard):
         undecided = max(excerpt.pending, coverage.num_judged - at) if is_held else len(text)
         matches, end = excerpt.settled(text, self._matches(stream, at), undecided, chunk.is_final)
         verdict = self._act(chunk, excerpt, text, matches, end)
-        if isinstance(verdict, suspect) or (not is_held and isinstance(verdict, emit | hold)):
-            held = verdict.n or 0 if isinstance(verdict, hold) else 0
-            verdict.unjudged = max(0, coverage.num_unjudged_written - held)
+        if is_held and not isinstance(verdict, suspect):
+            return verdict  # a verdict covers all that it releases
+        return self._with_unjudged(chunk, verdict, coverage.num_unjudged_written)
+
+    @staticmethod
+    def _with_unjudged(chunk: Chunk, verdict: Verdict, count: int) -> Verdict:
+        """The verdict, which says how much of the released text is not judged. `count`: characters at the end
+        of the stream that are not judged, those that are not released included."""
+        match verdict:
+            case emit() | suspect():
+                return replace(verdict, unjudged=count)
+            case hold(n=n):
+                return replace(verdict, unjudged=max(0, count - (n or 0)))
+            case terminate(after=after) | rewind(after=after):
+                num_withheld = len(chunk.pending) - (after or 0)
+                return replace(verdict, unjudged=max(0, count - num_withheld))
         return verdict
 
     def _matches(self, stream: ReadStream, at: int) -> list[Match]:

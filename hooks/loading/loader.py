@@ -71,6 +71,8 @@ class LoadedHook:
     """Whether the hook may return `rewind`."""
     is_thread_safe: bool = False
     """Whether `on_request` may run on another thread, beside the hook's other calls (contract 8.12)."""
+    judges: bool = False
+    """Whether the hook says how much of what it releases is judged (contract 3.17)."""
     late: set[asyncio.Task[None]] = field(default_factory=set, compare=False, repr=False)
     """Calls that go on though their deadlines have passed."""
 
@@ -98,6 +100,7 @@ class LoadedHook:
             on_close,
             bool(getattr(instance, "may_rewind", False)),
             bool(getattr(instance, "thread_safe", False)),
+            bool(getattr(instance, "judges", False)),
         )
 
     def wrapped(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> "LoadedHook":

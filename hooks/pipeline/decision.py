@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from engine.protocol import Channel, GenerationRequest
 from hooks.api import Chunk, StreamContext, Verdict, emit, redact, rewind, suppress, terminate
-from hooks.pipeline.tally import Tally
+from hooks.pipeline.tally import JudgedTokens, Tally
 
 Action = Literal[
     "suppress",
@@ -16,14 +16,16 @@ Action = Literal[
     "redact",
     "rewrite",
     "suspect",
+    "judged",
     "hold",
     "refuse",
     "rewrite_prompt",
     "error",
 ]
-"""`suspect`: nothing was withheld; the hooks behind this one were told. `hold`: a hold ended. Its text was
-released untouched; or, with the reason `aborted`, the stream ended early and the text was withheld. `refuse`
-and `rewrite_prompt` concern the request. `error`: a hook failed."""
+"""`suspect`: the hooks behind this one were told. `judged`: the stream of a hook that judges ended. Neither
+withholds anything. `hold`: a hold ended. Its text was released untouched; or, with the reason `aborted`, the
+stream ended early and the text was withheld. `refuse` and `rewrite_prompt` concern the request. `error`: a
+hook failed."""
 
 Mode = Literal["enforce", "shadow"]
 
@@ -42,7 +44,9 @@ class Decision:
     """The hook's name."""
     action: Action
     reason: str | None = None
-    """The hook's own reason; for an error, the exception's type and the line that raised it."""
+    """The hook's own reason; for an error, the exception's type and the line that raised it; for `judged`,
+    `not_asked` if the judge was not asked about the end of the text, `aborted` or `error` if the stream ended
+    early."""
     mode: Mode = "enforce"
     """shadow: the verdict had no effect; the decision tells the effect that it would have had."""
     output_index: int | None = 0
@@ -59,6 +63,12 @@ class Decision:
     """Characters of a redaction or a rewrite that were released in their place."""
     held_seconds: float = 0.0
     """How long the hook had held the first affected character."""
+    num_judged: int = 0
+    """For `judged`: the tokens of the stream that the hook released and its judge has judged."""
+    num_unjudged: int = 0
+    """For `judged`: the tokens that the hook released, and that were not judged by the stream's end."""
+    max_unjudged: int = 0
+    """For `judged`: the most tokens at a time that were released and not judged while the judge was asked."""
     withheld: str = field(default="", repr=False)
     """The withheld characters themselves. Not for a log."""
 
@@ -91,9 +101,10 @@ class DecisionLog(list[Decision]):
         """Monotonic seconds at the last reply of a hook. The driver sets it: a machine has no clock."""
 
     def forget_repeated(self, num_decisions: int) -> None:
-        """After the first `num_decisions`, keep only decisions that end something. The text of the others was
+        """After the first `num_decisions`, keep only decisions at an end. The text of the others was
         decided before it was rewound, and the listeners have heard those decisions."""
-        self[num_decisions:] = [d for d in self[num_decisions:] if d.action in ("terminate", "error")]
+        kept = ("terminate", "error", "judged")
+        self[num_decisions:] = [d for d in self[num_decisions:] if d.action in kept]
 
     def take(self) -> tuple[Decision, ...]:
         """Take out all decisions, in order."""
@@ -161,6 +172,12 @@ class StreamDecisions:
         """The hook finds its pending text, which is released, suspect."""
         self._add("suspect", self._count_shown() - num_pending, "", reason)
 
+    def judged(self, judged: JudgedTokens, reason: str | None) -> None:
+        """The stream ended. `reason`: why it ended early."""
+        if reason is None and not judged.is_asked:
+            reason = "not_asked"
+        self._add("judged", 0, "", reason, judged=judged)
+
     def _count_hold(self, num_new: int, num_pending: int, num_held: int) -> float | None:
         """Count how long the hook held the first pending character, if that was held and now is not. Returns
         the seconds."""
@@ -194,10 +211,17 @@ class StreamDecisions:
         return self._num_shown
 
     def _add(
-        self, action: Action, offset: int, withheld: str, reason: str | None = None, *, num_released: int = 0
+        self,
+        action: Action,
+        offset: int,
+        withheld: str,
+        reason: str | None = None,
+        *,
+        num_released: int = 0,
+        judged: JudgedTokens | None = None,
     ) -> None:
         now = self._log.now
-        came = next((when for end, when in self._arrivals if end > offset), now)
+        came = now if judged else next((when for end, when in self._arrivals if end > offset), now)
         context, request = self._context, self._context.request
         self._log.append(
             Decision(
@@ -217,6 +241,9 @@ class StreamDecisions:
                 num_withheld=len(withheld),
                 num_released=num_released,
                 held_seconds=now - came,
+                num_judged=judged.num_judged if judged else 0,
+                num_unjudged=judged.num_unjudged if judged else 0,
+                max_unjudged=judged.max_unjudged if judged else 0,
                 withheld=withheld,
             )
         )

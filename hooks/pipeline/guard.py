@@ -184,6 +184,8 @@ class Guard:
                 type(reply) is emit
                 and reply.text is text
                 and held is None
+                and stage.judged is None
+                and reply.unjudged == 0
                 and (reply.alternatives or (fragments is None and not have_alternatives(tokens)))
             ):
                 tally.num_emitted += 1

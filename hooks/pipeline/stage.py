@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from engine.protocol import GenerationRequest, Token, Usage
-from hooks.api import Chunk, StreamContext, Verdict, emit, hold, redact, rewind, suspect, terminate
+from hooks.api import Chunk, StreamContext, Verdict, emit, hold, redact, rewind, suppress, suspect, terminate
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.ask import Ask, Asking, Reply
 from hooks.pipeline.decision import DecisionLog, StreamDecisions
@@ -19,7 +19,7 @@ from hooks.pipeline.failure import BadVerdictError, HookError, HookFailure, coun
 from hooks.pipeline.fragments import Fragment, TokenGroup, take_from
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.release import decide, num_held_by, without_alternatives
-from hooks.pipeline.tally import Tallies
+from hooks.pipeline.tally import JudgedTokens, Tallies
 
 logger = logging.getLogger("weir.hooks")
 
@@ -77,6 +77,7 @@ class HookStage:
         "held",
         "hook",
         "is_closed",
+        "judged",
         "num_held",
         "pieces",
         "tally",
@@ -106,6 +107,8 @@ class HookStage:
         their part of it."""
         self.is_closed = False
         """The hook has had its last call for this stream."""
+        self.judged = JudgedTokens() if hook.judges else None
+        """None: the hook asks no judge, or the account was told."""
 
     def show(self, text: str, tokens: tuple[Token, ...], is_final: bool) -> Chunk:
         """The chunk that shows the hook its new text. A final chunk is the hook's last call."""
@@ -117,7 +120,14 @@ class HookStage:
 
     def lets_through(self, chunk: Chunk, reply: Reply) -> bool:
         """Whether the reply releases just the new text, untouched; then it is counted."""
-        if type(reply) is emit and reply.text is chunk.text_diff and reply.alternatives and self.held is None:
+        if (
+            type(reply) is emit
+            and reply.text is chunk.text_diff
+            and reply.alternatives
+            and self.held is None
+            and self.judged is None
+            and reply.unjudged == 0
+        ):
             self.tally.num_emitted += 1
             return True
         return False
@@ -138,11 +148,17 @@ class HookStage:
                 released, ends = self._hold_back(num_held, chunk, reply, own), None
             else:
                 released, ends = self._decide(chunk, reply, own, num_decided)
+            if self.judged is not None:
+                self._count_judged(self.judged, reply, released, ends, chunk.is_final)
+            elif getattr(reply, "unjudged", 0) != 0:
+                raise BadVerdictError("it said unjudged= without a true attribute judges")
         except BaseException as error:
             self._fail(error, chunk.text_diff)
             if is_shadow:
                 return fragments, None
             raise HookError(self.hook.name) from error
+        if ends is not None or chunk.is_final:
+            self._end_judging()
         if ends is not None:
             if is_shadow or isinstance(ends, terminate):
                 self._close()
@@ -182,6 +198,33 @@ class HookStage:
         if self._decisions is not None:
             self._decisions.moved_on(len(chunk.text_diff), num_held + num_released, num_held)
         return fragments if verdict.alternatives else without_alternatives(fragments)
+
+    @staticmethod
+    def _count_judged(
+        judged: JudgedTokens, verdict: Verdict, released: list[Fragment], ends: Ending | None, is_final: bool
+    ) -> None:
+        """Count the released tokens, and those of them that are judged (contract 3.17)."""
+        if isinstance(verdict, suppress):
+            return
+        if isinstance(ends, terminate) and ends.text:
+            released = released[:-1]  # the closing text is the hook's own
+        unjudged = getattr(verdict, "unjudged", 0)
+        try:
+            judged.release(released, unjudged)
+        except ValueError as error:
+            raise BadVerdictError(str(error)) from error
+        if is_final and ends is None and unjudged:
+            raise BadVerdictError("it ended a stream that its judge has not judged to the end")
+
+    def _end_judging(self, reason: str | None = None) -> None:
+        """Tell how much of the stream was judged, once. `reason`: why the stream ended early."""
+        judged, self.judged = self.judged, None
+        if judged is None:
+            return
+        if judged.was_asked:
+            self.tally.count_unjudged(judged.max_unjudged)
+        if self._decisions is not None and judged.num_released:
+            self._decisions.judged(judged, reason)
 
     def _suspect(self, reason: str, num_pending: int) -> None:
         """Tell the hooks behind this one (contract 3.16)."""
@@ -252,6 +295,7 @@ class HookStage:
         chunk = Chunk(self.context, "", (), True, True, self.held)
         if self._decisions is not None:
             self._decisions.aborted(chunk.pending)
+        self._end_judging("aborted")
         self.ask.shown = chunk
         yield self.ask
         if isinstance(self.ask.reply, HookFailure):
@@ -277,3 +321,4 @@ class HookStage:
         if self._decisions is not None:
             pieces, count = self.held or ([], 0)
             self._decisions.failed("".join(pieces[:count]) + text, place_of(error))
+        self._end_judging("error")

@@ -1,11 +1,20 @@
-"""Counts of what hooks did, for the metrics: a `Tally` for each hook."""
+"""Counts of what hooks did, for the metrics: a `Tally` for each hook, and one stream's judged tokens."""
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
+
+from hooks.pipeline.fragments import Fragment
 
 HELD_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0)
 """The upper ends of the buckets of `Tally.held`, in seconds. Longer times have a bucket too."""
+
+UNJUDGED_TOKENS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+"""The upper ends of the buckets of `Tally.unjudged`, in tokens. More tokens have a bucket too."""
+
+_CHARACTERS = 4
+"""Characters that count as one token, in text without tokens."""
 
 
 @dataclass(slots=True)
@@ -27,6 +36,11 @@ class Tally:
     hooks' decisions."""
     held_seconds: float = 0.0
     """The sum of these times."""
+    unjudged: Counter[int] = field(default_factory=Counter)
+    """How many streams had how many tokens out at once that its judge had not judged, by the bucket's place.
+    Streams that the judge was not asked about do not count."""
+    num_unjudged: int = 0
+    """The sum of these tokens."""
 
     @property
     def verdicts(self) -> Counter[str]:
@@ -44,6 +58,11 @@ class Tally:
         self.held[bisect_left(HELD_SECONDS, seconds)] += 1
         self.held_seconds += seconds
 
+    def count_unjudged(self, num_tokens: int) -> None:
+        """At most `num_tokens` tokens of a stream were out at once that were not judged."""
+        self.unjudged[bisect_left(UNJUDGED_TOKENS, num_tokens)] += 1
+        self.num_unjudged += num_tokens
+
     def add(self, other: "Tally") -> None:
         self.num_emitted += other.num_emitted
         self.others.update(other.others)
@@ -52,6 +71,8 @@ class Tally:
         self.num_characters += other.num_characters
         self.held.update(other.held)
         self.held_seconds += other.held_seconds
+        self.unjudged.update(other.unjudged)
+        self.num_unjudged += other.num_unjudged
 
     def take(self) -> "Tally":
         """The counts since the last `take`."""
@@ -70,11 +91,80 @@ class Tally:
             self.num_characters - before.num_characters,
             self.held - before.held,
             self.held_seconds - before.held_seconds,
+            self.unjudged - before.unjudged,
+            self.num_unjudged - before.num_unjudged,
         )
 
     def copy(self) -> "Tally":
-        return replace(self, others=self.others.copy(), held=self.held.copy())
+        return replace(self, others=self.others.copy(), held=self.held.copy(), unjudged=self.unjudged.copy())
 
 
 Tallies = dict[str, Tally]
 """By the hook's name."""
+
+
+class JudgedTokens:
+    """The tokens that a judging hook released of one stream, and those that its judge has judged
+    (contract 3.17)."""
+
+    __slots__ = (
+        "_num_characters",
+        "_pieces",
+        "is_asked",
+        "max_unjudged",
+        "num_released",
+        "num_unjudged",
+        "was_asked",
+    )
+
+    def __init__(self) -> None:
+        self.num_released = 0
+        self.num_unjudged = 0
+        """Released tokens that no verdict covers."""
+        self.max_unjudged = 0
+        """The most such tokens at a time, while the judge was asked."""
+        self.was_asked = False
+        """Whether the judge was asked about a part of the stream."""
+        self.is_asked = True
+        """Whether the judge is asked about the text that was released last."""
+        self._num_characters = 0
+        self._pieces: deque[tuple[int, int]] = deque()
+        """For each piece of the released text that is not judged: where it ends, and its tokens."""
+
+    def release(self, fragments: Iterable[Fragment], unjudged: int | None) -> None:
+        """`fragments` were released. `unjudged`: see `emit`. Raises `ValueError` for more characters than
+        were released."""
+        for fragment in fragments:
+            self._add(len(fragment.text), _num_tokens(fragment))
+        self.is_asked = unjudged is not None
+        if unjudged is None:
+            self._pieces = deque([(self._num_characters, self.num_unjudged)])  # told apart no more
+            return
+        if type(unjudged) is not int or not 0 <= unjudged <= self._num_characters:
+            raise ValueError("unjudged= is out of range")
+        self.was_asked = True
+        self._judge(self._num_characters - unjudged)
+        self.max_unjudged = max(self.max_unjudged, self.num_unjudged)
+
+    def _add(self, num_characters: int, num_tokens: int) -> None:
+        self._num_characters += num_characters
+        self._pieces.append((self._num_characters, num_tokens))
+        self.num_released += num_tokens
+        self.num_unjudged += num_tokens
+
+    def _judge(self, num_judged: int) -> None:
+        """A verdict covers the first `num_judged` characters."""
+        pieces = self._pieces
+        while pieces and pieces[0][0] <= num_judged:
+            self.num_unjudged -= pieces.popleft()[1]
+
+    @property
+    def num_judged(self) -> int:
+        return self.num_released - self.num_unjudged
+
+
+def _num_tokens(fragment: Fragment) -> int:
+    """The number of tokens that the fragment counts as: those that it completes."""
+    if fragment.group is not None and fragment.group.tokens:
+        return len(fragment.group.tokens) if fragment.is_last else 0
+    return -(-len(fragment.text) // _CHARACTERS)

@@ -50,7 +50,7 @@ class Screen:
                 self._write(text, channel)
             case ToolCall():
                 self._show_call(event)
-            case DecisionMade(record) if not _is_brief_hold(record):
+            case DecisionMade(record) if not _is_quiet(record):
                 self._note_in_place(_decision(record))
             case TextHeld(hook, num_held) if num_held:
                 self._show_mark(f"[{harmless(hook)} holds {num_held}]")
@@ -172,8 +172,10 @@ def _width(character: str, column: int) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def _is_brief_hold(record: Mapping[str, Any]) -> bool:
-    """Whether nothing came of a hold, which nobody could notice either. There are many in an answer."""
+def _is_quiet(record: Mapping[str, Any]) -> bool:
+    """Whether nothing came of a hold, which nobody could notice either, or of judging. An answer has many."""
+    if record.get("action") == "judged":
+        return not record.get("max_unjudged")
     is_hold = record.get("action") == "hold" and not record.get("num_withheld")
     return bool(is_hold and record["held_seconds"] < NOTICEABLE)
 
@@ -182,6 +184,9 @@ def _decision(record: Mapping[str, Any]) -> str:
     """A decision in words, such as `pii: redact 11 characters, email, held 0.3 s`."""
     would = "would " if record.get("mode") == "shadow" else ""
     parts = [f"{record.get('hook')}: {would}{record.get('action')}"]
+    if record.get("action") == "judged":
+        parts[0] += f" {record.get('num_judged')} tokens"
+        parts.append(f"up to {record.get('max_unjudged')} out unjudged")
     if num := record.get("num_withheld"):
         parts[0] += f" {num} character{'s' if num != 1 else ''}"
     if withheld := record.get("withheld"):

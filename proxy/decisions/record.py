@@ -11,6 +11,10 @@ MAX_NAME = 256
 """Characters kept of a name that a caller or a model gave."""
 
 
+JUDGED = ("num_judged", "num_unjudged", "max_unjudged")
+"""The fields that only an action `judged` has."""
+
+
 class Asker(NamedTuple):
     """The client whose request a decision concerns, and the model and policy that served it.
 
@@ -48,12 +52,17 @@ class DecisionRecord(NamedTuple):
     num_withheld: int
     num_released: int
     held_seconds: float
+    num_judged: int | None
+    """Only an action `judged` has this number and the two that follow."""
+    num_unjudged: int | None
+    max_unjudged: int | None
     withheld: str | None
     """The withheld text; None unless the setting `keep_withheld_text` keeps it."""
 
     @classmethod
     def of(cls, decision: Decision, asker: Asker, *, with_text: bool) -> "DecisionRecord":
         """The record of a decision that is made now. `with_text`: keep the withheld text."""
+        is_judged = decision.action == "judged"
         return cls(
             time.time(),
             decision.request_id,
@@ -71,6 +80,9 @@ class DecisionRecord(NamedTuple):
             decision.num_withheld,
             decision.num_released,
             round(decision.held_seconds, 6),
+            decision.num_judged if is_judged else None,
+            decision.num_unjudged if is_judged else None,
+            decision.max_unjudged if is_judged else None,
             decision.withheld if with_text else None,
         )
 
@@ -82,4 +94,7 @@ class DecisionRecord(NamedTuple):
         fields["time"] = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         if not with_text or self.withheld is None:
             del fields["withheld"]
+        if self.action != "judged":
+            for name in JUDGED:
+                del fields[name]
         return fields

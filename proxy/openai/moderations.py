@@ -103,9 +103,9 @@ class ModerationRequest(BaseModel):
 
 def result(decisions: Sequence[Decision]) -> JSONObject:
     """The result for one input, which is flagged if a hook does not let it pass as it is (contract 8.13)."""
-    told = [decision for decision in decisions if decision.action != "hold"]
+    told = [decision for decision in decisions if decision.action not in ("hold", "judged")]
     return {
-        "flagged": any(decision.mode == "enforce" for decision in told),
+        "flagged": any(one.mode == "enforce" and one.action != "suspect" for one in told),
         "categories": dict.fromkeys(_CATEGORIES, False),
         "category_scores": dict.fromkeys(_CATEGORIES, 0.0),
         "category_applied_input_types": {name: [] for name in _CATEGORIES},

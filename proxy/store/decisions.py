@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from proxy.database.query import Query, Row, Steps
-from proxy.decisions.record import DecisionRecord
+from proxy.decisions.record import JUDGED, DecisionRecord
 
-_NUMBERS = {"output_index", "text_offset", "num_withheld", "num_released"}
+_NUMBERS = {"output_index", "text_offset", "num_withheld", "num_released", *JUDGED}
 _SECONDS = {"time", "held_seconds"}
 _OTHER_NAMES = {"user": "user_name", "offset": "text_offset"}  # words of SQL
 _COLUMNS = [_OTHER_NAMES.get(field, field) for field in DecisionRecord._fields]
@@ -22,6 +22,9 @@ TABLES = (
     + ")",
     "CREATE INDEX IF NOT EXISTS weir_decisions_time ON weir_decisions (time)",
 )
+
+SINCE_2 = tuple(f"ALTER TABLE weir_decisions ADD COLUMN {column} {_type(column)}" for column in JUDGED)
+"""Brings a table of schema 1 to schema 2."""
 
 FILTERS = ("tenant", "key", "policy", "model", "hook", "action", "mode", "request_id")
 """The fields that rows can be found by."""
@@ -77,13 +80,15 @@ def prune(before: float, max_rows: int) -> Steps[None]:
 def sums(
     by: Sequence[str], equal: Mapping[str, str], since: float | None, until: float | None
 ) -> Steps[list[Row]]:
-    """For each value of the fields `by`: decisions, requests, withheld characters. Without clean holds."""
+    """For each value of the fields `by`: decisions, requests, withheld characters. Without clean holds, and
+    without the accounts of what was judged."""
     where, values = conditions(equal, since, until)
     names = ", ".join(by)
     return (
         yield Query(
             f"SELECT {names}, COUNT(*), COUNT(DISTINCT request_id), CAST(SUM(num_withheld) AS BIGINT)"
-            f" FROM weir_decisions WHERE {' AND '.join(where)} AND (action <> 'hold' OR num_withheld > 0)"
+            f" FROM weir_decisions WHERE {' AND '.join(where)}"
+            " AND (action NOT IN ('hold', 'judged') OR num_withheld > 0)"
             f" GROUP BY {names} ORDER BY COUNT(*) DESC, {names} LIMIT {MAX_SUMS}",
             tuple(values),
         )

@@ -18,7 +18,7 @@ logger = logging.getLogger("weir.admin")
 DEFAULT = "sqlite:///weir.sqlite"
 """The store of a server that has an admin key, if no other is named."""
 
-SCHEMA = 1
+SCHEMA = 2
 
 _FACTS = "CREATE TABLE IF NOT EXISTS weir_store (name TEXT PRIMARY KEY, value BIGINT NOT NULL)"
 _TABLES = (_FACTS, *keys.TABLES, *changes.TABLES, *decisions.TABLES, *hook_hours.TABLES)
@@ -65,5 +65,9 @@ def _start(database: Database) -> Steps[None]:
     yield Query("INSERT INTO weir_store VALUES ('schema', $1) ON CONFLICT DO NOTHING", (SCHEMA,))
     yield Query("INSERT INTO weir_store VALUES ('keys', 0) ON CONFLICT DO NOTHING")
     ((schema,),) = yield Query("SELECT value FROM weir_store WHERE name = 'schema'")
-    if schema != SCHEMA:
+    if schema == 1:
+        for sql in decisions.SINCE_2:
+            yield Query(sql)
+        yield Query("UPDATE weir_store SET value = $1 WHERE name = 'schema'", (SCHEMA,))
+    elif schema != SCHEMA:
         raise ValueError("the store was made by another version of Weir")

@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.protocol import GenerationRequest
 from engine.tracing import Value
-from proxy.decisions.record import DecisionRecord
+from proxy.decisions.record import JUDGED, DecisionRecord
 
 _OPERATIONS = {
     **dict.fromkeys(("chat", "responses", "messages"), "chat"),
@@ -70,4 +70,5 @@ def decision_attributes(record: DecisionRecord) -> dict[str, Value]:
     """A decision, without the withheld text."""
     told = {name: getattr(record, name) for name in _DECIDED}
     told |= {"num_withheld": record.num_withheld, "held_seconds": record.held_seconds}
+    told |= {name: getattr(record, name) for name in JUDGED}
     return {f"weir.decision.{name}": value for name, value in told.items() if value is not None}

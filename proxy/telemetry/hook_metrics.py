@@ -1,11 +1,11 @@
 """The metrics of hooks. Where there are several policies, each metric has the label `policy`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client.core import Metric
 
 from engine.stats import Histogram
-from hooks.pipeline.tally import HELD_SECONDS, Tallies, Tally
+from hooks.pipeline.tally import HELD_SECONDS, UNJUDGED_TOKENS, Tallies, Tally
 from proxy.telemetry.families import Labels, counter, histogram
 
 
@@ -25,11 +25,22 @@ def hook_metrics(policies: Mapping[str, Tallies]) -> Iterator[Metric]:
     held = [(labels, _held(tally)) for labels, tally in each]
     text = "How long a hook held text. Counted while somebody is told the decisions."
     yield histogram("hook_held_seconds", text, names, held)
+    unjudged = [(labels, _unjudged(tally)) for labels, tally in each if tally.unjudged]
+    text = "The most tokens of a stream that were out unjudged at a time. Only streams of hooks that judge."
+    yield histogram("hook_unjudged_tokens", text, names, unjudged)
 
 
 def _held(tally: Tally) -> Histogram:
-    times = Histogram(HELD_SECONDS)
-    for place, number in tally.held.items():
-        times.counts[place] = number
-    times.sum = tally.held_seconds
-    return times
+    return _histogram(HELD_SECONDS, tally.held, tally.held_seconds)
+
+
+def _unjudged(tally: Tally) -> Histogram:
+    return _histogram(UNJUDGED_TOKENS, tally.unjudged, tally.num_unjudged)
+
+
+def _histogram(ends: Sequence[float], counts: Mapping[int, int], total: float) -> Histogram:
+    made = Histogram(ends)
+    for place, number in counts.items():
+        made.counts[place] = number
+    made.sum = total
+    return made

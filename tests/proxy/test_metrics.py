@@ -152,6 +152,19 @@ async def test_the_values_of_the_engine_are_reported_unchanged(
     assert samples.families["weir_engine_step_seconds"].type == "histogram"
 
 
+async def test_streams_are_counted_by_the_tokens_that_were_out_unjudged(serve: Serve) -> None:
+    hook = Script(lambda chunk: emit(chunk.pending, unjudged=0 if chunk.is_final else len(chunk.text)))
+    hook.judges = True  # type: ignore[attr-defined]
+    client = await serve(ScriptedEngine(counted("a", "b", "c", "d")), hook, Script(lambda c: emit(c.pending)))
+    await client.post(CHATS, CHAT)
+    samples = await scrape(client)
+    name = "weir_hook_unjudged_tokens"
+    assert (samples.count(name, hook="hook0"), samples(f"{name}_sum", hook="hook0")) == (1, 4)
+    assert samples(f"{name}_bucket", hook="hook0", le="2.0") == 0
+    assert samples(f"{name}_bucket", hook="hook0", le="4.0") == 1
+    assert samples.count(name, hook="hook1") == 0
+
+
 async def test_metrics_contain_no_text(serve: Serve) -> None:
     """Neither text of the caller nor text of the model, released or withheld (contract 6.2)."""
     client = await serve(

@@ -85,10 +85,12 @@ class LineFile:
 class Table:
     """Records as rows of the table `decisions` of an SQLite database, in write-ahead mode."""
 
-    def __init__(self, path: str | Path, columns: Sequence[str]) -> None:
-        """Raises `OSError` or `sqlite3.Error` if the database cannot be written."""
+    def __init__(self, path: str | Path, columns: Sequence[str], added: Sequence[str] = ()) -> None:
+        """`added`: those of `columns` that a table of an earlier version lacks; it gets them. Raises
+        `OSError` or `sqlite3.Error` if the database cannot be written."""
         self._path = Path(path).absolute()
         self._columns = columns
+        self._added = added
         self._connection: sqlite3.Connection | None = None
         # SQLite does not wait for its own lock where two processes set the write-ahead mode at once.
         with _locked(self._path):
@@ -99,6 +101,10 @@ class Table:
         with closing(self._connect()) as connection, connection:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute(f"CREATE TABLE IF NOT EXISTS decisions ({', '.join(self._columns)})")
+            known = {row[1] for row in connection.execute("PRAGMA table_info(decisions)")}
+            for column in self._added:
+                if column not in known:
+                    connection.execute(f"ALTER TABLE decisions ADD COLUMN {column}")
             connection.execute("CREATE INDEX IF NOT EXISTS decisions_time ON decisions (time)")
             connection.execute(f"SELECT {', '.join(self._columns)} FROM decisions LIMIT 0")
 

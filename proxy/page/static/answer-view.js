@@ -2,7 +2,7 @@
 
 import { h, replace } from "./dom.js";
 import { showDecision } from "./popover.js";
-import { actionLabel, number, plural, seconds, sentence, shortName } from "./words.js";
+import { actionLabel, judged, number, plural, seconds, sentence, shortName } from "./words.js";
 
 // A browser lays a paragraph out as a whole, so a long text becomes several.
 const LONG_PARAGRAPH = 2000;
@@ -254,7 +254,7 @@ function decisionList({ decisions, numShortHolds }) {
       return h("li", { class: kind(decision) },
         h("button", { type: "button", class: "quiet", onclick: (event) => showDecision(decision, event.currentTarget) }, actionLabel(decision)),
         h("span", { class: "by" }, `by ${shortName(decision.hook)}${decision.reason ? `: ${decision.reason}` : ""}`),
-        h("span", { class: "amount" }, [num ? plural(num, "character") : null, decision.held_seconds ? `held ${seconds(decision.held_seconds)}` : null].filter(Boolean).join(", ")));
+        h("span", { class: "amount" }, [num ? plural(num, "character") : null, judged(decision), decision.held_seconds ? `held ${seconds(decision.held_seconds)}` : null].filter(Boolean).join(", ")));
     })),
     numShortHolds ? h("p", { class: "short-holds" }, shortHolds(numShortHolds)) : null);
 }

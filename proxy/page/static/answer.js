@@ -89,6 +89,7 @@ export class Answer {
       return;
     }
     this.decisions.push(decision);
+    if (decision.action === "judged") return;  // it speaks of the whole stream
     if (decision.channel === "prompt" || decision.output_index === null) this.view.promptDecision(decision);
     else this.#block(this.#channelOf(decision), decision.tool_name ?? null).decide(decision);
   }

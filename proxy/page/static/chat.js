@@ -137,7 +137,7 @@ export class Chat {
 
   // What a screen reader says once, at the end.
   #tell({ error, decisions }) {
-    const acted = decisions.filter((one) => one.mode !== "shadow" && one.action !== "hold");
+    const acted = decisions.filter((one) => one.mode !== "shadow" && one.action !== "hold" && one.action !== "judged");
     const guards = acted.length ? ` ${plural(acted.length, "decision")} of guards in it.` : "";
     byId("status").textContent = (error ? "The answer ended early." : "The answer is complete.") + guards;
   }

@@ -143,7 +143,7 @@ function sparkline(points, label) {
     h("polyline", { points: line, class: "line" }));
 }
 
-const VERDICTS = ["hold", "redact", "rewrite", "suppress", "rewind", "terminate", "error"];
+const VERDICTS = ["hold", "redact", "rewrite", "suppress", "rewind", "terminate", "suspect", "error"];
 
 function hooks(series) {
   const rows = series.labels("weir_hook_verdicts_total", ["policy", "hook"]).map((which) => {

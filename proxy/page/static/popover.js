@@ -1,7 +1,7 @@
 // The details of one decision, beside the mark that was pressed.
 
 import { byId, h, replace } from "./dom.js";
-import { actionLabel, plural, seconds } from "./words.js";
+import { actionLabel, judged, plural, seconds } from "./words.js";
 
 const MARGIN = 12;
 let opener = null;
@@ -37,6 +37,7 @@ export function facts(decision) {
     ["Mode", decision.mode === "shadow" ? "shadow: it had no effect" : null],
     ["Where", place_of(decision)],
     ["Characters", decision.num_withheld ? `${plural(decision.num_withheld, "character")}${decision.mode === "shadow" ? "" : " withheld"}` : null],
+    ["Tokens", judged(decision)],
     ["Held for", decision.held_seconds ? seconds(decision.held_seconds) : null],
     ["Policy", decision.policy],
     ["Key", decision.key],

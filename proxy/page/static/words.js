@@ -1,6 +1,8 @@
 // What decisions and numbers are called on this page.
 
 const ACTIONS = {
+  judged: { label: "Judged", would: "Would have judged" },
+  suspect: { label: "Found suspect", would: "Would have found suspect" },
   hold: { label: "Held", would: "Would have held" },
   redact: { label: "Redacted", would: "Would have redacted" },
   rewrite: { label: "Rewritten", would: "Would have rewritten" },
@@ -28,6 +30,13 @@ export function shortName(hook) {
 export function sentence(decision) {
   const reason = decision.reason ? `: ${decision.reason}` : "";
   return `${actionLabel(decision)} by ${shortName(decision.hook)}${reason}`;
+}
+
+// How much of a stream its guard's model judged.
+export function judged({ num_judged: num, max_unjudged: most, num_unjudged: rest }) {
+  if (num === undefined) return null;
+  const told = [`${plural(num, "token")} judged`, most ? `up to ${number(most)} out unjudged` : null, rest ? `${number(rest)} not judged` : null];
+  return told.filter(Boolean).join(", ");
 }
 
 export function seconds(value) {

@@ -63,6 +63,7 @@ async def test_a_record_says_who_what_why_and_where_and_not_the_text(tmp_path: P
     assert record.pop("held_seconds") > 0
     assert record.pop("time").endswith("+00:00")
     assert record.pop("text", None) is None
+    assert {record.pop(name, None) for name in ("num_judged", "num_unjudged", "max_unjudged")} == {None}
     assert record == {
         "request_id": "r1",
         "user": "ann",
@@ -358,6 +359,28 @@ def test_old_files_need_not_be_kept(tmp_path: Path) -> None:
 
 def test_every_field_is_there_in_this_order(tmp_path: Path) -> None:
     audit = Audit(tmp_path / "audit.jsonl", include_text=True)
-    audit.on_decision(decision())
+    audit.on_decision(decision(action="judged"))
     audit.close()
     assert tuple(lines_of(tmp_path / "audit.jsonl")[0]) == FIELDS
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
+def test_a_record_says_how_much_of_a_stream_was_judged(tmp_path: Path, kind: Any) -> None:
+    audit = Audit(tmp_path / "audit", format=kind)
+    audit.on_decision(decision(action="judged", num_judged=9, num_unjudged=2, max_unjudged=4))
+    audit.close()
+    (record,) = lines_of(tmp_path / "audit") if kind == "jsonl" else rows_of(tmp_path / "audit")
+    assert [record[name] for name in ("num_judged", "num_unjudged", "max_unjudged")] == [9, 2, 4]
+
+
+def test_a_table_of_an_earlier_version_gets_the_columns_that_it_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    earlier = [name for name in FIELDS if not name.endswith("judged")]
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"CREATE TABLE decisions ({', '.join(earlier)})")
+        connection.execute("INSERT INTO decisions (request_id) VALUES ('r0')")
+    connection.close()
+    audit = Audit(path, format="sqlite")
+    audit.on_decision(decision(1, action="judged", num_judged=9))
+    audit.close()
+    assert [(row["request_id"], row["num_judged"]) for row in rows_of(path)] == [("r0", None), ("r1", 9)]

@@ -101,6 +101,14 @@ def test_a_hold_is_told_only_if_a_reader_can_notice_it() -> None:
     )
 
 
+def test_judging_is_told_only_if_text_was_out_unjudged() -> None:
+    judged = {"hook": "judge", "action": "judged", "num_judged": 9, "max_unjudged": 0, "held_seconds": 0}
+    assert shown(DecisionMade(judged)) == ""
+    assert (
+        shown(DecisionMade({**judged, "max_unjudged": 4})) == "[judge: judged 9 tokens, up to 4 out unjudged]"
+    )
+
+
 def test_held_text_is_marked_until_something_follows() -> None:
     text = shown(Text("content", "a"), TextHeld("pii", 3), TextHeld("pii", 12), Text("content", "b"), END)
     assert text == "a[pii holds 3]\x1b[13D\x1b[K[pii holds 12]\x1b[14D\x1b[Kb\n"

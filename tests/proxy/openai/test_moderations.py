@@ -19,6 +19,7 @@ from hooks import (
     refuse,
     rewind,
     suppress,
+    suspect,
     terminate,
 )
 from hooks.builtin.phrases import Phrases
@@ -116,6 +117,19 @@ async def test_a_text_that_a_hook_does_not_let_pass_is_flagged(  # contract 8.13
 
 async def test_a_text_that_was_only_held_is_not_flagged(judge: Any) -> None:
     hook = Script(lambda chunk: emit(chunk.pending) if chunk.is_final else hold())
+    result = await one(await judge(hook), "abc")
+    assert (result["flagged"], result["decisions"]) == (False, [])
+
+
+async def test_a_suspicion_is_told_and_flags_nothing(judge: Any) -> None:  # contract 8.13
+    hook = Script(lambda chunk: suspect("odd") if chunk.text_diff else emit(chunk.pending))
+    result = await one(await judge(hook), "abc")
+    assert (result["flagged"], told(result, "action")) == (False, [("suspect",)])
+
+
+async def test_how_much_was_judged_is_not_told(judge: Any) -> None:  # contract 8.13
+    hook = Script(lambda chunk: emit(chunk.pending))
+    hook.judges = True  # type: ignore[attr-defined]
     result = await one(await judge(hook), "abc")
     assert (result["flagged"], result["decisions"]) == (False, [])
 

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from proxy.store import changes, keys
+from proxy.database.query import Query, Steps
+from proxy.decisions.record import JUDGED
+from proxy.store import changes, decisions, keys
 from proxy.store.keys import StoredKey
 from proxy.store.options import StoreOptions
 from proxy.store.store import Store
@@ -36,8 +38,6 @@ async def test_keys_are_made_changed_and_revoked(store: Store) -> None:
 
 
 async def test_a_store_of_another_version_is_not_touched(tmp_path: Path) -> None:
-    from proxy.database.query import Query, Steps
-
     def spoil() -> Steps[None]:
         yield Query("UPDATE weir_store SET value = 99 WHERE name = 'schema'")
 
@@ -47,6 +47,26 @@ async def test_a_store_of_another_version_is_not_touched(tmp_path: Path) -> None
     await store.run(spoil())
     with pytest.raises(ValueError, match="another version"):
         await store.start()
+    await store.aclose()
+
+
+async def test_a_store_of_the_first_schema_keeps_its_decisions(tmp_path: Path) -> None:
+    """Decisions then did not tell what judges had judged."""
+
+    def go_back() -> Steps[None]:
+        for column in JUDGED:
+            yield Query(f"ALTER TABLE weir_decisions DROP COLUMN {column}")
+        yield Query("INSERT INTO weir_decisions (time, request_id, num_withheld) VALUES (1.0, 'r0', 2)")
+        yield Query("UPDATE weir_store SET value = 1 WHERE name = 'schema'")
+
+    options = StoreOptions(store=SecretStr(f"sqlite:///{tmp_path}/weir.sqlite"))
+    store = Store(options, has_admin_key=False)
+    await store.start()
+    await store.run(go_back())
+    for _ in range(2):
+        await store.start()
+    (record,) = (await store.run(decisions.find({}))).records
+    assert (record.request_id, record.num_withheld, record.num_judged) == ("r0", 2, None)
     await store.aclose()
 
 
