@@ -36,6 +36,7 @@ from hooks.loading.checked import checked
 from hooks.pipeline.decision import Decision
 from hooks.prompts.media import PromptMedium, prompt_media
 from hooks.prompts.texts import PromptText, Refusal, prompt_texts, refuse, with_prompt_texts
+from hooks.tracing import trace_headers
 
 __all__ = [
     "Channel",
@@ -62,5 +63,6 @@ __all__ = [
     "suppress",
     "suspect",
     "terminate",
+    "trace_headers",
     "with_prompt_texts",
 ]

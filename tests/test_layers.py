@@ -73,6 +73,7 @@ def test_of_the_engine_hooks_know_values_how_names_are_found_and_how_callers_tak
         "engine.import_path",
         "engine.prompt_size",
         "engine.protocol",
+        "engine.tracing",
         "engine.turns.fair_queue",
         "engine.turns.prompt_threads",
     }

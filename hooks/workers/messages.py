@@ -10,7 +10,8 @@ import logging
 import pickle
 import struct
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from engine.protocol import Delta, GenerationRequest
@@ -59,6 +60,8 @@ class Open:
     min_held: float | None = None
     """If the service listens, replies tell the hooks' decisions, and which text hooks hold: see
     `GuardFactory.open`. None: nobody listens."""
+    trace: Mapping[str, str] = field(default_factory=dict)
+    """The headers of the request's trace."""
 
 
 @dataclass(frozen=True, slots=True)

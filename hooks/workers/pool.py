@@ -23,6 +23,7 @@ from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import check_named
 from hooks.pipeline.tally import Tallies, Tally
+from hooks.tracing import trace_headers
 from hooks.workers.messages import Admit, Close, Counts, Feed, Open, Ready, Reply, Setup
 from hooks.workers.process import Child
 
@@ -207,11 +208,13 @@ class WorkerProcess(Child):
         self._replies.clear()
         await super().stop()
 
-    def open(self, request: GenerationRequest, can_rewind: bool, min_held: float | None) -> int:
+    def open(
+        self, request: GenerationRequest, can_rewind: bool, min_held: float | None, trace: Mapping[str, str]
+    ) -> int:
         """Tell the worker of a request. Returns the key that identifies it."""
         key = next(self._keys)
         self.num_requests += 1
-        self.connection.send(Open(key, request, can_rewind, min_held))
+        self.connection.send(Open(key, request, can_rewind, min_held, trace))
         return key
 
     async def ask(self, key: int, message: Admit | Feed | Close) -> Reply:
@@ -264,6 +267,7 @@ class RemoteGuard:
         self._listener = listener
         self._min_held = None if listener is None else min_held
         self._held: tuple[Held, ...] = ()
+        self._trace = trace_headers()
         self._worker: WorkerProcess | None = None
         self._key = 0
 
@@ -301,7 +305,7 @@ class RemoteGuard:
         try:
             if self._worker is None:
                 self._worker = await self._pool.worker()
-                self._key = self._worker.open(self.request, self._can_rewind, self._min_held)
+                self._key = self._worker.open(self.request, self._can_rewind, self._min_held, self._trace)
             reply = await self._worker.ask(self._key, message(self._key, about))
         except HookError as error:
             if self._listener is not None:

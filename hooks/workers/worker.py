@@ -15,6 +15,7 @@ from typing import Any
 
 from engine.prompt_size import prompt_size
 from engine.protocol import Delta, EngineError
+from engine.tracing import CURRENT_SPAN, NoSpan, Span
 from engine.turns.fair_queue import FairQueue
 from engine.turns.prompt_threads import PromptThreads
 from hooks.loading.alarm import interrupt
@@ -49,6 +50,8 @@ class Worker:
         hooks = (*pipeline.hooks, *pipeline.allowed.values())
         self._is_async = any(hook.is_async or hook.is_request_async for hook in hooks)
         self._guards: dict[int, OpenGuard] = {}
+        self._spans: dict[int, Span] = {}
+        """The requests' parts in their traces. Set before each call of a guard."""
         self._heard: dict[int, list[Decision]] = {}
         """Decisions to tell with the next reply, by the requests that the service listens to."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -131,6 +134,7 @@ class Worker:
         if message.min_held is not None:
             self._heard[message.key] = []
             listener = self._heard[message.key].append
+        self._spans[message.key] = NoSpan(message.trace)
         self._guards[message.key] = self._pipeline.open(
             message.request,
             can_rewind=message.can_rewind,
@@ -147,6 +151,7 @@ class Worker:
 
     async def _ask(self, message: Admit | Feed) -> None:
         key, guard = message.key, self._guards[message.key]
+        CURRENT_SPAN.set(self._spans[key])
         try:
             if isinstance(message, Admit):
                 reply = Reply(key, await guard.admit(message.shown), request=guard.request)
@@ -173,6 +178,7 @@ class Worker:
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
         guard = self._guards.pop(key)
+        CURRENT_SPAN.set(self._spans.pop(key))
         try:
             await guard.close()
         finally:

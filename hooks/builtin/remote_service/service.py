@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from hooks import trace_headers
+
 MAX_ANSWER = 8 * 1024 * 1024
 """Most bytes of an answer."""
 
@@ -39,7 +41,8 @@ class DetectorService:
     async def post(self, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> bytes:
         """Return the answer's body. Raises `DetectorError` for a status other than 200, `TimeoutError` after
         the timeout, and `aiohttp.ClientError` if the connection breaks twice."""
-        data, all_headers = json.dumps(body).encode(), {**self._headers, **(headers or {})}
+        data = json.dumps(body).encode()
+        all_headers = {**self._headers, **(headers or {}), **trace_headers()}
         async with asyncio.timeout(self._timeout):
             try:
                 return await self._post(data, all_headers)

@@ -13,10 +13,14 @@ from engine.backends.pool.replica import Replica
 from engine.config import EngineConfig
 from engine.protocol import Delta, EngineError, Usage
 from hooks import Chunk, GenerationRequest, emit, hold, redact, with_prompt_texts
+from hooks.loading.loader import HookSpec
+from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import behind_worker
+from hooks.workers.pool import WorkerPool
 from proxy.telemetry import telemetry
 from proxy.telemetry.options import TelemetryOptions
 from tests.helpers import Script, ScriptedEngine, make_deltas, pipeline_of, until
+from tests.hooks.builtin.detectors import DetectorServer, serving
 from tests.proxy.conftest import CHAT, Serve, hello
 from tools.collector import Collector, Span
 
@@ -214,6 +218,31 @@ async def test_each_attempt_at_an_upstream_is_a_span_that_the_upstream_hears_of(
     assert alive.attributes["gen_ai.response.time_to_first_chunk"] > 0
     second = next(span for span in collector.spans if span.kind == 2 and span.parent_id == alive.span_id)
     assert second.trace_id == TRACE
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("sampled", ["01", "00"])
+async def test_a_service_that_a_guard_asks_gets_the_request_s_trace(
+    collector: Collector, serve: Serve, num_workers: int, sampled: str
+) -> None:
+    detector = DetectorServer()
+    with serving(detector) as url:
+        spec = HookSpec("remote", {"url": f"{url}/v1/moderations", "prompt": "refuse"})
+        pipeline = WorkerPool(num_workers, [spec]) if num_workers else await Pipeline.load([spec])
+        client = await serve(ScriptedEngine(hello), pipeline=pipeline, otlp_endpoint=collector.url)
+        assert not any("traceparent" in headers for headers in detector.headers), "of the self-test"
+        num_asked = len(detector.headers)
+        given = {"traceparent": f"{TRACEPARENT[:-2]}{sampled}"}
+        assert (await client.post(CHATS, CHAT, headers=given))[0] == 200
+        of_prompt, of_answer = detector.headers[num_asked:]
+    for headers in (of_prompt, of_answer):
+        version, trace, parent, flags = headers["traceparent"].split("-")
+        assert (version, trace, parent != PARENT, flags) == ("00", TRACE, True, sampled)
+    if sampled == "01":
+        root, children = await spans_of(collector)
+        parents = [headers["traceparent"].split("-")[2] for headers in (of_prompt, of_answer)]
+        of_admission = root if num_workers else children["admission"][0]
+        assert parents == [of_admission.span_id, root.span_id]
 
 
 async def test_the_phases_of_the_in_process_engine_are_spans(collector: Collector, serve: Serve) -> None:
