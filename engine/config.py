@@ -142,6 +142,8 @@ class EngineOptions(BaseModel):
     Processors run in this order, masks before shapers"""
     enable_test_logits_processor: bool = False
     """Answer every request with 'Hello world!', to see that logits processors work"""
+    probes: tuple[str, ...] = ()
+    """File of a probe of this model: it scores every token, for hooks such as `probe`; repeat"""
     seed: int | None = None
     """Seed of requests that give none (default: a fresh one at each start)"""
     tokenizer_pool_size: Annotated[int, Field(ge=1, le=1024)] = 2

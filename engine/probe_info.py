@@ -15,26 +15,43 @@ Scores = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """The threshold that was measured for a probe, with the smoothing that it is for."""
+
+    threshold: float
+    """The least smoothed score (a logit) that counts as found."""
+    smoothing: Smoothing = "ema"
+    """How the scores of a stream's tokens become one running score (`hooks.detect.smoothing`)."""
+    span: int = 1
+    """Tokens that the smoothing spans. 1: a token's score counts alone."""
+    false_positive_rate: float | None = None
+    """The share of harmless streams that reach the threshold, as measured."""
+    interval: tuple[float, float] | None = None
+    """Confidence interval of `false_positive_rate`, 95 %."""
+    num_streams: int | None = None
+    """Harmless streams that were measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeInfo:
-    """A probe of a model, and how its author means its scores to be read."""
+    """A probe's outputs, and how they are read."""
 
     name: str
     kind: ProbeKind
     labels: tuple[str, ...]
-    """What the probe detects, one label for each of its outputs."""
-    score_names: tuple[str, ...]
-    """Linear and MLP probes give each token a logit for each label. An attention probe also gives each token
-    the logit of the token's weight, in front of them: the weight of all tokens is a softmax of these."""
-    threshold: float | None = None
-    """The least smoothed score (a logit) that counts as found. None: nobody has calibrated the probe."""
-    false_positive_rate: float | None = None
-    """The share of harmless streams that reach `threshold`, as measured."""
-    false_positive_interval: tuple[float, float] | None = None
-    """Its confidence interval of 95 %."""
-    smoothing: Smoothing = "ema"
-    """How the scores of a stream's tokens become one running score, before the threshold."""
-    span: int = 1
-    """Tokens that the smoothing spans. 1: a token's score counts alone."""
+    """What the probe detects: a label for each of its outputs."""
+    calibration: Calibration | None = None
+    """None: nobody has calibrated the probe."""
+
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        """The names of the probe's scores. A linear probe or an MLP gives a logit for each label.
+
+        An attention probe gives `NAME.weight` in front of them: the logit of the token's weight. Its output
+        for a text is the mean of all tokens' logits, weighted by the softmax of all tokens' weights.
+        """
+        logits = (self.name,) if len(self.labels) == 1 else tuple(f"{self.name}.{x}" for x in self.labels)
+        return (f"{self.name}.weight", *logits) if self.kind == "attention" else logits
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,7 @@ class ServeSettings(
             "hooks": "hook",
             "allowed-hooks": "allowed-hook",
             "logits-processors": "logits-processor",
+            "probes": "probe",
             "trusted-forwarders": "trusted-forwarder",
             "cors-origins": "cors-origin",
         },

@@ -72,6 +72,7 @@ class LocalEngine:
             parses_tool_calls=False,
             can_rewind=True,
             max_prompt_bytes=processor.tokenizer.max_prompt_bytes,
+            probes=processor.probes,
         )
 
     def generate(self, request: GenerationRequest) -> Deltas:

@@ -72,7 +72,7 @@ class Drafter:
 
     def _most(self, s: ScheduledSequence, num_left: int) -> int:
         """The most tokens of a draft for this sequence."""
-        if not s.is_decode:
+        if not (s.is_decode and s.is_sampled):
             return 0
         # The last token that the sequence may have is never computed.
         num_needed = s.sequence.max_tokens - s.sequence.num_output_tokens - 1

@@ -17,6 +17,7 @@ from engine.core.output_processor import OutputProcessor
 from engine.core.scheduler import Scheduler
 from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
 from engine.core.step_budget import StepBudget
+from engine.core.step_scores import StepScores
 from engine.execution.model_runner import ModelRunner
 from engine.protocol import Delta, EngineError, EngineStats, Rewind
 from engine.sampling.best_of import hold_candidates
@@ -60,7 +61,9 @@ class EngineCore:
             max_num_seqs_per_caller=config.max_num_seqs_per_caller,
             step_budget=step_budget,
         )
-        self.output_processor = OutputProcessor(tokenizer)
+        self.output_processor = OutputProcessor(tokenizer, runner.probes)
+        self._scores: StepScores | None = None
+        """Those of the step that is under way. None: there are no probes."""
         self._prompt_tokens_total = 0
         self._aborted_total = 0
 
@@ -146,6 +149,8 @@ class EngineCore:
         logits, prompt_logits = self.runner.run(scheduled)
         self.metrics.end_phase("forward")
         _keep_prompt_logprobs(prompt_logits, scheduled)
+        if self.runner.probes:
+            self._scores = StepScores(self.runner, scheduled)
         return logits
 
     def _sample(self, turn: Turn) -> dict[Sequence, Sampled]:
@@ -162,19 +167,24 @@ class EngineCore:
             self.scheduler.update(s)
             if seq.num_uncomputed_tokens:
                 continue
-            advanced = attempt("one sequence", self.output_processor.advance, seq, sampled.get(seq))
+            advanced = attempt("one sequence", self._advance, s, sampled.get(seq))
             if isinstance(advanced, EngineError):
                 failed[seq.group] = advanced
             else:
                 deltas += [(seq.group, delta) for delta in advanced]
             self.metrics.advance(seq)
-            if seq.finish_reason:
+            if seq.is_done:
                 self.scheduler.remove(seq)
         if failed:
             deltas = [(group, delta) for group, delta in deltas if group not in failed]
         outputs = [*hold_candidates(deltas), *self._fail(failed)]
         self.metrics.end_phase("update")
         return outputs
+
+    def _advance(self, s: ScheduledSequence, sampled: Sampled) -> list[Delta]:
+        if self._scores is not None:
+            self._scores.give(s)
+        return self.output_processor.advance(s.sequence, sampled)
 
     def _fail(self, groups: Mapping[SequenceGroup, EngineError]) -> list[Output]:
         for group in groups:

@@ -16,7 +16,7 @@ from engine.logits_processors import Context
 from engine.logits_processors.builtin.forced_sequence import hello_world
 from engine.logits_processors.names import OTHER_FIELDS, PARAMETER_FIELDS
 from engine.logits_processors.registry import LIMITS, ProcessorRegistry
-from engine.protocol import GenerationRequest, Prompt, RequestError, SamplingParams, Token
+from engine.protocol import GenerationRequest, ProbeInfo, Prompt, RequestError, SamplingParams, Token
 from engine.sampling.penalties import LogitBias
 from engine.text.alignment import align_tokens
 from engine.text.chat_template import TEMPLATE_FIELDS
@@ -66,6 +66,8 @@ class ServedModel(Protocol):
     def eos_token_ids(self) -> frozenset[int]: ...
     @property
     def device(self) -> "torch.device": ...
+    @property
+    def probes(self) -> tuple[ProbeInfo, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class InputProcessor:
     processors: ProcessorRegistry
     guidance: Guidance
     config: EngineConfig
+    probes: tuple[ProbeInfo, ...] = ()
 
     @classmethod
     def make(cls, tokenizer: LocalTokenizer, model: ServedModel, config: EngineConfig) -> "InputProcessor":
@@ -91,6 +94,7 @@ class InputProcessor:
             make_registry(context, config),
             Guidance(tokenizer, context, config),
             config,
+            model.probes,
         )
 
     @property

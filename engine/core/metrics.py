@@ -94,7 +94,7 @@ class EngineMetrics:
         if not seq.begun_at:
             seq.begun_at = self._now
             self._observe("request_prefill_time_seconds", self._now - seq.scheduled_at)
-        if seq.finish_reason is not None:
+        if seq.is_done:
             self._observe("request_decode_time_seconds", self._now - seq.begun_at)
 
     def _observe(self, name: str, value: float) -> None:

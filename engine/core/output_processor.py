@@ -2,8 +2,8 @@
 
 from itertools import chain, repeat
 
-from engine.core.sequence import Sequence
-from engine.protocol import Delta, LogitsProcessorError, Token, TopLogprob
+from engine.core.sequence import DueTokens, Sequence
+from engine.protocol import Delta, LogitsProcessorError, ProbeInfo, PromptScores, Token, TopLogprob
 from engine.sampling.sampler import Sampled
 from engine.sampling.sampling_state import Logprobs
 from engine.text.tokenizer import LocalTokenizer
@@ -13,18 +13,23 @@ StopReason = str | int | None
 
 
 class OutputProcessor:
-    def __init__(self, tokenizer: LocalTokenizer) -> None:
+    def __init__(self, tokenizer: LocalTokenizer, probes: tuple[ProbeInfo, ...] = ()) -> None:
+        """`probes`: those whose scores every token waits for."""
         self._tokenizer = tokenizer
+        self._probes = probes
         self.num_generated_tokens = 0
         """Tokens of all requests so far."""
 
     def advance(self, seq: Sequence, sampled: Sampled) -> list[Delta]:
         """Append the token drawn to a sequence that is computed to its end.
 
-        Returns the sequence's echo, if it is due, and then the text that the token decides. Raises
-        `LogitsProcessorError` and `ValueError` if no token was drawn.
+        Returns the sequence's echo, if it is due, and then the text that the token decides. If there are
+        probes, this text waits until the next call: then the token is computed, and has scores. A sequence
+        that has ended gets no token. Raises `LogitsProcessorError` and `ValueError` if no token was drawn.
         """
-        deltas: list[Delta] = []
+        deltas = self._give_due(seq)
+        if seq.finish_reason is not None:
+            return deltas
         if seq.echo_texts is not None:
             deltas.append(self._delta(seq, self._echo_tokens(seq, seq.echo_texts), is_echo=True))
             seq.echo_texts = None
@@ -36,8 +41,22 @@ class OutputProcessor:
         else:
             tokens, stop_reason = self._decide(seq, self._append(seq, sampled))
         if tokens or seq.finish_reason:
-            deltas.append(self._delta(seq, tokens, stop_reason=stop_reason))
+            seq.due = DueTokens(tokens, stop_reason)
+        if not self._probes or len(seq.scores) == seq.num_tokens:
+            deltas += self._give_due(seq)
         return deltas
+
+    def _give_due(self, seq: Sequence) -> list[Delta]:
+        """The delta of the decided tokens, if there are some."""
+        if seq.due is None:
+            return []
+        (tokens, stop_reason), seq.due = seq.due, None
+        if self._probes:
+            # The tokens are the output's next ones: a detokenizer gives every token, and in order.
+            first = seq.num_prompt_tokens + seq.num_given_tokens
+            seq.num_given_tokens += len(tokens)
+            tokens = tuple(t._replace(scores=seq.scores[i]) for i, t in enumerate(tokens, first))
+        return [self._delta(seq, tokens, stop_reason=stop_reason)]
 
     def _append(self, seq: Sequence, sampled: Sampled) -> Token:
         if isinstance(sampled, LogitsProcessorError):
@@ -69,7 +88,10 @@ class OutputProcessor:
     def _echo_tokens(self, seq: Sequence, texts: tuple[str, ...]) -> tuple[Token, ...]:
         # The first token has no logprob. The others have none either, unless the request asks for logprobs.
         logprobs = chain([None], seq.prompt_logprobs, repeat(None))
-        return tuple(map(self._token, seq.token_ids, logprobs, texts))
+        tokens = map(self._token, seq.token_ids, logprobs, texts)
+        if not self._probes:
+            return tuple(tokens)
+        return tuple(t._replace(scores=scores) for t, scores in zip(tokens, seq.scores, strict=False))
 
     def _token(self, token_id: int, logprobs: Logprobs | None, text: str = "") -> Token:
         raw = self._tokenizer.raw
@@ -90,8 +112,12 @@ class OutputProcessor:
             finish_reason=None if is_echo else seq.finish_reason,
             stop_reason=stop_reason,
             prompt_token_ids=tuple(seq.prompt_token_ids) if is_first else None,
+            prompt_scores=self._prompt_scores(seq) if is_first and self._probes else None,
             usage=seq.group.usage,
         )
+
+    def _prompt_scores(self, seq: Sequence) -> PromptScores:
+        return PromptScores(self._probes, tuple(seq.scores[: seq.num_prompt_tokens]))
 
 
 def last_tokens(

@@ -9,16 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.core.block_hash import root_hash
 from engine.logits_processors import TokenIds
-from engine.protocol import Delta, FinishReason, GenerationRequest, Usage
+from engine.protocol import Delta, FinishReason, GenerationRequest, Scores, Token, Usage
 from engine.sampling.sampling_state import Logprobs, SamplingState
 
 if TYPE_CHECKING:
     from engine.sampling.penalties import LogitBias
     from engine.text.detokenizer import Detokenizer
+
+
+class DueTokens(NamedTuple):
+    """Tokens of an output, in order, and what ended it."""
+
+    tokens: tuple[Token, ...]
+    stop_reason: str | int | None
+    """The stop string or the stop token's id that ended the output. None: something else did, or nothing."""
+
 
 Rank = tuple[int, int, int]
 """Priority, turn, arrival. The least goes first; the greatest is preempted first."""
@@ -80,6 +89,13 @@ class Sequence:
     has_begun: bool = False
     """Whether the first delta was made."""
     finish_reason: FinishReason | None = None
+    """Why it gets no more tokens."""
+    scores: list[Scores] = field(default_factory=list)
+    """The probes' scores of its first tokens, as far as they are known. Filled by `StepScores`."""
+    due: DueTokens | None = None
+    """Decided tokens that wait for their scores."""
+    num_given_tokens: int = 0
+    """Output tokens that were decided so far."""
     queued_at: float = 0.0
     """When it was added, in seconds. The `EngineMetrics` fill the three times."""
     scheduled_at: float = 0.0
@@ -95,6 +111,13 @@ class Sequence:
         del self.token_ids[end:]
         self.detokenizer = self.detokenizer.rewound(self.token_ids, num_output_tokens)
         self.finish_reason = None
+        del self.scores[end:]
+        self.due, self.num_given_tokens = None, num_output_tokens
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended and all its tokens were given."""
+        return self.finish_reason is not None and self.due is None
 
     @property
     def caller(self) -> str:
@@ -201,7 +224,7 @@ class SequenceGroup:
 
     @property
     def is_finished(self) -> bool:
-        return all(s.finish_reason for s in self.sequences)
+        return all(s.is_done for s in self.sequences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,14 +258,20 @@ class ScheduledSequence:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether the step gives the sequence its next token."""
+        """Whether the step gives the sequence its next token. One that has ended may be computed once more,
+        for the scores of its last token."""
         seq = self.sequence
-        return self.end == seq.num_tokens and seq.num_output_tokens < seq.max_tokens
+        return self._is_at_end and seq.num_output_tokens < seq.max_tokens and seq.finish_reason is None
 
     @property
     def is_decode(self) -> bool:
-        """Whether it computes a single token and gets the next one."""
-        return self.end - self.start == 1 and self.is_sampled
+        """Whether it computes a single token, and gets the next one or has ended."""
+        is_going_on = self.is_sampled or self.sequence.finish_reason is not None
+        return self.end - self.start == 1 and self._is_at_end and is_going_on
+
+    @property
+    def _is_at_end(self) -> bool:
+        return self.end == self.sequence.num_tokens
 
     @property
     def prompt_logprob_positions(self) -> range:

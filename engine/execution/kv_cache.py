@@ -37,6 +37,7 @@ class KVCache:
         block_size: int,
         dtype: torch.dtype,
         device: torch.device,
+        num_scores: int = 0,
     ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
@@ -47,6 +48,10 @@ class KVCache:
 
         self.keys = {i: pool(s.num_kv_heads, s.key_dim) for i, s in layers.items()}
         self.values = {i: pool(s.num_kv_heads, s.value_dim) for i, s in layers.items()}
+        self.scores: Tensor | None = None
+        """What probes say of each token, `[slots, num_scores]`, float32. None: there are no probes."""
+        if num_scores:
+            self.scores = _zeros(((num_blocks + 1) * block_size, num_scores), torch.float32, device)
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store `keys` and `values`, each `[tokens, num_kv_heads, dim]`, at `slots` `[tokens]`."""

@@ -3,12 +3,13 @@
 import logging
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 
 from engine.config import EngineConfig
-from engine.execution.batch import Batch
+from engine.execution.batch import Batch, sent
 from engine.execution.cuda_graphs import DecodeGraphs, GraphCapture
 from engine.execution.kv_cache import KVCache, free_memory
 from engine.execution.layout import Layout, Span
@@ -16,6 +17,9 @@ from engine.execution.models.heads import classifies_tokens
 from engine.execution.models.load import Model, load_model
 from engine.execution.threads import Threads
 from engine.execution.trials import TrialRecord
+from engine.probes.heads import ProbeHeads
+from engine.probes.load import load_probes
+from engine.protocol import Scores
 
 logger = logging.getLogger("weir.engine")
 
@@ -29,10 +33,12 @@ class ModelRunner:
         hf_config: PreTrainedConfig,
         config: EngineConfig,
         draft: tuple[Model, PreTrainedConfig, EngineConfig] | None = None,
+        probes: ProbeHeads | None = None,
     ) -> None:
         """Size and allocate the cache for a loaded model. Raises `ValueError` if memory does not suffice.
 
         `draft`: the same for the draft model. Both caches have equal numbers of blocks, and share the memory.
+        `probes`: score every token that the model computes.
         """
         self.model = model
         self.device = model.device
@@ -40,8 +46,12 @@ class ModelRunner:
         self.vocab_size = int(text_config.vocab_size)
         self.eos_token_ids = eos_token_ids_of(config.model, hf_config)
         max_model_len = max_model_len_of(text_config, config)
+        self.probes = () if probes is None else probes.infos
+        num_scores = 0 if probes is None else probes.num_scores
+        if probes is not None:
+            model.watch(probes)
         draft_block_bytes = _block_bytes(draft[0], config) if draft else 0
-        block_bytes = _block_bytes(model, config) + draft_block_bytes
+        block_bytes = _block_bytes(model, config) + draft_block_bytes + 4 * num_scores * config.block_size
         wanted = config.max_num_seqs * -(-max_model_len // config.block_size) * block_bytes
         memory = config.kv_cache_memory
         if memory is None:
@@ -56,6 +66,7 @@ class ModelRunner:
                 block_size=config.block_size,
                 dtype=model.dtype,
                 device=self.device,
+                num_scores=num_scores,
             )
         except (MemoryError, torch.OutOfMemoryError) as error:
             raise ValueError(f"there is no room for a kv_cache_memory of {memory} bytes.") from error
@@ -85,7 +96,9 @@ class ModelRunner:
         if (threads := Threads.fixed(config.num_threads)) is not None:
             threads.use(1)  # kernels are tried with as many
         draft = _load_draft(config, hf_config, max_model_len)
-        return cls(load_model(config, hf_config, max_model_len), hf_config, config, draft)
+        model = load_model(config, hf_config, max_model_len)
+        probes = load_probes(config, hf_config.get_text_config().hidden_size, model.device)
+        return cls(model, hf_config, config, draft, probes)
 
     @torch.inference_mode()
     def run(self, scheduled: Sequence[Span]) -> tuple[Tensor, Tensor]:
@@ -99,6 +112,13 @@ class ModelRunner:
             logits = self.model.forward(Batch.of(layout, self.device), self.kv_cache).float()
         num_sampled = sum(s.num_samples for s in scheduled)
         return logits[:num_sampled], logits[num_sampled:]
+
+    @torch.inference_mode()
+    def scores_at(self, slots: Sequence[int]) -> "HostScores":
+        """The probes' scores of the tokens at these places of the cache (`KVCache`), as they are now."""
+        assert self.kv_cache.scores is not None
+        (index,) = sent([np.array(slots, dtype=np.int64)], self.device)
+        return HostScores(self.kv_cache.scores[index])
 
     @torch.inference_mode()
     def _try_threads(self, text_config: PreTrainedConfig, config: EngineConfig) -> Threads:
@@ -126,6 +146,26 @@ class ModelRunner:
             max_model_len=self.max_model_len,
             capture=GraphCapture(),
         )
+
+
+class HostScores:
+    """Scores on their way to the host, which goes on meanwhile."""
+
+    def __init__(self, scores: Tensor) -> None:
+        """`[tokens, scores]`, on the device."""
+        self._arrived: torch.cuda.Event | None = None
+        self._scores = scores
+        if scores.device.type == "cuda":
+            self._scores = torch.empty(scores.shape, dtype=scores.dtype, pin_memory=True)
+            self._scores.copy_(scores, non_blocking=True)
+            self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._arrived.record()
+
+    def rows(self) -> list[Scores]:
+        """Each token's scores. Waits until they are there: once the step's tokens are drawn, they are."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return [*map(tuple, self._scores.tolist())]
 
 
 def _load_draft(

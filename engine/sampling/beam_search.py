@@ -137,6 +137,8 @@ async def beam_search(
     """The request's outputs, each in one delta. `process` calls `processor.process` when it is the caller's
     turn. Raises `RequestError`."""
     length_penalty = _check(request)
+    if processor.probes:  # a hypothesis' tokens are alternatives, which the model has not read
+        raise RequestError("use_beam_search cannot be combined with probes.", param="use_beam_search")
     if grammar := processor.guidance.requested_grammar(request):
         raise RequestError(f"use_beam_search cannot be combined with {grammar.field}.", param=grammar.field)
     plain = {name: value for name, value in request.extra.items() if name not in SEARCH_FIELDS}

@@ -91,6 +91,11 @@ class ModelSettings(VLLMOptions, EngineOptions, MessagesOptions, UpstreamOptions
     def _read_logits_processors(cls, value: Any) -> Any:
         return parts(value, _logits_processor)
 
+    @field_validator("probes", mode="before")
+    @classmethod
+    def _read_probes(cls, value: Any) -> Any:
+        return parts(value)
+
     @model_validator(mode="after")
     def _engine_has_what_it_needs(self) -> Self:
         self.check_engine()
@@ -106,6 +111,9 @@ class ModelSettings(VLLMOptions, EngineOptions, MessagesOptions, UpstreamOptions
             raise ValueError("engine 'replay' needs recordings: --recordings DIR")
         if self.engine not in WITH_LOGITS and (self.logits_processors or self.enable_test_logits_processor):
             reason = "has no logits of its own: it cannot run logits processors"
+            raise ValueError(f"engine '{self.engine}' {reason}")
+        if self.engine != "local" and self.probes:
+            reason = "does not show its activations: probes need the engine 'local'"
             raise ValueError(f"engine '{self.engine}' {reason}")
         if self.engine != "vllm" and (self.vllm or self.vllm_prefill or self.vllm_lora_modules):
             raise ValueError("options of vLLM need the engine 'vllm': --engine vllm")

@@ -64,7 +64,7 @@ async def test_a_chunk_has_the_logprobs_that_the_client_gets(case: Case) -> None
     assert {(token.logprob, len(token.top)) for token in tokens} == {(-0.25, 1)}
 
 
-PROBES = (ProbeInfo(name="kestrel", kind="linear", labels=("harm",), score_names=("kestrel",)),)
+PROBES = (ProbeInfo(name="kestrel", kind="linear", labels=("harm",)),)
 PROMPT_SCORES = PromptScores(PROBES, ((-31337.25,), (-31338.25,)))
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.probe_info import Calibration
 from engine.protocol import (
     Delta,
     GenerationRequest,
@@ -32,7 +33,12 @@ def chat(content: Any = "Hi", **fields: Any) -> GenerationRequest:
     return GenerationRequest(**asked | fields)
 
 
-PROBE = ProbeInfo(name="harm", kind="linear", labels=("harm",), score_names=("harm",), threshold=1.5, span=8)
+PROBE = ProbeInfo(
+    name="harm",
+    kind="attention",
+    labels=("harm",),
+    calibration=Calibration(threshold=1.5, span=8, interval=(0.0, 0.01)),
+)
 RECORDING = Recording(
     chat(
         sampling=SamplingParams(n=2, stop=("a", "b"), logit_bias={7: -1.5}, seed=3, logprobs=1),

@@ -27,7 +27,7 @@ async def test_a_chunk_says_whose_it_is() -> None:  # contract 2.1, 2.2
 
 
 async def test_a_chunk_has_the_scores_of_tokens_and_prompt() -> None:  # contract 2.10
-    probe = ProbeInfo(name="harm", kind="linear", labels=("harm",), score_names=("harm",))
+    probe = ProbeInfo(name="harm", kind="linear", labels=("harm",))
     scored = Token(7, "a", scores=(0.5,))
     cut = Token(None, "c", scores=(1.5,))
     prompt = PromptScores((probe,), ((0.25,),))

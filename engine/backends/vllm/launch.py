@@ -17,7 +17,7 @@ from engine.backends.vllm.stats import SchedulerCounts
 from engine.config import EngineConfig
 from engine.execution.model_runner import eos_token_ids_of
 from engine.logits_processors.load import find_processors
-from engine.protocol import EngineError
+from engine.protocol import EngineError, ProbeInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,8 @@ class VLLMModel:
     eos_token_ids: frozenset[int]
     device: torch.device
     """Weir's own part in this process needs no accelerator."""
+    probes: tuple[ProbeInfo, ...] = ()
+    """vLLM shows no activations."""
 
 
 @dataclass(eq=False, slots=True)

@@ -5,7 +5,9 @@ The weights come straight from a checkpoint. Queries, keys and values share one 
 another. The device's `Kernels` compute everything but the matrix multiplications.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,6 +15,7 @@ from transformers import PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from engine.execution.batch import Batch
+from engine.execution.capture import Capture, check_layers
 from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, Kernels, Linear
 from engine.execution.kernels.torch_kernels import TorchKernels
 from engine.execution.kv_cache import KVCache, LayerShape
@@ -113,22 +116,40 @@ class Decoder:
         self.can_be_captured = (
             self.device.type == "cuda" and not isinstance(kernels, TorchKernels) and heads is None
         )
+        self._capture: Capture | None = None
+        self._takers: dict[int, Callable[[Tensor], None]] = {}
+        """Take the outputs of the captured layers. The final norm counts as the layer behind the last."""
         attention = config.attention
         shape = LayerShape(attention.num_kv_heads, attention.head_dim, attention.head_dim)
         self.layers = dict.fromkeys(range(len(self._layers)), shape)
 
+    def watch(self, capture: Capture) -> None:
+        names = [*(f"model.layers.{i}" for i in range(len(self._layers))), "model.norm"]
+        check_layers(capture, names)
+        self._capture = capture
+        self._takers = {i: partial(capture.take, n) for i, n in enumerate(names) if n in capture.layers}
+
     def forward(self, batch: Batch, kv_cache: KVCache) -> Tensor:
         step = self._kernels.step(batch, kv_cache)
         x = self._embedding[batch.token_ids]
-        for layer in self._layers:
+        last = len(self._layers) - 1
+        keeps_all = last in self._takers or last + 1 in self._takers
+        if self._capture is not None:
+            self._capture.begin(batch, kv_cache)
+        for i, layer in enumerate(self._layers):
             attended = step.attend(layer.attention, layer.qkv(step.rms_norm(x, layer.input_norm)))
-            if layer is self._layers[-1]:
+            if i == last and not keeps_all:
                 # Every token's keys and values are stored now. Only tokens whose logits are wanted go on.
                 x, attended = x[batch.logit_rows], attended[batch.logit_rows]
             x = layer.o(attended, residual=x)
             gate_up = layer.gate_up(step.rms_norm(x, layer.post_attention_norm))
             x = layer.down(step.silu_and_mul(gate_up), residual=x)
-        return self._head(step.rms_norm(x, self._norm))
+            if i in self._takers:
+                self._takers[i](x)
+        x = step.rms_norm(x, self._norm)
+        if last + 1 in self._takers:
+            self._takers[last + 1](x)
+        return self._head(x[batch.logit_rows] if keeps_all else x)
 
     def _layer(self, checkpoint: Checkpoint, index: int, window: int | None) -> Layer:
         name = f"model.layers.{index}."

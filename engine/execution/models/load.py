@@ -12,6 +12,7 @@ from transformers import PreTrainedConfig
 from engine.config import EngineConfig
 from engine.execution.attention import AttentionBackend, PagedAttention
 from engine.execution.batch import Batch
+from engine.execution.capture import Capture
 from engine.execution.kernels.choice import choose_attention, make_kernels
 from engine.execution.kernels.probe import AttentionNeeds
 from engine.execution.kernels.protocol import Kernels, LinearMaker
@@ -40,6 +41,10 @@ class Model(Protocol):
     """The labels that the logits are of. None: the logits are the next token's."""
     can_be_captured: bool
     """Whether CUDA graphs can hold `forward`: what it launches depends on nothing but the batch's size."""
+
+    def watch(self, capture: Capture) -> None:
+        """Give `capture` the outputs of its layers in every `forward` from now on. Raises `ValueError` for a
+        layer that the model does not have."""
 
     def forward(self, batch: Batch, kv_cache: KVCache) -> Tensor:
         """Store the tokens' keys and values in the cache. Returns the logits of `batch.logit_rows`,

@@ -7,6 +7,7 @@ values after rotary embedding. This module registers such a function. The functi
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedCon
 from engine.config import EngineConfig
 from engine.execution.attention import AttentionBackend, PagedAttention, Scoring
 from engine.execution.batch import Batch
+from engine.execution.capture import Capture, check_layers
 from engine.execution.kv_cache import KVCache, LayerShape
 from engine.execution.models.heads import Labels, classifies_tokens
 
@@ -41,6 +43,7 @@ class TransformersModel:
         self.labels: Labels | None = None
         self.can_be_captured = False  # its code may depend on more than the batch's size
         self.attention: AttentionBackend = PagedAttention
+        self._capture: Capture | None = None
 
     @classmethod
     def load(cls, config: EngineConfig, hf_config: PreTrainedConfig, device: str) -> "TransformersModel":
@@ -59,7 +62,16 @@ class TransformersModel:
             raise _refusal(config.model, NO_INTERFACE) from error
         return cls(model)
 
+    def watch(self, capture: Capture) -> None:
+        modules = dict(self.model.named_modules())
+        check_layers(capture, modules)
+        self._capture = capture
+        for name in capture.layers:
+            modules[name].register_forward_hook(partial(_give, capture, name))
+
     def forward(self, batch: Batch, kv_cache: KVCache) -> Tensor:
+        if self._capture is not None:
+            self._capture.begin(batch, kv_cache)
         attention = self.attention(kv_cache, batch)
 
         def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
@@ -75,6 +87,11 @@ class TransformersModel:
         )
         logits: Tensor = output.logits[0]
         return logits
+
+
+def _give(capture: Capture, name: str, module: nn.Module, inputs: object, output: Any) -> None:
+    hidden = output[0] if isinstance(output, tuple) else output
+    capture.take(name, hidden[0])
 
 
 def _check_architecture(config: PreTrainedConfig) -> None:

@@ -36,6 +36,7 @@ class FixedRunner:
     max_model_len = 160
     vocab_size = VOCAB_SIZE
     eos_token_ids = frozenset({1})
+    probes = ()
 
     def __init__(self) -> None:
         self.logits = torch.randn(VOCAB_SIZE, VOCAB_SIZE, generator=torch.Generator().manual_seed(0))

@@ -1,0 +1,1 @@
+"""Probes: small classifiers of the served model's activations."""

@@ -1,0 +1,22 @@
+"""Loads the probes that a configuration names, for the model that it names."""
+
+import torch
+
+from engine.config import EngineConfig
+from engine.probes.heads import ProbeHeads
+from engine.probes.model_hash import model_hash
+from engine.probes.probe_file import load_probe
+
+
+def load_probes(config: EngineConfig, hidden_size: int, device: torch.device) -> ProbeHeads | None:
+    """None: there are none. Raises `ValueError` for a file that is no probe, and for a probe of another model
+    than `config.model`; `OSError` for a file that cannot be read."""
+    if not config.probes:
+        return None
+    probes = [load_probe(path) for path in config.probes]
+    own = model_hash(config.model)
+    for path, probe in zip(config.probes, probes, strict=True):
+        if probe.model_hash != own:
+            models = f"({probe.model}), not on {config.model}"
+            raise ValueError(f"probe {path} was trained on another model {models}")
+    return ProbeHeads(probes, hidden_size, device)

@@ -1,0 +1,88 @@
+"""The files of probes: what they hold, and which are refused."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from engine.probe_info import Calibration, ProbeInfo, ProbeKind
+from engine.probes.probe_file import METADATA, Probe, load_probe
+from tests.engine.probes.made import make_probe, save_probe
+
+
+@pytest.fixture
+def model(tiny_model: Callable[[str], Any]) -> Path:
+    path: Path = tiny_model("qwen3").path
+    return path
+
+
+@pytest.mark.parametrize("kind", get_args(ProbeKind))
+def test_a_file_holds_all(tmp_path: Path, model: Path, kind: ProbeKind) -> None:
+    probe = make_probe(model, kind)
+    calibration = Calibration(threshold=1.5, span=8, interval=(0.0, 0.01), num_streams=300)
+    probe = replace(probe, info=replace(probe.info, calibration=calibration))
+    found = load_probe(save_probe(tmp_path, probe))
+    assert (found.info, found.layers) == (probe.info, probe.layers)
+    assert (found.model, found.model_hash) == (probe.model, probe.model_hash)
+    assert found.tensors.keys() == probe.tensors.keys()
+    assert all(torch.equal(tensor, probe.tensors[name]) for name, tensor in found.tensors.items())
+
+
+def test_scores_are_named_after_probe_and_label() -> None:
+    linear = ProbeInfo(name="harm", kind="linear", labels=("harm",))
+    assert linear.score_names == ("harm",)
+    assert replace(linear, labels=("a", "b")).score_names == ("harm.a", "harm.b")
+    assert replace(linear, kind="attention").score_names == ("harm.weight", "harm")
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"layers": ()}, "its layers must be one or more"),
+        ({"layers": ("model.norm", "model.norm")}, "all different"),
+        ({"info": {"name": "a b"}}, "its name may have letters"),
+        ({"info": {"labels": ()}}, "its labels must be one or more"),
+        ({"info": {"labels": ("a",)}}, r"its tensor weight is \[2, 96\] and must be \[1, 96\]"),
+        (
+            {"info": {"kind": "mlp"}},
+            "its tensors must be bias, hidden.bias, hidden.weight, mean, scale, weight",
+        ),
+        ({"tensors": {"bias": torch.tensor([0.0, float("nan")])}}, "bias must have finite numbers"),
+        ({"tensors": {"bias": torch.zeros(2, dtype=torch.float16)}}, "of type float32"),
+        ({"tensors": {"scale": torch.zeros(96)}}, "its tensor scale must be positive"),
+        ({"tensors": {"mean": torch.zeros(2, 48)}}, "its tensor mean"),
+    ],
+)
+def test_a_probe_whose_parts_do_not_fit_is_refused(model: Path, changed: dict[str, Any], reason: str) -> None:
+    probe = make_probe(model)
+    fields: dict[str, Any] = {name: getattr(probe, name) for name in ("layers", "model", "model_hash")}
+    fields |= {"info": replace(probe.info, **changed.pop("info", {}))}
+    fields |= {"tensors": {**probe.tensors, **changed.pop("tensors", {})}}
+    with pytest.raises(ValueError, match=reason):
+        Probe(**fields | changed)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason"),
+    [
+        (None, "its metadata is wrong at weir_probe"),
+        ({METADATA: "{"}, "wrong at weir_probe"),
+        ({METADATA: '{"version": 1}'}, "wrong at name, kind, labels, layers, model, model_hash"),
+    ],
+)
+def test_a_file_that_is_no_probe_is_refused_by_name(
+    tmp_path: Path, metadata: dict[str, str] | None, reason: str
+) -> None:
+    path = tmp_path / "a.safetensors"
+    save_file({"mean": torch.zeros(3)}, path, metadata)
+    with pytest.raises(ValueError, match=f"a.safetensors is no probe: .*{reason}"):
+        load_probe(path)
+    path.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"a\.safetensors is no file of safetensors"):
+        load_probe(path)
+    with pytest.raises(OSError, match=r"b\.safetensors"):
+        load_probe(tmp_path / "b.safetensors")
