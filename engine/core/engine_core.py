@@ -17,8 +17,8 @@ from engine.core.output_processor import OutputProcessor
 from engine.core.scheduler import Scheduler
 from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
 from engine.core.step_budget import StepBudget
-from engine.core.step_scores import StepScores
 from engine.execution.model_runner import ModelRunner
+from engine.probes.step_scores import StepScores
 from engine.protocol import Delta, EngineError, EngineStats, Rewind
 from engine.sampling.best_of import hold_candidates
 from engine.sampling.sampler import Sampled, Sampler, logprobs_of

@@ -33,6 +33,7 @@ class FixedRunner:
 
     device = torch.device("cpu")
     kv_cache = SimpleNamespace(num_blocks=NUM_BLOCKS)
+    model = SimpleNamespace(labels=None)
     max_model_len = 160
     vocab_size = VOCAB_SIZE
     eos_token_ids = frozenset({1})
