@@ -1,0 +1,74 @@
+"""When readings of tokens are an offence: rules by name, which look at a token and the one before it.
+
+A single token that a model misreads ends no stream under a rule of pairs. The last token of a text is then
+undecided if it could be the first one of a pair.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from hooks.builtin.stream_heads.heads import Level, Reading
+
+Debounce = Literal["single", "pair", "pair_strict"]
+"""single: each token counts. pair: a token and the one before it are not safe (arXiv 2510.14276, section 4).
+pair_strict: both have the same level, as the authors' evaluation counts."""
+
+
+def _pair(before: Reading, last: Reading) -> bool:
+    return before.level is not Level.SAFE and last.level is not Level.SAFE
+
+
+def _pair_strict(before: Reading, last: Reading) -> bool:
+    return _pair(before, last) and before.level is last.level
+
+
+_PAIRS: dict[str, Callable[[Reading, Reading], bool]] = {"pair": _pair, "pair_strict": _pair_strict}
+
+
+class Offences:
+    """Which tokens of one text are offences. Tokens are told once, in order, and the last ones may be taken
+    back."""
+
+    def __init__(self, debounce: Debounce) -> None:
+        self._is_pair = _PAIRS.get(debounce)
+        self._readings: list[Reading] = []
+
+    def __len__(self) -> int:
+        return len(self._readings)
+
+    def truncate(self, num_tokens: int) -> None:
+        del self._readings[num_tokens:]
+
+    def add(self, readings: Sequence[Reading]) -> None:
+        self._readings += readings
+
+    @property
+    def num_decided(self) -> int:
+        """Tokens from the beginning whose part in an offence no later token changes."""
+        if self._is_pair is None or not self._readings:
+            return len(self._readings)
+        return len(self._readings) - (self._readings[-1].level is not Level.SAFE and not self.is_offence(-1))
+
+    def is_offence(self, at: int) -> bool:
+        """Whether the token is in an offence, as far as tokens are known. `at`: its place, as in a list."""
+        readings = self._readings
+        at %= len(readings)
+        if self._is_pair is None:
+            return readings[at].level is not Level.SAFE
+        with_before = at > 0 and self._is_pair(readings[at - 1], readings[at])
+        with_next = at + 1 < len(readings) and self._is_pair(readings[at], readings[at + 1])
+        return with_before or with_next
+
+    def runs(self, start: int) -> list[tuple[int, int, str]]:
+        """The offences among the tokens from `start` on: first token, the token behind the last one, and the
+        category of the last one."""
+        found: list[tuple[int, int, str]] = []
+        for at in range(start, len(self._readings)):
+            if not self.is_offence(at):
+                continue
+            category = self._readings[at].category
+            if found and found[-1][1] == at:
+                found[-1] = (found[-1][0], at + 1, category)
+            else:
+                found.append((at, at + 1, category))
+        return found
