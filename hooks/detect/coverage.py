@@ -5,6 +5,7 @@ Positions and lengths count the stream's characters, as the judge reads them, fr
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple, TypedDict, Unpack
 
@@ -32,6 +33,8 @@ class Judged(NamedTuple):
     """Characters of the stream, from its beginning, that a verdict covers."""
     offence: Match | None = None
     """The characters that the judge objects to. They are covered; `entity` is the category."""
+    others: Sequence[Match] = ()
+    """Further offences, in order."""
 
 
 class JudgeError(RuntimeError):
@@ -154,16 +157,16 @@ class Coverage:
 
     def judged(self, answer: Judged) -> None:
         """Take in the judge's answer. Raises `JudgeError` for one that cannot be true."""
-        num_judged, offence = answer
+        num_judged, first, others = answer
         if not self.num_judged <= num_judged <= self.num_asked:
             raise JudgeError(f"the judge has judged {num_judged} of {self.num_asked} characters")
-        if offence is not None and not 0 <= offence.start < offence.end <= num_judged:
+        offences = others if first is None else (first, *others)
+        if not all(0 <= one.start < one.end <= num_judged for one in offences):
             raise JudgeError("the judge's offence is not in the text that it has judged")
         self.num_judged = num_judged
         while self._pieces and self._pieces[0].end <= num_judged:
             self._pieces.popleft()
-        if offence is not None:
-            self.offences.append(offence)
+        self.offences += offences
 
 
 class CoverageOptions(TypedDict, total=False):
@@ -263,8 +266,9 @@ class CoverageGuard(ActingGuard):
         if chunk.is_final and not coverage.is_complete:
             raise JudgeError("the stream ended, and the judge has not judged all of it")
         is_held = coverage.mode == "hold"
+        must_wait = is_held or (coverage.must_wait and not chunk.is_final)
         at = coverage.num_characters - len(text)
-        undecided = max(excerpt.pending, coverage.num_judged - at) if is_held else len(text)
+        undecided = max(excerpt.pending, coverage.num_judged - at) if must_wait else len(text)
         matches, end = excerpt.settled(text, self._matches(stream, at), undecided, chunk.is_final)
         verdict = self._act(chunk, excerpt, text, matches, end)
         if is_held and not isinstance(verdict, suspect):

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal, Protocol, Unpack
 
-from hooks import Chunk, GenerationRequest, Verdict, checked, suspect, terminate
+from hooks import Chunk, GenerationRequest, Verdict, checked, rewind, terminate
 from hooks.detect.acting_guard import PromptReply
 from hooks.detect.argument_types import Seconds
-from hooks.detect.coverage import Coverage, CoverageGuard, CoverageOptions, Judged, JudgeError
+from hooks.detect.coverage import Coverage, CoverageGuard, CoverageOptions, Judged
 from hooks.detect.detector import Match
 
 
@@ -87,7 +87,7 @@ class ModelGuard(CoverageGuard):
         except BaseException:
             judging.drop(self._dropped)
             raise
-        if chunk.is_final or isinstance(verdict, terminate | suspect):
+        if chunk.is_final or isinstance(verdict, terminate | rewind):
             judging.drop(self._dropped)
         return verdict
 
@@ -134,8 +134,8 @@ class _Judging:
         """Mode `release`: the judgement that runs while text leaves."""
 
     async def go_on(self, is_final: bool) -> None:
-        """Have as much judged as the stream needs to go on. Raises the judge's errors, `TimeoutError`, and
-        `JudgeError` for an answer that cannot be true."""
+        """Have as much judged as the stream needs to go on, if the judge can say it. Raises the judge's
+        errors, `TimeoutError`, and `JudgeError` for an answer that cannot be true."""
         coverage = self._coverage
         if self._task is not None and (is_final or self._task.done()):
             await self._finish(self._task)
@@ -145,7 +145,7 @@ class _Judging:
             elif coverage.num_asked < coverage.num_characters:
                 coverage.judged(await self._ask(coverage.take(), is_final=False))
             else:
-                raise JudgeError("the judge has judged too little of what it was shown")
+                break  # the judge has to see more text first, and this text is held until then
         if is_final and not coverage.is_complete:
             coverage.judged(await self._ask(coverage.take(), is_final=True))
         elif coverage.is_due and not is_final and self._task is None and not coverage.offences:
