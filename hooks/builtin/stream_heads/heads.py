@@ -5,9 +5,10 @@ closes a prompt (`query_`). Any other model has one group, `labels`.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from engine.protocol import EngineError
 
@@ -25,7 +26,7 @@ class Reading(NamedTuple):
     """What the heads say of one token."""
 
     level: Level
-    """Not safe: the guard is to act on such tokens."""
+    """`SAFE` if the options do not count it."""
     category: str
 
 
@@ -37,33 +38,57 @@ class LogitsError(EngineError):
     """A model gave logits that are no numbers. The message has no text."""
 
 
+@dataclass(frozen=True, slots=True)
+class HeadOptions:
+    """What counts as not safe."""
+
+    threshold: float | None = None
+    """The least probability that counts, of the levels that count or of a label. None: the most likely level
+    or label decides."""
+    strict: bool = False
+    """Whether `Controversial` counts."""
+    categories: Sequence[str] | None = None
+    """The categories that count. None: all."""
+    labels: Sequence[str] | None = None
+    """The labels of a single head that count, without `B-` and the like."""
+
+
+class Heads(Protocol):
+    def read(self, logits: Logits) -> Reading:
+        """Raises `LogitsError`."""
+
+
+def heads_of(labels: Mapping[str, Sequence[str]], options: HeadOptions) -> tuple[Heads, Heads | None]:
+    """The heads for tokens of a reply, and those for the token that closes a prompt (None: there are none).
+    Raises `ValueError` for labels that are not known, or for options of another kind of model."""
+    if "risk_level" in labels:
+        if options.labels is not None:
+            raise ValueError("labels: this model has categories")
+        query = RiskHeads(labels, "query_", options) if "query_risk_level" in labels else None
+        return RiskHeads(labels, "", options), query
+    if options.strict or options.categories is not None:
+        raise ValueError("strict and categories: this model has labels")
+    return LabelHeads(labels, options), None
+
+
 class RiskHeads:
     """Heads of Qwen3Guard-Stream: one group of risk levels, and one of categories."""
 
-    def __init__(
-        self,
-        labels: Mapping[str, Sequence[str]],
-        prefix: str,
-        *,
-        threshold: float | None,
-        strict: bool,
-        categories: Sequence[str] | None,
-    ) -> None:
-        """`prefix`: of the groups' names, `query_` or nothing. `threshold`: the least probability of the levels
-        that count; None: the most likely level decides. `strict`: controversial counts. `categories`: those
-        that count; None: all. Raises `ValueError` for unknown levels and categories."""
+    def __init__(self, labels: Mapping[str, Sequence[str]], prefix: str, options: HeadOptions) -> None:
+        """`prefix`: of the groups' names, `query_` or nothing. Raises `ValueError` for unknown levels and
+        categories."""
         self._risk, self._category = f"{prefix}risk_level", f"{prefix}category"
         unknown = sorted(set(map(str.lower, labels[self._risk])) ^ _LEVELS.keys())
         if unknown:
             raise ValueError(f"the levels of {self._risk} are Safe, Unsafe and Controversial, not {unknown}")
         self._levels = [_LEVELS[name.lower()] for name in labels[self._risk]]
         self._names = labels[self._category]
+        categories = options.categories
         self._wanted = None if categories is None else frozenset(known(categories, self._names))
-        self._threshold = threshold
-        self._counting = {Level.UNSAFE, Level.CONTROVERSIAL} if strict else {Level.UNSAFE}
+        self._threshold = options.threshold
+        self._counting = {Level.UNSAFE, Level.CONTROVERSIAL} if options.strict else {Level.UNSAFE}
 
     def read(self, logits: Logits) -> Reading:
-        """Raises `LogitsError`."""
         probabilities = dict(zip(self._levels, softmax(logits[self._risk]), strict=True))
         if self._threshold is None:
             level = max(probabilities, key=probabilities.__getitem__)
@@ -82,21 +107,17 @@ class RiskHeads:
 class LabelHeads:
     """A single head. Some of its labels are to be acted on."""
 
-    def __init__(
-        self, labels: Mapping[str, Sequence[str]], *, threshold: float | None, wanted: Sequence[str] | None
-    ) -> None:
-        """`threshold`: the least probability of a label that counts; None: the most likely label decides.
-        `wanted`: the labels to act on, without `B-` and the like. Raises `ValueError` for unknown labels."""
+    def __init__(self, labels: Mapping[str, Sequence[str]], options: HeadOptions) -> None:
+        """Raises `ValueError` without labels to act on, and for unknown ones."""
         entities = [_entity(name) for name in labels["labels"]]
-        if wanted is None:
-            raise ValueError(f"labels: some of {', '.join(sorted(set(entities)))}")
-        counting = frozenset(known(wanted, entities))
+        if options.labels is None:
+            raise ValueError(f"labels are needed, some of {', '.join(dict.fromkeys(entities))}")
+        counting = frozenset(known(options.labels, entities))
         self._entities = entities
         self._counting = [i for i, entity in enumerate(entities) if entity in counting]
-        self._threshold = threshold
+        self._threshold = options.threshold
 
     def read(self, logits: Logits) -> Reading:
-        """Raises `LogitsError`."""
         probabilities = softmax(logits["labels"])
         best = max(self._counting, key=probabilities.__getitem__)
         entity = self._entities[best]
@@ -107,9 +128,6 @@ class LabelHeads:
             same = (p for p, one in zip(probabilities, self._entities, strict=True) if one == entity)
             counts = sum(same) >= self._threshold
         return Reading(Level.UNSAFE, entity) if counts else SAFE
-
-
-Read = Callable[[Logits], Reading]
 
 
 def softmax(logits: Sequence[float]) -> list[float]:
