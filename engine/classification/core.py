@@ -12,7 +12,6 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.classification.logits import TokenLogits
 from engine.config import EngineConfig
@@ -142,8 +141,8 @@ class ClassifierCore:
     def _run(self, scheduled: Seq[ScheduledSequence]) -> None:
         """Compute the tokens, and keep their logits."""
         logits, _ = self.runner.run([_EveryToken(s) for s in scheduled])
-        slots = [self._slots(s.sequence, s.start, s.end) for s in scheduled]
-        self._logits[np.concatenate(slots)] = logits.cpu().numpy()
+        slots = [slot for s in scheduled for slot in self._slots(s.sequence, s.start, s.end)]
+        self._logits[slots] = logits.cpu().numpy()
 
     def _is_computed(self, scheduled: ScheduledSequence) -> bool:
         """Note that the share of a step was run. True: it was the last one for the text's tokens."""
@@ -161,13 +160,10 @@ class ClassifierCore:
         self.close(seq.group)
         return seq.group, EngineError("The model failed to classify this text.")
 
-    def _slots(self, seq: Sequence, start: int, end: int) -> npt.NDArray[np.int64]:
-        """The slots of the tokens at positions `start` to `end`. The time does not depend on those before."""
-        size = self.block_manager.block_size
-        first = start // size
-        blocks = np.array(seq.cache.block_table[first : -(-end // size)], dtype=np.int64)
-        slots: npt.NDArray[np.int64] = blocks[:, None] * size + np.arange(size)
-        return slots.ravel()[start - first * size : end - first * size]
+    def _slots(self, seq: Sequence, start: int, end: int) -> list[int]:
+        """The slots of the tokens at positions `start` to `end`."""
+        blocks, size = seq.cache.block_table, self.block_manager.block_size
+        return [blocks[i // size] * size + i % size for i in range(start, end)]
 
 
 @dataclass(frozen=True, slots=True)

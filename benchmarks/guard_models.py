@@ -1,0 +1,133 @@
+"""What guards that are models cost. `make bench-guard-models ARGS="flatness --shape small"`
+
+Models have random weights: what they say is noise, but its time is that of the real shape.
+
+flatness: a judgement of 16 tokens behind contexts of several lengths. Its tokens attend to all of the
+context, so its multiply-adds grow with it, the less the larger the model is. On a CPU, times are CPU
+times, which other programs disturb little.
+"""
+
+import argparse
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from transformers import AutoTokenizer, Qwen3Config
+
+from benchmarks.engine import SHAPES
+from benchmarks.machine import processor
+from engine.classification.core import ClassifierCore
+from engine.config import EngineConfig
+from engine.core.sequence import SequenceGroup
+from engine.demo import MODEL_DIR
+from engine.execution.model_runner import ModelRunner
+from engine.text.tokenizer import LocalTokenizer
+from tools.demo.guards.model import GuardModel, save
+
+CONTEXTS = (256, 1024, 4096, 8192)
+JUDGEMENT = 16
+"""Tokens that are judged together."""
+
+
+def make_stream_guard(shape: str, folder: Path, max_model_len: int = 8192 + 2 * JUDGEMENT) -> None:
+    """Save a model in the shape of Qwen3Guard-Stream, with the body of `SHAPES`."""
+    config = Qwen3Config(**SHAPES[shape], max_position_embeddings=max_model_len, eos_token_id=None)
+    save(GuardModel(config), AutoTokenizer.from_pretrained(MODEL_DIR), folder)
+
+
+def multiply_adds(shape: str, num_context: int) -> float:
+    """Of one token behind this context, in all layers."""
+    sizes = SHAPES[shape]
+    hidden, heads = sizes["hidden_size"], sizes["head_dim"] * sizes["num_attention_heads"]
+    kv_heads = sizes["head_dim"] * sizes["num_key_value_heads"]
+    matrices = hidden * (2 * heads + 2 * kv_heads + 3 * sizes["intermediate_size"])
+    return float(sizes["num_hidden_layers"] * (matrices + 2 * heads * num_context))
+
+
+@dataclass
+class Judgements:
+    """Of texts of one length."""
+
+    num_context: int
+    seconds: list[float] = field(default_factory=list)
+    from_scratch: float = 0.0
+    """Seconds to judge the whole text once, with nothing in the cache."""
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+def flatness(model: Path, contexts: Sequence[int], rounds: int, dtype: str, threads: int) -> list[Judgements]:
+    """The time of a judgement behind contexts of several lengths. They take turns."""
+    config = EngineConfig(
+        model=str(model),
+        dtype=dtype,  # type: ignore[arg-type]
+        num_threads=threads,
+        max_num_seqs=len(contexts) + 1,
+        enable_prefix_caching=False,
+    )
+    core = ClassifierCore(ModelRunner.load(config), LocalTokenizer.load(config.model), config)
+    rng = random.Random(0)
+    texts: dict[int, SequenceGroup] = {}
+    results = [Judgements(num_context) for num_context in contexts]
+    for result in results:
+        text = texts[result.num_context] = core.open()
+        result.from_scratch = _seconds(core, text, _ids(rng, result.num_context))
+    for _ in range(rounds + 1):
+        for result in results:
+            text = texts[result.num_context]
+            result.seconds.append(_seconds(core, text, _ids(rng, JUDGEMENT)))
+            core.truncate(text, result.num_context)
+    for result in results:
+        del result.seconds[0]  # memory and code are touched for the first time
+    return results
+
+
+def _ids(rng: random.Random, number: int) -> list[int]:
+    return [rng.randrange(2000) for _ in range(number)]
+
+
+def _seconds(core: ClassifierCore, text: SequenceGroup, ids: list[int]) -> float:
+    clock = time.process_time if core.runner.device.type == "cpu" else time.perf_counter
+    core.feed(text, ids)
+    begin = clock()
+    while core.has_work:
+        core.step()
+    return clock() - begin
+
+
+def report_flatness(shape: str, results: Sequence[Judgements]) -> str:
+    first = results[0]
+    names = ("context", "ms", "times the first", "its multiply-adds", "ms from scratch")
+    lines = ["".join(f"{name:>19}" for name in names)]
+    for result in results:
+        arithmetic = multiply_adds(shape, result.num_context) / multiply_adds(shape, first.num_context)
+        lines.append(
+            f"{result.num_context:19}{1e3 * result.median:19.2f}{result.median / first.median:19.2f}"
+            f"{arithmetic:19.2f}{1e3 * result.from_scratch:19.0f}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("figure", choices=["flatness"])
+    parser.add_argument("--shape", choices=SHAPES, default="tiny")
+    parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="float32")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args()
+    print(f"{processor()}; {options.shape}, {options.dtype}, {options.threads} threads")
+    with tempfile.TemporaryDirectory() as folder:
+        make_stream_guard(options.shape, Path(folder))
+        results = flatness(Path(folder), CONTEXTS, options.rounds, options.dtype, options.threads)
+        print(report_flatness(options.shape, results))
+
+
+if __name__ == "__main__":
+    main()
