@@ -1,7 +1,7 @@
 """The common parts of every endpoint's answer. A whole answer is its chunks, folded into one."""
 
+import os
 import time
-import uuid
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -243,4 +243,4 @@ class ChoicesAnswer(Answer):
 
 
 def new_id(prefix: str, separator: str = "-") -> str:
-    return f"{prefix}{separator}{uuid.uuid4().hex}"
+    return f"{prefix}{separator}{os.urandom(16).hex()}"

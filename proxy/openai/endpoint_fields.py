@@ -131,11 +131,14 @@ def options_of(cls: type[BaseModel], name: str) -> type[Options] | None:
 
 def _changed(fields: BaseModel, prefix: str = "", *, with_unknown: bool = False) -> Iterator[tuple[str, Any]]:
     """The names and values of the fields that have another value than the default."""
+    given = fields.model_fields_set
     for own, field in type(fields).model_fields.items():
+        if own not in given:
+            continue
         name, value = prefix + (field.alias or own), getattr(fields, own)
         if isinstance(value, Options):
             yield from _changed(value, f"{name}.", with_unknown=with_unknown)
-        elif own in fields.model_fields_set and value != field.get_default(call_default_factory=True):
+        elif field.is_required() or value != field.default:
             yield name, value
     for name, value in (fields.model_extra or {}).items():
         may_ask = with_unknown and value is not None and not is_known(prefix + name)
