@@ -6,6 +6,7 @@ is not used: it starts the response before the first event, and it formats each 
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -34,19 +35,22 @@ class EventStream:
         self._starting = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self._last_write = self._loop.time()
+        self._filling: asyncio.Task[None] | None = None
         self._writer: AbstractStreamWriter | None = None
         """Writes the response's body. The response's own `write` would only pass each event on to it."""
         self.response = web.StreamResponse(headers={**_HEADERS, **headers})
 
     async def __aenter__(self) -> Self:
-        self._ticker = self._loop.create_task(self._tick())
+        self._timer = self._loop.call_later(self._keep_alive, self._break_silence)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ticker.cancel()
-        await asyncio.gather(self._ticker, return_exceptions=True)
+        self._timer.cancel()
+        if self._filling is not None:
+            self._filling.cancel()
+            await asyncio.gather(self._filling, return_exceptions=True)
 
     @property
     def started(self) -> bool:
@@ -67,13 +71,17 @@ class EventStream:
             assert self._writer is not None
         await self.write(frames)
 
-    async def _tick(self) -> None:
-        while True:
-            silence = self._loop.time() - self._last_write
-            if silence < self._keep_alive:
-                await asyncio.sleep(self._keep_alive - silence)
-            else:
-                await self.write(self._filler)
+    def _break_silence(self) -> None:
+        left = self._last_write + self._keep_alive - self._loop.time()
+        if left <= 0:
+            left = self._keep_alive
+            if self._filling is None or self._filling.done():
+                self._filling = self._loop.create_task(self._fill())
+        self._timer = self._loop.call_later(left, self._break_silence)
+
+    async def _fill(self) -> None:
+        with suppress(ConnectionError):  # whoever writes the next event learns of it
+            await self.write(self._filler)
 
 
 def event(data: bytes, name: str | None = None) -> bytes:
