@@ -122,7 +122,8 @@ class EngineOptions(BaseModel):
     """Compute a beginning that several prompts share only once"""
     kv_cache_memory: AtLeastOne | None = None
     """Bytes for keys and values (default: enough for max_num_seqs sequences of max_model_len, but at most a
-    quarter of the device's free memory, or of the memory that a container may still use)"""
+    quarter of the device's free memory, or of the memory that a container may still use; an eighth for a
+    model that only guards use)"""
     num_speculative_tokens: NotNegative = 0
     """Tokens to guess and to compute in the same step; outputs stay the same. 0: none"""
     speculative_model: str | None = None
@@ -190,6 +191,8 @@ class EngineConfig(EngineOptions):
         """The folder or hub name of the tokenizer that is used."""
         return self.tokenizer or self.model
 
+    only_guards: bool = False
+    """Whether only guards use the model. Its cache is then smaller, if `kv_cache_memory` is not given."""
     share_outputs: bool = True
     """Whether a prompt may also use the cached blocks of an earlier output. It must be False if hooks may
     have withheld a part of that output: a cache hit could confirm a guess at withheld text (`usage` and the

@@ -17,8 +17,9 @@ class GuardModels(Protocol):
     """Gives hooks the models that they ask for. Hooks that name the same model share it. They close none: a
     model is closed when no hook uses it any more.
 
-    `name`: a name of the configuration's `models:`, a model's folder, or its hub name. Both methods raise
-    `ValueError` or `OSError` for a model that is not there or cannot be used so.
+    `name`: a name of the configuration's `models:`, a model's folder or hub name, or the name of a guard
+    model that ships (`engine.demo.GUARDS`). Both methods raise `ValueError` or `OSError` for a model that is
+    not there or cannot be used so.
     """
 
     async def generator(self, name: str) -> Engine:

@@ -68,6 +68,7 @@ def test_the_engine_knows_nothing_of_the_rest() -> None:
 def test_of_the_engine_hooks_know_values_how_names_are_found_and_how_callers_take_turns() -> None:
     imported = imports_of("hooks", but="hooks/testing")
     assert {name for name in imported if not name.startswith("hooks")} == {
+        "engine.backends.own_models",
         "engine.did_you_mean",
         "engine.guard_models",
         "engine.import_path",

@@ -8,3 +8,5 @@ STREAM_GUARD_DIR = Path(__file__).parent / "guards" / "stream"
 """A model in the shape of Qwen3Guard-Stream, which judges each token."""
 GENERATIVE_GUARD_DIR = Path(__file__).parent / "guards" / "generative"
 """A model that writes a verdict in the form of Qwen3Guard-Gen."""
+GUARDS = {"weir-demo-stream-guard": STREAM_GUARD_DIR, "weir-demo-guard": GENERATIVE_GUARD_DIR}
+"""The guard models that ship, by the names that hooks may use."""

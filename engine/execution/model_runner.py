@@ -55,7 +55,7 @@ class ModelRunner:
         wanted = config.max_num_seqs * -(-max_model_len // config.block_size) * block_bytes
         memory = config.kv_cache_memory
         if memory is None:
-            memory = min(wanted, free_memory(self.device) // 4)
+            memory = min(wanted, free_memory(self.device) // (8 if config.only_guards else 4))
         num_blocks = memory // block_bytes
         if not num_blocks:
             raise ValueError(f"kv_cache_memory of {memory} bytes holds not one block of {block_bytes} bytes.")

@@ -7,10 +7,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+from engine.backends.own_models import OwnModels
 from engine.did_you_mean import did_you_mean
-from engine.guard_models import GuardModels, TokenClassifier
+from engine.guard_models import GuardModels
 from engine.import_path import describe
-from engine.protocol import Delta, Engine, GenerationRequest, RequestError, Token
+from engine.protocol import Delta, GenerationRequest, RequestError, Token
 from engine.turns.prompt_threads import PromptThreads
 from hooks.loading.alarm import interrupted
 from hooks.loading.async_call import GRACE
@@ -82,16 +83,6 @@ _CANARIES = (
 )
 
 
-class NoModels:
-    """The `GuardModels` of a place without models."""
-
-    async def generator(self, name: str) -> Engine:
-        raise ValueError(f"no model can be used here: {name}")
-
-    async def classifier(self, name: str) -> TokenClassifier:
-        raise ValueError(f"no model can be used here: {name}")
-
-
 class Pipeline:
     """The hooks that a server was configured with, in order."""
 
@@ -109,6 +100,7 @@ class Pipeline:
         `prompt_threads`: where thread-safe hooks read prompts that are not short. The
         pipeline closes them."""
         self._prompt_threads = prompt_threads
+        self._own_models = OwnModels()
         self.hooks = tuple(hooks)
         self.allowed: Mapping[str, LoadedHook] = {hook.name: hook for hook in allowed}
         self.options = options or PipelineOptions()
@@ -182,13 +174,19 @@ class Pipeline:
     async def start(self, models: GuardModels | None = None) -> None:
         """Start every hook, and put it, by itself, to its self-test (contract 1.4, 1.9). Raises
         `HookLoadError`, with the hook's own error: no user's text is in the self-test."""
+        await self.give_models(models)
         for hook in self._all:
-            await hook.start(models or NoModels())
             try:
                 await self._test(self._interrupted(hook), {hook.name: Tally()})
             except HookError as error:
                 reason = describe(error.__cause__ or error)
                 raise HookLoadError(f"hook {hook.name!r} failed its self-test: {reason}") from error
+
+    async def give_models(self, models: GuardModels | None = None) -> None:
+        """Start every hook. None: the pipeline loads the models that hooks ask for, and closes them. Raises
+        `HookLoadError`."""
+        for hook in self._all:
+            await hook.start(models or self._own_models)
 
     async def _test(self, hook: LoadedHook, tallies: Tallies) -> None:
         """Show the hook two requests, whatever it says of them, and then a short stream to its end."""
@@ -220,3 +218,4 @@ class Pipeline:
                 logger.warning("hook %s does not end", late[task])
         for hook in self._all:
             await hook.close(self.options.hook_timeout)
+        await self._own_models.aclose()

@@ -27,7 +27,7 @@ from hooks.testing.play import Released, play_once
 from hooks.testing.probe import Probe
 from hooks.testing.run_modes import logged_once, named_cuts
 from hooks.testing.streams import cut, stream_of, token_places
-from hooks.workers.messages import Connection
+from hooks.workers.messages import Connection, beating
 from hooks.workers.pool import WorkerPool
 from hooks.workers.process import inherited
 from hooks.workers.watched import CheckError, Ended, Task, watched
@@ -142,9 +142,10 @@ class _Checker:
         here = Pipeline([hook], options=options)
         there = WorkerPool(1, [spec], options=options)
         try:
-            await here.start()
-            self._announce("it was loaded in a worker")
-            await there.start()
+            async with beating(self._connection.beat):
+                await here.start()
+                self._announce("it was loaded in a worker")
+                await there.start()
             for name in RECORDINGS:
                 self._send(await self._check_recording(name, probe, here, there))
             if here.prompt_readers:

@@ -134,7 +134,7 @@ def play(hooks: Hooks, source: Source, *, streaming: bool = True, in_worker: boo
 
 
 async def _play(hooks: list[LoadedHook], stream: Recording, streaming: bool, in_worker: bool) -> Released:
-    async with aclosing(Pipeline(hooks)), opened(hooks, in_worker=in_worker) as opener:
+    async with started(hooks), opened(hooks, in_worker=in_worker) as opener:
         return await play_once(opener, stream, streaming=streaming)
 
 
@@ -152,6 +152,14 @@ def _load_one(hook: OneHook) -> LoadedHook:
     instance = hook() if isinstance(hook, type) else hook
     loaded = LoadedHook.of(getattr(instance, "__name__", type(instance).__name__), instance)
     return loaded if instance is not hook else replace(loaded, on_close=None)  # its owner may go on using it
+
+
+@asynccontextmanager
+async def started(hooks: Iterable[LoadedHook]) -> AsyncIterator[None]:
+    """The hooks have their models inside, and are closed at the end. Raises `HookLoadError`."""
+    async with aclosing(Pipeline(hooks)) as pipeline:
+        await pipeline.give_models()
+        yield
 
 
 def opened(

@@ -7,13 +7,13 @@ import logging
 import math
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from engine.recording import Recording
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.pipeline import GuardFactory, Pipeline
-from hooks.testing.play import Released, opened, play_once
+from hooks.pipeline.pipeline import GuardFactory
+from hooks.testing.play import Released, opened, play_once, started
 from hooks.testing.streams import cut, is_interleaved, num_places, token_places
 
 Places = tuple[int, ...]
@@ -101,7 +101,7 @@ class Mode:
 async def modes(hooks: list[LoadedHook], stream: Recording) -> AsyncGenerator[Mode]:
     """Each mode in turn. Closes the hooks after the last."""
     whole = cut(stream, ())
-    async with aclosing(Pipeline(hooks)):
+    async with started(hooks):
         for streaming, in_worker, where in MODES:
             async with opened(hooks, in_worker=in_worker) as opener:
                 yield Mode(opener, stream, whole, streaming, where)

@@ -10,11 +10,12 @@ import logging
 import pickle
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from engine.protocol import Delta, GenerationRequest
+from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.ask import Step
 from hooks.pipeline.decision import Decision, Held
@@ -113,6 +114,25 @@ class Counts:
 @dataclass(frozen=True, slots=True)
 class Alive:
     """Sent after a piece of work if nothing else was sent for a while: the process is not stuck."""
+
+
+@contextlib.asynccontextmanager
+async def beating(
+    beat: Callable[[], None], is_waiting: Callable[[], object] = lambda: True
+) -> AsyncIterator[None]:
+    """While the block waits, and `is_waiting` is true, call `beat` now and then."""
+
+    async def keep_beating() -> None:
+        while True:
+            await asyncio.sleep(GRACE / 4)
+            if is_waiting():
+                beat()
+
+    task = asyncio.get_running_loop().create_task(keep_beating())
+    try:
+        yield
+    finally:
+        task.cancel()
 
 
 class Connection:

@@ -28,7 +28,7 @@ from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.pipeline import Pipeline
 from hooks.pipeline.tally import Tally
-from hooks.workers.messages import Admit, Close, Connection, Counts, Feed, Open, Ready, Reply, Setup
+from hooks.workers.messages import Admit, Close, Connection, Counts, Feed, Open, Ready, Reply, Setup, beating
 from hooks.workers.process import inherited
 
 logger = logging.getLogger("weir.hooks")
@@ -59,18 +59,18 @@ class Worker:
 
     async def serve(self) -> None:
         """Serve until the other end is gone; then every stream that is still open gets its last call."""
-        beating = asyncio.get_running_loop().create_task(self._beat())
-        try:
-            messages = await self._connection.receive()
-            while True:
-                messages = await self._take(messages)
-        except EOFError:
-            pass
-        finally:
-            beating.cancel()
-            await asyncio.gather(beating, *self._tasks, return_exceptions=True)
-            for key in list(self._guards):
-                await self._close(key)
+        # Async hooks wait, or a thread reads a prompt.
+        async with beating(self._connection.beat, lambda: self._tasks):
+            try:
+                messages = await self._connection.receive()
+                while True:
+                    messages = await self._take(messages)
+            except EOFError:
+                pass
+            finally:
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+                for key in list(self._guards):
+                    await self._close(key)
 
     async def _take(self, messages: list[Any]) -> list[Any]:
         """Obey a frame's messages, in order. Returns the next frame's.
@@ -141,13 +141,6 @@ class Worker:
             listener=listener,
             min_held=message.min_held or 0.0,
         )
-
-    async def _beat(self) -> None:
-        """Tell the service that the worker lives while its async hooks wait, or a thread reads a prompt."""
-        while True:
-            await asyncio.sleep(GRACE / 4)
-            if self._tasks:
-                self._connection.beat()
 
     async def _ask(self, message: Admit | Feed) -> None:
         key, guard = message.key, self._guards[message.key]
@@ -312,7 +305,8 @@ async def _connect_and_serve() -> None:
 async def _serve(pipeline: Pipeline, connection: Connection) -> None:
     """Raises `HookLoadError` from the self-test."""
     try:
-        await pipeline.start()
+        async with beating(connection.beat):  # a model may load for minutes
+            await pipeline.start()
         connection.send(Ready(prompt_readers=pipeline.prompt_readers, rewinders=pipeline.rewinders))
         await Worker(connection, pipeline).serve()
     finally:

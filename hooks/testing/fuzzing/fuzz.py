@@ -113,14 +113,16 @@ class Fuzzer:
     def run(self, seconds: float, seed: int, runner: asyncio.Runner | None = None) -> Finding | None:
         until = time.monotonic() + seconds
         running = nullcontext(runner) if runner else asyncio.Runner()
+        pipeline = Pipeline([self._probe.hook])
         with tempfile.TemporaryDirectory() as folder, running as runner:
             set_hypothesis_home_dir(folder)  # otherwise Hypothesis writes into the working folder
             try:
+                runner.run(pipeline.give_models())
                 while not (finding := self._draw(runner, until, seed)) and time.monotonic() < until:
                     seed += 1
             finally:
                 set_hypothesis_home_dir(None)
-                runner.run(Pipeline([self._probe.hook]).aclose())
+                runner.run(pipeline.aclose())
         return finding
 
     def _draw(self, runner: asyncio.Runner, until: float, seed: int) -> Finding | None:

@@ -1,0 +1,77 @@
+"""The guard models that a process loads for its hooks by itself, where no server gives them."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from engine.demo import GUARDS
+from engine.guard_models import TokenClassifier
+from engine.protocol import Engine
+
+if TYPE_CHECKING:
+    from engine.backends.local import LocalEngine
+    from engine.classification.local import LocalClassifier
+    from engine.config import EngineConfig
+
+
+class _Model(Protocol):
+    async def start(self) -> None: ...
+    async def aclose(self) -> None: ...
+
+
+M = TypeVar("M", bound=_Model)
+
+
+class OwnModels:
+    """Implements `GuardModels` for folders and hub names. Imports nothing before a hook asks for a model."""
+
+    def __init__(self) -> None:
+        self._generators: dict[str, LocalEngine] = {}
+        self._classifiers: dict[str, LocalClassifier] = {}
+        self._loading = asyncio.Lock()
+
+    async def generator(self, name: str) -> Engine:
+        path = path_of(name)
+        from engine.backends.local import LocalEngine
+
+        return await self._loaded(self._generators, path, LocalEngine)
+
+    async def classifier(self, name: str) -> TokenClassifier:
+        path = path_of(name)
+        from engine.classification.local import LocalClassifier
+
+        return await self._loaded(self._classifiers, path, LocalClassifier)
+
+    async def _loaded(self, models: dict[str, M], path: str, make: "Callable[[EngineConfig], M]") -> M:
+        from engine.config import EngineConfig
+
+        async with self._loading:
+            if path not in models:
+                model = make(EngineConfig(model=path, only_guards=True, share_outputs=False))
+                try:
+                    await model.start()
+                except BaseException:
+                    await model.aclose()
+                    raise
+                models[path] = model
+            return models[path]
+
+    async def aclose(self) -> None:
+        """Close all models."""
+        models: list[_Model] = [*self._generators.values(), *self._classifiers.values()]
+        await asyncio.gather(*(model.aclose() for model in models))
+
+
+def path_of(name: str) -> str:
+    """The model's folder, or its hub name. Raises `ValueError` for a word that is neither, nor a guard model
+    that ships."""
+    folder = GUARDS.get(name, Path(name).expanduser())
+    if folder.is_dir():
+        return str(folder.resolve())
+    if "/" not in name.strip("/") or name.startswith(("/", ".", "~")):
+        raise ValueError(
+            f"there is no model folder {name!r}. The names in a server's `models:` are known to the hooks in"
+            " the server's own process alone, and not in hook workers (hook_workers: 0)"
+        )
+    return name
