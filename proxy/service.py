@@ -83,7 +83,6 @@ class Service:
         """No new generation is taken: the server is about to stop."""
         self.certificates = Certificates(settings)
         self.reloads = Reloads(settings, self.store, self.certificates, lambda: self.deployments, self.deploy)
-        self.others.answers.update(self.reloads.answers)
         self._retired: list[Deployment] = []
         """Those before the current one that requests still run under."""
         self._closing: set[asyncio.Task[None]] = set()

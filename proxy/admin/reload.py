@@ -1,16 +1,14 @@
 """A new configuration while the service runs.
 
 It is prepared beside the old one: its hooks are built and tested, its engines started. Then it is taken, and
-new requests get it, while those that run end on the old one. If anything is wrong, the old one stays. With
-several workers, all prepare it, and all of them take it or none.
+new requests get it, while those that run end on the old one. If anything is wrong, the old one stays.
 """
 
 import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from proxy.access.tls import Certificates, TLSOptions
 from proxy.config import ServeSettings
@@ -21,7 +19,6 @@ from proxy.policies.read import keys_of
 from proxy.policies.settings import DirectorySettings
 from proxy.store.changes import Change
 from proxy.store.store import Store
-from proxy.workers.others import Answerer, Ask
 from proxy.workers.start_errors import START_ERRORS, start_error
 
 logger = logging.getLogger("weir.admin")
@@ -36,9 +33,6 @@ RELOADED = frozenset(
     }
 )
 """The options that a reload can change. The others need a restart."""
-
-RELOAD_SECONDS = 300.0
-"""Seconds in which all workers must have prepared another configuration."""
 
 SIGNAL = "signal"
 """The operator's name in the list of changes, if a signal asked for the reload."""
@@ -71,41 +65,6 @@ async def read_again(read: Read) -> ServeSettings:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class PrepareReload:
-    """A question to all workers: prepare this configuration. The answer says what is wrong, or is empty."""
-
-    settings: dict[str, Any]
-    """The fields of `ServeSettings`."""
-
-
-@dataclass(frozen=True, slots=True)
-class FinishReload:
-    """A question to all workers: take what is prepared, or drop it. The answer is empty."""
-
-    takes: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ReloadAll:
-    """A question to the supervisor: reload all workers. The answer is a `Reloaded`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReloadBySignal:
-    """A question to one worker: reload all workers, as a signal asks for. The answer is empty."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reloaded:
-    """How a reload of all workers has ended."""
-
-    reason: str = ""
-    """Why the new configuration cannot be used. Empty: it is used."""
-    is_busy: bool = False
-    """Another reload runs."""
-
-
 class _Prepared(NamedTuple):
     settings: ServeSettings
     deployment: Deployment
@@ -134,18 +93,11 @@ class Reloads:
         self._signalled: set[asyncio.Task[None]] = set()
         self._prepared: _Prepared | None = None
         self._is_running = False
-        self._answering = asyncio.Lock()
-        """Held while the supervisor's question is answered. It may ask the next one without the answer."""
         self.read: Read | None = None
         """Set by whoever read the settings. Without it, there is no reload."""
         self.run: Callable[[], Awaitable[None]] = self._run_alone
-        """A worker replaces it, to reload all workers. Raises `ReloadError` and `ReloadingError`."""
-        self.answers: dict[type, Answerer] = {
-            PrepareReload: self._answer_prepare,
-            FinishReload: self._finish,
-            ReloadBySignal: self._answer_signal,
-        }
-        """The answers of a worker to the supervisor's questions."""
+        """A worker replaces it, to reload all workers (`proxy.workers.reload`). Raises `ReloadError` and
+        `ReloadingError`."""
 
     async def reload(self, operator: str) -> None:
         """Replace the configuration by the one that its file has now. Logs how that ends, and keeps who did.
@@ -231,36 +183,6 @@ class Reloads:
             deployment = self._prepared.deployment
             self._prepared = None
             await deployment.aclose(self._deployments())
-
-    async def _answer_prepare(self, question: PrepareReload) -> str:
-        async with self._answering:
-            try:
-                await self.prepare(ServeSettings.model_construct(**question.settings))
-            except ReloadError as error:
-                return str(error)
-            return ""
-
-    async def _answer_signal(self, _: ReloadBySignal) -> str:
-        await self.reload_by_signal()
-        return ""
-
-    async def _finish(self, question: FinishReload) -> str:
-        async with self._answering:
-            if question.takes:
-                self.take()
-            await self.drop()
-            return ""
-
-
-async def reload_all(ask: Ask) -> None:
-    """Reload all workers, by the supervisor. Raises `ReloadError` and `ReloadingError`."""
-    answers: list[Reloaded] = await ask(ReloadAll(), patience=RELOAD_SECONDS)
-    if not answers:
-        raise ReloadError("the supervisor does not answer")
-    if answers[0].is_busy:
-        raise ReloadingError
-    if answers[0].reason:
-        raise ReloadError(answers[0].reason)
 
 
 def changed_options(old: ServeSettings, new: ServeSettings) -> set[str]:

@@ -15,24 +15,21 @@ from pydantic import SecretStr
 
 from hooks.workers.process import Child
 from proxy.access.listener import base_url, reserved_sockets
-from proxy.admin.reload import (
-    RELOAD_SECONDS,
-    FinishReload,
-    PrepareReload,
-    Read,
-    ReloadAll,
-    ReloadBySignal,
-    Reloaded,
-    ReloadError,
-    changed_options,
-    read_again,
-)
+from proxy.admin.reload import Read, ReloadError, changed_options, read_again
 from proxy.app import Ending
 from proxy.config import ServeSettings
 from proxy.workers.folder import own_folder
 from proxy.workers.messages import Answer, AskAll, Asked, Failed, Question, Ready, Start
 from proxy.workers.metrics import forget_gauges
 from proxy.workers.others import Questions
+from proxy.workers.reload import (
+    RELOAD_SECONDS,
+    FinishReload,
+    PrepareReload,
+    ReloadAll,
+    ReloadBySignal,
+    Reloaded,
+)
 
 logger = logging.getLogger("weir.proxy")
 

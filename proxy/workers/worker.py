@@ -6,13 +6,13 @@ from functools import partial
 
 from hooks.workers.messages import Connection
 from hooks.workers.process import inherited
-from proxy.admin.reload import reload_all
 from proxy.commands.signals import leave_within
 from proxy.config import ServeSettings
 from proxy.state.protocol import StateError
 from proxy.telemetry.logs import log_to_stderr
 from proxy.workers.messages import Failed, Ready, Start
 from proxy.workers.metrics import CommonMetrics
+from proxy.workers.reload import ReloadAnswers, reload_all
 from proxy.workers.run import running
 from proxy.workers.siblings import Siblings
 from proxy.workers.start_errors import START_ERRORS, start_error
@@ -39,6 +39,7 @@ async def _serve(start: Start, connection: Connection) -> None:
             service = server.service
             service.deployment.number = start.configuration
             metrics = CommonMetrics(service.metrics, start.folder, start.number)
+            service.others.answers.update(ReloadAnswers(service.reloads).answers)
             siblings = Siblings(connection, metrics, service.others.answers)
             connection.send(
                 Ready(service.deployment.default_name or "MODEL", service.process, service.state.salt)

@@ -12,13 +12,13 @@ import aiohttp
 import pytest
 import trustme
 
-from proxy.admin.reload import FinishReload, PrepareReload
 from proxy.app import Server
 from proxy.config import load_settings
 from proxy.errors import APIError
 from proxy.policies.build import build
 from proxy.policies.deployment import Deployment
 from proxy.state.protocol import StateError
+from proxy.workers.reload import FinishReload, PrepareReload, ReloadAnswers
 from tests.proxy.admin.conftest import ADMIN, ask
 from tests.proxy.conftest import Client
 
@@ -211,7 +211,8 @@ async def test_a_worker_that_prepares_too_late_drops_what_it_has_prepared(
     reloads = client.server.service.reloads
     assert reloads.read is not None
     questions = PrepareReload(vars(reloads.read())), FinishReload(takes=False)
-    answers = asyncio.gather(*(reloads.answers[type(question)](question) for question in questions))
+    answering = ReloadAnswers(reloads).answers
+    answers = asyncio.gather(*(answering[type(question)](question) for question in questions))
     await asyncio.sleep(0)
     can_start.set()
     assert await answers == ["", ""]
