@@ -39,7 +39,8 @@ class ChatTemplate:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self._reserved = {"messages", *inspect.signature(tokenizer.apply_chat_template).parameters}
-        self._takes_parts = self._probe_parts()
+        self._takes_parts, self._needs_parts = self._probe_parts()
+        """Whether it takes a content as a list of parts, and whether it leaves out one that is a text."""
         self._takes_tools = self._probe_tools()
         self._left_out = {role for role in ("system", "tool", "function") if self._writes(role) is False}
         """Roles whose messages the template leaves out."""
@@ -112,6 +113,8 @@ class ChatTemplate:
         if message.get("tool_calls"):
             calls = [_with_object_arguments(call) for call in message["tool_calls"]]
             message |= {"content": content or "", "tool_calls": calls}
+        if isinstance(content, str) and self._needs_parts:
+            return message | {"content": [{"type": "text", "text": content}]}
         if not isinstance(content, list | tuple):
             return message
         texts = [
@@ -149,13 +152,19 @@ class ChatTemplate:
         except TEMPLATE_ERRORS:
             return None
 
-    def _probe_parts(self) -> bool:
-        # A template that does not know parts writes their Python form, without an error.
+    def _probe_parts(self) -> tuple[bool, bool]:
+        # A template that does not know parts writes their Python form, without an error. One that knows only
+        # parts leaves out a text, without an error.
+        of_text, of_parts = self._probe(_PROBE), self._probe([{"type": "text", "text": _PROBE}])
+        needs_parts = _PROBE not in of_text and _PROBE in of_parts
+        return needs_parts or (of_text == of_parts != ""), needs_parts
+
+    def _probe(self, content: Any) -> str:
+        """A message with this content, laid out. Empty if the template refuses it."""
         try:
-            of_text = self._render([{"role": "user", "content": _PROBE}])
-            return of_text == self._render([{"role": "user", "content": [{"type": "text", "text": _PROBE}]}])
+            return self._render([{"role": "user", "content": content}])
         except TEMPLATE_ERRORS:
-            return False
+            return ""
 
     def _reads(self, hint: str) -> bool:
         try:

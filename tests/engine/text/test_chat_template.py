@@ -257,3 +257,17 @@ def test_an_effort_that_is_no_text_is_refused_by_the_callers_name(tokenizer: Pre
 
 def test_most_templates_read_no_hints(local: LocalTokenizer) -> None:
     assert local.template_hints == frozenset()
+
+
+@pytest.mark.parametrize(
+    "content", ["Hi there", [{"type": "text", "text": "Hi "}, {"type": "text", "text": "there"}]]
+)
+def test_a_template_that_reads_parts_alone_gets_parts(
+    tokenizer: PreTrainedTokenizerFast, content: str | list[dict[str, str]]
+) -> None:
+    """It leaves out a plain text, without an error."""
+    parts = "{% for part in m.content if part.type == 'text' %}{{ part.text }}{% endfor %}"
+    local = with_template(tokenizer, f"{{% for m in messages %}}{{{{ m.role }}}}: {parts};{{% endfor %}}")
+    assert (
+        local.decode(local.apply_chat_template([{"role": "user", "content": content}])) == "user: Hi there;"
+    )
