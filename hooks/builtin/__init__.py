@@ -8,6 +8,7 @@ SHORT_NAMES = {
     "audit": "hooks.builtin.audit.Audit",
     "classifier": "hooks.builtin.classifier.Classifier",
     "json_schema": "hooks.builtin.json_schema.JsonSchema",
+    "judge": "hooks.builtin.judge.Judge",
     "media": "hooks.builtin.media.Media",
     "patterns": "hooks.builtin.patterns.Patterns",
     "phrases": "hooks.builtin.phrases.Phrases",

@@ -78,6 +78,11 @@ class GrowingText:
             self._shorten(tokens.ids, tokens.ends, tokens.words)
         return addition
 
+    def followed_by(self, text: str) -> tuple[int, list[int]]:
+        """The tokens if `text` came next and were the end: how many of the first ones stand, and the ids of
+        those behind them. The text does not change. Raises `ValueError` as `Tokenizer.encode_text`."""
+        return self._num_before, self._tokenizer.encode_text(self._tail + text).ids
+
     def _shorten(self, ids: list[int], ends: list[int], words: list[int]) -> None:
         """Begin the tail at a later word."""
         for num, place in self._places(ends, words):

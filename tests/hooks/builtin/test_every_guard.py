@@ -32,7 +32,7 @@ def mode() -> str:
 
 
 def test_all_have_a_short_name() -> None:
-    not_spans = {"audit", "classifier", "json_schema", "media", "presidio", "prompt_leak", "remote"}
+    not_spans = {"audit", "classifier", "json_schema", "judge", "media", "presidio", "prompt_leak", "remote"}
     assert {*ARGUMENTS, *not_spans} == set(SHORT_NAMES)
 
 

@@ -1,0 +1,202 @@
+"""A generative guard model that judges streams as they grow: `--hook judge`.
+
+The model reads the conversation in its own layout, and its verdict is a probability: that of the tokens with
+which it would begin to answer. On the in-process engine a judgement costs the new text and the layout's tail,
+because the engine keeps the rest.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, Unpack
+
+from pydantic import Field
+
+from engine.guard_models import GuardModels
+from engine.protocol import Engine
+from hooks import Chunk, GenerationRequest, checked
+from hooks.builtin.judge_families import by_chat
+from hooks.builtin.judge_families.asking import Asking, Conversation, Opinion, UnclearError
+from hooks.builtin.judge_families.by_chat import ConversationByChat
+from hooks.builtin.judge_families.by_ids import ConversationByIds, Layouts
+from hooks.builtin.judge_families.conversation import Turn, conversation_of
+from hooks.builtin.judge_families.family import Family
+from hooks.builtin.judge_families.find import FamilyOptions, find_family, knows_system
+from hooks.detect.argument_types import Names, Share, Text, blamed_on
+from hooks.detect.coverage import Judged
+from hooks.detect.detector import Match
+from hooks.detect.model_guard import ModelGuard, ModelOptions, StreamJudge
+
+FamilyName = Literal[
+    "llama_guard",
+    "qwen3guard",
+    "nemotron",
+    "shieldgemma",
+    "granite_guardian",
+    "wildguard",
+    "gpt_oss_safeguard",
+    "policy",
+]
+_UNSAFE = "unsafe"
+"""The name of an offence whose category the model was not asked for, or did not tell."""
+_FIRST_CRITERION = ("granite_guardian",)
+"""Families whose first criterion covers what the others do in part."""
+
+
+class Judge(ModelGuard):
+    """Asks a generative guard model about each stream, and about prompts (`prompt: refuse`)."""
+
+    @checked
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        family: FamilyName | None = None,
+        policy: str | Path | None = None,
+        answers: Annotated[Sequence[Text], Field(min_length=2, max_length=2)] = ("safe", "unsafe"),
+        criteria: Names | None = None,
+        categories: Names | None = None,
+        name_categories: bool = False,
+        threshold: Annotated[float, Field(gt=0, le=1)] = 0.5,
+        thresholds: Mapping[str, Annotated[float, Field(gt=0, le=1)]] | None = None,
+        strict: bool = False,
+        least_mass: Share = 0.5,
+        **options: Unpack[ModelOptions],
+    ) -> None:
+        """`model`: a name of `models:`, a folder, or a hub name. `family`: None: told by the model's chat
+        template, or else by its name. `policy`: a file with a policy in words, for any chat model; `answers`:
+        the words for a text that it allows, and for one that it does not.
+
+        `criteria`: for families that are asked about one criterion at a time. `categories`: the categories to
+        act on; None: all. `name_categories`: have the model write the categories of an offence, which costs a
+        few more tokens; otherwise its name is `unsafe`. Given `categories` or `thresholds`, they are written
+        too.
+
+        `threshold`: the least probability of `unsafe` that counts; `thresholds`: others, by category or
+        criterion. `strict`: whether Qwen3Guard's `Controversial` counts as unsafe. `least_mass`: the least
+        probability of all verdicts together; a model that would answer something else fails the request,
+        closed.
+
+        Raises `ValueError` for invalid arguments.
+        """
+        options.setdefault("window", 32)
+        super().__init__(**options)
+        self._model = str(model)
+        with blamed_on("policy"):
+            text = None if policy is None else Path(policy).read_text(encoding="utf-8")
+            if text is not None and not text.strip():
+                raise ValueError("the file is empty")
+        self._options = FamilyOptions(family, text, answers)
+        self._criteria = criteria
+        self._categories = None if categories is None else frozenset(categories)
+        self._thresholds = dict(thresholds or {})
+        self._threshold = threshold
+        self._strict = strict
+        self._least_mass = least_mass
+        self._asks_categories = name_categories or categories is not None or thresholds is not None
+        self._asking: Asking | None = None
+        self._layouts: Layouts | None = None
+        """None: the engine takes chats."""
+        self._with_system = False
+
+    async def start(self, models: GuardModels) -> None:
+        """Get the model, and try its layout. Raises `ValueError` for a model that cannot judge."""
+        engine = await models.generator(self._model)
+        with blamed_on("model"):
+            family = find_family(engine, self._model, self._options)
+        criteria = self._criteria_of(family)
+        self._asking = Asking(engine, self._model, family, criteria, self._least_mass, secrets.token_hex(16))
+        self._layouts = None
+        if _takes_ids(engine) and engine.tokenizer is not None:
+            with blamed_on("model"):
+                self._layouts = Layouts(engine.tokenizer, family)
+                self._layouts.check(criteria)
+        else:
+            by_chat.check(family.prompt([Turn("user", "Hello.")], criteria[0]))
+        self._with_system = self._layouts is not None and knows_system(engine.tokenizer)
+
+    def open_judge(self, chunk: Chunk) -> StreamJudge:
+        turns = self._turns(chunk.request, chunk.output_index)
+        if turns[-1].role != "assistant":
+            turns.append(Turn("assistant", ""))
+        return _StreamJudge(self, self._conversation(turns, chunk.request))
+
+    async def judge_prompt(self, request: GenerationRequest) -> Match | None:
+        for i in range(max(1, len(request.prompts))):
+            turns = self._turns(request, i * request.sampling.n)
+            if not any(turn.text.strip() for turn in turns):
+                raise UnclearError("The conversation to judge is empty.")
+            *before, last = turns
+            for some in (before, turns) if last.role == "assistant" else (turns,):
+                opinions = await self._conversation(some, request).ask("", self.may_matter)
+                if (entity := self.offence(opinions)) is not None:
+                    return Match(0, 1, entity)
+        return None
+
+    def may_matter(self, opinion: Opinion) -> bool:
+        """Whether the opinion's categories decide, or are wanted in the offence's name."""
+        least = min(self._threshold, *self._thresholds.values(), 1.0)
+        return self._asks_categories and self._score(opinion) >= least
+
+    def offence(self, opinions: Sequence[Opinion]) -> str | None:
+        """The name of the likeliest offence that counts."""
+        for opinion in sorted(opinions, key=self._score, reverse=True):
+            score = self._score(opinion)
+            for name in opinion.categories or (opinion.criterion or _UNSAFE,):
+                is_wanted = self._categories is None or name in self._categories or name == _UNSAFE
+                if is_wanted and score >= self._thresholds.get(name, self._threshold):
+                    return name
+        return None
+
+    def _score(self, opinion: Opinion) -> float:
+        score = opinion.probabilities.get("unsafe", 0.0)
+        return score + opinion.probabilities.get("controversial", 0.0) if self._strict else score
+
+    def _turns(self, request: GenerationRequest, output_index: int) -> list[Turn]:
+        turns = conversation_of(request, output_index, with_system=self._with_system)
+        return turns if turns and turns[-1].role != "system" else [*turns, Turn("user", "")]
+
+    def _conversation(self, turns: Sequence[Turn], request: GenerationRequest) -> Conversation:
+        if self._asking is None:
+            raise RuntimeError("the judge was not started")
+        if self._layouts is None:
+            return ConversationByChat(self._asking, turns, request)
+        return ConversationByIds(self._asking, self._layouts, turns, request)
+
+    def _criteria_of(self, family: Family) -> tuple[str, ...]:
+        if self._criteria is None:
+            return family.criteria[: 1 if family.name in _FIRST_CRITERION else None] or ("",)
+        if unknown := sorted(set(self._criteria) - set(family.criteria)):
+            known = ", ".join(family.criteria) or "none"
+            raise ValueError(f"criteria: the family {family.name} has {known}, and not {', '.join(unknown)}")
+        return tuple(self._criteria)
+
+
+class _StreamJudge:
+    """One stream. An offence covers the text that came since the last question."""
+
+    def __init__(self, guard: Judge, conversation: Conversation) -> None:
+        self._guard = guard
+        self._conversation = conversation
+        self._num_characters = 0
+        self._unasked = ""
+
+    async def judge(self, text: str, is_final: bool) -> Judged:
+        self._num_characters += len(text)
+        self._unasked += text
+        if not text.strip():  # white space says nothing that the text before it did not say
+            return Judged(self._num_characters)
+        asked, self._unasked = self._unasked, ""
+        opinions = await self._conversation.ask(asked, self._guard.may_matter)
+        entity = self._guard.offence(opinions)
+        if entity is None:
+            return Judged(self._num_characters)
+        start = self._num_characters - len(asked)
+        return Judged(self._num_characters, Match(start, self._num_characters, entity))
+
+    def close(self) -> None:
+        """The engine keeps what it computed as long as it has room; there is nothing to free."""
+
+
+def _takes_ids(engine: Engine) -> bool:
+    return "logprob_token_ids" in engine.fields.honoured

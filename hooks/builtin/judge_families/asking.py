@@ -1,0 +1,70 @@
+"""How a generative guard model is asked about one conversation, which grows at its end."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from engine.protocol import Engine, EngineError
+from hooks import GenerationRequest
+from hooks.builtin.judge_families.conversation import Turn
+from hooks.builtin.judge_families.family import Family, Step, Verdict
+
+
+class UnclearError(EngineError):
+    """A guard model's answer shows no verdict. The message has no part of the answer."""
+
+
+class Opinion(NamedTuple):
+    """A model's answer to one question."""
+
+    criterion: str
+    """Empty: the question covers all that the family knows."""
+    probabilities: Mapping[Verdict, float]
+    """Together 1."""
+    categories: tuple[str, ...] = ()
+
+
+MayMatter = Callable[[Opinion], bool]
+"""Whether an opinion can lead to an action, so that its categories are worth asking for."""
+
+
+class Conversation(Protocol):
+    """One conversation, whose last turn grows."""
+
+    async def ask(self, text: str, may_matter: MayMatter) -> list[Opinion]:
+        """Append `text` to the last turn, and ask about it. Raises `UnclearError`, `AnswerError`, the errors
+        of `Engine.generate`, and `ValueError` for a text that cannot be told from special tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A model, and what is asked of it."""
+
+    engine: Engine
+    model: str
+    family: Family
+    criteria: Sequence[str]
+    """Asked one by one; one empty name if the family has none."""
+    least_mass: float
+    """The least probability that all verdicts together have in an answer."""
+    salt: str
+    """Unknown outside of this process: cached prompts are shared within one request only."""
+
+
+def probabilities(step: Step, masses: Mapping[str, float], least_mass: float) -> dict[Verdict, float]:
+    """The verdicts' probabilities. `masses`: by spelling. Raises `UnclearError` if together they have less
+    than `least_mass`, or are not numbers."""
+    own = {verdict: sum(masses[one] for one in told) for verdict, told in step.spellings.items()}
+    total = sum(own.values())
+    if not least_mass <= total < 2 or total <= 0:  # a comparison with what is not a number is false
+        raise UnclearError("The guard model did not answer with a verdict.")
+    return {verdict: mass / total for verdict, mass in own.items()}
+
+
+def salt_of(asking: Asking, request: GenerationRequest) -> str:
+    return f"{asking.salt}-{request.request_id}"
+
+
+def marked(turns: Sequence[Turn], name: Callable[[int], str]) -> list[Turn]:
+    """The turns with names in the place of their texts."""
+    return [Turn(turn.role, name(i)) for i, turn in enumerate(turns)]

@@ -1,0 +1,117 @@
+"""Asks an upstream engine over chat: the model writes its answer, with the likeliest tokens at each place.
+
+The upstream lays the prompt out. Whether the judged text can close its own turn there is up to the upstream.
+"""
+
+import math
+from collections.abc import Sequence
+from contextlib import aclosing
+
+from engine.protocol import SamplingParams, Token
+from hooks import GenerationRequest
+from hooks.builtin.judge_families.asking import Asking, MayMatter, Opinion, UnclearError, probabilities
+from hooks.builtin.judge_families.conversation import Turn
+from hooks.builtin.judge_families.family import Chat, Step
+
+NUM_TOP = 20
+"""The most alternatives that the API gives."""
+_ALMOST_ALL = 0.99
+"""A verdict whose token is not among the likeliest counts as impossible if the others have so much."""
+
+
+class ConversationByChat:
+    """One conversation. `turns`: the last one's text is the beginning of the text that grows."""
+
+    def __init__(self, asking: Asking, turns: Sequence[Turn], request: GenerationRequest) -> None:
+        self._asking = asking
+        *self._before, last = turns
+        self._role = last.role
+        self._text = last.text
+        self._request = request
+
+    async def ask(self, text: str, may_matter: MayMatter) -> list[Opinion]:
+        self._text += text
+        return [await self._ask(criterion, may_matter) for criterion in self._asking.criteria]
+
+    async def _ask(self, criterion: str, may_matter: MayMatter) -> Opinion:
+        family = self._asking.family
+        turns = [*self._before, Turn(self._role, self._text)]
+        prompt = family.prompt(turns, criterion)
+        if isinstance(prompt, str):
+            raise UnclearError("This family of guard models has no chat template; it cannot be an upstream.")
+        tokens, text = await self._write(prompt)
+        if family.reasons:
+            told = family.read(text)
+            return Opinion(criterion, {told.verdict: 1.0}, told.categories)
+        place = 0
+        for step in family.steps(turns, criterion):
+            place = _place_of(step, tokens, place)
+        found = probabilities(step, _masses(step, tokens[place]), self._asking.least_mass)
+        opinion = Opinion(criterion, found)
+        rest = family.categories_begin("")
+        if rest is None or found["unsafe"] < max(found.values()) or not may_matter(opinion):
+            return opinion
+        written = "".join(token.text for token in tokens[place:])
+        begin = rest.strip() or "\n"
+        return opinion._replace(categories=family.categories(written.partition(begin)[2]))
+
+    async def _write(self, prompt: Chat) -> tuple[list[Token], str]:
+        """The answer's tokens, and its text without reasoning."""
+        family = self._asking.family
+        sampling = SamplingParams(
+            max_tokens=family.max_answer_tokens, temperature=0.0, logprobs=None if family.reasons else NUM_TOP
+        )
+        kwargs = {"chat_template_kwargs": dict(prompt.template_kwargs)} if prompt.template_kwargs else {}
+        asked = GenerationRequest(
+            request_id=f"{self._request.request_id}-judge",
+            model=self._asking.model,
+            endpoint="chat",
+            messages=tuple(prompt.messages),
+            sampling=sampling,
+            extra=kwargs,
+            given=frozenset({"temperature"}),
+            caller=self._request.caller,
+        )
+        tokens: list[Token] = []
+        text: list[str] = []
+        async with aclosing(self._asking.engine.generate(asked)) as deltas:
+            async for delta in deltas:
+                if delta.channel == "content":
+                    tokens += delta.tokens
+                    text.append(delta.text)
+        return tokens, "".join(text)
+
+
+def _place_of(step: Step, tokens: Sequence[Token], start: int) -> int:
+    """The place of the token that begins the verdict. White space in the answer does not matter."""
+    begin, said = "".join(step.begin.split()), ""
+    for place in range(start, len(tokens)):
+        word = tokens[place].text.strip()
+        if word and said.endswith(begin):
+            return place
+        said += word
+    raise UnclearError("The guard model's answer does not have the form of its family.")
+
+
+def _masses(step: Step, token: Token) -> dict[str, float]:
+    """The probability of each spelling: of the tokens that begin it and no other verdict."""
+    verdict_of = {one.strip(): verdict for verdict, told in step.spellings.items() for one in told}
+    masses = dict.fromkeys((one for told in step.spellings.values() for one in told), 0.0)
+    seen: set[str] = set()
+    for one in token.top:
+        word = one.raw.decode(errors="replace").strip()
+        begun = {verdict for name, verdict in verdict_of.items() if word and name.startswith(word)}
+        if len(begun) == 1:
+            (verdict,) = begun
+            masses[step.spellings[verdict][0]] += math.exp(one.logprob)
+            seen.add(verdict)
+    known = sum(masses.values())
+    if len(seen) < len(step.spellings) and not known >= _ALMOST_ALL:
+        raise UnclearError("The guard model's likeliest tokens lack a verdict.")
+    return masses
+
+
+def check(prompt: Chat | str) -> None:
+    """Raise `ValueError` for a family that has no chat template."""
+    if isinstance(prompt, str):
+        raise ValueError("this family of guard models has no chat template, so it cannot run upstream")

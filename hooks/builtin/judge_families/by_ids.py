@@ -1,0 +1,204 @@
+"""Asks a model in this process, by token ids: one prefill of the new tokens and the tail gives a probability.
+
+The engine keeps the prompt's beginning from one question to the next. What all prompts of a layout have is
+shared by all requests; the rest is kept under a salt of the request.
+"""
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+
+from engine.protocol import SamplingParams, Tokenizer, TopLogprob
+from hooks import GenerationRequest
+from hooks.builtin.guard_prompts.spliced_prompt import AddedTokens, SplicedPrompt, mark, text_behind_marks
+from hooks.builtin.judge_families.asking import (
+    Asking,
+    MayMatter,
+    Opinion,
+    UnclearError,
+    marked,
+    probabilities,
+    salt_of,
+)
+from hooks.builtin.judge_families.conversation import Turn
+from hooks.builtin.judge_families.family import Chat, Family, Step
+
+_ON_THREAD = 4096
+"""A conversation of more characters is tokenized on a thread."""
+
+
+def layout_of(tokenizer: Tokenizer, prompt: Chat | str) -> str:
+    """The prompt's text. Raises `RequestError` if the chat template refuses the messages."""
+    if isinstance(prompt, str):
+        return prompt
+    kwargs = {"chat_template_kwargs": dict(prompt.template_kwargs)}
+    request = GenerationRequest(
+        request_id="layout", model="", endpoint="chat", messages=tuple(prompt.messages), extra=kwargs
+    )
+    return tokenizer.chat_text(request)
+
+
+class Layouts:
+    """The layouts of a family's prompts with one tokenizer, and the tokens of its answers."""
+
+    def __init__(self, tokenizer: Tokenizer, family: Family) -> None:
+        self.tokenizer = tokenizer
+        self.family = family
+        self._added = AddedTokens(tokenizer)
+        self._ids: dict[tuple[str, str], int] = {}
+        any_criterion = family.criteria[0] if family.criteria else ""
+        spaced = f" {mark(0)} "
+        prompt = family.prompt([Turn("user", spaced)], any_criterion)
+        self._trims = isinstance(prompt, str) or spaced not in layout_of(tokenizer, prompt)
+
+    def check(self, criteria: Sequence[str]) -> None:
+        """Lay out a prompt of each kind. Raises `ValueError` for a template that leaves out texts, and for
+        verdicts that begin with the same token."""
+        user, reply = Turn("user", "Hello."), Turn("assistant", "Hello.")
+        for turns in ([user], [user, reply], [user, reply, user]):
+            for criterion in criteria:
+                layout = self.layout(turns, criterion)
+                self.prompt(layout, turns).add("Hello.")
+                answer = ""
+                for step in self.family.steps(turns, criterion):
+                    answer = self.answer_before(layout, answer, step)
+                    answer += next(iter(self.first_tokens(layout, answer, step)))
+
+    def layout(self, turns: Sequence[Turn], criterion: str) -> str:
+        return layout_of(self.tokenizer, self.family.prompt(marked(turns, mark), criterion))
+
+    def prompt(self, layout: str, turns: Sequence[Turn]) -> SplicedPrompt:
+        """The prompt about these turns. The last one's text is empty, and grows."""
+        texts = [turn.text for turn in turns[:-1]]
+        return SplicedPrompt(self.tokenizer, self._added, layout, texts, trims=self._trims)
+
+    def answer_before(self, layout: str, answer: str, step: Step) -> str:
+        """The answer up to the verdict of `step`. The step's line ends that stand there already are not put
+        again."""
+        said = layout + answer
+        num_ends = len(step.begin) - len(step.begin.lstrip("\n"))
+        num_there = len(said) - len(said.rstrip("\n"))
+        return answer + step.begin[min(num_ends, num_there) :]
+
+    def first_tokens(self, layout: str, answer: str, step: Step) -> dict[str, int]:
+        """The first token of each spelling behind `answer`. Raises `ValueError` if two verdicts begin with
+        the same one, or if a spelling changes the tokens before it."""
+        last = self._added.split(text_behind_marks(layout) + answer)[-1]
+        before = last if isinstance(last, str) else ""
+        by_verdict = {
+            verdict: {one: self._first_token(before, one) for one in spellings}
+            for verdict, spellings in step.spellings.items()
+        }
+        ids = [set(tokens.values()) for tokens in by_verdict.values()]
+        if len(set().union(*ids)) < sum(map(len, ids)):
+            raise ValueError("two verdicts begin with the same token")
+        return {one: token for tokens in by_verdict.values() for one, token in tokens.items()}
+
+    def _first_token(self, before: str, spelling: str) -> int:
+        key = before, spelling
+        if key not in self._ids:
+            ids = self.tokenizer.encode_text(before).ids
+            whole = self.tokenizer.encode_text(before + spelling).ids
+            if whole[: len(ids)] != ids or len(whole) == len(ids):
+                raise ValueError(f"the tokenizer joins the verdict {spelling!r} with what stands before it")
+            self._ids[key] = whole[len(ids)]
+        return self._ids[key]
+
+
+class ConversationByIds:
+    """One conversation. `turns`: the last one's text is the beginning of the text that grows."""
+
+    def __init__(
+        self, asking: Asking, layouts: Layouts, turns: Sequence[Turn], request: GenerationRequest
+    ) -> None:
+        self._asking = asking
+        self._layouts = layouts
+        self._turns = turns
+        self._request = request
+        self._prompts: list[tuple[str, str, SplicedPrompt]] = []
+        """Criterion, layout, prompt."""
+
+    async def ask(self, text: str, may_matter: MayMatter) -> list[Opinion]:
+        if not self._prompts:
+            is_long = sum(len(turn.text) for turn in self._turns) + len(text) > _ON_THREAD
+            self._prompts = await asyncio.to_thread(self._open) if is_long else self._open()
+        for _, _, prompt in self._prompts:
+            prompt.add(text)
+        first, *others = self._prompts
+        # The first question leaves the conversation in the cache for the others.
+        opinions = [await self._ask(*first, may_matter)]
+        return opinions + [await self._ask(*one, may_matter) for one in others]
+
+    def _open(self) -> list[tuple[str, str, SplicedPrompt]]:
+        opened = []
+        for criterion in self._asking.criteria:
+            layout = self._layouts.layout(self._turns, criterion)
+            prompt = self._layouts.prompt(layout, self._turns)
+            prompt.add(self._turns[-1].text)
+            opened.append((criterion, layout, prompt))
+        return opened
+
+    async def _ask(
+        self, criterion: str, layout: str, prompt: SplicedPrompt, may_matter: MayMatter
+    ) -> Opinion:
+        family = self._asking.family
+        if family.reasons:
+            told = family.read(await self._write(prompt, ""))
+            return Opinion(criterion, {told.verdict: 1.0}, told.categories)
+        answer = ""
+        opinion = Opinion(criterion, {})
+        for step in family.steps(self._turns, criterion):
+            before = self._layouts.answer_before(layout, answer, step)
+            masses = await self._masses(prompt, before, self._layouts.first_tokens(layout, before, step))
+            opinion = Opinion(criterion, probabilities(step, masses, self._asking.least_mass))
+            answer = before + max(masses, key=masses.__getitem__)
+        if not may_matter(opinion):
+            return opinion
+        allowed = step.spellings["safe"]
+        offence = max((one for one in masses if one not in allowed), key=masses.__getitem__)
+        if (rest := family.categories_begin(offence)) is None:
+            return opinion
+        return opinion._replace(categories=family.categories(await self._write(prompt, before + rest)))
+
+    async def _masses(
+        self, prompt: SplicedPrompt, before: str, tokens: Mapping[str, int]
+    ) -> dict[str, float]:
+        """The probability of each spelling's first token. Spellings of one verdict with the same token share
+        it."""
+        ids = tuple(dict.fromkeys(tokens.values()))
+        sampling = SamplingParams(max_tokens=1, temperature=0.0, logprobs=0, logprob_token_ids=ids)
+        told: dict[int | None, float] = {}
+        async with aclosing(self._asking.engine.generate(self._asked(prompt, before, sampling))) as deltas:
+            async for delta in deltas:
+                for token in delta.tokens:
+                    told |= {one.id: _probability(one) for one in token.top}
+        if missing := set(ids) - told.keys():
+            raise UnclearError(f"The engine told the probabilities of too few tokens ({len(missing)} lack).")
+        shares = {i: sum(token == i for token in tokens.values()) for i in ids}
+        return {one: told[i] / shares[i] for one, i in tokens.items()}
+
+    async def _write(self, prompt: SplicedPrompt, before: str) -> str:
+        """The text that the model writes behind `before`, with the names of special tokens."""
+        sampling = SamplingParams(max_tokens=self._asking.family.max_answer_tokens, temperature=0.0)
+        pieces: list[bytes] = []
+        async with aclosing(self._asking.engine.generate(self._asked(prompt, before, sampling))) as deltas:
+            async for delta in deltas:
+                pieces += [token.raw for token in delta.tokens]
+        return b"".join(pieces).decode(errors="replace")
+
+    def _asked(self, prompt: SplicedPrompt, before: str, sampling: SamplingParams) -> GenerationRequest:
+        return GenerationRequest(
+            request_id=f"{self._request.request_id}-judge",
+            model=self._asking.model,
+            endpoint="completions",
+            prompts=(tuple(prompt.ids(before)),),
+            sampling=sampling,
+            cache_salt=salt_of(self._asking, self._request),
+            num_unsalted_tokens=prompt.num_shared,
+            caller=self._request.caller,
+        )
+
+
+def _probability(one: TopLogprob) -> float:
+    return math.exp(one.logprob)

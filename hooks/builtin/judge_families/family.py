@@ -1,0 +1,83 @@
+"""What a family of generative guard models knows: how it is asked, and how it answers."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from hooks.builtin.judge_families.conversation import Turn
+
+Verdict = Literal["safe", "controversial", "unsafe"]
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A prompt that the model's own chat template lays out."""
+
+    messages: Sequence[Mapping[str, Any]]
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+Spellings = Mapping[Verdict, tuple[str, ...]]
+"""The ways to write each verdict. Their first tokens are compared."""
+
+
+class Step(NamedTuple):
+    """One answer of a model, read from the probabilities of the tokens behind `begin`."""
+
+    begin: str
+    """The beginning of the model's line, up to the answer."""
+    spellings: Spellings
+
+
+class Answer(NamedTuple):
+    """A whole answer, read from its text."""
+
+    verdict: Verdict
+    categories: tuple[str, ...] = ()
+
+
+class AnswerError(ValueError):
+    """A guard model's answer is not in its family's form. The message has no part of the answer."""
+
+
+class Family(ABC):
+    """A family. `criteria`: asked one by one, each in a prompt of its own; empty: one question covers all."""
+
+    name: ClassVar[str]
+    criteria: tuple[str, ...] = ()
+    reasons: bool = False
+    """Whether the model reasons before it answers: its whole answer is read, and there is no probability."""
+    max_answer_tokens: int = 64
+    """Most tokens of an answer that is read as a text."""
+
+    @staticmethod
+    @abstractmethod
+    def recognises(layout: str, model: str) -> bool:
+        """Whether a model is of this family. `layout`: a conversation as its chat template lays it out, empty
+        without a template. `model`: the name that the deployment gives it, in lower case."""
+
+    @abstractmethod
+    def prompt(self, turns: Sequence[Turn], criterion: str) -> Chat | str:
+        """The prompt that asks about the last turn. A text is a layout by itself, with its special tokens."""
+
+    @abstractmethod
+    def steps(self, turns: Sequence[Turn], criterion: str) -> tuple[Step, ...]:
+        """The answers to read, in the order in which the model gives them. The last one is the verdict; the
+        likeliest of each earlier one is put before the next."""
+
+    def categories_begin(self, verdict: str) -> str | None:
+        """The text behind the verdict's `Step.begin` after which the categories follow. `verdict`: as it was
+        spelled. None: the family tells no categories."""
+        return None
+
+    def categories(self, text: str) -> tuple[str, ...]:
+        """The categories in the text behind `categories_begin`. Raises `AnswerError`."""
+        return ()
+
+    def read(self, answer: str) -> Answer:
+        """Read a whole answer. Raises `AnswerError`."""
+        raise AnswerError("the family's answers are read from probabilities")
+
+
+YES_NO: Spellings = {"unsafe": ("Yes", "yes"), "safe": ("No", "no")}

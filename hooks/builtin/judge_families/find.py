@@ -1,0 +1,88 @@
+"""Which family a guard model is of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.protocol import Engine, RequestError, Tokenizer
+from hooks.builtin.guard_prompts.spliced_prompt import mark
+from hooks.builtin.judge_families.by_ids import layout_of
+from hooks.builtin.judge_families.family import Chat, Family
+from hooks.builtin.judge_families.gpt_oss_safeguard import GptOssSafeguard
+from hooks.builtin.judge_families.granite_guardian import GraniteGuardian
+from hooks.builtin.judge_families.llama_guard import LlamaGuard
+from hooks.builtin.judge_families.nemotron import Nemotron
+from hooks.builtin.judge_families.policy import Policy
+from hooks.builtin.judge_families.qwen3guard import Qwen3Guard
+from hooks.builtin.judge_families.shieldgemma import ShieldGemma
+from hooks.builtin.judge_families.wildguard import WildGuard
+
+FAMILIES: tuple[type[Family], ...] = (
+    *(GptOssSafeguard, Qwen3Guard, Nemotron, LlamaGuard, ShieldGemma, GraniteGuardian, WildGuard, Policy),
+)
+"""In the order in which they are looked for."""
+_KWARGS = {"guardian_config": {"criteria_id": "harm", "risk_name": "harm"}, "guideline": "None."}
+_USER = {"role": "user", "content": mark(0)}
+_REPLY = {"role": "assistant", "content": mark(1)}
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyOptions:
+    """The deployment's words about the family."""
+
+    name: str | None
+    policy: str | None
+    answers: Sequence[str]
+
+
+def find_family(engine: Engine, model: str, options: FamilyOptions) -> Family:
+    """The family of `options`, or else the one that the model's chat template or its name shows. Raises
+    `ValueError` if there is none, and for a policy that the family does not read."""
+    tokenizer = engine.tokenizer
+    layout = "" if tokenizer is None else _layout(tokenizer, [_USER, _REPLY])
+    kind = _kind(layout, model.lower(), options)
+    if options.policy is None and kind in (Policy, GptOssSafeguard):
+        raise ValueError(f"policy: the family {kind.name} needs one")
+    if options.policy is not None and kind not in (Policy, GptOssSafeguard):
+        raise ValueError(f"policy: the family {kind.name} has its own")
+    if kind is ShieldGemma:
+        return ShieldGemma(has_template=tokenizer is None or "safety principle" in layout)
+    if kind is GraniteGuardian:
+        return GraniteGuardian(scores=GraniteGuardian.has_scores(layout) or "3.3" in model)
+    if kind is Policy:
+        with_system = [{"role": "system", "content": mark(2)}, _USER]
+        has_system = tokenizer is None or mark(2) in _layout(tokenizer, with_system)
+        return Policy(options.policy or "", options.answers, has_system=has_system)
+    if kind is GptOssSafeguard:
+        return GptOssSafeguard(options.policy or "", options.answers)
+    return kind()
+
+
+def knows_system(tokenizer: Tokenizer | None) -> bool:
+    """Whether the model's chat template lays out system messages beside the conversation."""
+    if tokenizer is None:
+        return False
+    layout = _layout(tokenizer, [{"role": "system", "content": mark(2)}, _USER, _REPLY])
+    return all(mark(i) in layout for i in range(3))
+
+
+def _kind(layout: str, model: str, options: FamilyOptions) -> type[Family]:
+    if options.name is not None:
+        return next(one for one in FAMILIES if one.name == options.name)
+    found = next((one for one in FAMILIES if one.recognises(layout, model)), None)
+    if options.policy is not None and found is not GptOssSafeguard:
+        return Policy
+    if found is None:
+        names = ", ".join(one.name for one in FAMILIES)
+        raise ValueError(
+            f"family: neither the model's chat template nor its name shows one. There are {names}; any chat "
+            "model can follow a policy: FILE"
+        )
+    return found
+
+
+def _layout(tokenizer: Tokenizer, messages: Sequence[dict[str, str]]) -> str:
+    """The messages as the model's chat template lays them out; empty if it refuses them, or there is none."""
+    try:
+        return layout_of(tokenizer, Chat(messages, _KWARGS))
+    except RequestError:
+        return ""

@@ -1,0 +1,62 @@
+"""gpt-oss-safeguard: a policy in the system message, reasoning, and a verdict in the policy's own form."""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from hooks.builtin.judge_families.conversation import Turn
+from hooks.builtin.judge_families.family import Answer, AnswerError, Chat, Family, Step
+from hooks.builtin.judge_families.policy import SPEAKERS
+
+_FINAL = "<|channel|>final<|message|>"
+_SPECIAL = re.compile(r"<\|[a-z_]+\|>.*", re.DOTALL)
+_LONGEST = 64
+
+
+class GptOssSafeguard(Family):
+    """The verdict is `1` or `0`, one of the two `answers`, or an object: `{"violation": 1, "policy_category":
+    "H2.f"}`. The model reasons before it, which takes seconds: it is for the second stage of a cascade."""
+
+    name = "gpt_oss_safeguard"
+    reasons = True
+    max_answer_tokens = 2048
+
+    def __init__(self, policy: str, answers: Sequence[str]) -> None:
+        self._policy = policy
+        safe, unsafe = (answer.lower() for answer in answers)
+        self._verdicts = {"0": False, "1": True, safe: False, unsafe: True}
+
+    @staticmethod
+    def recognises(layout: str, model: str) -> bool:
+        return "gpt-oss-safeguard" in model
+
+    def prompt(self, turns: Sequence[Turn], criterion: str) -> Chat | str:
+        said = "\n\n".join(f"{SPEAKERS[turn.role]}: {turn.text}" for turn in turns)
+        messages = [{"role": "system", "content": self._policy}, {"role": "user", "content": said}]
+        return Chat(messages, {"reasoning_effort": "low"})
+
+    def steps(self, turns: Sequence[Turn], criterion: str) -> tuple[Step, ...]:
+        return ()
+
+    def read(self, answer: str) -> Answer:
+        _, found, final = answer.rpartition(_FINAL)
+        text = _SPECIAL.sub("", final if found else answer).strip()
+        try:
+            told = json.loads(text)
+        except ValueError:
+            told = text
+        category: tuple[str, ...] = ()
+        if isinstance(told, dict):
+            category = _category(told.get("policy_category"))
+            told = told.get("violation")
+        verdict = self._verdicts.get(str(told).lower() if not isinstance(told, bool) else str(int(told)))
+        if verdict is None:
+            raise AnswerError(
+                "the answer is neither 0, 1, one of the answers, nor an object with a violation"
+            )
+        return Answer("unsafe", category) if verdict else Answer("safe")
+
+
+def _category(told: Any) -> tuple[str, ...]:
+    return (told,) if isinstance(told, str) and 0 < len(told) <= _LONGEST else ()

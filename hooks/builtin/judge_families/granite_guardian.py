@@ -1,0 +1,45 @@
+"""Granite Guardian: one criterion in a prompt, behind the conversation.
+
+Versions 3.0 to 3.2 answer `Yes` or `No`. Version 3.3 answers `<score> yes </score>`.
+"""
+
+from collections.abc import Sequence
+
+from hooks.builtin.judge_families.conversation import Turn
+from hooks.builtin.judge_families.family import YES_NO, Chat, Family, Step
+
+CRITERIA = (
+    *("harm", "social_bias", "jailbreak", "profanity", "sexual_content", "unethical_behavior", "violence"),
+    *("evasiveness", "harm_engagement"),
+)
+"""The criteria that need nothing but a conversation."""
+
+
+class GraniteGuardian(Family):
+    """`scores`: whether the model answers as version 3.3 does."""
+
+    name = "granite_guardian"
+    criteria = CRITERIA
+
+    def __init__(self, *, scores: bool) -> None:
+        self._scores = scores
+
+    @staticmethod
+    def recognises(layout: str, model: str) -> bool:
+        signs = ("<start_of_risk_definition>", "judge_protocol", "### Scoring Schema")
+        return any(sign in layout for sign in signs) or "granite-guardian" in model
+
+    @staticmethod
+    def has_scores(layout: str) -> bool:
+        return "### Scoring Schema" in layout
+
+    def prompt(self, turns: Sequence[Turn], criterion: str) -> Chat | str:
+        messages = [{"role": turn.role, "content": turn.text} for turn in turns]
+        if self._scores:
+            return Chat(messages, {"guardian_config": {"criteria_id": criterion}, "think": False})
+        return Chat(messages, {"guardian_config": {"risk_name": criterion}})
+
+    def steps(self, turns: Sequence[Turn], criterion: str) -> tuple[Step, ...]:
+        if self._scores:
+            return (Step("<score>", {"unsafe": (" yes", " Yes"), "safe": (" no", " No")}),)
+        return (Step("", YES_NO),)

@@ -1,0 +1,35 @@
+"""Llama Guard 3 and 4: `safe`, or `unsafe` and a line of category codes."""
+
+import re
+from collections.abc import Sequence
+
+from hooks.builtin.judge_families.conversation import Turn
+from hooks.builtin.judge_families.family import AnswerError, Chat, Family, Step
+
+_CODES = re.compile(r"S\d{1,2}(\s*,\s*S\d{1,2})*")
+
+
+class LlamaGuard(Family):
+    """The template chooses the judged role by the parity of the turns. It ends right behind the header of the
+    answer, and the model may write two line ends before its verdict. So these are a part of the question."""
+
+    name = "llama_guard"
+
+    @staticmethod
+    def recognises(layout: str, model: str) -> bool:
+        return "<BEGIN UNSAFE CONTENT CATEGORIES>" in layout or "llama-guard" in model
+
+    def prompt(self, turns: Sequence[Turn], criterion: str) -> Chat | str:
+        return Chat([{"role": turn.role, "content": turn.text} for turn in turns])
+
+    def steps(self, turns: Sequence[Turn], criterion: str) -> tuple[Step, ...]:
+        return (Step("\n\n", {"safe": ("safe",), "unsafe": ("unsafe",)}),)
+
+    def categories_begin(self, verdict: str) -> str | None:
+        return f"{verdict}\n"
+
+    def categories(self, text: str) -> tuple[str, ...]:
+        line = text.strip().split("\n")[0].strip()
+        if not _CODES.fullmatch(line):
+            raise AnswerError("the answer has no line of category codes")
+        return tuple(code.strip() for code in line.split(","))

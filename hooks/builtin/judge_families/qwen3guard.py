@@ -1,0 +1,39 @@
+"""Qwen3Guard-Gen, and the small generative guard that ships: lines `Safety:` and `Categories:`."""
+
+from collections.abc import Sequence
+
+from hooks.builtin.judge_families.conversation import Turn
+from hooks.builtin.judge_families.family import AnswerError, Chat, Family, Spellings, Step
+
+_LONGEST = 64
+"""Characters of a category's name."""
+
+
+class Qwen3Guard(Family):
+    name = "qwen3guard"
+
+    @staticmethod
+    def recognises(layout: str, model: str) -> bool:
+        is_named = "qwen3guard" in model and "stream" not in model
+        return is_named or "<BEGIN SAFETY POLICY>" in layout or layout.endswith("<|im_start|>judge\n")
+
+    def prompt(self, turns: Sequence[Turn], criterion: str) -> Chat | str:
+        return Chat([{"role": turn.role, "content": turn.text} for turn in turns])
+
+    def steps(self, turns: Sequence[Turn], criterion: str) -> tuple[Step, ...]:
+        spellings: Spellings = {
+            "safe": (" Safe",),
+            "unsafe": (" Unsafe",),
+            "controversial": (" Controversial",),
+        }
+        return (Step("Safety:", spellings),)
+
+    def categories_begin(self, verdict: str) -> str | None:
+        return f"{verdict}\nCategories:"
+
+    def categories(self, text: str) -> tuple[str, ...]:
+        # Only this line: a later one may quote the judged text, and a category's name in it.
+        names = [name.strip() for name in text.split("\n")[0].split(",")]
+        if not all(0 < len(name) <= _LONGEST for name in names):
+            raise AnswerError("the answer has no line of categories")
+        return tuple(name for name in names if name != "None")

@@ -1,0 +1,121 @@
+"""What judging with a generative guard model costs, as the engine counts it."""
+
+import random
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from engine.backends.local import LocalEngine
+from engine.config import EngineConfig
+from engine.protocol import GenerationRequest
+from hooks.builtin.judge import Judge
+from tests.helpers import guard_all, make_deltas, make_request, pipeline_of, slow
+from tests.hooks.builtin.judges import Models, tokenizer_of
+
+LENGTH, WINDOW, BLOCK = 2048, 32, 16
+
+
+@pytest.fixture(autouse=True)
+def mode() -> str:
+    """In this process: the models are of this process."""
+    return "in-process"
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
+    """Starts a tiny random model with a family's tokenizer, as an engine."""
+    engines: list[LocalEngine] = []
+
+    async def started(name: str, **options: Any) -> LocalEngine:
+        folder = tmp_path / f"{name}-{len(engines)}"
+        tokenizer = tokenizer_of(name)
+        torch.manual_seed(5)
+        config = Qwen3Config(
+            vocab_size=tokenizer.fast.get_vocab_size(),
+            hidden_size=16,
+            intermediate_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=8,
+            max_position_embeddings=4096,
+        )
+        Qwen3ForCausalLM(config).save_pretrained(folder)
+        template = tokenizer._chat._tokenizer.chat_template
+        own = PreTrainedTokenizerFast(tokenizer_object=tokenizer.fast, chat_template=template)
+        own.save_pretrained(folder)
+        engine = LocalEngine(EngineConfig(model=str(folder), num_threads=1, block_size=BLOCK, **options))
+        engines.append(engine)
+        await engine.start()
+        return engine
+
+    yield started
+    for engine in engines:
+        await engine.aclose()
+
+
+def text_pieces(name: str, num_tokens: int) -> list[str]:
+    """A text of so many tokens of the guard model, token by token."""
+    rng, tokenizer = random.Random(7), tokenizer_of(name)
+    words = ["message", "content", "The", "conversation", "Say", "categories", "safe", "judged", "answer"]
+    text = ""
+    while len(tokenizer.encode_text(text).ids) < num_tokens:
+        text += " ".join(rng.choice(words) for _ in range(200)) + ".\n\n"
+    ends = tokenizer.encode_text(text).ends[:num_tokens]
+    return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+async def judged(engine: LocalEngine, name: str, pieces: list[str], **arguments: Any) -> tuple[int, Any]:
+    """Tokens computed while a stream is judged, and the guard's requests."""
+    guard = Judge(name, least_mass=0.0, threshold=1.0, window=WINDOW, first_window=WINDOW, **arguments)
+    await guard.start(Models(engine))
+    asked: list[GenerationRequest] = []
+    generate = engine.generate
+
+    def seen(request: GenerationRequest) -> Any:
+        asked.append(request)
+        return generate(request)
+
+    engine.generate = seen  # type: ignore[method-assign]
+    before = engine.stats().computed_tokens_total
+    deltas = await guard_all(pipeline_of(guard), make_deltas(pieces))
+    assert "".join(delta.text for delta in deltas) == "".join(pieces)
+    return engine.stats().computed_tokens_total - before, asked
+
+
+def tail_of(name: str, request: GenerationRequest) -> int:
+    """Tokens of a prompt behind the conversation."""
+    tokenizer, end = tokenizer_of(name), "<END CONVERSATION>"
+    (ids,) = request.prompts
+    return len(tokenizer.encode(end + tokenizer.decode(ids).rpartition(end)[2]))
+
+
+@pytest.mark.parametrize("name", ["llama-guard-3", slow("qwen3guard-gen")])
+async def test_a_judgement_computes_the_new_tokens_and_the_tail(name: str, start: Callable[..., Any]) -> None:
+    pieces = text_pieces(name, LENGTH)
+    computed, asked = await judged(await start(name), name, pieces)
+    assert len(asked) == LENGTH // WINDOW
+    head, tail = asked[0].num_unsalted_tokens, tail_of(name, asked[0])
+    assert computed <= 1.05 * (head + LENGTH + len(asked) * (tail + BLOCK))
+    from_scratch, again = await judged(await start(name, enable_prefix_caching=False), name, pieces)
+    assert from_scratch >= 8 * computed
+    assert [one.prompts for one in again] == [one.prompts for one in asked]
+
+
+async def test_four_criteria_share_their_conversation(start: Callable[..., Any]) -> None:
+    name = "granite-guardian-3.3"
+    question = "".join(text_pieces(name, 1000))
+    criteria = ["harm", "violence", "profanity", "jailbreak"]
+    costs = []
+    for asked in (criteria, criteria[:1]):
+        engine = await start(name)
+        guard = Judge(name, least_mass=0.0, threshold=1.0, criteria=asked, prompt="refuse")
+        await guard.start(Models(engine))
+        await guard.judge_prompt(make_request(messages=({"role": "user", "content": question},)))
+        costs.append(engine.stats().computed_tokens_total)
+    together, alone = costs
+    assert together <= 0.4 * 4 * alone
