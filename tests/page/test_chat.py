@@ -228,9 +228,7 @@ async def is_ended(wire: Wire) -> None:
     await wire.end("content_filter")
 
 
-@pytest.mark.parametrize(
-    ("script", "told"), [(fails, "A guard failed"), (is_ended, "the message leaves the history")]
-)
+@pytest.mark.parametrize(("script", "told"), [(fails, "A guard failed"), (is_ended, "not in the history")])
 def test_an_answer_that_failed_or_that_a_guard_ended_leaves_the_history(
     fake: FakeServer, open_page: Open, script: Script, told: str
 ) -> None:

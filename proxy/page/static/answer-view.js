@@ -83,7 +83,7 @@ export class AnswerView {
 
 const FINISH = {
   length: "cut at the most tokens",
-  content_filter: "ended by a guard: the message leaves the history",
+  content_filter: "ended by a guard: not in the history",
   tool_calls: "calls a tool",
 };
 
