@@ -129,7 +129,8 @@ class ActingGuard:
 
     def _keeps_alternatives(self, chunk: Chunk) -> bool:
         sampling = chunk.request.sampling
-        return not (self._withholds and (sampling.num_top_logprobs or sampling.prompt_logprobs))
+        has_top = sampling.logprobs or sampling.logprob_token_ids or sampling.prompt_logprobs
+        return not (self._withholds and has_top)
 
     def _own_name(self, chunk: Chunk) -> str:
         """The name of a tool call at the call's first chunk: as written and, on a second line, as words.

@@ -41,27 +41,33 @@ class JudgeError(RuntimeError):
     """A judge gave an answer that cannot be true. The message has no text of the stream."""
 
 
-def num_tokens_of(chunk: Chunk) -> int:
-    """The number of tokens that the chunk's new text counts as, where windows count tokens."""
-    length = len(chunk.text_diff)
-    if not chunk.tokens_diff:
-        return -(-length // _CHARACTERS)
-    return max(len(chunk.tokens_diff), -(-length // _LONGEST_TOKEN))
+def pieces_of(chunk: Chunk) -> list[tuple[str, int]]:
+    """The chunk's new text in the pieces that its tokens make, each with the number of tokens that it counts
+    as. Text that is not that of the tokens is one piece."""
+    text, tokens = chunk.text_diff, chunk.tokens_diff
+    if not text:
+        return []
+    if "".join([token.text for token in tokens]) != text:
+        return [(text, max(len(tokens), -(-len(text) // _CHARACTERS)))]
+    pieces: list[tuple[str, int]] = []
+    num_textless = 0
+    for token in tokens:
+        if not token.text:
+            num_textless += 1
+            continue
+        pieces.append((token.text, num_textless + -(-len(token.text) // _LONGEST_TOKEN)))
+        num_textless = 0
+    return pieces
 
 
 class _Piece(NamedTuple):
-    """New text of one chunk."""
+    """A piece of the stream that verdicts do not cover wholly."""
 
     end: int
     """The length of the stream with the piece."""
-    length: int
     num_written: int
-    """Its characters as the stream has them written: more than `length` if JSON escapes are read."""
+    """Its characters as the stream has them written: more than it has if JSON escapes are read."""
     num_tokens: int
-
-    def share(self, count: int, num_judged: int) -> int:
-        """The part of `count` that belongs to the characters behind `num_judged`, rounded up."""
-        return -(-count * min(self.length, self.end - num_judged) // self.length)
 
 
 class Coverage:
@@ -109,11 +115,11 @@ class Coverage:
         """The offences that nobody has acted on yet. Whoever acts clears the list."""
 
     def add(self, text: str, num_tokens: int, num_written: int | None = None) -> None:
-        """The stream has more text. `num_written`: its characters as written; None: those of `text`."""
+        """The stream has a piece more. `num_written`: its characters as written; None: those of `text`."""
         if text:
             self.num_characters += len(text)
             written = len(text) if num_written is None else num_written
-            self._pieces.append(_Piece(self.num_characters, len(text), written, num_tokens))
+            self._pieces.append(_Piece(self.num_characters, written, num_tokens))
             self._unasked.append(text)
         self._num_unasked += num_tokens
 
@@ -132,18 +138,25 @@ class Coverage:
         """Whether the stream has to wait for the judge's next answer."""
         if self.mode == "hold":
             return self.is_due
-        return self.num_unjudged_tokens > self._window + self._debounce
-
-    @property
-    def num_unjudged_tokens(self) -> int:
-        judged = self.num_judged
-        return sum(piece.share(piece.num_tokens, judged) for piece in self._pieces)
+        return self.num_releasable < self.num_characters
 
     @property
     def num_unjudged_written(self) -> int:
-        """Characters at the end of the stream, as written, that no verdict covers."""
-        judged = self.num_judged
-        return sum(piece.share(piece.num_written, judged) for piece in self._pieces)
+        """Characters at the end of the stream, as written, of pieces that no verdict covers wholly."""
+        return sum(piece.num_written for piece in self._pieces)
+
+    @property
+    def num_releasable(self) -> int:
+        """Characters of the stream that may be out now."""
+        if self.mode == "hold":
+            return self.num_judged
+        end, left = self.num_judged, self._window + self._debounce
+        for piece in self._pieces:
+            left -= piece.num_tokens
+            if left < 0:
+                break
+            end = piece.end
+        return end
 
     def take(self) -> str:
         """The text that the judge is asked about next: all that it was not asked about."""
@@ -198,7 +211,12 @@ class ReadStream:
     def read(self, chunk: Chunk) -> None:
         new = self.excerpt.read(chunk.text_diff, chunk.is_final)
         self.text = self.excerpt.text + new
-        self.coverage.add(new, num_tokens_of(chunk), len(chunk.text_diff))
+        pieces = pieces_of(chunk)
+        if new == chunk.text_diff:
+            for text, num_tokens in pieces:
+                self.coverage.add(text, num_tokens)
+        else:
+            self.coverage.add(new, sum(count for _, count in pieces), len(chunk.text_diff))
 
 
 class CoverageGuard(ActingGuard):
@@ -207,9 +225,9 @@ class CoverageGuard(ActingGuard):
 
     `mode`: `hold` releases nothing that no verdict covers. `release` releases text at once, and ends the
     stream when the verdict comes; at most `window` tokens are out unjudged, and those that the judge's rule
-    needs to see more of. `window`: tokens that the judge is asked about together. `first_window`: in mode
-    `hold`, the tokens that the first question waits for. Each later one waits for twice as many, up to
-    `window`.
+    needs to see more of. There, `rewind` acts as `terminate` if all of the offence is out. `window`: tokens
+    that the judge is asked about together. `first_window`: in mode `hold`, the tokens that the first question
+    waits for. Each later one waits for twice as many, up to `window`.
 
     A subclass reads a chunk with `_read`, tells `ReadStream.coverage` the judge's answers, and returns
     `_verdict`. What it does not judge, it releases with `_unasked`.
@@ -266,11 +284,13 @@ class CoverageGuard(ActingGuard):
         if chunk.is_final and not coverage.is_complete:
             raise JudgeError("the stream ended, and the judge has not judged all of it")
         is_held = coverage.mode == "hold"
-        must_wait = is_held or (coverage.must_wait and not chunk.is_final)
         at = coverage.num_characters - len(text)
-        undecided = max(excerpt.pending, coverage.num_judged - at) if must_wait else len(text)
+        is_out = any(offence.end <= at + excerpt.pending for offence in coverage.offences)
+        undecided = max(excerpt.pending, coverage.num_releasable - at)
         matches, end = excerpt.settled(text, self._matches(stream, at), undecided, chunk.is_final)
         verdict = self._act(chunk, excerpt, text, matches, end)
+        if is_out and isinstance(verdict, rewind):
+            verdict = verdict.as_terminate  # the offence cannot be said otherwise any more
         if is_held and not isinstance(verdict, suspect):
             return verdict  # a verdict covers all that it releases
         return self._with_unjudged(chunk, verdict, coverage.num_unjudged_written)

@@ -145,7 +145,7 @@ class _Judging:
             elif coverage.num_asked < coverage.num_characters:
                 coverage.judged(await self._ask(coverage.take(), is_final=False))
             else:
-                break  # the judge has to see more text first, and this text is held until then
+                break  # the judge needs to see more, so text that may not be out is held
         if is_final and not coverage.is_complete:
             coverage.judged(await self._ask(coverage.take(), is_final=True))
         elif coverage.is_due and not is_final and self._task is None and not coverage.offences:

@@ -1,7 +1,8 @@
 """Searches with Hypothesis, for some seconds, for a text on which a hook is wrong.
 
-A hook is wrong on a text if it fails or takes too long, if what it releases depends on where the text is cut,
-if it releases a secret, or if it holds more characters than its `max_hold`.
+A hook is wrong on a text if it fails or takes too long, if what it releases depends on where the text is cut
+(unless it judges: see `hooks.testing.check`), if it releases a secret, or if it holds more characters than
+its `max_hold`.
 """
 
 import asyncio
@@ -179,7 +180,10 @@ class Fuzzer:
         if whole.refused is not None:
             return f"it refuses the prompt, {stream.request.messages[0]['content']!r}: {whole.refused}"
         got = await self._play(example)
-        if got.outcome != whole.outcome:
+        if self._probe.hook.judges:
+            if isinstance(got.failure, HookError):
+                return f"it fails, {cut_at(example.places)} ({example.where}): {failure_of(got)}"
+        elif got.outcome != whole.outcome:
             difference = Difference(stream, example.places, example.where, whole, got)
             return f"not the same wherever the text is cut\n{difference}"
         for released, places in ((whole, ()), (got, example.places)):

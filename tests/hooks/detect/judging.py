@@ -23,7 +23,10 @@ class PatternJudge:
     It leaves the last `num_undecided` characters of a text unjudged, as a rule does that needs to see more.
     """
 
-    def __init__(self, pattern: str, wait: Wait, num_undecided: int) -> None:
+    def __init__(self, pattern: str, wait: Wait, num_undecided: int, where: tuple[int, str]) -> None:
+        """`where`: the output and the channel."""
+        self.where = where
+        self.num_judged = 0
         self.pattern = re.compile(pattern)
         self.wait = wait
         self.num_undecided = num_undecided
@@ -44,7 +47,7 @@ class PatternJudge:
         finally:
             self.is_running = False
         decided = len(self.text) - (0 if is_final else min(self.num_undecided, len(self.text)))
-        decided = max(decided, self.start)
+        decided = self.num_judged = max(decided, self.start)
         if (found := self.pattern.search(self.text, self.start, decided)) is None:
             return Judged(decided)
         self.start = found.end()
@@ -68,7 +71,8 @@ class PatternGuard(ModelGuard):
         self.judges_made: list[PatternJudge] = []
 
     def open_judge(self, chunk: Chunk) -> PatternJudge:
-        self.judges_made.append(PatternJudge(self.pattern, self.wait, self.num_undecided))
+        where = chunk.output_index, chunk.channel
+        self.judges_made.append(PatternJudge(self.pattern, self.wait, self.num_undecided, where))
         return self.judges_made[-1]
 
     async def judge_prompt(self, request: GenerationRequest) -> Match | None:

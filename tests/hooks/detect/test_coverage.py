@@ -1,12 +1,15 @@
 """Coverage: when a judge is asked, and how much of a stream its verdicts cover."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from hooks.detect.coverage import Coverage, CoverageGuard, Judged, JudgeError, num_tokens_of
+from engine.protocol import Delta
+from hooks import Chunk, Verdict, emit
+from hooks.detect.coverage import Coverage, CoverageGuard, Judged, JudgeError, pieces_of
 from hooks.detect.detector import Match
-from hooks.testing import play, stream_of
+from tests.helpers import guard_all, make_token, pipeline_of
 
 
 @pytest.fixture(autouse=True)
@@ -66,14 +69,22 @@ def test_in_mode_release_the_judge_is_asked_at_half_a_window() -> None:
     assert not coverage.must_wait
 
 
-def test_a_piece_that_is_judged_in_part_counts_in_part_rounded_up() -> None:
+def test_a_piece_that_is_judged_in_part_counts_as_a_whole() -> None:
     coverage = Coverage("release", 4)
     coverage.add("a" * 10, 5, num_written=20)
     coverage.take()
     coverage.judged(Judged(3))
-    assert (coverage.num_unjudged_tokens, coverage.num_unjudged_written) == (4, 14)
+    assert (coverage.num_releasable, coverage.num_unjudged_written) == (3, 20)
     coverage.judged(Judged(10))
-    assert (coverage.num_unjudged_tokens, coverage.num_unjudged_written) == (0, 0)
+    assert (coverage.num_releasable, coverage.num_unjudged_written) == (10, 0)
+
+
+def test_in_mode_release_no_more_may_be_out_than_a_window_and_the_debounce() -> None:
+    coverage = coverage_of("release", 2, *"abcdef", debounce=1)
+    assert coverage.num_releasable == 3
+    coverage.take()
+    coverage.judged(Judged(1))
+    assert coverage.num_releasable == 4
 
 
 @pytest.mark.parametrize(
@@ -96,22 +107,34 @@ def test_an_answer_that_cannot_be_true_is_an_error(answer: Judged) -> None:
 
 
 class Counts:
-    """Counts the tokens of each chunk."""
+    """Counts the pieces of each chunk."""
 
     def __init__(self) -> None:
-        self.counts: list[int] = []
+        self.pieces: list[list[tuple[str, int]]] = []
 
-    def __call__(self, chunk: Any) -> Any:
-        from hooks import emit
-
-        self.counts.append(num_tokens_of(chunk))
+    def __call__(self, chunk: Chunk) -> Verdict:
+        self.pieces.append(pieces_of(chunk))
         return emit(chunk.pending)
 
 
-def test_text_without_tokens_counts_by_its_length() -> None:
+def pieces(*deltas: Delta) -> list[list[tuple[str, int]]]:
     counts = Counts()
-    play(counts, stream_of(["a" * 9, "a" * 200]))
-    assert counts.counts[:2] == [1, 7]  # one token that claims 200 characters counts as several
+    asyncio.run(guard_all(pipeline_of(counts), [*deltas, Delta(finish_reason="stop")]))
+    return counts.pieces[:-1]
+
+
+def test_a_token_is_a_piece_with_the_textless_ones_before_it() -> None:
+    tokens = (make_token("ab", 1), make_token("", 2, b"\xc3"), make_token("ü", 3, b"\xbc"))
+    assert pieces(Delta(text="abü", tokens=tokens)) == [[("ab", 1), ("ü", 2)]]
+
+
+def test_text_without_tokens_counts_by_its_length() -> None:
+    assert pieces(Delta(text="a" * 9), Delta(text="b")) == [[("a" * 9, 3)], [("b", 1)]]
+
+
+def test_a_token_that_claims_a_long_text_counts_as_several() -> None:
+    text = "a" * 200
+    assert pieces(Delta(text=text, tokens=(make_token(text, 1),))) == [[(text, 7)]]
 
 
 def test_released_text_cannot_be_changed_later() -> None:
