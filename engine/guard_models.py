@@ -50,7 +50,11 @@ class TokenClassifier(Protocol):
 
 class TokenStream(Protocol):
     """One text that grows. The keys and values of its tokens stay in the model's cache. One call of `feed` at
-    a time; other streams' calls run beside it."""
+    a time; other streams' calls run beside it.
+
+    Streams of one caller may find each other's tokens of the first call in the cache, which a caller could
+    tell from the time. Text that hooks may withhold belongs into a later call: it stays the stream's own.
+    """
 
     @property
     def num_tokens(self) -> int:

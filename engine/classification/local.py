@@ -20,6 +20,9 @@ from engine.text.tokenizer import LocalTokenizer
 Failure = Callable[[], EngineError]
 """Makes the error of every call from now on."""
 
+ONLY_TO_GENERATE = ("probes", "speculative_model", "num_speculative_tokens", "logits_processors")
+"""Options that a model without next tokens does not have."""
+
 
 class LocalClassifier:
     """Implements `TokenClassifier` (`engine.guard_models`). Use it from the event loop that started it."""
@@ -118,6 +121,8 @@ class LocalClassifier:
 
     def _load(self) -> ClassifierCore:
         config = self.config
+        if unused := [name for name in ONLY_TO_GENERATE if getattr(config, name)]:
+            raise ValueError(f"{config.model} classifies tokens: it cannot have {' or '.join(unused)}.")
         tokenizer = LocalTokenizer.load(config.tokenizer_name, trust_remote_code=config.trust_remote_code)
         self._core = ClassifierCore(ModelRunner.load(config), tokenizer, config)
         self.tokenizer = tokenizer
@@ -143,7 +148,7 @@ class LocalTokenStream:
             return ()
         self._is_fed = True
         try:
-            logits = await self._classifier.feed(self._text, ids)
+            logits = await self._classifier.feed(self._text, tuple(ids))
         except BaseException:
             self.close()
             raise

@@ -182,6 +182,15 @@ async def test_shutting_down_fails_the_calls_that_wait(guard: GuardModel) -> Non
     stream.close()
 
 
+@pytest.mark.parametrize(
+    "option", [{"probes": ("probe.safetensors",)}, {"num_speculative_tokens": 2}], ids=["probes", "guesses"]
+)
+async def test_options_for_next_tokens_are_refused(option: dict[str, Any], guard: GuardModel) -> None:
+    classifier = LocalClassifier(EngineConfig(model=str(guard.path), **option))
+    with pytest.raises(ValueError, match=f"cannot have {next(iter(option))}"):
+        await classifier.start()
+
+
 async def test_a_model_that_generates_is_refused_and_one_that_classifies_does_not_generate(
     guard: GuardModel, tiny_model: Callable[[str], Any], start_engine: Callable[..., Awaitable[Any]]
 ) -> None:
