@@ -5,6 +5,7 @@ which it would begin to answer. On the in-process engine a judgement costs the n
 because the engine keeps the rest.
 """
 
+import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -102,18 +103,7 @@ class Judge(ModelGuard):
     async def start(self, models: GuardModels) -> None:
         """Get the model, and try its layout. Raises `ValueError` for a model that cannot judge."""
         engine = await models.generator(self._model)
-        with blamed_on("model"):
-            family = find_family(engine, self._model, self._options)
-        criteria = self._criteria_of(family)
-        self._asking = Asking(engine, self._model, family, criteria, self._least_mass, secrets.token_hex(16))
-        self._layouts = None
-        if _takes_ids(engine) and engine.tokenizer is not None:
-            with blamed_on("model"):
-                self._layouts = Layouts(engine.tokenizer, family)
-                self._layouts.check(criteria)
-        else:
-            by_chat.check(family.prompt([Turn("user", "Hello.")], criteria[0]))
-        self._with_system = self._layouts is not None and knows_system(engine.tokenizer)
+        await asyncio.to_thread(self._prepare, engine)  # a large vocabulary takes a while to read
 
     def open_judge(self, chunk: Chunk) -> StreamJudge:
         turns = self._turns(chunk.request, chunk.output_index)
@@ -147,6 +137,20 @@ class Judge(ModelGuard):
                 if is_wanted and score >= self._thresholds.get(name, self._threshold):
                     return name
         return None
+
+    def _prepare(self, engine: Engine) -> None:
+        with blamed_on("model"):
+            family = find_family(engine, self._model, self._options)
+        criteria = self._criteria_of(family)
+        self._asking = Asking(engine, self._model, family, criteria, self._least_mass, secrets.token_hex(16))
+        self._layouts = None
+        with blamed_on("model"):
+            if _takes_ids(engine) and engine.tokenizer is not None:
+                self._layouts = Layouts(engine.tokenizer, family)
+                self._layouts.check(criteria)
+            else:
+                by_chat.check(family.prompt([Turn("user", "Hello.")], criteria[0]))
+        self._with_system = self._layouts is not None and knows_system(engine.tokenizer)
 
     def _score(self, opinion: Opinion) -> float:
         score = opinion.probabilities.get("unsafe", 0.0)

@@ -43,7 +43,14 @@ def if_bomb(unsafe: float, otherwise: float = 0.01) -> Callable[[str], Mapping[s
 
 
 def started(guard: Judge, engine: Any) -> Judge:
-    asyncio.run(guard.start(Models(engine)))
+    """The guard with this engine, whoever starts it."""
+    start = guard.start
+
+    async def start_with_engine(models: Any = None) -> None:
+        await start(Models(engine))
+
+    guard.start = start_with_engine  # type: ignore[method-assign]
+    asyncio.run(start_with_engine())
     return guard
 
 
