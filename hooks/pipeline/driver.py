@@ -182,6 +182,7 @@ class GuardDriver:
         # A listener that fails now is counted and logged; nothing is left to end.
         with contextlib.suppress(HookError):
             await self._run(self._guard.close())
+        self.pass_through = _no_short_way  # it may refer to this guard, which would wait for a collection
 
     async def _run(self, machine: Machine, size: int = 0) -> Step:
         """Answer the machine's questions, and tell the listeners before anything that it releases leaves.
@@ -280,6 +281,10 @@ class GuardDriver:
             reply = self._call(listener, listener.on_decision, decision)
             if isinstance(reply, HookFailure):
                 raise reply.error
+
+
+def _no_short_way(_: Delta) -> None:
+    """The short way of a closed guard."""
 
 
 def _timed(method: Callable[[Any], Any], shown: Any) -> tuple[Reply, float]:

@@ -1,6 +1,7 @@
 """The service listens to the hooks' decisions, wherever the hooks run (contract 8.14)."""
 
 import contextlib
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -166,6 +167,17 @@ async def test_deltas_still_go_the_short_way() -> None:
     first, second, *_ = make_deltas(PIECES)
     await guard.feed(first)
     assert isinstance(guard.pass_through(second), list)
+
+
+async def test_a_closed_guard_waits_for_no_garbage_collection() -> None:
+    """It has the request's text."""
+    guard = pipeline_of(Script(holds_words)).open(make_request(), listener=lambda _: None)
+    assert isinstance(guard, GuardDriver)
+    await guard.feed(make_deltas(PIECES)[0])
+    await guard.close()
+    gone = weakref.ref(guard)
+    del guard
+    assert gone() is None
 
 
 @pytest.mark.parametrize("in_shadow", [False, True])
