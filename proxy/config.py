@@ -150,7 +150,8 @@ class ServeSettings(
     def _parts_fit(self) -> "ServeSettings":
         if self.skip_tokenizer_init:
             raise ValueError("skip_tokenizer_init would leave hooks without text to look at: take it out")
-        for engine in [model.engine for model in self.models.values()] or [self.engine]:
+        served = [model.engine for model in self.models.values() if not model.only_guards]
+        for engine in served if self.models else [self.engine]:
             if self.workers > 1 and engine in WITH_LOGITS:
                 raise ValueError(
                     f"workers: engine '{engine}' has its model in one process, which serves alone"

@@ -18,15 +18,17 @@ from proxy.policies.model_settings import ModelSettings
 if TYPE_CHECKING:
     from engine.backends.pool.replica import Replica
     from engine.backends.upstream.engine import UpstreamEngine
+    from engine.classification.local import LocalClassifier
 
 
-def make_engine(settings: ModelSettings, *, can_withhold: bool = True) -> Engine:
-    """The engine, not yet started. `can_withhold`: whether a hook may ever see its output.
+def make_engine(settings: ModelSettings, *, can_withhold: bool = True, only_guards: bool = False) -> Engine:
+    """The engine, not yet started. `can_withhold`: whether a hook may ever see its output. `only_guards`:
+    whether only guards use it.
 
     Raises `ImportError` if the in-process engine's libraries are not installed, and `ValueError` for settings
     that the engine cannot run with.
     """
-    engine = _backend(settings, can_withhold)
+    engine = _backend(settings, can_withhold, only_guards)
     if settings.record is not None:
         engine = RecordingEngine(
             engine, settings.record, max_bytes=settings.record_max_bytes, max_age=settings.record_max_age
@@ -34,7 +36,7 @@ def make_engine(settings: ModelSettings, *, can_withhold: bool = True) -> Engine
     return engine
 
 
-def _backend(settings: ModelSettings, can_withhold: bool) -> Engine:
+def _backend(settings: ModelSettings, can_withhold: bool, only_guards: bool) -> Engine:
     match settings.engine:
         case "echo":
             from engine.backends.echo import EchoEngine
@@ -50,7 +52,7 @@ def _backend(settings: ModelSettings, can_withhold: bool) -> Engine:
         case "vllm":
             return _vllm_engine(settings, can_withhold)
         case "local":
-            return _local_engine(settings, can_withhold)
+            return _local_engine(_engine_config(settings, can_withhold, only_guards))
 
 
 def _pool(settings: ModelSettings) -> Engine:
@@ -119,10 +121,21 @@ def _upstream_engine(
     return OpenAIEngine(upstream.url, api_key=api_key, model=model, options=options)
 
 
-def _local_engine(settings: ModelSettings, can_withhold: bool) -> Engine:
+def make_classifier(settings: ModelSettings) -> "LocalClassifier":
+    """The model that classifies tokens, not yet started. Raises as `make_engine` does."""
+    if settings.engine != "local":
+        raise ValueError(
+            f"only a model in this process classifies tokens, and not engine {settings.engine!r}"
+        )
+    from engine.classification.local import LocalClassifier
+
+    return LocalClassifier(_engine_config(settings, can_withhold=True, only_guards=True))
+
+
+def _local_engine(config: EngineConfig) -> Engine:
     from engine.backends.local import LocalEngine
 
-    return LocalEngine(_engine_config(settings, can_withhold))
+    return LocalEngine(config)
 
 
 def _vllm_engine(settings: ModelSettings, can_withhold: bool) -> Engine:
@@ -132,13 +145,13 @@ def _vllm_engine(settings: ModelSettings, can_withhold: bool) -> Engine:
     return VLLMEngine(_engine_config(settings, can_withhold), settings.options(VLLMOptions))
 
 
-def _engine_config(settings: ModelSettings, can_withhold: bool) -> EngineConfig:
+def _engine_config(settings: ModelSettings, can_withhold: bool, only_guards: bool = False) -> EngineConfig:
     """The options that the settings give. Raises `ValueError` for a folder without a model."""
     for option in ("model", "speculative_model"):
         check_folder(f"--{option.replace('_', '-')}", getattr(settings, option))
     names = EngineOptions.model_fields.keys() & settings.model_fields_set
     given = {name: getattr(settings, name) for name in names}
-    return EngineConfig(**given, share_outputs=not can_withhold)
+    return EngineConfig(**given, share_outputs=not can_withhold, only_guards=only_guards)
 
 
 def check_folder(option: str, model: str | None) -> None:

@@ -32,13 +32,13 @@ class OwnModels:
         self._loading = asyncio.Lock()
 
     async def generator(self, name: str) -> Engine:
-        path = path_of(name)
+        path = _found(name)
         from engine.backends.local import LocalEngine
 
         return await self._loaded(self._generators, path, LocalEngine)
 
     async def classifier(self, name: str) -> TokenClassifier:
-        path = path_of(name)
+        path = _found(name)
         from engine.classification.local import LocalClassifier
 
         return await self._loaded(self._classifiers, path, LocalClassifier)
@@ -63,15 +63,21 @@ class OwnModels:
         await asyncio.gather(*(model.aclose() for model in models))
 
 
-def path_of(name: str) -> str:
-    """The model's folder, or its hub name. Raises `ValueError` for a word that is neither, nor a guard model
-    that ships."""
+def find_model(name: str) -> str | None:
+    """The folder or the hub name of a model. None: the name is neither, and no guard model has it that
+    ships."""
     folder = GUARDS.get(name, Path(name).expanduser())
     if folder.is_dir():
         return str(folder.resolve())
-    if "/" not in name.strip("/") or name.startswith(("/", ".", "~")):
+    is_hub_name = "/" in name.strip("/") and not name.startswith(("/", ".", "~"))
+    return name if is_hub_name else None
+
+
+def _found(name: str) -> str:
+    path = find_model(name)
+    if path is None:
         raise ValueError(
             f"there is no model folder {name!r}. The names in a server's `models:` are known to the hooks in"
             " the server's own process alone, and not in hook workers (hook_workers: 0)"
         )
-    return name
+    return path

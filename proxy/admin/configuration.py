@@ -1,5 +1,7 @@
 """The configuration in effect: its models and policies, the route of a key's request, and the reload."""
 
+from typing import Any
+
 from aiohttp import web
 
 from proxy.access.auth import sender
@@ -7,6 +9,7 @@ from proxy.admin.operator import admin_name
 from proxy.admin.wire import answer, listing
 from proxy.errors import APIError
 from proxy.policies.explain import explain, explain_policy
+from proxy.policies.guard_models import Model, fault_of
 from proxy.policies.keys import Key
 from proxy.service import SERVICE, Service
 
@@ -22,20 +25,25 @@ async def reload(http: web.Request) -> web.Response:
 async def list_models(http: web.Request) -> web.Response:
     deployment = http.config_dict[SERVICE].deployment
     unhealthy = deployment.unhealthy()
-    return listing(
-        [
-            {
-                "object": "model",
-                "name": name,
-                "aliases": list(model.aliases),
-                "engine": model.settings.engine,
-                "policy": model.entry.policy,
-                "max_model_len": model.engine.info.max_model_len,
-                "is_healthy": name not in unhealthy,
-            }
-            for name, model in deployment.models.items()
-        ]
-    )
+    served = [
+        {
+            "object": "model",
+            "name": name,
+            "aliases": list(model.aliases),
+            "engine": model.settings.engine,
+            "policy": model.entry.policy,
+            "max_model_len": model.engine.info.max_model_len,
+            "is_healthy": name not in unhealthy,
+            "only_guards": False,
+        }
+        for name, model in deployment.models.items()
+    ]
+    return listing([*served, *map(_guard_model, deployment.guard_models.guards)])
+
+
+def _guard_model(used: tuple[str, Model]) -> dict[str, Any]:
+    name, model = used
+    return {"object": "model", "name": name, "is_healthy": fault_of(model) is None, "only_guards": True}
 
 
 async def list_policies(http: web.Request) -> web.Response:

@@ -161,7 +161,7 @@ class Reloads:
         except START_ERRORS as error:
             raise ReloadError(start_error(error)) from error
         try:
-            await deployment.start_hooks()
+            await deployment.start_hooks(self._deployments())
             await deployment.start_engines(self._deployments())
         except BaseException as error:
             await deployment.aclose(self._deployments())

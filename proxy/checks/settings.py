@@ -25,7 +25,7 @@ from proxy.policies.policy_settings import Hooks
 from proxy.policies.read import faults
 
 _HOOKS: TypeAdapter[Any] = TypeAdapter(Hooks)
-_NAMING = ("aliases", "policy")
+_NAMING = ("aliases", "policy", "only_guards")
 
 _LIBRARIES = {"local": ("torch", "engine"), "vllm": ("vllm", "vllm")}
 """By engine: a library that it needs, and the extra of weir-proxy that brings it."""

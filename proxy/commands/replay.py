@@ -31,6 +31,7 @@ from proxy.chat.terminal import harmless
 from proxy.commands.compare import Comparison, summary
 from proxy.commands.snapshot import VERSION, changes, failure_of, outputs_of, report, snapshot, verdict_of
 from proxy.config import ServeSettings, load_settings
+from proxy.policies.guard_models import DeployedModels
 from proxy.policies.policy_settings import PolicySettings
 from proxy.policies.read import directory_of
 from weir_bench.argument_types import number_or_zero
@@ -152,7 +153,12 @@ class _Player:
         allowed = [self._with_probe(load_hook(spec)) for spec in chosen.allowed_hooks]
         options = {name: getattr(chosen, name) for name in PipelineOptions.model_fields}
         self._pipeline = Pipeline(hooks, allowed, PipelineOptions(**options))
+        self._models = DeployedModels(directory_of(settings), {})
         self._parsers = Parsers(settings.reasoning_parser, settings.tool_call_parser)
+
+    async def start(self) -> None:
+        """Give the hooks their models. Raises `HookLoadError`."""
+        await self._pipeline.give_models(self._models)
 
     async def play(self, path: Path, speed: float) -> Replayed:
         """Raises `ValueError` if the file is no recording, or if it names a hook that is not allowed."""
@@ -165,6 +171,7 @@ class _Player:
 
     async def aclose(self) -> None:
         await self._pipeline.aclose()
+        await self._models.aclose()
 
     def _with_probe(self, hook: LoadedHook) -> LoadedHook:
         return Probe(hook, self._judgements).hook
@@ -190,6 +197,7 @@ async def _replay(options: argparse.Namespace) -> bool:
     has_changed = False
     results = []
     async with aclosing(_after(options)) as player:
+        await player.start()
         for path in _recordings(options.files):
             one = await player.play(path, options.speed)
             if options.accept:
@@ -210,6 +218,7 @@ async def _compare(options: argparse.Namespace) -> bool:
         raise ValueError("--accept: there is nothing to accept in a comparison")
     compared = []
     async with aclosing(_before(options)) as old, aclosing(_after(options)) as new:
+        await asyncio.gather(old.start(), new.start())
         for path in _recordings(options.files):
             before, after = await old.play(path, options.speed), await new.play(path, options.speed)
             compared.append(Comparison(path, before.released, after.released))

@@ -30,9 +30,9 @@ class Counts:
         """By model, the current ones first."""
         engines: defaultdict[str, dict[int, EngineStats]] = defaultdict(dict)
         for deployment in self._deployments():
-            for name, model in deployment.models.items():
-                if id(model.engine) not in engines[name]:
-                    engines[name][id(model.engine)] = model.engine.stats()
+            for name, model in deployment.guard_models.all:
+                if id(model) not in engines[name]:
+                    engines[name][id(model)] = model.stats()
         return {
             name: _sum([*engines[name].values(), *self._closed_engines[name]])
             for name in (*engines, *(self._closed_engines.keys() - engines.keys()))
@@ -47,10 +47,9 @@ class Counts:
         return {name: _total(tallies) for name, tallies in found.items()}
 
     def retire(self, deployment: Deployment, others: Sequence[Deployment]) -> None:
-        """Keep the counts of its hooks, and of engines that none of the others has. They are closed now."""
-        for engine in deployment.own_engines(others):
-            name = next(name for name, model in deployment.models.items() if model.engine is engine)
-            gone = replace(engine.stats(), **_NO_GAUGES)
+        """Keep the counts of its hooks, and of models that none of the others has. They are closed now."""
+        for name, model in deployment.own_models(others):
+            gone = replace(model.stats(), **_NO_GAUGES)
             self._closed_engines[name] = [_sum([*self._closed_engines[name], gone])]
         for name, policy in deployment.policies.items():
             self._closed_hooks[name] = _total([self._closed_hooks[name], policy.pipeline.tallies])

@@ -18,6 +18,7 @@ from engine.processor_specs import PolicyProcessorSpec
 from engine.protocol import DeadEngineError, Engine, EngineError, GenerationRequest, RequestError
 from hooks.pipeline.pipeline import GuardFactory
 from proxy.policies.directory import Directory, ModelEntry, PolicyEntry
+from proxy.policies.guard_models import DeployedModels, Model, fault_of
 from proxy.policies.keys import Key
 from proxy.policies.limits import NO_LIMITS, Subject
 from proxy.policies.model_settings import ModelSettings
@@ -116,6 +117,8 @@ class Deployment:
         self.models = {
             name: ServedModel(entry, engines[name], can_withhold) for name, entry in directory.models.items()
         }
+        self.guard_models = DeployedModels(directory, engines)
+        """Implements `GuardModels`; it starts all models."""
         self.policies = {name: Policy(entry, pipelines[name]) for name, entry in directory.policies.items()}
         self.number = number
         self._usable = lru_cache(_KEYS_KEPT)(self._find_usable)
@@ -189,19 +192,14 @@ class Deployment:
 
     def unhealthy(self) -> dict[str, EngineError]:
         """The models that cannot be served now, by name, and why."""
-        found = {}
-        for name, model in self.models.items():
-            try:
-                model.engine.check_health()
-            except EngineError as error:
-                found[name] = error
-        return found
+        faults = {name: fault_of(model.engine) for name, model in self.models.items()}
+        return {name: error for name, error in faults.items() if error is not None}
 
     def problems(self) -> dict[str, dict[str, str]]:
         """The faults of upstreams, by the model's name and the upstream's."""
         found = {}
-        for name, model in self.models.items():
-            replicas = model.engine.stats().replicas
+        for name, model in self.guard_models.all:
+            replicas = model.stats().replicas
             wrong = {one: stats.problem for one, stats in replicas.items() if stats.problem is not None}
             if wrong:
                 found[name] = wrong
@@ -209,8 +207,8 @@ class Deployment:
 
     def check_alive(self) -> None:
         """Raise `DeadEngineError` if an engine can never serve again: a new process is needed."""
-        for error in self.unhealthy().values():
-            if isinstance(error, DeadEngineError):
+        for _, model in self.guard_models.all:
+            if isinstance(error := fault_of(model), DeadEngineError):
                 raise error
 
     def check_health(self) -> None:
@@ -225,16 +223,18 @@ class Deployment:
         """Whether the hooks of all policies can run now."""
         return all(policy.pipeline.is_ready for policy in self.policies.values())
 
-    async def start_hooks(self) -> None:
-        """Put every hook to its self-test. Raises `HookLoadError` or `HookError` (contract 1.4)."""
-        for policy in self.policies.values():
-            await policy.pipeline.start()
+    async def start_hooks(self, older: Iterable["Deployment"] = ()) -> None:
+        """Give every hook its models, and put it to its self-test. `older`: deployments that have started,
+        whose models run already. Raises `HookLoadError` or `HookError` (contract 1.4, 1.9)."""
+        with self.guard_models.reusing(one.guard_models for one in older):
+            for policy in self.policies.values():
+                await policy.pipeline.start(self.guard_models)
+        for name in self.directory.guard_models.keys() - dict(self.guard_models.guards).keys():
+            logger.warning("no hook in this process uses the model %s (only_guards)", name)
 
     async def start_engines(self, older: Iterable["Deployment"] = ()) -> None:
-        """`older`: deployments that have started, whose engines run already. Raises the error of the first
-        engine that cannot start."""
-        for engine in self.own_engines(older):
-            await engine.start()
+        """`older`: as in `start_hooks`. Raises the error of the first engine that cannot start."""
+        await self.guard_models.start(model for _, model in self.own_models(older))
         await self.check_processors(self.directory.pairs())
         self._warn_of_rewinds()
 
@@ -274,8 +274,8 @@ class Deployment:
         await self._idle.wait()
 
     async def close_engines(self, others: Iterable["Deployment"] = ()) -> None:
-        """Abort the requests of the engines that none of the `others` has, and free what these hold."""
-        await asyncio.gather(*(engine.aclose() for engine in self.own_engines(others)))
+        """Abort the requests of the models that none of the `others` has, and free what these hold."""
+        await asyncio.gather(*(model.aclose() for _, model in self.own_models(others)))
 
     async def close_hooks(self) -> None:
         await asyncio.gather(*(policy.pipeline.aclose() for policy in self.policies.values()))
@@ -285,7 +285,7 @@ class Deployment:
         await self.close_engines(others)
         await self.close_hooks()
 
-    def own_engines(self, others: Iterable["Deployment"]) -> list[Engine]:
-        """The engines that none of the `others` has."""
-        shared = {id(model.engine) for other in others for model in other.models.values()}
-        return [model.engine for model in self.models.values() if id(model.engine) not in shared]
+    def own_models(self, others: Iterable["Deployment"]) -> list[tuple[str, Model]]:
+        """The models that none of the `others` has, by name."""
+        shared = {id(model) for other in others for _, model in other.guard_models.all}
+        return [(name, model) for name, model in self.guard_models.all if id(model) not in shared]

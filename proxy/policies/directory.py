@@ -22,13 +22,14 @@ ANY = "default"
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A model that requests can name."""
+    """A model that requests can name, or that only guards use."""
 
     settings: ModelSettings
     given_names: tuple[str, ...] = ()
     """The names that requests may use for the model, its own first. Empty: any that the engine takes."""
     policy: str | None = None
     """The policy of its requests whose keys name none."""
+    only_guards: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -78,7 +79,10 @@ class Directory:
     ) -> None:
         """`keys`: of clients; none: anybody may ask. `default_policy`: of a request whose key and model name
         none. Only a model that is alone may have no names."""
-        self.models = {model.name: model for model in models}
+        by_name = {model.name: model for model in models}
+        self.models = {name: model for name, model in by_name.items() if not model.only_guards}
+        """Those that requests can name."""
+        self.guard_models = {name: model for name, model in by_name.items() if model.only_guards}
         self.policies = {policy.name: policy for policy in policies}
         self.keys: Mapping[str, Key] = {key.digest: key for key in keys}
         """By digest."""

@@ -58,7 +58,8 @@ def _model(name: str, model: NamedModelSettings) -> ModelEntry:
     if model.engine in UPSTREAM_ENGINES and model.upstream_model is None:
         # An upstream knows none of the aliases.
         model = model.model_copy(update={"upstream_model": name})
-    return ModelEntry(model, tuple(names_of(model, [name, *model.aliases])), model.policy)
+    names = names_of(model, [name, *model.aliases])
+    return ModelEntry(model, tuple(names), model.policy, model.only_guards)
 
 
 def _only_policy(settings: ServeSettings) -> PolicySettings:
@@ -80,6 +81,7 @@ def faults(settings: ServeSettings) -> list[Fault]:
         *_empty_names(settings),
         *_wrong_names(settings, directory),
         *_same_names(settings),
+        *_nothing_served(directory),
         *_missing_policies(directory),
         *_wrong_processors(directory),
     ]
@@ -144,6 +146,11 @@ def _same_names(settings: ServeSettings) -> Iterator[Fault]:
     for key, one in settings.keys.items():
         if digests.setdefault(one.digest, key) != key:
             yield Fault(("keys", key, "hash"), f"{digests[one.digest]} has the same one")
+
+
+def _nothing_served(directory: Directory) -> Iterator[Fault]:
+    if not directory.models:
+        yield Fault(("models",), "every model is for guards alone, and requests can name none")
 
 
 def _missing_policies(directory: Directory) -> Iterator[Fault]:

@@ -34,6 +34,14 @@ class NamedModelSettings(ModelSettings, BaseModel):
     """More names that requests may use for the model"""
     policy: str | None = None
     """The policy of its requests, if their keys name none"""
+    only_guards: bool = False
+    """Only guards use it: no request may name it, and it is not listed"""
+
+    @model_validator(mode="after")
+    def _guards_need_one_name(self) -> Self:
+        if self.only_guards and (self.aliases or self.policy):
+            raise ValueError("only_guards: such a model has no aliases and no policy")
+        return self
 
 
 class DirectorySettings(HookSettings, ModelSettings, BaseModel):
@@ -79,6 +87,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _with_engine_defaults(own: Any, data: Mapping[str, Any]) -> Any:
+    if isinstance(own, dict) and own.get("only_guards"):
+        return own  # the defaults are for models that answer requests
     engine = (own or {}).get("engine", data.get("engine", "local")) if isinstance(own, dict | None) else None
     unfit = _UNFIT.get(engine, set()) if isinstance(engine, str) else set()
     return _with(own, data, ModelSettings.model_fields.keys() - unfit)

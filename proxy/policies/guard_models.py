@@ -1,0 +1,138 @@
+"""The models of one deployment: those that requests name, and those that only its hooks use."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from engine.backends.own_models import find_model
+from engine.did_you_mean import did_you_mean
+from engine.guard_models import TokenClassifier
+from engine.protocol import Engine, EngineError, EngineStats
+from proxy.engines import make_classifier, make_engine
+from proxy.policies.directory import Directory
+from proxy.policies.model_settings import ModelSettings
+
+
+class Model(Protocol):
+    """What models have in common, whether they generate or classify."""
+
+    async def start(self) -> None: ...
+    def stats(self) -> EngineStats: ...
+    def check_health(self) -> None: ...
+    async def aclose(self) -> None: ...
+
+
+def fault_of(model: Model) -> EngineError | None:
+    """Why the model cannot be used now."""
+    try:
+        model.check_health()
+    except EngineError as error:
+        return error
+    return None
+
+
+class Classifier(TokenClassifier, Model, Protocol): ...
+
+
+M = TypeVar("M", bound=Model)
+
+
+@dataclass(frozen=True, slots=True)
+class _Used(Generic[M]):
+    settings: ModelSettings
+    model: M
+
+
+class DeployedModels:
+    """Implements `GuardModels` for the deployment's hooks. Each model is started once, a guard model when a
+    hook asks for it. A newer deployment takes over the guard models of an older one that have the same
+    settings."""
+
+    def __init__(self, directory: Directory, served: Mapping[str, Engine]) -> None:
+        """`served`: the engines of the models that requests name, not yet started. A model of the directory
+        that is not among them is loaded like a guard model, if a hook asks for it."""
+        self._directory = directory
+        self._served = served
+        self._generators: dict[str, _Used[Engine]] = {}
+        self._classifiers: dict[str, _Used[Classifier]] = {}
+        self._older: list[DeployedModels] = []
+        self._started: set[int] = set()
+        """The ids of models that run."""
+        self._starting = asyncio.Lock()
+
+    @property
+    def guards(self) -> list[tuple[str, Model]]:
+        """The models that only hooks use, by the names that hooks use."""
+        generators: list[tuple[str, Model]] = [(name, one.model) for name, one in self._generators.items()]
+        return [*generators, *((name, one.model) for name, one in self._classifiers.items())]
+
+    @property
+    def all(self) -> list[tuple[str, Model]]:
+        return [*self._served.items(), *self.guards]
+
+    @contextmanager
+    def reusing(self, older: Iterable["DeployedModels"]) -> Iterator[None]:
+        """Inside, models of older deployments are known to run, and are taken where the settings are the
+        same."""
+        self._older = [*older]
+        self._started |= {id(model) for one in self._older for _, model in one.all}
+        try:
+            yield
+        finally:
+            self._older = []
+
+    async def start(self, models: Iterable[Model]) -> None:
+        """Start those that do not run yet."""
+        for model in models:
+            async with self._starting:
+                await self._start(model)
+
+    async def _start(self, model: Model) -> None:
+        if id(model) not in self._started:
+            await model.start()
+            self._started.add(id(model))
+
+    async def generator(self, name: str) -> Engine:
+        if name in self._served:
+            await self.start([self._served[name]])
+            return self._served[name]
+        used = [one._generators for one in (self, *self._older)]
+        return await self._use(name, used, lambda settings: make_engine(settings, only_guards=True))
+
+    async def classifier(self, name: str) -> TokenClassifier:
+        if name in self._served:
+            raise ValueError(f"the model {name!r} answers requests: it cannot classify tokens")
+        used = [one._classifiers for one in (self, *self._older)]
+        return await self._use(name, used, make_classifier)
+
+    async def _use(self, name: str, used: list[dict[str, _Used[M]]], make: Callable[[ModelSettings], M]) -> M:
+        """The model, started. `used`: own models of this kind, and those of older deployments."""
+        settings = self._settings(name)
+        async with self._starting:
+            known = (one[name] for one in used if name in one)
+            found = next((one for one in known if one.settings == settings), None)
+            if found is None:
+                found = _Used(settings, make(settings))
+                try:
+                    await self._start(found.model)
+                except (ValueError, OSError, EngineError) as error:
+                    await found.model.aclose()
+                    raise ValueError(f"the model {name!r} cannot be loaded") from error
+            used[0][name] = found
+        return found.model
+
+    async def aclose(self) -> None:
+        """Close all models."""
+        await asyncio.gather(*(model.aclose() for _, model in self.all))
+
+    def _settings(self, name: str) -> ModelSettings:
+        """Raises `ValueError` for a name that stands for no model."""
+        named = {**self._directory.models, **self._directory.guard_models}
+        if name in named:
+            return named[name].settings
+        if (path := find_model(name)) is None:
+            hint = did_you_mean(name, [*named])
+            raise ValueError(f"there is no model {name!r} in `models:`, and no such folder{hint}")
+        return ModelSettings(model=path)
