@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
@@ -9,11 +10,15 @@ import pytest
 from engine.protocol import Delta
 from hooks import Chunk, Verdict, emit, suspect
 from hooks.detect.coverage import Judged, JudgeError
+from hooks.loading.loader import HookSpec
 from hooks.pipeline.failure import HookError
 from hooks.testing import play, stream_of
+from hooks.testing.check import check
+from hooks.testing.fuzzing.fuzz import Fuzzer
 from tests.helpers import guard_all, make_request, pipeline_of
 from tests.hooks.builtin.streams import run, said
 from tests.hooks.detect.judging import PatternGuard
+from tests.serving import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -210,3 +215,35 @@ def test_action_suspect_withholds_nothing_and_asks_no_more(mode: Any) -> None:
     assert [one.action for one in judgements].count("suspect") == 1
     assert play(guard, list("ab!cdefgh")).content == "ab!cdefgh"
     assert all(len(judge.text) < 9 and judge.is_closed for judge in guard.judges_made)
+
+
+EXAMPLE = str(ROOT / "examples" / "model_guard.py:Unkind")
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        ("They look like a fool, you fool.", "They look like a fool, you fool."),
+        ("He is a fool. You are nice.", "He is a fool. "),  # the whole stream is judged
+        ("You are a nice fool.", "You are a nice "),
+    ],
+)
+def test_a_cascade_judges_what_a_cheap_guard_finds_suspect(said: str, wanted: str) -> None:
+    cheap = HookSpec("phrases", args={"phrases": ["you are", "you look"], "action": "suspect"})
+    judge = HookSpec(EXAMPLE, args={"only_when": "suspect", "window": 2})
+    pieces = re.findall(r"\s?\S+", said)
+    released = play([cheap, judge], stream_of(pieces))
+    assert (released.content, said.startswith(released.content)) == (wanted, True)
+
+
+@pytest.mark.slow
+async def test_the_hook_check_does_not_compare_what_a_judge_says_of_other_pieces() -> None:
+    results = await check(HookSpec(EXAMPLE, args={"mode": "release", "window": 4}))
+    assert [result for result in results if not result.is_good] == []
+
+
+def test_the_fuzzer_finds_where_a_judge_lets_a_secret_out() -> None:
+    spec = HookSpec(EXAMPLE, args={"mode": "release", "window": 4})
+    finding = Fuzzer(spec, secrets=["stupid"]).run(2.0, seed=1)
+    assert finding is not None
+    assert "'stupid' is released" in finding.problem
