@@ -220,18 +220,18 @@ class Server:
         service.draining = True
         for port in self._ports:
             port.close()
-        await _ended("", service.wait_until_idle(), drain)
+        await _ended("", service.deployments.wait_until_idle(), drain)
         # Requests that still run fail together with the engine, so each client gets an error event.
-        await _ended("the engine", service.close_engines(), tell)
+        await _ended("the engine", service.deployments.close_engines(), tell)
         service.prompt_threads.close()
         self.connections.close()
         await _ended("", self.connections.closed(), tell)
         self.connections.abort()
-        await _ended("", service.wait_until_idle(), (tell + close) / 2)
+        await _ended("", service.deployments.wait_until_idle(), (tell + close) / 2)
         await _ended("the collector", service.telemetry.aclose(), min(close, self._now() + TELEMETRY_SECONDS))
         await _ended("the shared state", self._close_state(), (tell + 3 * close) / 4)
         await _ended("", service.reloads.aclose(), close)
-        await _ended("the hooks", service.close_hooks(), close)
+        await _ended("the hooks", service.deployments.close_hooks(), close)
         for port in self._ports:
             await _ended("", port.aclose(), close)
 

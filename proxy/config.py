@@ -36,11 +36,11 @@ from proxy.access.connection_options import ConnectionOptions
 from proxy.access.option_values import Keys
 from proxy.access.tls import TLSOptions
 from proxy.admin.options import AdminOptions
+from proxy.checks.duplicates import duplicates
 from proxy.commands.parser import CommandParser
 from proxy.decisions.options import DecisionOptions
 from proxy.did_you_mean import did_you_mean, problems
 from proxy.page.options import PageOptions
-from proxy.policies.duplicates import duplicates
 from proxy.policies.model_settings import WITH_LOGITS
 from proxy.policies.settings import DirectorySettings
 from proxy.state.options import StateOptions

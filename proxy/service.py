@@ -1,6 +1,5 @@
 """The objects that all handlers share: the current deployment, settings, state and metrics."""
 
-import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,7 +22,8 @@ from proxy.decisions.record import Asker
 from proxy.decisions.writer import DecisionWriter
 from proxy.errors import APIError
 from proxy.metrics import Metrics
-from proxy.policies.deployment import Deployment, Policy, Route
+from proxy.policies.deployment import Deployment, Route
+from proxy.policies.deployments import Deployments
 from proxy.policies.keys import Key
 from proxy.state.connect import make_state
 from proxy.state.options import StateOptions
@@ -46,10 +46,9 @@ class Service:
     ) -> None:
         """`settings`: those that need a restart to change. `clock`: seconds since 1970, for the limits of a
         minute."""
-        self.deployment = deployment
-        """The current one. Requests that began under an earlier one stay with it."""
         self.settings = settings
-        self.metrics = Metrics(lambda: self.deployments)
+        self.metrics = Metrics(lambda: self.deployments.all)
+        self.deployments = Deployments(deployment, lambda: self.draining, self.metrics.counts.retire)
         self.telemetry = make_telemetry(settings, self.metrics.collect)
         self.render_metrics: Callable[[], Awaitable[bytes]] = self.metrics.render
         """Several workers replace it, to show the metrics of all."""
@@ -65,7 +64,7 @@ class Service:
         self.responses = ResponseStore(settings, self.state)
         self.store = Store(settings.options(StoreOptions), has_admin_key=bool(settings.admin_key))
         self.decision_writer = DecisionWriter(
-            self.store, self.decisions, settings.options(DecisionOptions), self._policies
+            self.store, self.decisions, settings.options(DecisionOptions), self.deployments.policies
         )
         self.made_keys = StoredKeys(self.store)
         self.requests = RunningRequests()
@@ -82,10 +81,12 @@ class Service:
         self.draining = False
         """No new generation is taken: the server is about to stop."""
         self.certificates = Certificates(settings)
-        self.reloads = Reloads(settings, self.store, self.certificates, lambda: self.deployments, self.deploy)
-        self._retired: list[Deployment] = []
-        """Those before the current one that requests still run under."""
-        self._closing: set[asyncio.Task[None]] = set()
+        self.reloads = Reloads(settings, self.store, self.certificates, self.deployments)
+
+    @property
+    def deployment(self) -> Deployment:
+        """The current one."""
+        return self.deployments.current
 
     def find_key(self, digest: str) -> Key | None:
         """The key with this digest (`digest_of`)."""
@@ -145,44 +146,6 @@ class Service:
         if self.draining:
             raise APIError(503, "The server is shutting down.", "server_error", retry_after=1)
         return self.deployment.running()
-
-    def deploy(self, deployment: Deployment) -> None:
-        """Give new requests this started deployment. What the one before has alone is closed once its last
-        request ends."""
-        older, self.deployment = self.deployment, deployment
-        self._retired.append(older)
-        task = asyncio.get_running_loop().create_task(self._close_retired(older))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
-
-    async def _close_retired(self, older: Deployment) -> None:
-        await older.wait_until_idle()
-        if not self.draining:  # else it is closed with all others
-            self._retired.remove(older)
-            others = self.deployments
-            self.metrics.counts.retire(older, others)
-            await older.aclose(others)
-
-    @property
-    def deployments(self) -> list[Deployment]:
-        """The current one, and those before it that requests still run under."""
-        return [self.deployment, *self._retired]
-
-    def _policies(self) -> list[Policy]:
-        return [policy for one in self.deployments for policy in one.policies.values()]
-
-    async def wait_until_idle(self) -> None:
-        """Returns once nothing runs."""
-        for deployment in self.deployments:
-            await deployment.wait_until_idle()
-
-    async def close_engines(self) -> None:
-        """Abort all requests of all engines. Each is closed once, whichever deployments have it."""
-        all_ = self.deployments
-        await asyncio.gather(*(one.close_engines(all_[:i]) for i, one in enumerate(all_)))
-
-    async def close_hooks(self) -> None:
-        await asyncio.gather(*(one.close_hooks() for one in self.deployments), *self._closing)
 
 
 SERVICE = web.AppKey("service", Service)

@@ -15,6 +15,7 @@ from proxy.config import ServeSettings
 from proxy.errors import APIError
 from proxy.policies.build import build
 from proxy.policies.deployment import Deployment
+from proxy.policies.deployments import Deployments
 from proxy.policies.read import keys_of
 from proxy.policies.settings import DirectorySettings
 from proxy.store.changes import Change
@@ -76,20 +77,13 @@ class Reloads:
     """Replaces the configuration of one process."""
 
     def __init__(
-        self,
-        settings: ServeSettings,
-        store: Store,
-        certificates: Certificates,
-        deployments: Callable[[], list[Deployment]],
-        deploy: Callable[[Deployment], None],
+        self, settings: ServeSettings, store: Store, certificates: Certificates, deployments: Deployments
     ) -> None:
-        """`settings`: the configuration in effect. `deployments` gives what was built of it, and those before
-        that still run. `deploy` gives new requests another one."""
+        """`settings`: the configuration in effect."""
         self._settings = settings
         self._store = store
         self._certificates = certificates
         self._deployments = deployments
-        self._deploy = deploy
         self._signalled: set[asyncio.Task[None]] = set()
         self._prepared: _Prepared | None = None
         self._is_running = False
@@ -112,7 +106,7 @@ class Reloads:
             told = f"The configuration stays as it was: {error}"
             logger.error("%s: %s", operator, told)
             raise APIError(400, told, code="reload_failed") from None
-        number = self._deployments()[0].number
+        number = self._deployments.current.number
         logger.info("%s: reload configuration %d", operator, number)
         await self._store.note(Change(operator, "reload", "configuration", {"number": number}))
 
@@ -157,14 +151,14 @@ class Reloads:
             raise ReloadError("there is no key, and anybody could use the service: this needs a restart")
         try:
             context = self._certificates.renewed(settings)
-            deployment = await build(settings, self._deployments()[0])
+            deployment = await build(settings, self._deployments.current)
         except START_ERRORS as error:
             raise ReloadError(start_error(error)) from error
         try:
-            await deployment.start_hooks(self._deployments())
-            await deployment.start_engines(self._deployments())
+            await deployment.start_hooks(self._deployments.all)
+            await deployment.start_engines(self._deployments.all)
         except BaseException as error:
-            await deployment.aclose(self._deployments())
+            await deployment.aclose(self._deployments.all)
             if isinstance(error, START_ERRORS):
                 raise ReloadError(start_error(error)) from error
             raise
@@ -175,14 +169,14 @@ class Reloads:
         if self._prepared is not None:
             self._settings, deployment, self._certificates.context = self._prepared
             self._prepared = None
-            self._deploy(deployment)
+            self._deployments.deploy(deployment)
 
     async def drop(self) -> None:
         """Close what is prepared."""
         if self._prepared is not None:
             deployment = self._prepared.deployment
             self._prepared = None
-            await deployment.aclose(self._deployments())
+            await deployment.aclose(self._deployments.all)
 
 
 def changed_options(old: ServeSettings, new: ServeSettings) -> set[str]:

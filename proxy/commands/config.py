@@ -11,11 +11,11 @@ import yaml
 
 from engine.did_you_mean import did_you_mean
 from engine.protocol import RequestError
+from proxy.checks.duplicates import duplicates
 from proxy.checks.settings import check
 from proxy.config import load_settings
 from proxy.errors import APIError
 from proxy.policies.directory import Directory
-from proxy.policies.duplicates import duplicates
 from proxy.policies.explain import explain
 from proxy.policies.fault import Place
 from proxy.policies.keys import ANONYMOUS, Key, digest_of, new_key

@@ -58,7 +58,7 @@ class Weir:
     async def wait_until_idle(self) -> None:
         """Returns once no request runs, and the model has gone on: another request would wait at the gate of
         the one before it."""
-        await self.server.service.wait_until_idle()
+        await self.server.service.deployments.wait_until_idle()
         if self.behind is not None:
             await self.behind.wait_until_idle()
         GATE.open()

@@ -125,7 +125,7 @@ async def test_a_caller_s_requests_have_so_many_bytes_at_once(serve: Serve) -> N
     waiting.gate.set()
     assert (await client.post(CHATS, CHAT, headers=ANOTHER))[0] == 200
     await stream.read()
-    await client.server.service.wait_until_idle()
+    await client.server.service.deployments.wait_until_idle()
     assert (await client.post(CHATS, CHAT, headers=ONE))[0] == 200
 
 

@@ -187,7 +187,7 @@ async def test_metrics_name_models_policies_and_tenants(serve: Serve) -> None:
         [PolicyEntry(name, PolicySettings()) for name in names],
     )
     client = await serve(ScriptedEngine(counted("a", "b")), names=["m"])
-    client.server.service.deployment = Deployment(
+    client.server.service.deployments.current = Deployment(
         directory,
         {name: ScriptedEngine(counted("a", "b")) for name in names},
         {name: pipeline_of(Script(lambda chunk: emit(chunk.pending))) for name in names},

@@ -156,7 +156,7 @@ async def test_a_wrong_configuration_leaves_the_old_one(
     assert (status, answer["error"]["code"]) == (400, "reload_failed")
     assert reason in answer["error"]["message"]
     assert await said(client) == "A"
-    assert client.server.service.deployments == [client.server.service.deployment]
+    assert client.server.service.deployments.all == [client.server.service.deployment]
     one.write("C")
     assert (await reload(client))[0] == 200
     assert await said(client) == "C"
@@ -185,11 +185,11 @@ async def test_a_running_request_ends_on_the_old_configuration(reloadable: tuple
     one.write("B")
     assert (await reload(client))[0] == 200
     assert await said(client) == "B"
-    assert len(service.deployments) == 2
+    assert len(service.deployments.all) == 2
     assert module.closed == []
     module.waits.set()
     assert (await slow).endswith("A")
-    while len(service.deployments) == 2 or not module.closed:
+    while len(service.deployments.all) == 2 or not module.closed:
         await asyncio.sleep(0.001)
     assert module.closed == ["A"]
 
@@ -236,7 +236,7 @@ async def test_counters_never_go_back(reloadable: tuple[Reloadable, Client]) -> 
         counts.append(sum(float(line.split()[-1]) for line in verdicts))
         one.write(mark)
         await reload(client)
-        while len(client.server.service.deployments) > 1:
+        while len(client.server.service.deployments.all) > 1:
             await asyncio.sleep(0.001)
     assert counts == [counts[0], 2 * counts[0], 3 * counts[0]]
 

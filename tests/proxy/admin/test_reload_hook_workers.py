@@ -63,7 +63,7 @@ async def test_new_hook_workers_take_changed_code_of_a_package_and_old_ones_end(
         assert children() - others == {old, new}, "a request runs on the old worker"
         gate.touch()
         assert (await slow).endswith(f"A first {old}")
-        while len(service.deployments) > 1 or children() - others != {new}:
+        while len(service.deployments.all) > 1 or children() - others != {new}:
             await asyncio.sleep(0.005)
 
         write("C", "1 // 0")

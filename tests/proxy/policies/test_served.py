@@ -157,12 +157,12 @@ async def test_a_newer_deployment_shares_the_engines_that_did_not_change_and_the
         await newer.start_hooks([older])
         await newer.start_engines([older])
         with server.service.running() as running:
-            server.service.deploy(newer)
-            assert server.service.deployments == [newer, older]
+            server.service.deployments.deploy(newer)
+            assert server.service.deployments.all == [newer, older]
             assert running is older
             older.models["b"].engine.check_health()
             assert await ask(http, "", "c") == (200, "Hi")
-        await until(lambda: server.service.deployments == [newer])
+        await until(lambda: server.service.deployments.all == [newer])
         newer.models["a"].engine.check_health()
         with pytest.raises(Exception, match="shutting down"):
             older.models["b"].engine.check_health()
@@ -186,7 +186,7 @@ async def test_a_key_and_its_policy_are_of_one_configuration(
     async def enter(caller: str) -> bool:
         newer = await build(changes.pop(0), server.service.deployment)
         await newer.start_hooks()
-        server.service.deploy(newer)
+        server.service.deployments.deploy(newer)
         return True
 
     async with serving(configured(alice=key("alice", policy="lax"))) as (server, http):
