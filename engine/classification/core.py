@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.classification.budget import JudgingBudget
 from engine.classification.logits import TokenLogits
 from engine.config import EngineConfig
 from engine.core.block_hash import root_hash, unique_root
@@ -21,14 +22,10 @@ from engine.core.isolation import attempt
 from engine.core.metrics import EngineMetrics
 from engine.core.scheduler import Scheduler
 from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
-from engine.core.step_budget import StepBudget
 from engine.execution.model_runner import ModelRunner
 from engine.protocol import EngineError, EngineStats, GenerationRequest
 from engine.text.detokenizer import Detokenizer
 from engine.text.tokenizer import LocalTokenizer
-
-STEP_SECONDS = 0.05
-"""About as long as a step with much to compute takes. The models that share the thread wait for its end."""
 
 Output = tuple[SequenceGroup, TokenLogits | EngineError]
 """The logits of the tokens that a text was last fed. After an error, the text is closed."""
@@ -45,7 +42,7 @@ class ClassifierCore:
         self.runner = runner
         self.labels = runner.model.labels
         self.block_manager = BlockManager(runner.kv_cache.num_blocks, config.block_size)
-        step_budget = StepBudget(config.max_num_prefill_tokens, prompt_seconds=STEP_SECONDS)
+        step_budget = JudgingBudget(config.max_num_prefill_tokens)
         self.metrics = EngineMetrics(step_budget)
         self.scheduler = Scheduler(
             self.block_manager,

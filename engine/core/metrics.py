@@ -11,7 +11,7 @@ from time import perf_counter
 
 from engine.core.prompt_cost import num_attended
 from engine.core.sequence import ScheduledSequence, Sequence
-from engine.core.step_budget import StepBudget
+from engine.core.step_budget import Budget
 from engine.stats import Histogram
 
 # fmt: off
@@ -29,9 +29,9 @@ PHASES = ("schedule", "draft", "forward", "sample", "update")
 
 
 class EngineMetrics:
-    """Kept by the engine's thread, which says where it is. The `StepBudget` learns each step's time."""
+    """Kept by the engine's thread, which says where it is. The `Budget` learns each step's time."""
 
-    def __init__(self, budget: StepBudget) -> None:
+    def __init__(self, budget: Budget) -> None:
         self.num_steps = 0
         """Steps that computed something."""
         self.num_computed_tokens = 0

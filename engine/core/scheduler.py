@@ -43,7 +43,7 @@ from operator import attrgetter
 from engine.core.block_hash import extend_hashes
 from engine.core.block_manager import BlockManager
 from engine.core.sequence import ScheduledSequence, Sequence
-from engine.core.step_budget import StepBudget
+from engine.core.step_budget import Budget, StepBudget
 from engine.turns.fair_queue import FairQueue
 
 MAX_PARTIAL_PREFILLS = 4
@@ -67,7 +67,7 @@ class Scheduler:
         max_num_seqs: int,
         max_num_batched_tokens: int,
         max_num_seqs_per_caller: int | None = None,
-        step_budget: StepBudget | None = None,
+        step_budget: Budget | None = None,
     ) -> None:
         """No `step_budget`: `max_num_batched_tokens` alone limits prompts."""
         self.block_manager = block_manager
@@ -88,7 +88,7 @@ class Scheduler:
         """Whether `running` is in its order."""
         self._is_short_of_blocks = False
         """Whether the sequence that is next has found too few blocks."""
-        self._step_budget = step_budget or StepBudget(max_num_batched_tokens)
+        self._step_budget: Budget = step_budget or StepBudget(max_num_batched_tokens)
         self._num_arrived = 0
 
     def add(self, seq: Sequence) -> None:

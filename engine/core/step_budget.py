@@ -22,6 +22,7 @@ such a step takes about `PROMPT_SECONDS`, by the time that tokens took in earlie
 from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Protocol
 
 from engine.core.prompt_cost import PromptCost, num_attended
 
@@ -36,7 +37,7 @@ MIN_SHARE = 3
 """The least share of a step that has any. With `DITHER`, 2 and 3 tokens take turns: steps of one token alone
 would say nothing of an overhead."""
 PROMPT_SECONDS = 0.125
-"""Seconds of a step in which no sequence decodes, unless it is told otherwise."""
+"""Seconds of a step in which no sequence decodes."""
 FEWEST_PROMPT_TOKENS = 128
 """Prompt tokens that such a step may always have, since small matrix products are slow. It is the share of
 the first one."""
@@ -70,12 +71,36 @@ class _DecodeSteps:
         )
 
 
+class Budget(Protocol):
+    """Plans a step's prompt tokens, and is told how long the step took."""
+
+    def plan(self, num_decodes: int, num_prompts: int, num_context: int = 0) -> float:
+        """The units of the next step's prompt tokens; now and then 0. `num_decodes`: sequences that decode in
+        it, at least 1; `num_prompts`: sequences that wait for their prompts; `num_context`: tokens that those
+        that decode attend to."""
+
+    def plan_prompts(self) -> float | None:
+        """The units of the next step, in which no sequence decodes. None: as many as there are."""
+
+    def num_tokens(self, units: float, num_context: int) -> int:
+        """How many tokens a prompt gets for `units`, which are at least 1. It gets at least one token, and at
+        most one for each unit. `num_context` of its tokens are computed."""
+
+    def units(self, num_tokens: int, num_context: int) -> float:
+        """The cost of the prompt's next tokens."""
+
+    def observe(
+        self, num_decodes: int, num_prefill_tokens: int, seconds: float, attended: float = 0.0
+    ) -> None:
+        """Learn from the planned step: how many sequences decoded, its prompt tokens, how long it took.
+        `attended`: the sum of `num_attended` of these tokens."""
+
+
 class StepBudget:
-    def __init__(self, fixed: int | None = None, *, prompt_seconds: float = PROMPT_SECONDS) -> None:
-        """`fixed`: the prompt tokens of every step; None: learn the number. `prompt_seconds`: of a step in
-        which no sequence decodes."""
+    """Implements `Budget`. `fixed`: the prompt tokens of every step; None: learn the number."""
+
+    def __init__(self, fixed: int | None = None) -> None:
         self._fixed = fixed
-        self._prompt_seconds = prompt_seconds
         self._tried = self._tried_tokens = FIRST_SHARE / 2
         """The share, in units and in tokens, of the last step whose share prompts used up. Half of the first
         share before there is such a step."""
@@ -97,9 +122,6 @@ class StepBudget:
         row mean that what was learned is no longer right."""
 
     def plan(self, num_decodes: int, num_prompts: int, num_context: int = 0) -> float:
-        """The units of the next step's prompt tokens; now and then 0. `num_decodes`: sequences that decode in
-        it, at least 1; `num_prompts`: sequences that wait for their prompts; `num_context`: tokens that those
-        that decode attend to."""
         if self._fixed is not None:
             return self._fixed
         self._crowding = max(1.0, num_prompts / num_decodes)
@@ -109,13 +131,10 @@ class StepBudget:
         return self._planned
 
     def plan_prompts(self) -> float | None:
-        """The units of the next step, in which no sequence decodes. None: as many as there are."""
         self._planned = None
         return None if self._fixed is not None else self._prompt_share
 
     def num_tokens(self, units: float, num_context: int) -> int:
-        """How many tokens a prompt gets for `units`, which are at least 1. It gets at least one token, and at
-        most one for each unit. `num_context` of its tokens are computed."""
         if self._fixed is not None:
             return int(units)
         # Neither share may grow fast: what is known of late tokens is a guess for early ones, and vice versa.
@@ -126,7 +145,6 @@ class StepBudget:
         return max(fewest, min(num_tokens, self._most_tokens()))
 
     def units(self, num_tokens: int, num_context: int) -> float:
-        """The cost of the prompt's next tokens."""
         if self._fixed is not None:
             return num_tokens
         return self._cost.units(num_tokens, num_attended(num_tokens, num_context))
@@ -134,12 +152,10 @@ class StepBudget:
     def observe(
         self, num_decodes: int, num_prefill_tokens: int, seconds: float, attended: float = 0.0
     ) -> None:
-        """Learn from the planned step: how many sequences decoded, its prompt tokens, how long it took.
-        `attended`: the sum of `num_attended` of these tokens."""
         planned, self._planned = self._planned, None
         units = self._cost.units(num_prefill_tokens, attended)
         if not num_decodes and units >= self._prompt_share / 2:
-            right = units * self._prompt_seconds / max(seconds, 1e-9)
+            right = units * PROMPT_SECONDS / max(seconds, 1e-9)
             # Up at once, since no step is faster than the machine. Down halfway, so that one slow step
             # changes little.
             share = max(right, (self._prompt_share + right) / 2)

@@ -157,11 +157,11 @@ def test_a_text_finds_its_own_blocks_again_after_another_took_its_place(guard: G
 def test_a_step_computes_the_new_tokens_of_all_texts(guard: GuardModel) -> None:
     classifier = Classified(guard.path)
     texts = [classifier.open() for _ in range(4)]
-    for number in (1, 16):
+    for number in (1, 8):
         for text in texts:
             classifier.core.feed(text, [5] * number)
         classifier.step()
-    assert [len(classifier.rows(text)) for text in texts] == [17] * 4
+    assert [len(classifier.rows(text)) for text in texts] == [9] * 4
 
 
 def test_more_texts_than_places_take_turns(guard: GuardModel) -> None:
