@@ -14,7 +14,7 @@ from hooks.loading.loader import HookSpec
 from hooks.pipeline.failure import HookError
 from hooks.testing import play, stream_of
 from hooks.testing.check import check
-from hooks.testing.fuzzing.fuzz import Fuzzer
+from hooks.testing.fuzzing.fuzz import Example, Fuzzer
 from tests.helpers import guard_all, make_request, pipeline_of
 from tests.hooks.builtin.streams import run, said
 from tests.hooks.detect.judging import PatternGuard
@@ -242,8 +242,11 @@ async def test_the_hook_check_does_not_compare_what_a_judge_says_of_other_pieces
     assert [result for result in results if not result.is_good] == []
 
 
-def test_the_fuzzer_finds_where_a_judge_lets_a_secret_out() -> None:
-    spec = HookSpec(EXAMPLE, args={"mode": "release", "window": 4})
-    finding = Fuzzer(spec, secrets=["stupid"]).run(2.0, seed=1)
-    assert finding is not None
-    assert "'stupid' is released" in finding.problem
+async def test_the_fuzzer_looks_for_secrets_alone_in_what_a_judge_releases() -> None:
+    text = "You are so stupid that it is a pity."
+    example = Example("content", text, tuple(range(1, len(text))), streaming=True, in_worker=False)
+    release = HookSpec(EXAMPLE, args={"mode": "release", "window": 64})
+    assert await Fuzzer(release)._problem_of(example) is None
+    problem = await Fuzzer(release, secrets=["stupid"])._problem_of(example)
+    assert problem is not None
+    assert problem.startswith("'stupid' is released")
