@@ -18,4 +18,5 @@ SHORT_NAMES = {
     "remote": "hooks.builtin.remote.Remote",
     "repetition": "hooks.builtin.repetition.Repetition",
     "secrets": "hooks.builtin.secrets.Secrets",
+    "stream_guard": "hooks.builtin.stream_guard.StreamGuard",
 }

@@ -22,6 +22,11 @@ def mark(number: int) -> str:
     return f"{_MARK}n{number}n"
 
 
+def fill(layout: str, texts: Sequence[str]) -> str:
+    """The layout with texts in the marks' places."""
+    return _MARKS.sub(lambda found: texts[int(found[1])], layout)
+
+
 def text_behind_marks(layout: str) -> str:
     """The layout's text behind its last mark."""
     return _MARKS.split(layout)[-1]
@@ -120,7 +125,7 @@ class SplicedPrompt:
 
     def _fill(self, part: str, texts: Sequence[str]) -> str:
         stripped = [text.strip() for text in texts] if self._trims else texts
-        return _MARKS.sub(lambda found: stripped[int(found[1])], part)
+        return fill(part, stripped)
 
     def _count_shared(self, parts: Sequence[int | str]) -> int:
         count = 0

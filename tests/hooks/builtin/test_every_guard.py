@@ -32,8 +32,9 @@ def mode() -> str:
 
 
 def test_all_have_a_short_name() -> None:
-    not_spans = {"audit", "classifier", "json_schema", "judge", "media", "presidio", "prompt_leak", "remote"}
-    assert {*ARGUMENTS, *not_spans} == set(SHORT_NAMES)
+    not_spans = {"audit", "json_schema", "media", "presidio", "prompt_leak", "remote"}
+    models = {"classifier", "judge", "stream_guard"}
+    assert {*ARGUMENTS, *not_spans, *models} == set(SHORT_NAMES)
 
 
 OTHER_ACTIONS = ("suppress", "terminate", "rewind")

@@ -1,0 +1,86 @@
+"""A model that classifies every token of a stream as it comes: `--hook stream_guard`.
+
+The model reads the chat once, and then each new token of the reply: its keys and values stay in the engine's
+cache. It runs beside the model that it guards, or beside an upstream.
+"""
+
+from pathlib import Path
+from typing import Annotated, Unpack
+
+from pydantic import Field
+
+from engine.guard_models import GuardModels
+from hooks import Chunk, GenerationRequest, checked
+from hooks.builtin.stream_heads.debounce import Debounce, Offences
+from hooks.builtin.stream_heads.heads import HeadOptions, Level
+from hooks.builtin.stream_heads.reader import EmptyPromptError, Reader
+from hooks.builtin.stream_heads.reply_judge import ReplyJudge
+from hooks.detect.argument_types import Names, blamed_on
+from hooks.detect.detector import Match
+from hooks.detect.model_guard import ModelGuard, ModelOptions, StreamJudge
+
+SHIPPED = "weir-demo-stream-guard"
+"""The model that ships, by its name."""
+
+
+class StreamGuard(ModelGuard):
+    """Asks a token classifier about each token of a stream, and about prompts (`prompt: refuse`)."""
+
+    @checked
+    def __init__(
+        self,
+        model: str | Path = SHIPPED,
+        *,
+        threshold: Annotated[float, Field(gt=0, le=1)] | None = None,
+        strict: bool = False,
+        categories: Names | None = None,
+        labels: Names | None = None,
+        debounce: Debounce = "pair",
+        **options: Unpack[ModelOptions],
+    ) -> None:
+        """`model`: a name of `models:`, a folder, or a hub name. It is of the shape of Qwen3Guard-Stream, or
+        another token classifier on a causal model. The one that ships knows the demo's texts alone.
+
+        `threshold`: the least probability of `Unsafe` that counts; None: the most likely level decides.
+        `strict`: `Controversial` counts as well. `categories`: those to act on; None: all. `labels`: for
+        other classifiers, the labels to act on, without `B-` and the like; `threshold` is then a label's.
+
+        `debounce`: `pair` acts if a token and the one before it count, `pair_strict` if they also have the
+        same level, and `single` at each token. Raises `ValueError` for invalid arguments.
+        """
+        self._redacts = options.get("action") in ("redact", "suppress")
+        super().__init__(debounce=0 if debounce == "single" else 1, **options)
+        self._model = str(model)
+        self._options = HeadOptions(threshold, strict, categories, labels)
+        self._rule: Debounce = debounce
+        self._reader: Reader | None = None
+        """None until `start`."""
+
+    async def start(self, models: GuardModels) -> None:
+        """Get the model, and try its chat template. Raises `ValueError` for a model that cannot judge."""
+        classifier = await models.classifier(self._model)
+        with blamed_on("model"):
+            self._reader = Reader(classifier, self._options)
+        if self._prompt is not None and not self._reader.reads_prompts:
+            raise ValueError("prompt: this model has no heads for prompts")
+
+    def open_judge(self, chunk: Chunk) -> StreamJudge:
+        turns = self._started.turns(chunk.request, chunk.output_index)
+        offences = Offences(self._rule)
+        return ReplyJudge(self._started, turns, offences, chunk.request.caller, self._redacts)
+
+    async def judge_prompt(self, request: GenerationRequest) -> Match | None:
+        for i in range(max(1, len(request.prompts))):
+            turns = self._started.turns(request, i * request.sampling.n)
+            if not any(turn.text.strip() for turn in turns):
+                raise EmptyPromptError("The conversation to judge is empty.")
+            reading = await self._started.read_prompt(turns, request.caller)
+            if reading.level is not Level.SAFE:
+                return Match(0, 1, reading.category)
+        return None
+
+    @property
+    def _started(self) -> Reader:
+        if self._reader is None:
+            raise RuntimeError("the guard was not started")
+        return self._reader

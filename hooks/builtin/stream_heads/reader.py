@@ -1,0 +1,68 @@
+"""A token classifier that reads chats: their prompts, and streams of their replies."""
+
+import asyncio
+from collections.abc import Sequence
+
+from engine.guard_models import TokenClassifier, TokenStream
+from engine.protocol import EngineError, GenerationRequest
+from hooks.builtin.judge_families.conversation import Turn, conversation_of
+from hooks.builtin.stream_heads.heads import HeadOptions, Reading, heads_of
+from hooks.builtin.stream_heads.reply_prompt import ReplyLayout, ReplyPrompt
+
+_ON_THREAD = 4096
+"""A chat of more characters is tokenized on a thread."""
+
+
+class EmptyPromptError(EngineError):
+    """There is nothing to judge. Such a prompt is no safe one."""
+
+
+class Reader:
+    """One model, with its chat template and its heads."""
+
+    def __init__(self, classifier: TokenClassifier, options: HeadOptions) -> None:
+        """Raises `ValueError` for a model that cannot judge, or not with these options."""
+        self._classifier = classifier
+        self._layout = ReplyLayout(classifier.tokenizer)
+        self.tokenizer = classifier.tokenizer
+        self.reply_heads, self._prompt_heads = heads_of(classifier.labels, options)
+
+    @property
+    def reads_prompts(self) -> bool:
+        return self._prompt_heads is not None and self._layout.closes_turns
+
+    def turns(self, request: GenerationRequest, output_index: int) -> list[Turn]:
+        """The turns of a request's prompt. The last one is a user's, or the beginning of the reply."""
+        turns = conversation_of(request, output_index, with_system=self._layout.has_system)
+        return turns if turns and turns[-1].role != "system" else [*turns, Turn("user", "")]
+
+    async def read_prompt(self, turns: Sequence[Turn], caller: str) -> Reading:
+        """What the heads for prompts say at the token that closes the last user's turn. Raises `EngineError`
+        as `TokenStream.feed` does."""
+        prompt = await self._prompt(turns)
+        if self._prompt_heads is None or prompt.num_closed is None:
+            raise RuntimeError("this model reads no prompts")
+        stream = self._classifier.open(caller=caller)
+        try:
+            *_, last = await stream.feed(prompt.ids[: prompt.num_closed])
+        finally:
+            stream.close()
+        return self._prompt_heads.read(last)
+
+    async def open(self, turns: Sequence[Turn], caller: str) -> tuple[TokenStream, str]:
+        """A stream that the model has read up to the reply, and the layout's last words before the reply,
+        which it has not read. Raises `EngineError` as `TokenStream.feed` does."""
+        prompt = await self._prompt(turns)
+        stream = self._classifier.open(caller=caller)
+        try:
+            # The caller's requests share the tokens of the first call, and not those of the reply.
+            await stream.feed(prompt.ids)
+        except BaseException:
+            stream.close()
+            raise
+        return stream, prompt.lead
+
+    async def _prompt(self, turns: Sequence[Turn]) -> ReplyPrompt:
+        if sum(len(turn.text) for turn in turns) > _ON_THREAD:
+            return await asyncio.to_thread(self._layout.prompt, turns)
+        return self._layout.prompt(turns)

@@ -1,0 +1,92 @@
+"""Judges one reply as it grows: its new text becomes tokens, and the model reads each token once."""
+
+from collections.abc import Sequence
+
+from engine.guard_models import TokenStream
+from hooks.builtin.guard_prompts.growing_text import GrowingText
+from hooks.builtin.judge_families.conversation import Turn
+from hooks.builtin.stream_heads.debounce import Offences
+from hooks.builtin.stream_heads.heads import SAFE
+from hooks.builtin.stream_heads.reader import Reader
+from hooks.detect.coverage import Judged
+from hooks.detect.detector import Match
+
+
+class ReplyJudge:
+    """Implements `StreamJudge`. A verdict covers the tokens that no later one changes: not a last word that
+    may grow, and not a last token that may be the first one of a pair."""
+
+    def __init__(
+        self, reader: Reader, turns: Sequence[Turn], offences: Offences, caller: str, waits_for_end: bool
+    ) -> None:
+        """`turns`: as `Reader.turns` gives them. `waits_for_end`: an offence is told when it has ended, so
+        that it is told once and whole."""
+        self._reader = reader
+        self._turns = list(turns)
+        self._caller = caller
+        self._waits_for_end = waits_for_end
+        self._offences = offences
+        self._text = GrowingText(reader.tokenizer)
+        self._ends: list[int] = []
+        """For each token of the text, the characters up to its end."""
+        self._num_lead = 0
+        """Characters at the beginning of the text that stand before the stream's first."""
+        self._num_prompt = 0
+        """Tokens of the prompt."""
+        self._num_told = 0
+        """Tokens that are not told as offences any more."""
+        self._num_judged = 0
+        self._stream: TokenStream | None = None
+
+    async def judge(self, text: str, is_final: bool) -> Judged:
+        """Raises `EngineError` as `TokenStream.feed` does, and `LogitsError`."""
+        if self._stream is None:
+            self._stream, lead = await self._begin()
+        else:
+            lead = ""
+        self._num_lead += len(lead)
+        num_kept, ids, ends = self._text.add(lead + text, is_final=is_final)
+        if num_kept < len(self._ends):
+            del self._ends[num_kept:]
+            self._offences.truncate(num_kept)
+            self._stream.truncate(self._num_prompt + num_kept)
+            self._num_told = min(self._num_told, num_kept)
+        if ids:
+            tokens = zip(await self._stream.feed(ids), ends, strict=True)
+            read = self._reader.reply_heads.read
+            self._offences.add([read(one) if end > self._num_lead else SAFE for one, end in tokens])
+            self._ends += ends
+        return self._judged(is_final)
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+
+    async def _begin(self) -> tuple[TokenStream, str]:
+        """The stream, and the text before the reply that is read with the reply."""
+        start = self._turns.pop().text if self._turns[-1].role == "assistant" else ""
+        stream, lead = await self._reader.open(self._turns, self._caller)
+        self._num_prompt = stream.num_tokens
+        return stream, lead + start
+
+    def _judged(self, is_final: bool) -> Judged:
+        num_decided = len(self._ends) if is_final else self._offences.num_decided
+        runs = self._offences.runs(self._num_told)
+        if self._waits_for_end and not is_final and runs and runs[-1][1] == len(self._ends):
+            num_decided = runs.pop()[0]
+        matches: list[Match] = []
+        for first, behind, category in runs:
+            start, end = self._place(first), self._place(behind)
+            if start == end:  # the tokens are a part of a character
+                num_decided = min(num_decided, first)
+                break
+            matches.append(Match(start, end, category))
+        self._num_told = num_decided
+        end = self._text.num_characters - self._num_lead if is_final else self._place(num_decided)
+        self._num_judged = max(self._num_judged, end)
+        return Judged(self._num_judged, others=matches)
+
+    def _place(self, num_tokens: int) -> int:
+        """The stream's characters up to the end of the first tokens."""
+        end = self._ends[num_tokens - 1] if num_tokens else 0
+        return max(0, end - self._num_lead)
