@@ -36,6 +36,7 @@ SHOWN = frozenset(
         "weir_hook_verdicts",
         "weir_hook_seconds",
         "weir_hook_held_seconds",
+        "weir_hook_unjudged_tokens",
         "weir_upstream_outstanding",
         "weir_upstream_state",
         "weir_upstream_requests",

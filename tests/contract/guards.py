@@ -17,9 +17,13 @@ from hooks import (
     refuse,
     rewind,
     suppress,
+    suspect,
     terminate,
     with_prompt_texts,
 )
+from hooks.detect.coverage import Judged
+from hooks.detect.detector import Match
+from hooks.detect.model_guard import ModelGuard
 
 SELF_TEST = "weir-self-test"
 
@@ -117,6 +121,45 @@ class Ends(AtWord):
 
     def act(self, chunk: Chunk, place: int) -> Verdict:
         return terminate("no_secrets", after=place, text=self.text, scope=self.scope)
+
+
+class Suspects(AtWord):
+    """Finds a stream with the word suspect."""
+
+    def act(self, chunk: Chunk, place: int) -> Verdict:
+        return suspect("odd")
+
+
+class Judge:
+    """Objects to the word. It judges no text that may become the word."""
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+        self.text = ""
+
+    async def judge(self, text: str, is_final: bool) -> Judged:
+        if text == "fails":
+            raise RuntimeError(text)
+        self.text += text
+        place = self.text.find(self.word)
+        if place >= 0:
+            return Judged(len(self.text), Match(place, place + len(self.word), "no_secrets"))
+        beginnings = [n for n in range(len(self.word)) if self.text.endswith(self.word[:n])]
+        return Judged(len(self.text) - (0 if is_final else max(beginnings)))
+
+    def close(self) -> None:
+        pass
+
+
+class Judges(ModelGuard):
+    """Is a model that knows one word."""
+
+    def __init__(self, word: str, *, releases: bool = False, **options: Any) -> None:
+        super().__init__(mode="release" if releases else "hold", **options)
+        self.word = word
+
+    def open_judge(self, chunk: Chunk) -> Judge:
+        return Judge(self.word)
 
 
 class Rewinds(AtWord):

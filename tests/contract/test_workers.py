@@ -5,6 +5,8 @@ import pytest
 from engine.backends.echo import EchoEngine
 from hooks.workers.pool import WorkerPool
 from tests.contract.case import Case, guard
+from tests.contract.test_judges import judged
+from tests.contract.test_operator import OPERATOR, settings
 from tests.contract.wire import ENDPOINTS
 from tests.proxy.conftest import Serve
 
@@ -27,3 +29,21 @@ async def test_a_worker_that_dies_fails_its_request_alone(
             answer = await case.ask(client, "one bluebird two")
             assert (answer.only.content, answer.only.finish) == ("one [x] two", "stop")
             await case.check_withheld()
+
+
+async def test_a_judge_in_a_worker_is_told_like_any_other(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:  # contract 1.5, 3.17
+    hooks = [
+        guard("Suspects", word="zebra7"),
+        guard("Judges", word="bluebird", releases=True, only_when="suspect", window=2),
+    ]
+    client = await serve(EchoEngine(), pipeline=WorkerPool(1, hooks), **settings())
+    case = Case(ENDPOINTS[0], True, serve, caplog, clients=[client])
+    answer = await case.ask(client, "one two zebra7 three four", headers=OPERATOR)
+    assert answer.only.content == "one two zebra7 three four"
+    actions = [one["action"] for name, one in answer.told if name == "weir.decision"]
+    assert [action for action in actions if action != "hold"] == ["suspect", "judged"]
+    (told,) = judged(answer)
+    assert (told["hook"], told["num_judged"], told["num_unjudged"]) == ("Judges", 5, 0)
+    assert told["max_unjudged"] <= 2

@@ -151,16 +151,19 @@ function hooks(series) {
     const emitted = series.now("weir_hook_verdicts_total", { ...which, action: "emit" });
     const calls = emitted + counts.reduce((a, b) => a + b, 0);
     const cost = calls ? series.now("weir_hook_seconds_total", which) / calls : null;
-    return { which, counts, emitted, cost, held: series.quantileOfAll("weir_hook_held_seconds", 0.95, which) };
+    const [held, unjudged] = ["weir_hook_held_seconds", "weir_hook_unjudged_tokens"].map((name) => series.quantileOfAll(name, 0.95, which));
+    return { which, counts, emitted, cost, held, unjudged };
   });
   const shown = VERDICTS.map((action, i) => [action, i]).filter(([, i]) => rows.some(({ counts }) => counts[i]));
+  const judges = rows.some(({ unjudged }) => unjudged !== null);
   return board("Guards", "Since the server started. How long text is held is counted while decisions are kept or watched", rows.length && table(
-    ["Guard", "Let through", ...shown.map(([action]) => verdictName(action)), "Held for (95 %)", "Cost of a call"],
-    rows.map(({ which, counts, emitted, held, cost }) => [
+    ["Guard", "Let through", ...shown.map(([action]) => verdictName(action)), "Held for (95 %)", ...(judges ? ["Tokens out unjudged (95 %)"] : []), "Cost of a call"],
+    rows.map(({ which, counts, emitted, held, unjudged, cost }) => [
       [which.hook, which.policy ? h("span", { class: "hint" }, ` ${which.policy}`) : null, isShadow(series, which) ? [" ", h("span", { class: "tag shadow" }, "shadow")] : null],
       number(emitted),
       ...shown.map(([action, i]) => (counts[i] ? h("span", { class: `count ${action}` }, number(counts[i])) : h("span", { class: "none" }, "0"))),
       seconds(held),
+      ...(judges ? [unjudged === null ? "–" : number(unjudged)] : []),
       cost === null ? "–" : `${number(cost * 1e6)} µs`,
     ]), { caption: "Guards" }), "No guard has been called yet.");
 }
