@@ -97,7 +97,7 @@ class LocalEngine:
             self._admission.check(request.caller)
         self._admission.add(request)
         group: SequenceGroup | None = None
-        span = NO_SPAN if is_admitted else CURRENT_SPAN.get()
+        span = NO_SPAN if is_admitted or self.config.only_guards else CURRENT_SPAN.get()
         try:
             group = await self._preparation.process(request, self._processor)
             self.check_health()

@@ -155,7 +155,7 @@ class Reloads:
         except START_ERRORS as error:
             raise ReloadError(start_error(error)) from error
         try:
-            await deployment.start_hooks(self._deployments.all)
+            await deployment.start_hooks(self._deployments.current)
             await deployment.start_engines(self._deployments.all)
         except BaseException as error:
             await deployment.aclose(self._deployments.all)

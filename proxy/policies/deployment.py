@@ -223,17 +223,18 @@ class Deployment:
         """Whether the hooks of all policies can run now."""
         return all(policy.pipeline.is_ready for policy in self.policies.values())
 
-    async def start_hooks(self, older: Iterable["Deployment"] = ()) -> None:
-        """Give every hook its models, and put it to its self-test. `older`: deployments that have started,
-        whose models run already. Raises `HookLoadError` or `HookError` (contract 1.4, 1.9)."""
-        with self.guard_models.reusing(one.guard_models for one in older):
+    async def start_hooks(self, older: "Deployment | None" = None) -> None:
+        """Give every hook its models, and put it to its self-test. `older`: the current deployment, which
+        this one is to replace. Raises `HookLoadError` or `HookError` (contract 1.4, 1.9)."""
+        with self.guard_models.replacing(older.guard_models if older is not None else None):
             for policy in self.policies.values():
                 await policy.pipeline.start(self.guard_models)
         for name in self.directory.guard_models.keys() - dict(self.guard_models.guards).keys():
             logger.warning("no hook in this process uses the model %s (only_guards)", name)
 
     async def start_engines(self, older: Iterable["Deployment"] = ()) -> None:
-        """`older`: as in `start_hooks`. Raises the error of the first engine that cannot start."""
+        """`older`: deployments that have started, whose engines run already. Raises the error of the first
+        engine that cannot start."""
         await self.guard_models.start(model for _, model in self.own_models(older))
         await self.check_processors(self.directory.pairs())
         self._warn_of_rewinds()

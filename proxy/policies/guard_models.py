@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from engine.backends.own_models import find_model
@@ -57,7 +58,7 @@ class DeployedModels:
         self._served = served
         self._generators: dict[str, _Used[Engine]] = {}
         self._classifiers: dict[str, _Used[Classifier]] = {}
-        self._older: list[DeployedModels] = []
+        self._older: DeployedModels | None = None
         self._started: set[int] = set()
         """The ids of models that run."""
         self._starting = asyncio.Lock()
@@ -73,15 +74,15 @@ class DeployedModels:
         return [*self._served.items(), *self.guards]
 
     @contextmanager
-    def reusing(self, older: Iterable["DeployedModels"]) -> Iterator[None]:
-        """Inside, models of older deployments are known to run, and are taken where the settings are the
-        same."""
-        self._older = [*older]
-        self._started |= {id(model) for one in self._older for _, model in one.all}
+    def replacing(self, older: "DeployedModels | None") -> Iterator[None]:
+        """Inside, the models of the current deployment are known to run, and its guard models are taken where
+        the settings are the same."""
+        self._older = older
+        self._started |= {id(model) for _, model in older.all} if older else set()
         try:
             yield
         finally:
-            self._older = []
+            self._older = None
 
     async def start(self, models: Iterable[Model]) -> None:
         """Start those that do not run yet."""
@@ -98,29 +99,34 @@ class DeployedModels:
         if name in self._served:
             await self.start([self._served[name]])
             return self._served[name]
-        used = [one._generators for one in (self, *self._older)]
-        return await self._use(name, used, lambda settings: make_engine(settings, only_guards=True))
+        older = self._older._generators if self._older else {}
+        return await self._use(name, self._generators, older, partial(make_engine, only_guards=True))
 
     async def classifier(self, name: str) -> TokenClassifier:
         if name in self._served:
             raise ValueError(f"the model {name!r} answers requests: it cannot classify tokens")
-        used = [one._classifiers for one in (self, *self._older)]
-        return await self._use(name, used, make_classifier)
+        older = self._older._classifiers if self._older else {}
+        return await self._use(name, self._classifiers, older, make_classifier)
 
-    async def _use(self, name: str, used: list[dict[str, _Used[M]]], make: Callable[[ModelSettings], M]) -> M:
-        """The model, started. `used`: own models of this kind, and those of older deployments."""
+    async def _use(
+        self,
+        name: str,
+        own: dict[str, _Used[M]],
+        older: Mapping[str, _Used[M]],
+        make: Callable[[ModelSettings], M],
+    ) -> M:
+        """The model, started. `own` and `older`: the models of its kind, here and of the one to replace."""
         settings = self._settings(name)
         async with self._starting:
-            known = (one[name] for one in used if name in one)
-            found = next((one for one in known if one.settings == settings), None)
-            if found is None:
+            found = own.get(name) or older.get(name)
+            if found is None or found.settings != settings:
                 found = _Used(settings, make(settings))
                 try:
                     await self._start(found.model)
                 except (ValueError, OSError, EngineError) as error:
                     await found.model.aclose()
                     raise ValueError(f"the model {name!r} cannot be loaded") from error
-            used[0][name] = found
+            own[name] = found
         return found.model
 
     async def aclose(self) -> None:

@@ -202,7 +202,7 @@ async def test_a_worker_that_prepares_too_late_drops_what_it_has_prepared(
     can_start = asyncio.Event()
     start = Deployment.start_hooks
 
-    async def start_late(deployment: Deployment, older: list[Deployment]) -> None:
+    async def start_late(deployment: Deployment, older: Deployment) -> None:
         await can_start.wait()
         await start(deployment, older)
 

@@ -106,17 +106,17 @@ async def num_generated(http: aiohttp.ClientSession) -> float:
 
 
 def guards(server: Server) -> dict[str, Any]:
-    return dict(server.service.deployment.guard_models.guards)
+    return dict(server.service.deployments.current.guard_models.guards)
 
 
 async def replace_by(server: Server, given: ServeSettings) -> None:
     """As a reload does, and wait until the deployment before is closed."""
-    older = server.service.deployments
-    newer = await build(given, older[0])
-    await newer.start_hooks(older)
-    await newer.start_engines(older)
-    server.service.deploy(newer)
-    await until(lambda: server.service.deployments == [newer])
+    deployments = server.service.deployments
+    newer = await build(given, deployments.current)
+    await newer.start_hooks(deployments.current)
+    await newer.start_engines(deployments.all)
+    deployments.deploy(newer)
+    await until(lambda: deployments.all == [newer])
 
 
 async def test_hooks_share_a_model_that_no_request_can_name(hook: Make) -> None:
@@ -168,6 +168,24 @@ async def test_a_guard_model_outlives_a_reload_while_its_settings_are_the_same_a
         assert await num_generated(http) == 4, "no count goes back; three in the self-tests"
 
 
+async def test_a_model_of_a_deployment_that_only_ends_its_requests_is_not_taken_over(hook: Make) -> None:
+    """It may be closed at any time, even while the new deployment starts."""
+    first, second = (settings(hook("guard"), guard={**GUARD, "max_num_seqs": num}) for num in (2, 3))
+    async with serving(first) as (server, _):
+        service = server.service
+        retired = guards(server)["guard"]
+        with service.running():
+            for given in (second, first):
+                newer = await build(given, service.deployments.current)
+                await newer.start_hooks(service.deployments.current)
+                await newer.start_engines(service.deployments.all)
+                service.deployments.deploy(newer)
+            assert guards(server)["guard"] is not retired
+            retired.check_health()
+        await until(lambda: service.deployments.all == [newer])
+        guards(server)["guard"].check_health()
+
+
 @pytest.mark.parametrize("is_missing", [False, True])
 async def test_a_model_that_cannot_be_loaded_keeps_the_server_from_starting(
     hook: Make, tmp_path: Path, is_missing: bool
@@ -195,7 +213,7 @@ async def test_a_model_that_dies_fails_requests_and_then_the_process(
         status, answer = await ask(http)
         assert (status, answer["error"]["type"]) == (500, "guardrail_error")
         with pytest.raises(DeadEngineError):
-            server.service.deployment.check_alive()
+            server.service.deployments.current.check_alive()
 
 
 async def test_classifiers_stand_beside_generators(hook: Make) -> None:

@@ -154,7 +154,7 @@ async def test_a_newer_deployment_shares_the_engines_that_did_not_change_and_the
         newer = await build(changed, older)
         assert newer.number == 2
         assert newer.models["a"].engine is older.models["a"].engine
-        await newer.start_hooks([older])
+        await newer.start_hooks(older)
         await newer.start_engines([older])
         with server.service.running() as running:
             server.service.deployments.deploy(newer)
