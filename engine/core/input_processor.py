@@ -162,7 +162,7 @@ class InputProcessor:
         param = "messages" if prompt is None else "prompt"
         if not ids:
             raise RequestError("The prompt is empty.", param=param)
-        if not all(0 <= i < self.vocab_size for i in ids):
+        if min(ids) < 0 or max(ids) >= self.vocab_size:
             raise RequestError(f"Token ids must be between 0 and {self.vocab_size - 1}.", param=param)
         least = 1 if request.sampling.max_tokens is None else request.sampling.max_tokens
         kept = fields.truncated(ids, self.max_model_len - least)

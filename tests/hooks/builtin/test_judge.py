@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.backends.openai.engine import OpenAIEngine
 from engine.protocol import GenerationRequest, RequestError
 from hooks import emit, suspect
 from hooks.builtin.judge import Judge
@@ -17,6 +18,7 @@ from hooks.builtin.judge_families.asking import UnclearError
 from hooks.builtin.judge_families.family import AnswerError
 from hooks.pipeline.failure import HookError
 from hooks.testing import play, stream_of
+from tests.engine.backends.conftest import fake_upstream
 from tests.helpers import Script, examples, make_deltas, make_request, pipeline_of, text_of
 from tests.helpers import guard_all as guarded_by
 from tests.hooks.builtin.judges import ChatEngine, GuardEngine, Models, tokenizer_of
@@ -335,6 +337,34 @@ def test_a_forced_beginning_is_looked_for_in_an_upstream_s_answer() -> None:
     tokens = [("Safety", {}), (":", {}), (" Unsafe", told), ("\n", {}), ("Categories:", {}), (" PII", {})]
     guard, _ = chat_guard(lambda messages: tokens, "qwen3guard-gen", name_categories=True)
     assert run(guard, ["well"])[-1].stop_reason == "PII"
+
+
+async def test_a_server_that_speaks_openai_s_api_can_judge() -> None:
+    def answer(body: dict[str, Any]) -> Any:
+        unsafe = 0.8 if BOMB in str(body["messages"]) else 0.2
+        entry = {"token": "\n\n", "bytes": [10, 10], "logprob": -0.1, "top_logprobs": []}
+        told = {"unsafe": unsafe, "safe": 1 - unsafe}
+        top = [{"token": one, "logprob": math.log(p), "bytes": None} for one, p in told.items()]
+        verdict = {**top[0], "top_logprobs": top}
+        for text, own in (("\n\n", entry), ("unsafe", verdict)):
+            choice = {"index": 0, "delta": {"content": text}, "logprobs": {"content": [own]}}
+            yield {"choices": [choice]}
+        yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+        yield b"data: [DONE]\n\n"
+
+    async with fake_upstream() as upstream:
+        upstream.script = answer
+        engine = OpenAIEngine(upstream.url)
+        await engine.start()
+        guard = Judge("llama-guard-3")
+        await guard.start(Models(engine))
+        for text, wanted in (("a cake", "a cake"), ("a bomb", "")):
+            assert text_of(await guarded_by(pipeline_of(guard), make_deltas([text]))) == wanted
+        body = upstream.bodies[-1]
+        assert (body["top_logprobs"], body["temperature"], body["max_tokens"]) == (20, 0.0, 64)
+        upstream.script = lambda body: answer({"messages": []})  # never unsafe
+        assert text_of(await guarded_by(pipeline_of(guard), make_deltas(["a bomb"]))) == "a bomb"
+        await engine.aclose()
 
 
 def test_a_family_without_a_chat_template_cannot_be_upstream() -> None:
