@@ -23,7 +23,9 @@ class PatternJudge:
     It leaves the last `num_undecided` characters of a text unjudged, as a rule does that needs to see more.
     """
 
-    def __init__(self, pattern: str, wait: Wait, num_undecided: int, where: tuple[int, str]) -> None:
+    def __init__(
+        self, pattern: str, wait: Wait, num_undecided: int, where: tuple[int, str] = (0, "content")
+    ) -> None:
         """`where`: the output and the channel."""
         self.where = where
         self.num_judged = 0
