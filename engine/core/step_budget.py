@@ -140,7 +140,7 @@ class StepBudget:
         # Neither share may grow fast: what is known of late tokens is a guess for early ones, and vice versa.
         num_tokens = self._cost.num_tokens(units, num_context)
         if self._planned is None:
-            return max(1, num_tokens)
+            return max(1, num_tokens, min(int(units), FEWEST_PROMPT_TOKENS))
         fewest = min(round(MIN_SHARE * self._dither), int(units))
         return max(fewest, min(num_tokens, self._most_tokens()))
 

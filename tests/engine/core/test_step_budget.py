@@ -223,6 +223,14 @@ def test_one_step_is_enough_to_know_a_fast_machine() -> None:
     assert budget.plan_prompts() == 20 * FEWEST_PROMPT_TOKENS
 
 
+def test_a_step_without_decodes_has_the_fewest_tokens_however_late_they_are() -> None:
+    budget = StepBudget()
+    for num_context in (0, 4096, 100_000):
+        units = budget.plan_prompts()
+        assert units is not None
+        assert budget.num_tokens(units, num_context) == FEWEST_PROMPT_TOKENS
+
+
 def test_few_prompt_tokens_say_nothing_of_a_step_without_decodes() -> None:
     budget = StepBudget()
     budget.observe(0, FEWEST_PROMPT_TOKENS // 4, 1e-4)
