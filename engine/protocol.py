@@ -22,9 +22,11 @@ from engine.errors import QueueFullError as QueueFullError
 from engine.errors import RequestError as RequestError
 from engine.fields.sampling_params import SamplingParams as SamplingParams
 from engine.fields.support import FieldSupport
+from engine.probe_info import Calibration as Calibration
 from engine.probe_info import ProbeInfo as ProbeInfo
 from engine.probe_info import PromptScores as PromptScores
 from engine.probe_info import Scores as Scores
+from engine.probe_info import Smoothing as Smoothing
 from engine.stats import EngineStats as EngineStats
 
 Channel = Literal["content", "reasoning", "tool_call", "echo"]

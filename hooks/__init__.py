@@ -34,6 +34,7 @@ from hooks.api import (
 )
 from hooks.loading.checked import checked
 from hooks.pipeline.decision import Decision
+from hooks.probe_needs import ProbeNeeds
 from hooks.prompts.media import PromptMedium, prompt_media
 from hooks.prompts.texts import PromptText, Refusal, prompt_texts, refuse, with_prompt_texts
 from hooks.tracing import trace_headers
@@ -47,6 +48,7 @@ __all__ = [
     "PostProcessorHook",
     "PostProcessorHookChunk",
     "PostProcessorHookVerdict",
+    "ProbeNeeds",
     "PromptMedium",
     "PromptText",
     "Refusal",

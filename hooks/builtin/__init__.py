@@ -14,6 +14,7 @@ SHORT_NAMES = {
     "phrases": "hooks.builtin.phrases.Phrases",
     "pii": "hooks.builtin.pii.Pii",
     "presidio": "hooks.builtin.presidio.Presidio",
+    "probe": "hooks.builtin.probe.Probe",
     "prompt_leak": "hooks.builtin.prompt_leak.PromptLeak",
     "remote": "hooks.builtin.remote.Remote",
     "repetition": "hooks.builtin.repetition.Repetition",

@@ -21,6 +21,7 @@ from hooks.loading.alarm import interrupting
 from hooks.loading.arguments import ArgumentError, check_arguments
 from hooks.loading.async_call import AsyncCall
 from hooks.pipeline.decision import Decision
+from hooks.probe_needs import ProbeNeeds
 
 logger = logging.getLogger("weir.hooks")
 
@@ -73,6 +74,8 @@ class LoadedHook:
     """Whether `on_request` may run on another thread, beside the hook's other calls (contract 8.12)."""
     judges: bool = False
     """Whether the hook says how much of what it releases is judged (contract 3.17)."""
+    needs_probe: ProbeNeeds | None = None
+    """What the hook needs of the guarded model's probes; None: nothing."""
     late: set[asyncio.Task[None]] = field(default_factory=set, compare=False, repr=False)
     """Calls that go on though their deadlines have passed."""
 
@@ -101,6 +104,7 @@ class LoadedHook:
             bool(getattr(instance, "may_rewind", False)),
             bool(getattr(instance, "thread_safe", False)),
             bool(getattr(instance, "judges", False)),
+            getattr(instance, "needs_probe", None),
         )
 
     def wrapped(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> "LoadedHook":

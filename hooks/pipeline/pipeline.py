@@ -22,6 +22,7 @@ from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.tally import Tallies, Tally
+from hooks.probe_needs import ProbeNeeds
 
 logger = logging.getLogger("weir.hooks")
 
@@ -43,6 +44,11 @@ class GuardFactory(Protocol):
     async def start(self, models: GuardModels | None = None) -> None:
         """Give the hooks of this process `models`, and make sure that every hook works. Raises
         `HookLoadError` (contract 1.4, 1.9)."""
+
+    @property
+    def needed_probes(self) -> Mapping[str, ProbeNeeds]:
+        """What the hooks of every request need of the guarded model's probes, by the hooks' names (contract
+        1.10)."""
 
     @property
     def rewinders(self) -> frozenset[str]:
@@ -145,6 +151,10 @@ class Pipeline:
         return frozenset(hook.name for hook in self._all if hook.on_request is not None)
 
     @property
+    def needed_probes(self) -> Mapping[str, ProbeNeeds]:
+        return {hook.name: hook.needs_probe for hook in self.hooks if hook.needs_probe is not None}
+
+    @property
     def rewinders(self) -> frozenset[str]:
         return frozenset(hook.name for hook in self._all if hook.may_rewind)
 
@@ -197,8 +207,11 @@ class Pipeline:
             await GuardDriver(request, [hook], tallies, self.options).admit(request)
         guard = GuardDriver(chat, [hook], tallies, self.options)
         try:
+            prompt = None if hook.needs_probe is None else hook.needs_probe.canary()
+            scores = None if prompt is None else prompt.tokens[0]
             for i, word in enumerate(("Hello", ", ", "world.")):
-                await guard.feed(Delta(text=word, tokens=(Token(i, word, word.encode(), -0.5),)))
+                token = Token(i, word, word.encode(), -0.5, scores=scores)
+                await guard.feed(Delta(text=word, tokens=(token,), prompt_scores=None if i else prompt))
             await guard.feed(Delta(finish_reason="stop"))
         finally:
             await guard.close()

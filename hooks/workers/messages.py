@@ -21,6 +21,7 @@ from hooks.pipeline.ask import Step
 from hooks.pipeline.decision import Decision, Held
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.tally import Tallies
+from hooks.probe_needs import ProbeNeeds
 
 _LENGTH = struct.Struct(">I")
 
@@ -49,6 +50,8 @@ class Ready:
     """The names of the hooks that read prompts."""
     rewinders: frozenset[str] = frozenset()
     """The names of the hooks that may return `rewind`."""
+    needed_probes: Mapping[str, ProbeNeeds] = field(default_factory=dict)
+    """What hooks need of the guarded model's probes, by the hooks' names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import check_named
 from hooks.pipeline.tally import Tallies, Tally
+from hooks.probe_needs import ProbeNeeds
 from hooks.tracing import trace_headers
 from hooks.workers.messages import Admit, Close, Counts, Feed, Open, Ready, Reply, Setup
 from hooks.workers.process import Child
@@ -53,6 +54,7 @@ class WorkerPool:
         self.prompt_readers: frozenset[str] = frozenset()
         """The names of the hooks that read prompts. Known once a worker has loaded them, like `rewinders`."""
         self.rewinders: frozenset[str] = frozenset()
+        self.needed_probes: Mapping[str, ProbeNeeds] = {}
         self._num_workers = num_workers
         self._workers: set[WorkerProcess] = set()
         self._is_changed = asyncio.Event()
@@ -178,6 +180,7 @@ class WorkerProcess(Child):
                         raise HookLoadError(ready.error)
                     self._pool.prompt_readers = ready.prompt_readers
                     self._pool.rewinders = ready.rewinders
+                    self._pool.needed_probes = ready.needed_probes
                     return
         except EOFError as error:
             raise HookLoadError("a hook worker died while it loaded the hooks") from error

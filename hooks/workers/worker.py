@@ -307,7 +307,13 @@ async def _serve(pipeline: Pipeline, connection: Connection) -> None:
     try:
         async with beating(connection.beat):  # a model may load for minutes
             await pipeline.start()
-        connection.send(Ready(prompt_readers=pipeline.prompt_readers, rewinders=pipeline.rewinders))
+        connection.send(
+            Ready(
+                prompt_readers=pipeline.prompt_readers,
+                rewinders=pipeline.rewinders,
+                needed_probes=pipeline.needed_probes,
+            )
+        )
         await Worker(connection, pipeline).serve()
     finally:
         await pipeline.aclose()

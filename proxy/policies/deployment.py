@@ -237,18 +237,32 @@ class Deployment:
         engine that cannot start."""
         await self.guard_models.start(model for _, model in self.own_models(older))
         await self.check_processors(self.directory.pairs())
+        self._check_probes(self.directory.pairs())
         self._warn_of_rewinds()
 
     async def check_processors(self, pairs: Iterable[tuple[Key, ModelEntry]]) -> None:
         """Make sure that the logits processors of these keys' policies can run with these models. Raises
         `ValueError`."""
-        chosen = [(model.name, self.directory.policy_for(key, model)) for key, model in pairs]
-        for name, policy in dict.fromkeys((name, choice.name) for name, choice in chosen if choice):
+        for name, policy in self._chosen(pairs):
             if specs := self.policies[policy].logits_processors:
                 try:
                     await check_processors(self.models[name].engine, specs)
                 except ValueError as error:
                     raise ValueError(f"policies.{policy}: with the model {name!r}: {error}") from error
+
+    def _check_probes(self, pairs: Iterable[tuple[Key, ModelEntry]]) -> None:
+        """Make sure that the models have the probes that hooks read (contract 1.10). Raises `ValueError`."""
+        for name, policy in self._chosen(pairs):
+            for hook, needs in self.policies[policy].pipeline.needed_probes.items():
+                try:
+                    needs.choose(self.models[name].engine.info.probes)
+                except ValueError as error:
+                    raise ValueError(f"hook {hook!r} with the model {name!r}: {error}") from error
+
+    def _chosen(self, pairs: Iterable[tuple[Key, ModelEntry]]) -> Iterable[tuple[str, str]]:
+        """The models with the policies that they are served under, by name."""
+        chosen = [(model.name, self.directory.policy_for(key, model)) for key, model in pairs]
+        return dict.fromkeys((name, choice.name) for name, choice in chosen if choice)
 
     def _warn_of_rewinds(self) -> None:
         rewinders = {name for policy in self.policies.values() for name in policy.pipeline.rewinders}

@@ -33,7 +33,7 @@ def mode() -> str:
 
 def test_all_have_a_short_name() -> None:
     not_spans = {"audit", "json_schema", "media", "presidio", "prompt_leak", "remote"}
-    models = {"classifier", "judge", "stream_guard"}
+    models = {"classifier", "judge", "probe", "stream_guard"}
     assert {*ARGUMENTS, *not_spans, *models} == set(SHORT_NAMES)
 
 

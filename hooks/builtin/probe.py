@@ -1,0 +1,224 @@
+"""Acts on the scores that a probe of the served model gives its tokens: `--hook probe`.
+
+The model reads each token before the guard is shown it. So a score is there with the token, and text waits
+only for the first window of `max_of_means`. The guard smooths the scores and compares them with a threshold.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Literal, NamedTuple, TypedDict, Unpack
+
+from pydantic import Field
+
+from engine.protocol import ProbeInfo, Scores, Smoothing, Token
+from hooks import Chunk, ProbeNeeds, Verdict, checked, suspect
+from hooks.detect.acting_guard import Action, Channels
+from hooks.detect.argument_types import Count, Names, Template, Text
+from hooks.detect.coverage import Coverage, CoverageGuard, Judged, ReadStream
+from hooks.detect.detector import Match
+from hooks.detect.excerpt import Excerpt
+from hooks.detect.smoothing import AttentionMean, RunningScore, running_score
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class ProbeOptions(TypedDict, total=False):
+    """The arguments that this guard shares with others: see `ActingGuard`."""
+
+    action: Action
+    template: Template | None
+    text: Text | None
+    scope: Literal["request", "output"] | None
+    channels: Channels
+    alternatives: Literal["withhold", "keep"]
+
+
+class MissingScoresError(RuntimeError):
+    """The engine gave a token without scores. The message has no text."""
+
+
+class Probe(CoverageGuard):
+    """Finds what a probe of the served model finds in the model's own activations."""
+
+    @checked
+    def __init__(
+        self,
+        probe: str | None = None,
+        *,
+        threshold: Finite | None = None,
+        smoothing: Smoothing | None = None,
+        span: Count | None = None,
+        labels: Names | None = None,
+        prompt: Literal["refuse"] | None = None,
+        **options: Unpack[ProbeOptions],
+    ) -> None:
+        """`probe`: the name of one of the model's probes (None: the model has one). `threshold`: the least
+        smoothed score, a logit, that counts as found. `smoothing`: `ema`, `rolling_mean` or `max_of_means`.
+        `span`: the tokens that the smoothing spans. For these three, None is what the probe was calibrated
+        with. An attention probe smooths by itself, and takes neither `smoothing` nor `span`. `labels`: the
+        labels to act on (None: all of the probe's).
+
+        `action` is `terminate` by default. `prompt: refuse` also reads the scores of the prompt's tokens,
+        and ends the answer before its beginning: the model has read the prompt by then, and nothing else.
+        """
+        super().__init__(**options)
+        self._threshold = threshold
+        self._smoothing = smoothing
+        self._span = span
+        self._labels = None if labels is None else tuple(labels)
+        self._reads_prompt = prompt is not None
+        self.needs_probe = ProbeNeeds(
+            name=probe,
+            labels=self._labels,
+            is_calibrated=threshold is None,
+            is_pointwise=smoothing is not None or span is not None,
+        )
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        if self._passes(chunk):
+            return self._unasked(chunk)
+        stream: ProbedStream | None = chunk.state.get("stream")
+        if stream is None:
+            stream = chunk.state["stream"] = self._open(chunk)
+        stream.judge(chunk)
+        if stream.due is not None and chunk.is_final and not stream.coverage.offences:
+            # The end of sequence was found: all text before it is judged, and none of it is to blame.
+            if self._suspects:
+                return suspect(stream.due)
+            if self._ends:
+                return self._end(stream.due, after=len(chunk.pending), text=self._text)
+        return self._verdict(chunk, stream)
+
+    def _open(self, chunk: Chunk) -> "ProbedStream":
+        info = self.needs_probe.choose(chunk.probes)
+        stream = ProbedStream(self._excerpt(chunk), self._new_coverage(), self._reader(info, chunk.probes))
+        if self._reads_prompt:
+            before = self._reader(info, chunk.probes)
+            found = [before.add(scores).label for scores in chunk.prompt_scores or ()]
+            stream.due = next(filter(None, [*found, before.end().label]), None)
+        return stream
+
+    def _reader(self, info: ProbeInfo, probes: Sequence[ProbeInfo]) -> "ScoreReader":
+        calibration = info.calibration
+        threshold = self._threshold
+        if threshold is None:
+            assert calibration is not None
+            threshold = calibration.threshold
+        smoothing = self._smoothing or (calibration.smoothing if calibration else "ema")
+        span = self._span or (calibration.span if calibration else 1)
+        first = sum(len(one.score_names) for one in probes[: probes.index(info)])
+        is_attention = info.kind == "attention"
+        columns = []
+        for at, label in enumerate(info.labels, first + is_attention):
+            if self._labels is None or label in self._labels:
+                read = _attended(first, at) if is_attention else _smoothed(at, running_score(smoothing, span))
+                columns.append((label, read))
+        return ScoreReader(columns, threshold)
+
+
+Read = Callable[[Scores | None], float | None]
+"""A token's scores to the running score of one label; None, at the stream's end, to a last one."""
+
+
+def _smoothed(column: int, running: RunningScore) -> Read:
+    return lambda scores: running.end() if scores is None else running.add(scores[column])
+
+
+def _attended(weight: int, column: int) -> Read:
+    mean = AttentionMean()
+    return lambda scores: None if scores is None else mean.add(scores[weight], scores[column])
+
+
+class ScoreReader:
+    """Reads one text's scores, token by token."""
+
+    def __init__(self, columns: Sequence[tuple[str, Read]], threshold: float) -> None:
+        """`columns`: labels, and how their running scores are read."""
+        self._columns = columns
+        self._threshold = threshold
+
+    def add(self, scores: Scores) -> "Finding":
+        """Read one more token."""
+        return self._read(scores)
+
+    def end(self) -> "Finding":
+        """The text has ended."""
+        return self._read(None)
+
+    def _read(self, scores: Scores | None) -> "Finding":
+        label, is_judged = None, False
+        for one, read in self._columns:
+            value = read(scores)
+            if value is not None:
+                is_judged = True
+                # A score that is no number is not below the threshold either.
+                if label is None and not value < self._threshold:
+                    label = one
+        return Finding(label, is_judged)
+
+
+class Finding(NamedTuple):
+    label: str | None
+    """The first label whose running score reaches the threshold."""
+    is_judged: bool
+    """Whether there is a running score: before the first whole window of `max_of_means` there is none."""
+
+
+class ProbedStream(ReadStream):
+    """One stream, judged token by token as it comes."""
+
+    __slots__ = ("_reader", "due")
+
+    def __init__(self, excerpt: Excerpt, coverage: Coverage, reader: ScoreReader) -> None:
+        super().__init__(excerpt, coverage)
+        self._reader = reader
+        self.due: str | None = None
+        """A label that was found, and that no text is blamed for yet."""
+
+    def judge(self, chunk: Chunk) -> None:
+        """Read the chunk, and judge its text. Raises `MissingScoresError`."""
+        self.text = self.excerpt.text
+        parts = [*_parts(chunk)]
+        for number, (text, tokens) in enumerate(parts, 1):
+            was_complete = self.coverage.is_complete
+            new = self.excerpt.read(text, chunk.is_final and number == len(parts))
+            self.text += new
+            self.coverage.add(new, len(tokens), len(text))
+            if any(token.scores is None and token.id is not None for token in tokens):
+                raise MissingScoresError("the engine gave a token without scores")
+            findings = [self._reader.add(token.scores) for token in tokens if token.scores is not None]
+            for finding in findings:
+                self.due = self.due or finding.label
+            is_anothers = was_complete and not tokens  # text that another hook wrote has no score
+            if is_anothers or any(finding.is_judged for finding in findings):
+                self._cover()
+        if chunk.is_final:
+            self.due = self.due or self._reader.end().label
+            self._cover()
+
+    def _cover(self) -> None:
+        """All text so far is judged. The part that was not judged before is to blame for what is due."""
+        coverage = self.coverage
+        coverage.take()
+        start, end = coverage.num_judged, coverage.num_characters
+        if self.due is not None and end > start:
+            coverage.judged(Judged(end, Match(start, end, self.due)))
+            self.due = None
+        else:
+            coverage.judged(Judged(end))
+
+
+def _parts(chunk: Chunk) -> Iterator[tuple[str, Sequence[Token]]]:
+    """The chunk's new text in parts, each with its tokens. Tokens without text go with the text that follows,
+    or are a part at the end. A part of a token that is not whole yet has no scores."""
+    tokens = chunk.tokens_diff
+    if "".join([token.text for token in tokens]) != chunk.text_diff:
+        yield chunk.text_diff, tokens  # another hook has changed some of the text
+        return
+    waiting: list[Token] = []
+    for token in tokens:
+        waiting.append(token)
+        if token.text:
+            yield token.text, waiting
+            waiting = []
+    if waiting or not tokens:
+        yield "", waiting
