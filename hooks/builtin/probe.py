@@ -4,19 +4,21 @@ The model reads each token before the guard is shown it. So a score is there wit
 only for the first window of `max_of_means`. The guard smooths the scores and compares them with a threshold.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Literal, NamedTuple, TypedDict, Unpack
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import inf
+from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 from pydantic import Field
 
-from engine.protocol import ProbeInfo, Scores, Smoothing, Token
+from engine.protocol import Calibration, ProbeInfo, Smoothing, Token
 from hooks import Chunk, ProbeNeeds, Verdict, checked, suspect
+from hooks.builtin.probe_scores.reader import ScoreReader
 from hooks.detect.acting_guard import Action, Channels
 from hooks.detect.argument_types import Count, Names, Template, Text
 from hooks.detect.coverage import Coverage, CoverageGuard, Judged, ReadStream
 from hooks.detect.detector import Match
 from hooks.detect.excerpt import Excerpt
-from hooks.detect.smoothing import AttentionMean, RunningScore, running_score
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -97,70 +99,15 @@ class Probe(CoverageGuard):
             stream.due = next(filter(None, [*found, before.end().label]), None)
         return stream
 
-    def _reader(self, info: ProbeInfo, probes: Sequence[ProbeInfo]) -> "ScoreReader":
-        calibration = info.calibration
-        threshold = self._threshold
-        if threshold is None:
-            assert calibration is not None
-            threshold = calibration.threshold
-        smoothing = self._smoothing or (calibration.smoothing if calibration else "ema")
-        span = self._span or (calibration.span if calibration else 1)
-        first = sum(len(one.score_names) for one in probes[: probes.index(info)])
-        is_attention = info.kind == "attention"
-        columns = []
-        for at, label in enumerate(info.labels, first + is_attention):
-            if self._labels is None or label in self._labels:
-                read = _attended(first, at) if is_attention else _smoothed(at, running_score(smoothing, span))
-                columns.append((label, read))
-        return ScoreReader(columns, threshold)
-
-
-Read = Callable[[Scores | None], float | None]
-"""A token's scores to the running score of one label; None, at the stream's end, to a last one."""
-
-
-def _smoothed(column: int, running: RunningScore) -> Read:
-    return lambda scores: running.end() if scores is None else running.add(scores[column])
-
-
-def _attended(weight: int, column: int) -> Read:
-    mean = AttentionMean()
-    return lambda scores: None if scores is None else mean.add(scores[weight], scores[column])
-
-
-class ScoreReader:
-    """Reads one text's scores, token by token."""
-
-    def __init__(self, columns: Sequence[tuple[str, Read]], threshold: float) -> None:
-        """`columns`: labels, and how their running scores are read."""
-        self._columns = columns
-        self._threshold = threshold
-
-    def add(self, scores: Scores) -> "Finding":
-        """Read one more token."""
-        return self._read(scores)
-
-    def end(self) -> "Finding":
-        """The text has ended."""
-        return self._read(None)
-
-    def _read(self, scores: Scores | None) -> "Finding":
-        label, is_judged = None, False
-        for one, read in self._columns:
-            value = read(scores)
-            if value is not None:
-                is_judged = True
-                # A score that is no number is not below the threshold either.
-                if label is None and not value < self._threshold:
-                    label = one
-        return Finding(label, is_judged)
-
-
-class Finding(NamedTuple):
-    label: str | None
-    """The first label whose running score reaches the threshold."""
-    is_judged: bool
-    """Whether there is a running score: before the first whole window of `max_of_means` there is none."""
+    def _reader(self, info: ProbeInfo, probes: Sequence[ProbeInfo]) -> ScoreReader:
+        given: dict[str, Any] = {
+            "threshold": self._threshold,
+            "smoothing": self._smoothing,
+            "span": self._span,
+        }
+        calibration = info.calibration or Calibration(threshold=inf)
+        used = replace(calibration, **{name: value for name, value in given.items() if value is not None})
+        return ScoreReader(info, probes, used, self._labels)
 
 
 class ProbedStream(ReadStream):
@@ -189,7 +136,7 @@ class ProbedStream(ReadStream):
             for finding in findings:
                 self.due = self.due or finding.label
             is_anothers = was_complete and not tokens  # text that another hook wrote has no score
-            if is_anothers or any(finding.is_judged for finding in findings):
+            if is_anothers or any(finding.score is not None for finding in findings):
                 self._cover()
         if chunk.is_final:
             self.due = self.due or self._reader.end().label

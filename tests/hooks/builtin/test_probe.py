@@ -12,7 +12,7 @@ from engine.protocol import Calibration, Channel, Delta, ProbeInfo, PromptScores
 from engine.recording import Recording, TimedDelta
 from hooks import Chunk, emit
 from hooks.builtin.probe import MissingScoresError, Probe
-from hooks.detect.smoothing import running_score
+from hooks.builtin.probe_scores.smoothing import running_score
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
 from hooks.testing import play
 from hooks.testing.streams import cut, num_places, request_for, stream_of

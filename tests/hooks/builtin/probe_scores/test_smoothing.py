@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol import Smoothing
-from hooks.detect.smoothing import AttentionMean, running_score
+from hooks.builtin.probe_scores.smoothing import AttentionMean, running_score
 
 scores = st.lists(st.floats(-50, 50), min_size=1, max_size=40)
 spans = st.integers(1, 12)

@@ -1,0 +1,1 @@
+"""The scores of a probe, read token by token."""

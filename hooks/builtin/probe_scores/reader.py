@@ -1,0 +1,71 @@
+"""Compares the running scores of one text with a threshold."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from engine.protocol import Calibration, ProbeInfo, Scores
+from hooks.builtin.probe_scores.smoothing import AttentionMean, RunningScore, running_score
+
+Read = Callable[[Scores | None], float | None]
+"""A token's scores to the running score of one label; None, at the stream's end, to a last one."""
+
+
+class Finding(NamedTuple):
+    label: str | None
+    """The first label whose running score reaches the threshold."""
+    score: float | None
+    """The greatest running score. None: before the first whole window of `max_of_means` there is none."""
+
+
+class ScoreReader:
+    """Reads one text's scores, token by token."""
+
+    def __init__(
+        self,
+        info: ProbeInfo,
+        probes: Sequence[ProbeInfo],
+        calibration: Calibration,
+        labels: Collection[str] | None = None,
+    ) -> None:
+        """`info`: the probe, one of the model's `probes`. `calibration`: threshold, smoothing and span; an
+        attention probe needs only the threshold. `labels`: those that count (None: all)."""
+        first = sum(len(one.score_names) for one in probes[: probes.index(info)])
+        is_attention = info.kind == "attention"
+        self._columns: list[tuple[str, Read]] = []
+        for at, label in enumerate(info.labels, first + is_attention):
+            if labels is None or label in labels:
+                running = running_score(calibration.smoothing, calibration.span)
+                self._columns.append(
+                    (label, _attended(first, at) if is_attention else _smoothed(at, running))
+                )
+        self._threshold = calibration.threshold
+
+    def add(self, scores: Scores) -> Finding:
+        """Read one more token."""
+        return self._read(scores)
+
+    def end(self) -> Finding:
+        """The text has ended."""
+        return self._read(None)
+
+    def _read(self, scores: Scores | None) -> Finding:
+        label: str | None = None
+        greatest: float | None = None
+        for one, read in self._columns:
+            value = read(scores)
+            if value is None:
+                continue
+            greatest = value if greatest is None else max(greatest, value)
+            # A score that is no number is not below the threshold either.
+            if label is None and not value < self._threshold:
+                label = one
+        return Finding(label, greatest)
+
+
+def _smoothed(column: int, running: RunningScore) -> Read:
+    return lambda scores: running.end() if scores is None else running.add(scores[column])
+
+
+def _attended(weight: int, column: int) -> Read:
+    mean = AttentionMean()
+    return lambda scores: None if scores is None else mean.add(scores[weight], scores[column])
