@@ -1,6 +1,7 @@
 """The models of one deployment: those that requests name, and those that only its hooks use."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,9 +12,12 @@ from engine.backends.own_models import find_model
 from engine.did_you_mean import did_you_mean
 from engine.guard_models import TokenClassifier
 from engine.protocol import Engine, EngineError, EngineStats
+from hooks.detect.extras import how_to_install
 from proxy.engines import make_classifier, make_engine
 from proxy.policies.directory import Directory
 from proxy.policies.model_settings import ModelSettings
+
+logger = logging.getLogger("weir.proxy")
 
 
 class Model(Protocol):
@@ -120,14 +124,25 @@ class DeployedModels:
         async with self._starting:
             found = own.get(name) or older.get(name)
             if found is None or found.settings != settings:
-                found = _Used(settings, make(settings))
+                logger.info("loading the model %s for guards", name)
                 try:
-                    await self._start(found.model)
+                    found = _Used(settings, await self._started_model(make, settings))
+                except ImportError as error:
+                    told = f"the model {name!r} needs {error.name}: {how_to_install('engine')}"
+                    raise ValueError(told) from error
                 except (ValueError, OSError, EngineError) as error:
-                    await found.model.aclose()
                     raise ValueError(f"the model {name!r} cannot be loaded") from error
             own[name] = found
         return found.model
+
+    async def _started_model(self, make: Callable[[ModelSettings], M], settings: ModelSettings) -> M:
+        model = make(settings)
+        try:
+            await self._start(model)
+        except BaseException:
+            await model.aclose()
+            raise
+        return model
 
     async def aclose(self) -> None:
         """Close all models."""

@@ -1,5 +1,6 @@
 """Models that only guards use, in servers on real sockets."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -198,6 +199,45 @@ async def test_a_model_that_cannot_be_loaded_keeps_the_server_from_starting(
     told = "did you mean 'guard'" if is_missing else "the model 'guard' cannot be loaded"
     assert "hook 'judge' could not be started" in str(error.value)
     assert told in str(error.value)
+
+
+async def test_a_server_without_torch_says_how_to_install_it(
+    hook: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(*_: Any, **__: Any) -> Any:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr("proxy.policies.guard_models.make_engine", make)
+    given = settings(hook("guard"), guard=GUARD)
+    server = Server(await build(given), given)
+    with pytest.raises(HookLoadError, match=r"the model 'guard' needs torch: install the extra 'engine'"):
+        await server.start()
+
+
+async def test_a_start_that_is_cancelled_leaves_no_model(hook: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine.backends.local import LocalEngine
+
+    closed: list[LocalEngine] = []
+    close = LocalEngine.aclose
+    is_loading = asyncio.Event()
+
+    async def start(engine: LocalEngine) -> None:
+        is_loading.set()
+        await asyncio.Event().wait()
+
+    async def aclose(engine: LocalEngine) -> None:
+        closed.append(engine)
+        await close(engine)
+
+    monkeypatch.setattr(LocalEngine, "start", start)
+    monkeypatch.setattr(LocalEngine, "aclose", aclose)
+    given = settings(hook("guard"), guard=GUARD)
+    server = Server(await build(given), given)
+    starting = asyncio.get_running_loop().create_task(server.start())
+    await is_loading.wait()
+    starting.cancel()
+    await asyncio.wait([starting])
+    assert len(closed) == 1
 
 
 async def test_a_model_that_dies_fails_requests_and_then_the_process(
