@@ -1,42 +1,26 @@
-"""What guards that are models cost. `make bench-guard-models ARGS="flatness --shape small"`
+"""How the time of a judgement of 16 tokens grows with the text before it.
 
-Models have random weights: what they say is noise, but its time is that of the real shape.
-
-flatness: a judgement of 16 tokens behind contexts of several lengths. Its tokens attend to all of the
-context, so its multiply-adds grow with it, the less the larger the model is. On a CPU, times are CPU
-times, which other programs disturb little.
+Its tokens attend to all of the context, so its multiply-adds grow with it, the less the larger the model is.
+On a CPU, times are CPU times, which other programs disturb little.
 """
 
-import argparse
 import random
 import statistics
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from transformers import AutoTokenizer, Qwen3Config
-
 from benchmarks.engine import SHAPES
-from benchmarks.machine import processor
 from engine.classification.core import ClassifierCore
 from engine.config import EngineConfig
 from engine.core.sequence import SequenceGroup
-from engine.demo import MODEL_DIR
 from engine.execution.model_runner import ModelRunner
 from engine.text.tokenizer import LocalTokenizer
-from tools.demo.guards.model import GuardModel, save
 
 CONTEXTS = (256, 1024, 4096, 8192)
 JUDGEMENT = 16
 """Tokens that are judged together."""
-
-
-def make_stream_guard(shape: str, folder: Path, max_model_len: int = 8192 + 2 * JUDGEMENT) -> None:
-    """Save a model in the shape of Qwen3Guard-Stream, with the body of `SHAPES`."""
-    config = Qwen3Config(**SHAPES[shape], max_position_embeddings=max_model_len, eos_token_id=None)
-    save(GuardModel(config), AutoTokenizer.from_pretrained(MODEL_DIR), folder)
 
 
 def multiply_adds(shape: str, num_context: int) -> float:
@@ -112,22 +96,3 @@ def report_flatness(shape: str, results: Sequence[Judgements]) -> str:
             f"{arithmetic:19.2f}{1e3 * result.from_scratch:19.0f}"
         )
     return "\n".join(lines)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("figure", choices=["flatness"])
-    parser.add_argument("--shape", choices=SHAPES, default="tiny")
-    parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="float32")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=20)
-    options = parser.parse_args()
-    print(f"{processor()}; {options.shape}, {options.dtype}, {options.threads} threads")
-    with tempfile.TemporaryDirectory() as folder:
-        make_stream_guard(options.shape, Path(folder))
-        results = flatness(Path(folder), CONTEXTS, options.rounds, options.dtype, options.threads)
-        print(report_flatness(options.shape, results))
-
-
-if __name__ == "__main__":
-    main()

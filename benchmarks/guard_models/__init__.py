@@ -1,0 +1,1 @@
+"""What guards that are models cost, beside the model that they guard."""

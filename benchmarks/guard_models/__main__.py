@@ -1,0 +1,58 @@
+"""What guards that are models cost. `make bench-guard-models ARGS="flatness --shape small"`
+
+cost: tokens that guards compute over a stream of 2,048, as the engine counts them.
+flatness: the time of a judgement behind contexts of several lengths.
+
+Models have random weights: what they say is noise, but its time is that of the real shape.
+"""
+
+import argparse
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+
+from benchmarks.engine import SHAPES
+from benchmarks.guard_models import cost, flatness
+from benchmarks.guard_models.models import TENTHS, make_judge, make_stream_guard
+from benchmarks.machine import processor
+
+LENGTH = 2048
+
+
+async def costs(options: argparse.Namespace, folder: Path) -> str:
+    make_stream_guard(TENTHS["tiny"], folder / "stream", 2 * LENGTH)
+    make_judge("tiny", options.dtype, folder / "judge")
+    counted = [
+        await cost.judge_cost(folder / "judge", LENGTH),
+        await cost.stream_guard_cost(folder / "stream", LENGTH),
+    ]
+    return cost.report(counted)
+
+
+async def flat(options: argparse.Namespace, folder: Path) -> str:
+    longest = max(flatness.CONTEXTS) + 2 * flatness.JUDGEMENT
+    make_stream_guard(SHAPES[options.shape], folder, longest)
+    results = flatness.flatness(folder, flatness.CONTEXTS, options.rounds, options.dtype, options.threads)
+    return flatness.report_flatness(options.shape, results)
+
+
+FIGURES = {"cost": costs, "flatness": flat}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("figure", choices=FIGURES)
+    parser.add_argument("--shape", choices=SHAPES, default="tiny")
+    parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="float32")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args()
+    load, *_ = os.getloadavg()
+    print(f"{processor()}; {options.shape}, {options.dtype}, {options.threads} threads; load {load:.1f}")
+    with tempfile.TemporaryDirectory() as folder:
+        print(asyncio.run(FIGURES[options.figure](options, Path(folder))))
+
+
+if __name__ == "__main__":
+    main()
