@@ -17,7 +17,7 @@ from engine.guard_models import GuardModels
 from engine.protocol import Engine
 from hooks import Chunk, GenerationRequest, checked
 from hooks.builtin.judge_families import by_chat
-from hooks.builtin.judge_families.asking import Asking, Conversation, Opinion, UnclearError
+from hooks.builtin.judge_families.asking import Asking, Conversation, Opinion
 from hooks.builtin.judge_families.by_chat import ConversationByChat
 from hooks.builtin.judge_families.by_ids import ConversationByIds, Layouts
 from hooks.builtin.judge_families.conversation import Turn, conversation_of
@@ -38,6 +38,8 @@ FamilyName = Literal[
     "gpt_oss_safeguard",
     "policy",
 ]
+EMPTY = "empty"
+"""The reason for refusing a prompt without text. A model would take an empty conversation for a safe one."""
 _UNSAFE = "unsafe"
 """The name of an offence whose category the model was not asked for, or did not tell."""
 _FIRST_CRITERION = ("granite_guardian",)
@@ -115,7 +117,7 @@ class Judge(ModelGuard):
         for i in range(max(1, len(request.prompts))):
             turns = self._turns(request, i * request.sampling.n)
             if not any(turn.text.strip() for turn in turns):
-                raise UnclearError("The conversation to judge is empty.")
+                return Match(0, 1, EMPTY)
             *before, last = turns
             for some in (before, turns) if last.role == "assistant" else (turns,):
                 opinions = await self._conversation(some, request).ask("", self.may_matter)

@@ -220,10 +220,11 @@ def test_a_prompt_is_refused_before_the_model_sees_it() -> None:
     assert play(guard, stream_of("ok", prompt="a cake?")).content == "ok"
 
 
-def test_an_empty_conversation_is_an_error_and_not_safe() -> None:
+def test_an_empty_conversation_is_refused_and_not_safe() -> None:
     guard, engine = llama_guard(prompt="refuse")
-    with pytest.raises(UnclearError, match="empty"):
-        asyncio.run(guard.judge_prompt(make_request(messages=({"role": "user", "content": " "},))))
+    offence = asyncio.run(guard.judge_prompt(make_request(messages=({"role": "user", "content": " "},))))
+    assert offence is not None
+    assert offence.entity == "empty"
     assert engine.prompts == []
 
 

@@ -1,7 +1,7 @@
 """What judging with a generative guard model costs, as the engine counts it."""
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from engine.backends.local import LocalEngine
 from engine.config import EngineConfig
 from engine.protocol import GenerationRequest
 from hooks.builtin.judge import Judge
+from hooks.builtin.judge_families.asking import Opinion
 from tests.helpers import guard_all, make_deltas, make_request, pipeline_of, slow
 from tests.hooks.builtin.judges import Models, tokenizer_of
 
@@ -69,22 +70,28 @@ def text_pieces(name: str, num_tokens: int) -> list[str]:
     return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-async def judged(engine: LocalEngine, name: str, pieces: list[str], **arguments: Any) -> tuple[int, Any]:
-    """Tokens computed while a stream is judged, and the guard's requests."""
-    guard = Judge(name, least_mass=0.0, threshold=1.0, window=WINDOW, first_window=WINDOW, **arguments)
+async def judged(engine: LocalEngine, name: str, pieces: list[str]) -> tuple[int, Any, list[float]]:
+    """Tokens computed while a stream is judged, the guard's requests, and its probabilities of `unsafe`."""
+    guard = Judge(name, least_mass=0.0, threshold=1.0, window=WINDOW, first_window=WINDOW)
     await guard.start(Models(engine))
     asked: list[GenerationRequest] = []
-    generate = engine.generate
+    told: list[float] = []
+    generate, offence = engine.generate, guard.offence
+
+    def seen_opinions(opinions: Sequence[Opinion]) -> str | None:
+        told.extend(one.probabilities["unsafe"] for one in opinions)
+        return offence(opinions)
 
     def seen(request: GenerationRequest) -> Any:
         asked.append(request)
         return generate(request)
 
     engine.generate = seen  # type: ignore[method-assign]
+    guard.offence = seen_opinions  # type: ignore[method-assign]
     before = engine.stats().computed_tokens_total
     deltas = await guard_all(pipeline_of(guard), make_deltas(pieces))
     assert "".join(delta.text for delta in deltas) == "".join(pieces)
-    return engine.stats().computed_tokens_total - before, asked
+    return engine.stats().computed_tokens_total - before, asked, told
 
 
 def tail_of(name: str, request: GenerationRequest) -> int:
@@ -97,13 +104,16 @@ def tail_of(name: str, request: GenerationRequest) -> int:
 @pytest.mark.parametrize("name", ["llama-guard-3", slow("qwen3guard-gen")])
 async def test_a_judgement_computes_the_new_tokens_and_the_tail(name: str, start: Callable[..., Any]) -> None:
     pieces = text_pieces(name, LENGTH)
-    computed, asked = await judged(await start(name), name, pieces)
+    computed, asked, told = await judged(await start(name), name, pieces)
     assert len(asked) == LENGTH // WINDOW
     head, tail = asked[0].num_unsalted_tokens, tail_of(name, asked[0])
     assert computed <= 1.05 * (head + LENGTH + len(asked) * (tail + BLOCK))
-    from_scratch, again = await judged(await start(name, enable_prefix_caching=False), name, pieces)
+    from_scratch, again, told_again = await judged(
+        await start(name, enable_prefix_caching=False), name, pieces
+    )
     assert from_scratch >= 8 * computed
     assert [one.prompts for one in again] == [one.prompts for one in asked]
+    assert told == pytest.approx(told_again, abs=1e-4)
 
 
 async def test_four_criteria_share_their_conversation(start: Callable[..., Any]) -> None:

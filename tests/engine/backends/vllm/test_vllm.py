@@ -33,6 +33,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "plain": {"max_tokens": 30},
     "two prompts, two outputs": {"prompts": ("hello", PROMPT), "n": 2, "max_tokens": 5},
     "logprobs": {"max_tokens": 10, "logprobs": 3},
+    "logprobs of some tokens": {"max_tokens": 4, "logprobs": 0, "logprob_token_ids": (7, 300, 5)},
     "echo": {"max_tokens": 3, "echo": True},
     "echo with logprobs": {"max_tokens": 3, "echo": True, "logprobs": 2},
     "echo alone, with logprobs": {"max_tokens": 0, "echo": True, "logprobs": 2},
