@@ -44,7 +44,7 @@ def test_arguments_have_their_types_and_defaults() -> None:
 def test_guards_that_act_on_matches_have_arguments_in_common() -> None:
     common = {argument.name: argument for argument in common_arguments()}
     assert common["action"] == Argument(
-        "action", "'redact' | 'suppress' | 'terminate' | 'rewind'", False, "redact"
+        "action", "'redact' | 'suppress' | 'terminate' | 'rewind' | 'suspect'", False, "redact"
     )
     assert not any(argument.is_required for argument in common.values())
     assert [one.name for one in guards() if not one.has_common_arguments] == ["audit", "json_schema", "media"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol import Channel, Delta, EngineError, SamplingParams, ToolCall
-from hooks import Chunk, Verdict, emit, hold, redact, rewind, suppress, terminate
+from hooks import Chunk, Verdict, emit, hold, redact, rewind, suppress, suspect, terminate
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.ask import HookReply, Machine, Reply, Step
 from hooks.pipeline.decision import Decision, DecisionLog
@@ -77,7 +77,9 @@ ENDING = ["terminate", "output", "rewind", "fail", "nonsense", "too long", "over
 BARE = ["bare emit", "bare hold", "bare redact"]
 """Replies without alternatives."""
 
-REPLIES = st.sampled_from(["emit", "emit", "emit", "rewrite", "suppress", "hold", "redact", *BARE, *ENDING])
+REPLIES = st.sampled_from(
+    ["emit", "emit", "emit", "rewrite", "suppress", "hold", "redact", "suspect", *BARE, *ENDING]
+)
 
 
 def reply_of(kind: str, chunk: Chunk) -> Reply:
@@ -91,6 +93,8 @@ def reply_of(kind: str, chunk: Chunk) -> Reply:
             return suppress()
         case "hold":
             return emit(chunk.pending) if chunk.is_final else hold(min(2, n))
+        case "suspect":
+            return suspect("x")
         case "bare emit":
             return emit(chunk.pending, alternatives=False)
         case "bare hold":
