@@ -49,6 +49,18 @@ def test_a_text_has_the_logits_of_a_plain_reference_at_every_cut(
         assert_as_plain(classifier.rows(text), guard, ids)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("cut", [1, 7, 16, 1000])
+def test_on_cuda_a_text_has_the_logits_of_a_plain_reference(cut: int, guard: GuardModel) -> None:
+    classifier = Classified(guard.path, device="cuda", dtype="float32")
+    (ids,) = prompts_of(100)
+    text = classifier.open()
+    for piece in pieces(ids, cut):
+        classifier.feed(text, piece)
+    assert torch.allclose(classifier.rows(text), guard.logits(ids), atol=1e-3)
+
+
 def test_a_token_tells_its_logits_by_group(guard: GuardModel) -> None:
     classifier = Classified(guard.path)
     (ids,) = prompts_of(5)
