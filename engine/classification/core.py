@@ -9,7 +9,7 @@ its logits too, so a token never needs to be computed for them.
 """
 
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -119,21 +119,8 @@ class ClassifierCore:
         return outputs
 
     def stats(self) -> EngineStats:
-        return EngineStats(
-            num_running=len(self.scheduler.running),
-            num_waiting=len(self.scheduler.waiting),
-            prompt_tokens_total=self._num_fed,
-            computed_tokens_total=self.metrics.num_computed_tokens,
-            aborted_total=self._num_closed_early,
-            steps_total=self.metrics.num_steps,
-            preemptions_total=self.scheduler.num_preempted,
-            prefix_cache_queries_total=self.scheduler.num_cache_queries,
-            prefix_cache_hits_total=self.scheduler.num_cache_hits,
-            kv_blocks_used=self.block_manager.num_used,
-            kv_blocks=self.block_manager.num_blocks,
-            step_seconds=self.metrics.step_seconds,
-            histograms=self.metrics.histograms,
-        )
+        stats = self.metrics.stats(self.scheduler)
+        return replace(stats, prompt_tokens_total=self._num_fed, aborted_total=self._num_closed_early)
 
     def _run(self, scheduled: Seq[ScheduledSequence]) -> None:
         """Compute the tokens, and keep their logits."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -117,24 +118,14 @@ class EngineCore:
         self.scheduler.rewind(seq)
 
     def stats(self) -> EngineStats:
-        return EngineStats(
-            num_running=len({seq.group for seq in self.scheduler.running}),
-            num_waiting=len({seq.group for seq in self.scheduler.waiting}),
+        return replace(
+            self.metrics.stats(self.scheduler),
             prompt_tokens_total=self._prompt_tokens_total,
             generation_tokens_total=self.output_processor.num_generated_tokens,
             aborted_total=self._aborted_total,
-            computed_tokens_total=self.metrics.num_computed_tokens,
-            steps_total=self.metrics.num_steps,
-            preemptions_total=self.scheduler.num_preempted,
-            prefix_cache_queries_total=self.scheduler.num_cache_queries,
-            prefix_cache_hits_total=self.scheduler.num_cache_hits,
             spec_decode_drafts_total=self.speculation.num_drafts,
             spec_decode_draft_tokens_total=self.speculation.num_draft_tokens,
             spec_decode_accepted_tokens_total=self.speculation.num_accepted_tokens,
-            kv_blocks_used=self.block_manager.num_used,
-            kv_blocks=self.block_manager.num_blocks,
-            step_seconds=self.metrics.step_seconds,
-            histograms=self.metrics.histograms,
         )
 
     def _draft(self, scheduled: list[ScheduledSequence]) -> list[ScheduledSequence]:

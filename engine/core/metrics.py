@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from time import perf_counter
 
 from engine.core.prompt_cost import num_attended
+from engine.core.scheduler import Scheduler
 from engine.core.sequence import ScheduledSequence, Sequence
 from engine.core.step_budget import Budget
-from engine.stats import Histogram
+from engine.stats import EngineStats, Histogram
 
 # fmt: off
 SHORT_TIMES = (
@@ -96,6 +97,23 @@ class EngineMetrics:
             self._observe("request_prefill_time_seconds", self._now - seq.scheduled_at)
         if seq.is_done:
             self._observe("request_decode_time_seconds", self._now - seq.begun_at)
+
+    def stats(self, scheduler: Scheduler) -> EngineStats:
+        """The numbers of every core. Those of requests are for the core to add."""
+        blocks = scheduler.block_manager
+        return EngineStats(
+            num_running=len({seq.group for seq in scheduler.running}),
+            num_waiting=len({seq.group for seq in scheduler.waiting}),
+            computed_tokens_total=self.num_computed_tokens,
+            steps_total=self.num_steps,
+            preemptions_total=scheduler.num_preempted,
+            prefix_cache_queries_total=scheduler.num_cache_queries,
+            prefix_cache_hits_total=scheduler.num_cache_hits,
+            kv_blocks_used=blocks.num_used,
+            kv_blocks=blocks.num_blocks,
+            step_seconds=self.step_seconds,
+            histograms=self.histograms,
+        )
 
     def _observe(self, name: str, value: float) -> None:
         self.histograms[name].observe(value)
