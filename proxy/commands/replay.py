@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -17,22 +16,21 @@ from functools import cached_property
 from pathlib import Path
 
 from engine.backends.replay import ReplayEngine
-from engine.did_you_mean import did_you_mean
 from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS, Parsers, parsed
 from engine.protocol import Deltas, GenerationRequest
 from engine.recording import Recording
-from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
+from hooks.loading.loader import HookLoadError, LoadedHook, load_hook
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing import Judgement, Released
 from hooks.testing.play import collect
 from hooks.testing.probe import Probe
 from proxy.chat.terminal import harmless
+from proxy.commands.chosen_hooks import chosen_policy, chosen_settings, load_named
 from proxy.commands.compare import Comparison, summary
 from proxy.commands.snapshot import VERSION, changes, failure_of, outputs_of, report, snapshot, verdict_of
-from proxy.config import ServeSettings, load_settings
+from proxy.config import ServeSettings
 from proxy.policies.guard_models import DeployedModels
-from proxy.policies.policy_settings import PolicySettings
 from proxy.policies.read import directory_of
 from weir_bench.argument_types import number_or_zero
 
@@ -148,8 +146,8 @@ class _Player:
         """`policy`: its name; None: the default one. Raises `HookLoadError`, and `ValueError` if there is no
         such policy."""
         self._judgements: list[Judgement] = []
-        chosen = _policy(settings, policy)
-        hooks = map(self._with_probe, _load_named(chosen.hooks))
+        chosen = chosen_policy(settings, policy)
+        hooks = map(self._with_probe, load_named(chosen.hooks))
         allowed = [self._with_probe(load_hook(spec)) for spec in chosen.allowed_hooks]
         options = {name: getattr(chosen, name) for name in PipelineOptions.model_fields}
         self._pipeline = Pipeline(hooks, allowed, PipelineOptions(**options))
@@ -232,13 +230,13 @@ async def _compare(options: argparse.Namespace) -> bool:
 
 
 def _after(options: argparse.Namespace) -> _Player:
-    return _Player(_settings(options, options.config, options.hook), options.policy)
+    return _Player(chosen_settings(options, options.config, options.hook), options.policy)
 
 
 def _before(options: argparse.Namespace) -> _Player:
     # Another policy of the same file is before as well as another file.
     config = options.before or (None if options.before_hook else options.config)
-    return _Player(_settings(options, config, options.before_hook), options.before_policy)
+    return _Player(chosen_settings(options, config, options.before_hook), options.before_policy)
 
 
 def _recordings(paths: Iterable[Path]) -> Iterator[Path]:
@@ -248,43 +246,6 @@ def _recordings(paths: Iterable[Path]) -> Iterator[Path]:
         if not files:
             raise ValueError(f"{path}: there is no recording")
         yield from files
-
-
-def _policy(settings: ServeSettings, name: str | None) -> PolicySettings:
-    policies = directory_of(settings).policies
-    name = name or settings.default_policy or (next(iter(policies)) if len(policies) == 1 else None)
-    if name is None:
-        raise ValueError(f"--policy: one of {', '.join(policies)} is needed")
-    if name not in policies:
-        raise ValueError(f"there is no policy {name!r}{did_you_mean(name, list(policies))}")
-    return policies[name].settings
-
-
-def _settings(options: argparse.Namespace, config: str | None, hooks: Iterable[str]) -> ServeSettings:
-    """A server's settings with these options. Raises `ValueError` if a server would not start with them."""
-    arguments = ["--engine", "echo"]
-    for name, value in (
-        ("config", config),
-        ("reasoning-parser", options.reasoning_parser),
-        ("tool-call-parser", options.tool_call_parser),
-    ):
-        if value is not None:
-            arguments += [f"--{name}", value]
-    try:
-        return load_settings([*arguments, *(part for hook in hooks for part in ("--hook", hook))])
-    except SystemExit as error:  # its status is 1, which means here that a result has changed
-        raise ValueError(str(error).removeprefix("weir serve: ")) from None
-
-
-def _load_named(specs: Iterable[HookSpec]) -> Iterator[LoadedHook]:
-    """The loaded hooks, named as configured or by their classes. The second of one name is `Name 2`. Import
-    paths are not used as names: they depend on the folder. Raises `HookLoadError`."""
-    names: Counter[str] = Counter()
-    for spec in specs:
-        hook = load_hook(spec)
-        name = spec.name or type(hook.call).__name__
-        names[name] += 1
-        yield replace(hook, name=name if names[name] == 1 else f"{name} {names[name]}")
 
 
 def _coloured(lines: Iterable[str]) -> Iterator[str]:

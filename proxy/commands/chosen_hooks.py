@@ -1,0 +1,49 @@
+"""The hooks and parsers that a command runs on recorded answers: those of options, or of a settings file."""
+
+import argparse
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from engine.did_you_mean import did_you_mean
+from hooks.loading.loader import HookSpec, LoadedHook, load_hook
+from proxy.config import ServeSettings, load_settings
+from proxy.policies.policy_settings import PolicySettings
+from proxy.policies.read import directory_of
+
+
+def chosen_policy(settings: ServeSettings, name: str | None) -> PolicySettings:
+    policies = directory_of(settings).policies
+    name = name or settings.default_policy or (next(iter(policies)) if len(policies) == 1 else None)
+    if name is None:
+        raise ValueError(f"--policy: one of {', '.join(policies)} is needed")
+    if name not in policies:
+        raise ValueError(f"there is no policy {name!r}{did_you_mean(name, list(policies))}")
+    return policies[name].settings
+
+
+def chosen_settings(options: argparse.Namespace, config: str | None, hooks: Iterable[str]) -> ServeSettings:
+    """A server's settings with these options. Raises `ValueError` if a server would not start with them."""
+    arguments = ["--engine", "echo"]
+    for name, value in (
+        ("config", config),
+        ("reasoning-parser", options.reasoning_parser),
+        ("tool-call-parser", options.tool_call_parser),
+    ):
+        if value is not None:
+            arguments += [f"--{name}", value]
+    try:
+        return load_settings([*arguments, *(part for hook in hooks for part in ("--hook", hook))])
+    except SystemExit as error:  # its status is 1, which means here that a result has changed
+        raise ValueError(str(error).removeprefix("weir serve: ")) from None
+
+
+def load_named(specs: Iterable[HookSpec]) -> Iterator[LoadedHook]:
+    """The loaded hooks, named as configured or by their classes. The second of one name is `Name 2`. Import
+    paths are not used as names: they depend on the folder. Raises `HookLoadError`."""
+    names: Counter[str] = Counter()
+    for spec in specs:
+        hook = load_hook(spec)
+        name = spec.name or type(hook.call).__name__
+        names[name] += 1
+        yield replace(hook, name=name if names[name] == 1 else f"{name} {names[name]}")

@@ -1,0 +1,1 @@
+"""Labelled exchanges, played through guards, and what the guards made of them."""
