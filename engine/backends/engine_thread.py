@@ -51,6 +51,7 @@ Deliver = Callable[[Sequence[Any], EngineStats], None]
 class _Place:
     """A core's place on the thread."""
 
+    name: str
     core: Core
     deliver: Deliver
     fail: Callable[[], None]
@@ -74,11 +75,14 @@ class EngineThread:
         """The time of the core that ran last, at the beginning of its step."""
         self._num_turns = 0
 
-    def add(self, core: Core, deliver: Deliver, fail: Callable[[], None]) -> None:
-        """Give the core turns. On this thread, `deliver` gets its outputs after each step, and its numbers
-        also when a call leaves it without work; `fail` is called once if the core raises."""
+    def add(self, name: str, core: Core, deliver: Deliver, fail: Callable[[], None]) -> None:
+        """Give the core turns. `name`: the model's, for the log.
+
+        On this thread, `deliver` gets the core's outputs after each step, and its numbers also when a call
+        leaves it without work. `fail` is called once if the core raises.
+        """
         with self._lock:
-            self._inbox.put(partial(self._add, _Place(core, deliver, fail)))
+            self._inbox.put(partial(self._add, _Place(name, core, deliver, fail)))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="weir-engine", daemon=True)
                 self._thread.start()
@@ -145,7 +149,7 @@ class EngineThread:
         try:
             yield
         except BaseException:
-            logger.critical("a model's engine died", exc_info=True)
+            logger.critical("the engine of %s died", place.name, exc_info=True)
             del self._places[place.core]
             place.fail()
 

@@ -27,11 +27,13 @@ class RunningCore(Generic[C]):
 
     def __init__(
         self,
+        name: str,
         load: Callable[[], C],
         deliver: Callable[[Sequence[Any], EngineStats], None],
         fail: Callable[[], None],
     ) -> None:
-        """`load` makes the core. It runs on a thread of its own."""
+        """`name`: the model's, for the log. `load` makes the core. It runs on a thread of its own."""
+        self._name = name
         self._load = load
         self._deliver = deliver
         self._fail = fail
@@ -45,7 +47,8 @@ class RunningCore(Generic[C]):
         if self._loaded is None:
             raise EngineError("The engine is shutting down.", status=503)
         self._deliver((), core.stats())
-        ENGINE_THREAD.add(core, partial(self.post, self._deliver), partial(self.post, self._fail))
+        deliver, fail = partial(self.post, self._deliver), partial(self.post, self._fail)
+        ENGINE_THREAD.add(self._name, core, deliver, fail)
 
     def call(self, call: Callable[[C], object]) -> None:
         """Call `call(core)` on the engine thread, between two steps and after all earlier calls. Nothing

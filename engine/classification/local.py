@@ -29,7 +29,7 @@ class LocalClassifier:
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
-        self._running = RunningCore(self._load, self._deliver, self._fail)
+        self._running = RunningCore(config.model, self._load, self._deliver, self._fail)
         self._core: ClassifierCore
         """`start` loads it, and `tokenizer`."""
         self.tokenizer: Tokenizer

@@ -90,7 +90,7 @@ class Bench:
     def core(self, name: str, seconds: float, then: Callable[[], object] = lambda: None) -> FakeCore:
         core = FakeCore(name, self.clock, self.log, seconds, then)
         told = self.told[core] = Told()
-        self.thread.add(core, told.deliver, told.has_failed.set)
+        self.thread.add(name, core, told.deliver, told.has_failed.set)
         return core
 
     def give(self, **steps: int) -> None:
@@ -153,7 +153,7 @@ def test_a_core_that_raises_is_dropped_alone(bench: Bench, caplog: pytest.LogCap
     assert bench.told[guard].has_failed.wait(WAIT)
     assert not bench.told[serving].has_failed.is_set()
     assert bench.log.count("serving") == 10
-    assert "a model's engine died" in caplog.text
+    assert "the engine of guard died" in caplog.text
     bench.give(guard=1)
     bench.give(serving=1)
     bench.wait(serving)
@@ -222,7 +222,7 @@ def test_cores_may_come_and_go_from_any_thread(num_threads: int) -> None:
         for _ in range(50):
             core = FakeCore(str(i), bench.clock, [], 0.01)
             told = Told()
-            bench.thread.add(core, told.deliver, told.has_failed.set)
+            bench.thread.add(str(i), core, told.deliver, told.has_failed.set)
             bench.thread.call(core, partial(FakeCore.add, num_steps=3))
             assert told.is_done.wait(WAIT)
             bench.thread.remove(core).result(WAIT)
