@@ -179,13 +179,15 @@ class ConversationByIds:
         return {one: told[i] / shares[i] for one, i in tokens.items()}
 
     async def _write(self, prompt: SplicedPrompt, before: str) -> str:
-        """The text that the model writes behind `before`, with the names of special tokens."""
+        """The text that the model writes behind `before`; if it reasons, with the names of special tokens."""
         sampling = SamplingParams(max_tokens=self._asking.family.max_answer_tokens, temperature=0.0)
-        pieces: list[bytes] = []
+        pieces: list[str] = []
+        raw: list[bytes] = []
         async with aclosing(self._asking.engine.generate(self._asked(prompt, before, sampling))) as deltas:
             async for delta in deltas:
-                pieces += [token.raw for token in delta.tokens]
-        return b"".join(pieces).decode(errors="replace")
+                pieces.append(delta.text)
+                raw += [token.raw for token in delta.tokens]
+        return b"".join(raw).decode(errors="replace") if self._asking.family.reasons else "".join(pieces)
 
     def _asked(self, prompt: SplicedPrompt, before: str, sampling: SamplingParams) -> GenerationRequest:
         return GenerationRequest(

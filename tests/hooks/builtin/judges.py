@@ -202,7 +202,11 @@ class GuardEngine(ScriptedEngine):
 
     def _written(self, text: str) -> list[Delta]:
         ids = self.tokenizer.encode(text, add_special_tokens=False)
-        return [Delta(text="", tokens=(Token(i, "", self.tokenizer.raw(i)),)) for i in ids]
+        raw = [(i, self.tokenizer.raw(i)) for i in ids]
+        texts = ["" if i in self.tokenizer.special_ids else one.decode() for i, one in raw]
+        return [
+            Delta(text=text, tokens=(Token(i, text, one),)) for text, (i, one) in zip(texts, raw, strict=True)
+        ]
 
 
 class ChatEngine(ScriptedEngine):

@@ -58,7 +58,7 @@ def started(guard: Judge, engine: Any) -> Judge:
 
 def llama_guard(
     answer: Callable[[str], Mapping[str, float]] = if_bomb(0.9),  # noqa: B008 - it keeps no state
-    text: str = "S9",
+    text: str = "S9<|eot_id|>",
     **arguments: Any,
 ) -> tuple[Judge, GuardEngine]:
     engine = GuardEngine(tokenizer_of("llama-guard-3"), answer, lambda prompt: text)
