@@ -125,7 +125,8 @@ class _Judging:
     __slots__ = ("_coverage", "_judge", "_open", "_task", "_timeout")
 
     def __init__(self, open_judge: Callable[[], StreamJudge], coverage: Coverage, timeout: float) -> None:
-        self._open = open_judge
+        self._open: Callable[[], StreamJudge] | None = open_judge
+        """None: it was called, or is not needed. It refers to the stream, whose state has this object."""
         self._judge: StreamJudge | None = None
         """None: it was not asked yet, or it is closed."""
         self._coverage = coverage
@@ -156,13 +157,15 @@ class _Judging:
         self._task = None
 
     async def _ask(self, text: str, is_final: bool) -> Judged:
-        if self._judge is None:
-            self._judge = self._open()
+        if self._open is not None:
+            self._judge, self._open = self._open(), None
+        assert self._judge is not None
         async with asyncio.timeout(self._timeout):
             return await self._judge.judge(text, is_final)
 
     def drop(self, dropped: set[asyncio.Task[Judged]]) -> None:
         """Cancel the judgement that runs, and close the judge. `dropped` has the judgement until it ends."""
+        self._open = None
         task, self._task = self._task, None
         if task is None:
             self._close()

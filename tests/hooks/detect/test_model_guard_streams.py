@@ -1,7 +1,9 @@
 """Any stream, cut anywhere, with a judge that takes any time: nothing leaves that may not (contract 3.17)."""
 
 import asyncio
+import gc
 import random
+import weakref
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -262,3 +264,34 @@ def test_what_a_request_asks_is_not_shared_by_judges() -> None:
         assert [one.where for one in guard.judges_made] == [(1, "content")]
 
     asyncio.run(run())
+
+
+class Mark:
+    """Stands in a stream's state."""
+
+
+@pytest.mark.parametrize("guard_mode", ["hold", "release"])
+@pytest.mark.parametrize("text", ["", "abcdefgh", "abc!"])
+async def test_a_judge_is_freed_with_its_request(guard_mode: Any, text: str) -> None:
+    guard = PatternGuard("!", mode=guard_mode, window=2)
+    guard.wait = Paces(0).wait
+    marks: list[weakref.ref[Any]] = []
+    ask = guard._begun_judging
+
+    def begin(*args: Any) -> Any:
+        chunk, _ = args
+        chunk.state["mark"] = mark = Mark()
+        marks.append(weakref.ref(mark))
+        return ask(*args)
+
+    guard._begun_judging = begin  # type: ignore[method-assign]
+    gc.disable()
+    try:
+        await guard_all(pipeline_of(guard), [*cut(text, [1] * 9), Delta(finish_reason="stop")])
+        guard.judges_made.clear()
+        await guard.close()
+        await asyncio.sleep(0)
+        assert marks
+        assert [one for one in marks if one() is not None] == []
+    finally:
+        gc.enable()
