@@ -16,11 +16,11 @@ from pydantic import Field
 from engine.guard_models import GuardModels
 from engine.protocol import Engine
 from hooks import Chunk, GenerationRequest, checked
+from hooks.builtin.guard_prompts.conversation import Turn, conversation_of
 from hooks.builtin.judge_families import by_chat
 from hooks.builtin.judge_families.asking import Asking, Conversation, Opinion
 from hooks.builtin.judge_families.by_chat import ConversationByChat
 from hooks.builtin.judge_families.by_ids import ConversationByIds, Layouts
-from hooks.builtin.judge_families.conversation import Turn, conversation_of
 from hooks.builtin.judge_families.family import Family
 from hooks.builtin.judge_families.find import FamilyOptions, find_family, knows_system
 from hooks.detect.argument_types import Names, Share, Text, blamed_on

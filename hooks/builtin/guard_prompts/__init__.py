@@ -1,1 +1,1 @@
-"""Prompts of guard models: texts that grow, and chat layouts, as token ids."""
+"""Prompts of guard models: conversations, layouts and texts that grow, as token ids."""

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from engine.protocol import Engine, EngineError
 from hooks import GenerationRequest
-from hooks.builtin.judge_families.conversation import Turn
+from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.judge_families.family import Family, Step, Verdict
 
 

@@ -9,8 +9,8 @@ from contextlib import aclosing
 
 from engine.protocol import SamplingParams, Token
 from hooks import GenerationRequest
+from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.judge_families.asking import Asking, MayMatter, Opinion, UnclearError, probabilities
-from hooks.builtin.judge_families.conversation import Turn
 from hooks.builtin.judge_families.family import Chat, Step
 
 NUM_TOP = 20

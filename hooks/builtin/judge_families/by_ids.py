@@ -11,6 +11,7 @@ from contextlib import aclosing
 
 from engine.protocol import SamplingParams, Tokenizer, TopLogprob
 from hooks import GenerationRequest
+from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.guard_prompts.spliced_prompt import AddedTokens, SplicedPrompt, mark, text_behind_marks
 from hooks.builtin.judge_families.asking import (
     Asking,
@@ -21,7 +22,6 @@ from hooks.builtin.judge_families.asking import (
     probabilities,
     salt_of,
 )
-from hooks.builtin.judge_families.conversation import Turn
 from hooks.builtin.judge_families.family import Chat, Family, Step
 
 _ON_THREAD = 4096

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from hooks.builtin.judge_families.conversation import Turn
+from hooks.builtin.guard_prompts.conversation import Turn
 
 Verdict = Literal["safe", "controversial", "unsafe"]
 

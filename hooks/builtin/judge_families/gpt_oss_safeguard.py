@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from hooks.builtin.judge_families.conversation import Turn
+from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.judge_families.family import Answer, AnswerError, Chat, Family, Step
 from hooks.builtin.judge_families.policy import SPEAKERS
 

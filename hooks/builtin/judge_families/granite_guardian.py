@@ -5,7 +5,7 @@ Versions 3.0 to 3.2 answer `Yes` or `No`. Version 3.3 answers `<score> yes </sco
 
 from collections.abc import Sequence
 
-from hooks.builtin.judge_families.conversation import Turn
+from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.judge_families.family import YES_NO, Chat, Family, Step
 
 CRITERIA = (

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from hooks.builtin.judge_families.conversation import Turn
+from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.judge_families.family import AnswerError, Chat, Family, Step
 
 _CODES = re.compile(r"S\d{1,2}(\s*,\s*S\d{1,2})*")

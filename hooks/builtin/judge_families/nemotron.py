@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from hooks.builtin.judge_families.conversation import Turn
+from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.judge_families.family import AnswerError, Chat, Family, Spellings, Step
 
 _CATEGORIES = (

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hooks.builtin.judge_families.conversation import Turn
+from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.judge_families.family import Chat, Family, Spellings, Step
 
 SPEAKERS = {"user": "User", "assistant": "Assistant", "system": "System"}

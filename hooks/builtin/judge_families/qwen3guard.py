@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hooks.builtin.judge_families.conversation import Turn
+from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.judge_families.family import AnswerError, Chat, Family, Spellings, Step
 
 _LONGEST = 64

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from hooks.builtin.judge_families.conversation import Turn
+from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.judge_families.family import YES_NO, Chat, Family, Step
 
 PRINCIPLES: Mapping[str, tuple[str, str]] = {

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from engine.guard_models import TokenClassifier, TokenStream
 from engine.protocol import EngineError, GenerationRequest
-from hooks.builtin.judge_families.conversation import Turn, conversation_of
+from hooks.builtin.guard_prompts.conversation import Turn, conversation_of
 from hooks.builtin.stream_heads.heads import HeadOptions, Reading, heads_of
 from hooks.builtin.stream_heads.reply_prompt import ReplyLayout, ReplyPrompt
 

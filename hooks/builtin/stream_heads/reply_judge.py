@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from engine.guard_models import TokenStream
+from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.guard_prompts.growing_text import GrowingText
-from hooks.builtin.judge_families.conversation import Turn
 from hooks.builtin.stream_heads.debounce import Offences
 from hooks.builtin.stream_heads.heads import SAFE
 from hooks.builtin.stream_heads.reader import Reader

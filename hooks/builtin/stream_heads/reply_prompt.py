@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from engine.protocol import GenerationRequest, Tokenizer
+from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.guard_prompts.spliced_prompt import AddedTokens, fill, mark
-from hooks.builtin.judge_families.conversation import Turn
 
 _TEMPLATE_KWARGS: Mapping[str, bool] = {"enable_thinking": False}
 

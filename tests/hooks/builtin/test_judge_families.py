@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol import GenerationRequest, RequestError
+from hooks.builtin.guard_prompts.conversation import Turn, conversation_of
 from hooks.builtin.guard_prompts.spliced_prompt import AddedTokens, mark
 from hooks.builtin.judge_families.by_ids import Layouts
-from hooks.builtin.judge_families.conversation import Turn, conversation_of
 from hooks.builtin.judge_families.family import AnswerError, Chat, Family
 from hooks.builtin.judge_families.find import FamilyOptions, find_family, knows_system
 from hooks.builtin.judge_families.gpt_oss_safeguard import GptOssSafeguard
