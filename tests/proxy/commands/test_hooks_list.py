@@ -14,7 +14,9 @@ def test_every_guard_is_listed_with_its_arguments(capsys: pytest.CaptureFixture[
     assert {line.split()[0] for line in lines if line and line.split()[0] in SHORT_NAMES} == set(SHORT_NAMES)
     assert "    phrases: list[str] = []" in lines
     assert "    url: str" in lines
-    assert lines.count("    action: 'redact' | 'suppress' | 'terminate' | 'rewind' = 'redact'") == 1
+    assert (
+        lines.count("    action: 'redact' | 'suppress' | 'terminate' | 'rewind' | 'suspect' = 'redact'") == 1
+    )
 
 
 def test_the_list_is_also_json(capsys: pytest.CaptureFixture[str]) -> None:
