@@ -1,5 +1,6 @@
 """What judging with a generative guard model costs, as the engine counts it."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -129,3 +130,17 @@ async def test_four_criteria_share_their_conversation(start: Callable[..., Any])
         costs.append(engine.stats().computed_tokens_total)
     together, alone = costs
     assert together <= 0.4 * 4 * alone
+
+
+async def test_verdicts_among_other_streams_in_a_small_cache_are_those_of_a_stream_alone(
+    start: Callable[..., Any],
+) -> None:
+    """Blocks are evicted, and judgements are preempted and computed again."""
+    name = "llama-guard-3"
+    pieces = text_pieces(name, 1200)
+    streams = [pieces[i * 200 : i * 200 + 400] for i in range(5)]
+    large, small = await start(name), await start(name, kv_cache_memory=2**16, max_num_seqs=5)
+    alone = [(await judged(large, name, one))[2] for one in streams]
+    among = await asyncio.gather(*(judged(small, name, one) for one in streams))
+    assert [told for _, _, told in among] == [pytest.approx(told, abs=1e-4) for told in alone]
+    assert small.stats().kv_blocks < 5 * len(among[0][1][-1].prompts[0]) // BLOCK
