@@ -9,9 +9,9 @@ from typing import Annotated, Unpack
 from pydantic import Field
 
 from hooks import checked
+from hooks.builtin.classifier_models.batches import Batches
 from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Count, Names
-from hooks.detect.batches import Batches
 from hooks.detect.extras import from_extra
 from hooks.detect.judge_guard import JudgeGuard
 from hooks.detect.windows import Unit, make_windows

@@ -16,7 +16,8 @@ from hooks import Chunk, ProbeNeeds, Verdict, checked, suspect
 from hooks.builtin.probe_scores.reader import ScoreReader
 from hooks.detect.acting_guard import Action, Channels
 from hooks.detect.argument_types import Count, Names, Template, Text
-from hooks.detect.coverage import Coverage, CoverageGuard, Judged, ReadStream
+from hooks.detect.coverage import Coverage, Judged
+from hooks.detect.coverage_guard import CoverageGuard, ReadStream
 from hooks.detect.detector import Match
 from hooks.detect.excerpt import Excerpt
 

@@ -9,7 +9,8 @@ from typing import Literal, Protocol, Unpack
 from hooks import Chunk, GenerationRequest, Verdict, checked, rewind, terminate
 from hooks.detect.acting_guard import PromptReply
 from hooks.detect.argument_types import Seconds
-from hooks.detect.coverage import Coverage, CoverageGuard, CoverageOptions, Judged
+from hooks.detect.coverage import Coverage, Judged
+from hooks.detect.coverage_guard import CoverageGuard, CoverageOptions
 from hooks.detect.detector import Match
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from engine.protocol import Delta
 from hooks import Chunk, Verdict, emit
-from hooks.detect.coverage import Coverage, CoverageGuard, Judged, JudgeError, pieces_of
+from hooks.detect.coverage import Coverage, Judged, JudgeError, pieces_of
+from hooks.detect.coverage_guard import CoverageGuard
 from hooks.detect.detector import Match
 from tests.helpers import guard_all, make_token, pipeline_of
 

@@ -10,8 +10,8 @@ import pytest
 
 from engine.protocol import Delta, GenerationRequest
 from hooks.builtin.classifier import Classifier
+from hooks.builtin.classifier_models.batches import Batches
 from hooks.builtin.classifier_models.classifiers import TextClassifier
-from hooks.detect.batches import Batches
 from hooks.detect.detector import Match
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.options import PipelineOptions

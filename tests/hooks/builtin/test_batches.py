@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hooks.detect.batches import Batches
+from hooks.builtin.classifier_models.batches import Batches
 
 
 @pytest.fixture(autouse=True)
