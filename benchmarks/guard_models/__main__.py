@@ -2,6 +2,7 @@
 
 cost: tokens that guards compute over a stream of 2,048, as the engine counts them.
 flatness: the time of a judgement behind contexts of several lengths.
+probe_tax: what a linear probe on two layers adds to a step in which streams decode.
 
 Models have random weights: what they say is noise, but its time is that of the real shape.
 """
@@ -12,9 +13,9 @@ import os
 import tempfile
 from pathlib import Path
 
-from benchmarks.engine import SHAPES
-from benchmarks.guard_models import cost, flatness
-from benchmarks.guard_models.models import TENTHS, make_judge, make_stream_guard
+from benchmarks.engine import SHAPES, make_model
+from benchmarks.guard_models import cost, flatness, probe_tax
+from benchmarks.guard_models.models import TENTHS, make_judge, make_probe, make_stream_guard
 from benchmarks.machine import processor
 
 LENGTH = 2048
@@ -37,7 +38,15 @@ async def flat(options: argparse.Namespace, folder: Path) -> str:
     return flatness.report_flatness(options.shape, results)
 
 
-FIGURES = {"cost": costs, "flatness": flat}
+async def probe_taxes(options: argparse.Namespace, folder: Path) -> str:
+    make_model(options.shape, options.dtype, folder)
+    probe = folder / "made.safetensors"
+    make_probe(folder, options.shape, probe, "model.norm")
+    results = probe_tax.probe_tax(folder, probe, probe_tax.STREAMS, options.dtype, options.threads)
+    return probe_tax.report(results)
+
+
+FIGURES = {"cost": costs, "flatness": flat, "probe_tax": probe_taxes}
 
 
 def main() -> None:

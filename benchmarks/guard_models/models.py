@@ -94,10 +94,12 @@ def make_judge(shape: str, dtype: str, folder: Path) -> None:
     (folder / "chat_template.jinja").write_text(_TEMPLATE)
 
 
-def make_probe(model: Path, shape: str, path: Path) -> None:
-    """A linear probe of the served model in `model`. It reads the output of the middle layer."""
+def make_probe(model: Path, shape: str, path: Path, *more_layers: str) -> None:
+    """A linear probe of the served model in `model`. It reads the output of the middle layer, and of
+    `more_layers`."""
     sizes = SHAPES[shape]
-    width, layer = sizes["hidden_size"], sizes["num_hidden_layers"] // 2
+    layers = (f"model.layers.{sizes['num_hidden_layers'] // 2}", *more_layers)
+    width = len(layers) * sizes["hidden_size"]
     tensors = {
         "mean": torch.zeros(width),
         "scale": torch.ones(width),
@@ -105,7 +107,7 @@ def make_probe(model: Path, shape: str, path: Path) -> None:
         "bias": torch.full((1,), -9.0),
     }
     info = ProbeInfo(name="made", kind="linear", labels=("harm",))
-    Probe(info, (f"model.layers.{layer}",), str(model), model_hash(str(model)), tensors).save(path)
+    Probe(info, layers, str(model), model_hash(str(model)), tensors).save(path)
 
 
 def num_parameters(folder: Path) -> int:

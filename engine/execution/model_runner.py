@@ -113,12 +113,10 @@ class ModelRunner:
         num_sampled = sum(s.num_samples for s in scheduled)
         return logits[:num_sampled], logits[num_sampled:]
 
-    @torch.inference_mode()
     def scores_at(self, slots: Sequence[int]) -> "HostScores":
         """The probes' scores of the tokens at these places of the cache (`KVCache`), as they are now."""
         assert self.kv_cache.scores is not None
-        (index,) = sent([np.array(slots, dtype=np.int64)], self.device)
-        return HostScores(self.kv_cache.scores[index])
+        return HostScores(self.kv_cache.scores, slots)
 
     @torch.inference_mode()
     def _try_threads(self, text_config: PreTrainedConfig, config: EngineConfig) -> Threads:
@@ -151,15 +149,19 @@ class ModelRunner:
 class HostScores:
     """Scores on their way to the host, which goes on meanwhile."""
 
-    def __init__(self, scores: Tensor) -> None:
-        """`[tokens, scores]`, on the device."""
+    def __init__(self, pool: Tensor, slots: Sequence[int]) -> None:
+        """`pool`: as in `KVCache.scores`."""
         self._arrived: torch.cuda.Event | None = None
-        self._scores = scores
-        if scores.device.type == "cuda":
-            self._scores = torch.empty(scores.shape, dtype=scores.dtype, pin_memory=True)
-            self._scores.copy_(scores, non_blocking=True)
-            self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._arrived.record()
+        if pool.device.type == "cpu":
+            self._scores = pool.numpy()[slots]  # a small part of the time of torch's operators
+            return
+        with torch.inference_mode():
+            (index,) = sent([np.array(slots, dtype=np.int64)], pool.device)
+            scores = torch.empty(len(slots), pool.shape[1], pin_memory=True)
+            scores.copy_(pool[index], non_blocking=True)
+        self._scores = scores.numpy()
+        self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._arrived.record()
 
     def rows(self) -> list[Scores]:
         """Each token's scores. Waits until they are there: once the step's tokens are drawn, they are."""

@@ -50,7 +50,7 @@ class ProbeHeads:
         self._num_left -= 1
         if not self._num_left:
             assert self._kv_cache.scores is not None
-            self._kv_cache.scores[self._batch.slots] = self._scores(self._columns)
+            self._kv_cache.scores.index_copy_(0, self._batch.slots, self._scores(self._columns))
 
     def _scores(self, columns: Tensor) -> Tensor:
         """`[tokens, columns]` to `[tokens, scores]`."""
