@@ -152,7 +152,8 @@ class Judge(ModelGuard):
                 self._layouts.check(criteria)
             else:
                 by_chat.check(family.prompt([Turn("user", "Hello.")], criteria[0]))
-        self._with_system = self._layouts is not None and knows_system(engine.tokenizer)
+        is_laid_out = family.system == "if laid out" and knows_system(engine.tokenizer)
+        self._with_system = is_laid_out or family.system == "always"
 
     def _score(self, opinion: Opinion) -> float:
         score = opinion.probabilities.get("unsafe", 0.0)

@@ -46,6 +46,9 @@ class Family(ABC):
 
     name: ClassVar[str]
     criteria: tuple[str, ...] = ()
+    system: Literal["never", "if laid out", "always"] = "never"
+    """Whether its prompt has turns of the role `system`: if the chat template lays them out, or always.
+    Otherwise such turns count as the user's."""
     reasons: bool = False
     """Whether the model reasons before it answers: its whole answer is read, and there is no probability."""
     max_answer_tokens: int = 64

@@ -19,6 +19,7 @@ class GptOssSafeguard(Family):
     "H2.f"}`. The model reasons before it, which takes seconds: it is for the second stage of a cascade."""
 
     name = "gpt_oss_safeguard"
+    system = "always"
     reasons = True
     max_answer_tokens = 2048
 

@@ -14,6 +14,7 @@ class Policy(Family):
     user's."""
 
     name = "policy"
+    system = "always"
 
     def __init__(self, policy: str, answers: Sequence[str], *, has_system: bool) -> None:
         self._answers = answers

@@ -11,6 +11,7 @@ _LONGEST = 64
 
 class Qwen3Guard(Family):
     name = "qwen3guard"
+    system = "if laid out"
 
     @staticmethod
     def recognises(layout: str, model: str) -> bool:

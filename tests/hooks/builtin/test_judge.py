@@ -195,6 +195,20 @@ def test_any_chat_model_follows_a_policy_in_words(tmp_path: Path) -> None:
     assert said(guard, ["a cake"]) == "a cake"
 
 
+def test_a_system_message_has_its_own_turn_where_the_layout_has_one(tmp_path: Path) -> None:
+    messages = ({"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"})
+    prompts = {}
+    for name in ("chatml", "judge-turn", "granite-guardian-3.3"):
+        engine = GuardEngine(tokenizer_of(name), lambda prompt: {" Safe": 1.0, "safe": 1.0, " no": 1.0})
+        policy = policy_file(tmp_path) if name == "chatml" else None
+        guard = started(Judge(name, policy=policy), engine)
+        assert said(guard, ["well"], request=make_request(messages=messages)) == "well"
+        prompts[name] = engine.prompts[-1]
+    assert "System: Be kind.\n\nUser: Hi\n\nAssistant: well" in prompts["chatml"]
+    assert prompts["judge-turn"].startswith("<|im_start|>system\nBe kind.<|im_end|>\n")
+    assert "<|end_of_role|>Be kind.\n\nHi<|end_of_text|>" in prompts["granite-guardian-3.3"]
+
+
 def test_an_empty_policy_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="policy: the file is empty"):
         Judge("chat", policy=policy_file(tmp_path, " \n"))
