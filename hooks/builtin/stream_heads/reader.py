@@ -44,7 +44,7 @@ class Reader:
             raise RuntimeError("this model reads no prompts")
         stream = self._classifier.open(caller=caller)
         try:
-            *_, last = await stream.feed(prompt.ids[: prompt.num_closed])
+            last = (await stream.feed(prompt.ids[: prompt.num_closed]))[-1]
         finally:
             stream.close()
         return self._prompt_heads.read(last)
