@@ -20,8 +20,8 @@ class Capture(Protocol):
         """A step begins."""
 
     def take(self, layer: str, x: Tensor) -> None:
-        """The layer's output `[tokens, hidden]`, in the model's type. It may be written to afterwards. Every
-        layer comes once, the deepest last."""
+        """The layer's output `[tokens, hidden]`, in the model's type. Nobody writes to it any more. Every
+        layer comes once."""
 
 
 def check_layers(capture: Capture, names: Collection[str]) -> None:

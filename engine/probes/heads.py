@@ -41,16 +41,19 @@ class ProbeHeads:
 
     def begin(self, batch: Batch, kv_cache: KVCache) -> None:
         self._batch, self._kv_cache = batch, kv_cache
-        self._columns: Tensor | None = None
-        self._num_left = len(self.layers)
+        self._outputs: dict[str, Tensor] = {}
 
     def take(self, layer: str, x: Tensor) -> None:
-        columns = self._bias if self._columns is None else self._columns
-        self._columns = torch.addmm(columns, x.float(), self._matrices[layer])
-        self._num_left -= 1
-        if not self._num_left:
-            assert self._kv_cache.scores is not None
-            self._kv_cache.scores.index_copy_(0, self._batch.slots, self._scores(self._columns))
+        self._outputs[layer] = x
+        if len(self._outputs) < len(self._matrices):
+            return
+        # All products one after another: a product's code is in the processor's cache for the next one.
+        columns = self._bias
+        for name, matrix in self._matrices.items():
+            columns = torch.addmm(columns, self._outputs[name].float(), matrix)
+        assert self._kv_cache.scores is not None
+        self._kv_cache.scores.index_copy_(0, self._batch.slots, self._scores(columns))
+        self._outputs = {}
 
     def _scores(self, columns: Tensor) -> Tensor:
         """`[tokens, columns]` to `[tokens, scores]`."""

@@ -91,7 +91,7 @@ class TransformersModel:
 
 def _give(capture: Capture, name: str, module: nn.Module, inputs: object, output: Any) -> None:
     hidden = output[0] if isinstance(output, tuple) else output
-    capture.take(name, hidden[0])
+    capture.take(name, hidden[0].clone())  # some models write to it afterwards
 
 
 def _check_architecture(config: PreTrainedConfig) -> None:
