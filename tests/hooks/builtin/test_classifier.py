@@ -221,7 +221,7 @@ def test_a_model_for_regression_is_refused(text_classifier: Path, tmp_path: Path
         ),
         (
             {"labels": ["rude"], "action": "mask"},
-            "action: Input should be 'redact', 'suppress', 'terminate' or 'rewind'",
+            "action: Input should be 'redact', 'suppress', 'terminate', 'rewind' or 'suspect'",
         ),
         (
             {"labels": ["rude"], "max_batch_size": 0},
