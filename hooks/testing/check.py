@@ -27,7 +27,7 @@ from hooks.testing.difference import num_shared
 from hooks.testing.play import Released, play_once
 from hooks.testing.probe import Probe
 from hooks.testing.run_modes import logged_once, named_cuts
-from hooks.testing.streams import cut, stream_of, token_places
+from hooks.testing.streams import cut, stream_of, token_places, with_scores
 from hooks.workers.messages import Connection, beating
 from hooks.workers.pool import WorkerPool
 from hooks.workers.process import inherited
@@ -161,6 +161,8 @@ class _Checker:
         result = Result(name)
         channel, text = RECORDINGS[name]
         stream = stream_of(text, channel=channel, **_OPTIONS.get(name, {}))
+        if (needs := probe.hook.needs_probe) is not None:
+            stream = with_scores(stream, needs)
         whole = await self._run(here, name, "whole", cut(stream, ()))
         result.failure = _failure_of(whole, stream)
         if result.failure is not None:

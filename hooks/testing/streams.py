@@ -25,6 +25,7 @@ from engine.protocol import (
     ToolCall,
 )
 from engine.recording import Recording, TimedDelta
+from hooks.probe_needs import ProbeNeeds
 from hooks.testing.coroutines import run
 
 Source = str | Sequence[str] | Path | Recording
@@ -111,6 +112,20 @@ def _with_lead(request: GenerationRequest, lead: str | None) -> GenerationReques
         raise ValueError("lead: a completion continues its prompt")
     message = {"role": "assistant", "content": lead}
     return replace(request, messages=(*request.messages, message))
+
+
+def with_scores(stream: Recording, needs: ProbeNeeds) -> Recording:
+    """The same stream with made-up scores, for a hook that needs some. They depend on the tokens' texts."""
+    prompt = needs.canary()
+    begun: set[int] = set()
+    deltas: list[TimedDelta] = []
+    for timed in stream.deltas:
+        delta = timed.delta
+        tokens = [t._replace(scores=(float(len(t.text) % 4),) * len(prompt.tokens[0])) for t in delta.tokens]
+        first = None if delta.index in begun else prompt
+        begun.add(delta.index)
+        deltas.append(replace(timed, delta=replace(delta, tokens=tuple(tokens), prompt_scores=first)))
+    return replace(stream, deltas=tuple(deltas))
 
 
 def num_places(stream: Recording) -> int:

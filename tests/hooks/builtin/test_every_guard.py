@@ -64,6 +64,12 @@ async def test_the_one_about_the_prompt_passes_the_hook_check_too(action: str) -
     assert [result for result in results if not result.is_good] == []
 
 
+async def test_the_one_that_reads_scores_passes_the_hook_check_too() -> None:
+    args = {"threshold": 2.0, "smoothing": "max_of_means", "span": 3, "action": "redact"}
+    results = await check(HookSpec("probe", args))
+    assert [result for result in results if not result.is_good] == []
+
+
 def test_what_it_says_covers_phrases_that_json_writes_in_escapes() -> None:
     guard = load_hook(HookSpec("phrases", {"phrases": ["\U0001f600" * 40 + "."]})).call
     watch = Watch(guard)
