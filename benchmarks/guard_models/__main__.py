@@ -3,6 +3,8 @@
 cost: tokens that guards compute over a stream of 2,048, as the engine counts them.
 flatness: the time of a judgement behind contexts of several lengths.
 probe_tax: what a linear probe on two layers adds to a step in which streams decode.
+tax: gaps between tokens without a guard, with a probe, and with a stream guard of a tenth of the size.
+first_text: the time to the first released text, and the tokens that are out unjudged.
 
 Models have random weights: what they say is noise, but its time is that of the real shape.
 """
@@ -14,8 +16,9 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.engine import SHAPES, make_model
-from benchmarks.guard_models import cost, flatness, probe_tax
+from benchmarks.guard_models import cost, first_text, flatness, probe_tax, tax
 from benchmarks.guard_models.models import TENTHS, make_judge, make_probe, make_stream_guard
+from benchmarks.guard_models.setups import guarded
 from benchmarks.machine import processor
 
 LENGTH = 2048
@@ -46,7 +49,27 @@ async def probe_taxes(options: argparse.Namespace, folder: Path) -> str:
     return probe_tax.report(results)
 
 
-FIGURES = {"cost": costs, "flatness": flat, "probe_tax": probe_taxes}
+async def taxes(options: argparse.Namespace, folder: Path) -> str:
+    lines = [tax.header()]
+    how = {"dtype": options.dtype, "num_threads": options.threads}
+    async with guarded(options.shape, folder, tax.WAYS, **how) as setups:
+        for num_streams in map(int, options.streams.split(",")):
+            results = await tax.tax(setups, num_streams, options.rounds, options.max_tokens)
+            lines.append(tax.report(num_streams, results))
+    return "\n".join(lines)
+
+
+async def first_texts(options: argparse.Namespace, folder: Path) -> str:
+    lines = [first_text.header()]
+    how = {"dtype": options.dtype, "num_threads": options.threads}
+    async with guarded(options.shape, folder, first_text.WAYS, **how) as setups:
+        for num_words in map(int, options.prompts.split(",")):
+            results = await first_text.first_text(setups, num_words, options.rounds)
+            lines.append(first_text.report(num_words, results))
+    return "\n".join(lines)
+
+
+FIGURES = {"cost": costs, "flatness": flat, "probe_tax": probe_taxes, "tax": taxes, "first_text": first_texts}
 
 
 def main() -> None:
@@ -56,6 +79,9 @@ def main() -> None:
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="float32")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--streams", default="1,8,32")
+    parser.add_argument("--max-tokens", type=int, default=96)
+    parser.add_argument("--prompts", default="64,512", help="words of prompts")
     options = parser.parse_args()
     load, *_ = os.getloadavg()
     print(f"{processor()}; {options.shape}, {options.dtype}, {options.threads} threads; load {load:.1f}")

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, Qwen3Config
 
 from benchmarks.engine import SHAPES, make_model
@@ -11,6 +12,7 @@ from engine.demo import MODEL_DIR
 from engine.probe_info import ProbeInfo
 from engine.probes.model_hash import model_hash
 from engine.probes.probe_file import Probe
+from engine.text.tokenizer import LocalTokenizer
 from tools.demo.guards.model import GuardModel, save
 
 TENTHS: dict[str, dict[str, Any]] = {
@@ -78,7 +80,16 @@ Categories: and the names of categories, or None.<|im_end|>
 
 
 def make_served(shape: str, dtype: str, folder: Path) -> None:
+    """Each token that it picks begins a word, as most tokens of a text do."""
     make_model(shape, dtype, folder)
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    tokenizer = LocalTokenizer.load(str(folder))
+    head = tensors.get("lm_head.weight", tensors["model.embed_tokens.weight"])
+    known = tokenizer.fast.get_vocab_size()
+    begins = [tokenizer.fast.decode([i])[:1] == " " for i in range(min(known, len(head)))]
+    head[torch.tensor([i for i, one in enumerate(begins) if not one])] = 0
+    save_file(tensors, path, {"format": "pt"})
 
 
 def make_stream_guard(sizes: dict[str, Any], folder: Path, max_model_len: int = 8192) -> None:
@@ -108,14 +119,3 @@ def make_probe(model: Path, shape: str, path: Path, *more_layers: str) -> None:
     }
     info = ProbeInfo(name="made", kind="linear", labels=("harm",))
     Probe(info, layers, str(model), model_hash(str(model)), tensors).save(path)
-
-
-def num_parameters(folder: Path) -> int:
-    from safetensors import safe_open
-
-    total = 0
-    for file in folder.glob("*.safetensors"):
-        with safe_open(file, "pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118 (it is no mapping)
-                total += torch.Size(tensors.get_slice(name).get_shape()).numel()
-    return total

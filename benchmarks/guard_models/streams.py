@@ -5,8 +5,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass
 
 from engine.guard_models import TokenClassifier
 from engine.protocol import Delta, Engine, GenerationRequest, SamplingParams
@@ -39,29 +38,15 @@ class Models:
 class Stream:
     """One answer. Times are monotonic seconds."""
 
-    began: float = 0.0
-    generated: list[float] = field(default_factory=list)
-    """When the model's tokens came, each one's time."""
-    released: list[tuple[float, int]] = field(default_factory=list)
-    """When pieces of text left the guard, and the tokens of each."""
+    first: float = 0.0
+    """When the first text left the guard."""
+    first_cpu: float = 0.0
+    """CPU seconds of the process from the request to the first text."""
+    ended: float = 0.0
+    num_tokens: int = 0
+    """Released tokens."""
     max_unjudged: int = 0
     """The most tokens at a time that were out and not judged."""
-
-    @property
-    def first(self) -> float:
-        """Seconds to the first released text."""
-        return self.released[0][0] - self.began
-
-    def gaps(self, since: float) -> list[float]:
-        """Seconds between tokens of the model, from this time on."""
-        times = [at for at in self.generated if at >= since]
-        return [after - before for before, after in pairwise(times)]
-
-    def seconds_per_token(self, since: float) -> float:
-        """Of what was released, from this time on."""
-        pieces = [piece for piece in self.released if piece[0] >= since]
-        num_tokens = sum(number for _, number in pieces[1:])
-        return (pieces[-1][0] - pieces[0][0]) / num_tokens
 
 
 async def run(pipeline: Pipeline, request: GenerationRequest, generate: Generate) -> Stream:
@@ -70,18 +55,15 @@ async def run(pipeline: Pipeline, request: GenerationRequest, generate: Generate
     def hear(decision: Decision) -> None:
         stream.max_unjudged = max(stream.max_unjudged, decision.max_unjudged)
 
-    async def timed(asked: GenerationRequest) -> AsyncGenerator[Delta, None]:
-        async with aclosing(generate(asked)) as deltas:
-            async for delta in deltas:
-                stream.generated += [time.perf_counter()] * len(delta.tokens)
-                yield delta
-
-    stream.began = time.perf_counter()
     guard = pipeline.open(request, listener=hear)
-    async with aclosing(vetted(guard, timed)) as released:
+    began = time.process_time()
+    async with aclosing(vetted(guard, generate)) as released:
         async for delta in released:
-            if delta.tokens:
-                stream.released.append((time.perf_counter(), len(delta.tokens)))
+            if delta.tokens and not stream.num_tokens:
+                stream.first = time.perf_counter()
+                stream.first_cpu = time.process_time() - began
+            stream.num_tokens += len(delta.tokens)
+    stream.ended = time.perf_counter()
     return stream
 
 
