@@ -40,6 +40,8 @@ FamilyName = Literal[
 ]
 EMPTY = "empty"
 """The reason for refusing a prompt without text. A model would take an empty conversation for a safe one."""
+SHIPPED = "weir-demo-guard"
+"""The model that ships, by its name."""
 _UNSAFE = "unsafe"
 """The name of an offence whose category the model was not asked for, or did not tell."""
 _FIRST_CRITERION = ("granite_guardian",)
@@ -52,7 +54,7 @@ class Judge(ModelGuard):
     @checked
     def __init__(
         self,
-        model: str | Path,
+        model: str | Path = SHIPPED,
         *,
         family: FamilyName | None = None,
         policy: str | Path | None = None,
@@ -66,9 +68,10 @@ class Judge(ModelGuard):
         least_mass: Share = 0.5,
         **options: Unpack[ModelOptions],
     ) -> None:
-        """`model`: a name of `models:`, a folder, or a hub name. `family`: None: told by the model's chat
-        template, or else by its name. `policy`: a file with a policy in words, for any chat model; `answers`:
-        the words for a text that it allows, and for one that it does not.
+        """`model`: a name of `models:`, a folder, or a hub name. The one that ships knows the demo's texts
+        alone. `family`: None: told by the model's chat template, or else by its name. `policy`: a file with a
+        policy in words, for any chat model; `answers`: the words for a text that it allows, and for one that
+        it does not.
 
         `criteria`: for families that are asked about one criterion at a time. `categories`: the categories to
         act on; None: all. `name_categories`: have the model write the categories of an offence, which costs a

@@ -13,6 +13,7 @@ from proxy.commands.config import add_config_arguments
 from proxy.commands.eval_guard import add_eval_guard_arguments
 from proxy.commands.hooks import add_hooks_arguments
 from proxy.commands.parser import CommandParser
+from proxy.commands.probe import add_probe_arguments
 from proxy.commands.replay import add_replay_arguments
 from proxy.commands.serve import serve
 from proxy.commands.shadow import add_shadow_arguments
@@ -32,6 +33,7 @@ Weir runs a language model behind guardrail hooks, on an OpenAI-compatible API.
   weir hooks fuzz acme.guards.NoSecrets       is it right on texts made to get around it?
   weir replay FILE --hook acme.guards.NoSecrets
   weir eval-guard FILE --hook stream_guard    what does it find, how late, and what does it find wrongly?
+  weir probe train EXCHANGES --out harm.safetensors
   weir shadow report                          what would hooks in shadow mode have withheld?
   weir bench --concurrency 1,8,32             how fast is it under load?
   weir watermark detect FILE --key KEY        did a model with this watermark write it?
@@ -41,6 +43,7 @@ COMMANDS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], str]] = {
     "chat": (add_chat_arguments, "talk to a server, and watch the stream as it comes"),
     "config": (add_config_arguments, "check a settings file, explain what a key gets, or make a key"),
     "hooks": (add_hooks_arguments, "list, check or fuzz hooks: weir hooks check path/to/file.py:Class"),
+    "probe": (add_probe_arguments, "train a probe of a model, calibrate it, and report what it finds"),
     "replay": (add_replay_arguments, "show what hooks release of recorded answers"),
     "eval-guard": (add_eval_guard_arguments, "measure what guards find in labelled exchanges, and how late"),
     "shadow": (add_shadow_arguments, "report what hooks in shadow mode would have done"),

@@ -8,8 +8,6 @@ The generative guard flags it if `Unsafe` is more likely than `Safe`.
 
 import argparse
 import itertools
-import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -19,11 +17,14 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from engine.demo import GENERATIVE_GUARD_DIR, STREAM_GUARD_DIR
+from proxy.evaluation.report import Share
 from tools.demo.guards.exchanges import UNSAFE, Exchange, exchanges, offences
 from tools.demo.guards.generative import TAIL, conversation
 from tools.demo.guards.model import GuardModel
 from tools.demo.guards.train_stream import Row, add_exchange
 
+Judge = Callable[[Exchange], bool]
+"""Whether an exchange's last reply is flagged."""
 SEED = 90_001
 PROBABLE = 0.5
 
@@ -71,7 +72,7 @@ def handmade() -> Iterator[Exchange]:
             yield Exchange(None, ((ask, reply, offences(reply, None)),))
 
 
-def stream_judge(folder: Path) -> Callable[[Exchange], bool]:
+def stream_judge(folder: Path) -> Judge:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = GuardModel(Qwen3Config.from_pretrained(folder)).eval()
     tensors = {name: value.float() for name, value in load_file(folder / "model.safetensors").items()}
@@ -92,7 +93,7 @@ def stream_judge(folder: Path) -> Callable[[Exchange], bool]:
     return judge
 
 
-def generative_judge(folder: Path) -> Callable[[Exchange], bool]:
+def generative_judge(folder: Path) -> Judge:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     safe, unsafe = (tokenizer(word)["input_ids"][0] for word in (" Safe", " Unsafe"))
@@ -106,17 +107,7 @@ def generative_judge(folder: Path) -> Callable[[Exchange], bool]:
     return judge
 
 
-def wilson(hits: int, total: int) -> tuple[float, float]:
-    """The 95 % interval of a share (Wilson, 1927)."""
-    if not total:
-        return 0.0, 1.0
-    z, share = 1.96, hits / total
-    middle = share + z * z / (2 * total)
-    half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
-    return (middle - half) / (1 + z * z / total), (middle + half) / (1 + z * z / total)
-
-
-def shares(judge: Callable[[Exchange], bool], given: Iterable[Exchange]) -> dict[str, object]:
+def shares(judge: Judge, given: Iterable[Exchange]) -> dict[str, Share]:
     """How many unsafe exchanges are flagged, and how many others."""
     flagged: Counter[bool] = Counter()
     total: Counter[bool] = Counter()
@@ -124,14 +115,7 @@ def shares(judge: Callable[[Exchange], bool], given: Iterable[Exchange]) -> dict
         total[exchange.is_offensive] += 1
         flagged[exchange.is_offensive] += judge(exchange)
     named = {"detected": True, "false positives": False}
-    return {
-        name: {
-            "of": total[kind],
-            "share": round(flagged[kind] / max(1, total[kind]), 4),
-            "interval": [round(end, 4) for end in wilson(flagged[kind], total[kind])],
-        }
-        for name, kind in named.items()
-    }
+    return {name: Share(flagged[kind], total[kind]) for name, kind in named.items()}
 
 
 def main() -> None:
@@ -145,11 +129,9 @@ def main() -> None:
     folder = args.folder or shipped[args.kind]
     judge = (stream_judge if args.kind == "stream" else generative_judge)(folder)
     unseen = itertools.islice(exchanges(SEED), args.count)
-    print(
-        json.dumps(
-            {"unseen seed": shares(judge, unseen), "unseen wordings": shares(judge, handmade())}, indent=2
-        )
-    )
+    for name, given in (("unseen seed", unseen), ("unseen wordings", handmade())):
+        for what, share in shares(judge, given).items():
+            print(f"{name}: {what} {share} of {share.total}")
 
 
 if __name__ == "__main__":
