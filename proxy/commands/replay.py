@@ -27,9 +27,9 @@ from hooks.testing.play import collect
 from hooks.testing.probe import Probe
 from proxy.chat.terminal import harmless
 from proxy.commands.chosen_hooks import chosen_policy, chosen_settings, load_named
-from proxy.commands.compare import Comparison, summary
 from proxy.commands.snapshot import VERSION, changes, failure_of, outputs_of, report, snapshot, verdict_of
 from proxy.config import ServeSettings
+from proxy.evaluation.compare import Comparison, summary
 from proxy.policies.guard_models import DeployedModels
 from proxy.policies.read import directory_of
 from weir_bench.argument_types import number_or_zero
