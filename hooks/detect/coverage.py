@@ -28,6 +28,8 @@ class Judged(NamedTuple):
     """The characters that the judge objects to. They are covered; `entity` is the category."""
     others: Sequence[Match] = ()
     """Further offences, in order."""
+    open_from: int | None = None
+    """For a stream that ends: where the text begins that may begin an offence. None: nowhere."""
 
 
 class JudgeError(RuntimeError):
@@ -84,6 +86,7 @@ class Coverage:
         "num_characters",
         "num_judged",
         "offences",
+        "open_from",
     )
 
     def __init__(self, mode: Mode, window: int, *, debounce: int = 0, first_window: int = 1) -> None:
@@ -106,6 +109,8 @@ class Coverage:
         """Characters that a verdict covers."""
         self.offences: list[Match] = []
         """The offences that nobody has acted on yet. Whoever acts clears the list."""
+        self.open_from: int | None = None
+        """As in `Judged`."""
 
     def add(self, text: str, num_tokens: int, num_written: int | None = None) -> None:
         """The stream has a piece more. `num_written`: its characters as written; None: those of `text`."""
@@ -163,7 +168,7 @@ class Coverage:
 
     def judged(self, answer: Judged) -> None:
         """Take in the judge's answer. Raises `JudgeError` for one that cannot be true."""
-        num_judged, first, others = answer
+        num_judged, first, others, self.open_from = answer
         if not self.num_judged <= num_judged <= self.num_asked:
             raise JudgeError(f"the judge has judged {num_judged} of {self.num_asked} characters")
         offences = others if first is None else (first, *others)

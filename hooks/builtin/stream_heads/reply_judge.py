@@ -76,15 +76,20 @@ class ReplyJudge:
             num_decided = runs.pop()[0]
         matches: list[Match] = []
         for first, behind, category in runs:
-            start, end = self._place(first), self._place(behind)
-            if start == end:  # the tokens are a part of a character
+            start = self._place(first)
+            # Tokens that are a part of a character are found with the whole character.
+            places = map(self._place, range(behind, len(self._ends) + 1))
+            end = next((place for place in places if place > start), None)
+            if end is None:
                 num_decided = min(num_decided, first)
                 break
             matches.append(Match(start, end, category))
         self._num_told = num_decided
         end = self._text.num_characters - self._num_lead if is_final else self._place(num_decided)
-        self._num_judged = max(self._num_judged, end)
-        return Judged(self._num_judged, others=matches)
+        self._num_judged = max(self._num_judged, end, *(match.end for match in matches))
+        is_open = is_final and self._offences.num_decided < len(self._ends)
+        open_from = self._place(self._offences.num_decided) if is_open else None
+        return Judged(self._num_judged, others=matches, open_from=open_from)
 
     def _place(self, num_tokens: int) -> int:
         """The stream's characters up to the end of the first tokens."""

@@ -131,6 +131,41 @@ def test_one_unsafe_token_alone_is_no_offence_unless_each_counts() -> None:
     assert play(text, FakeClassifier(once), debounce="single").content == "A"
 
 
+@pytest.mark.parametrize("action", ["terminate", "redact", "suppress"])
+def test_a_last_token_that_may_begin_a_pair_is_withheld_where_the_client_cuts(action: str) -> None:
+    def last(before: str, token: str) -> Mapping[str, str]:
+        return BIRD if token == " lamp" else {}
+
+    def had(text: str, **args: Any) -> str:
+        stream = stream_of(text, is_cut=True, prompt="Hello?")
+        return play(stream, FakeClassifier(last), asked=None, action=action, **args).content
+
+    assert had("A kettle. A lamp") == "A kettle. A"
+    assert had("A kettle. A lamp", window=1) == "A kettle. A"
+    assert had("A lamp. A kettle") == "A lamp. A kettle"
+    assert play("A kettle. A lamp", FakeClassifier(last), action=action).content == "A kettle. A lamp"
+
+
+def test_asking_for_one_token_at_a_time_gives_no_offence() -> None:
+    had = ""
+    for token in (" Our", " blue", "bird", " sings"):
+        had += play(stream_of(token, is_cut=True, prompt="Hello?", lead=had), asked=None).content
+    assert "bird" not in had
+
+
+@pytest.mark.parametrize("window", [1, 16])
+def test_an_offence_in_a_part_of_a_character_hides_no_later_one(window: int) -> None:
+    def broken(before: str, token: str) -> Mapping[str, str]:
+        reply = before.rpartition("<|im_start|>assistant\n")[2]
+        return BIRD if (reply == "A " and "\ufffd" in token) or "bird" in reply + token else {}
+
+    text = "A \U000131a5 and then a bird flies."
+    released = play(text, FakeClassifier(broken), debounce="single", window=window)
+    assert (released.content, released.stop_reason) == ("A ", "Birds")
+    released = play(text, FakeClassifier(broken), debounce="single", window=window, action="redact")
+    assert "bird" not in released.content
+
+
 def test_a_mixed_pair_counts_unless_the_rule_is_strict() -> None:
     def mixed(before: str, token: str) -> Mapping[str, str]:
         return BIRD if token == "." else SHY if token == " lamp" else {}
