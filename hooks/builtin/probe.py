@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypedDict, Unpack
 from pydantic import Field
 
 from engine.protocol import Calibration, ProbeInfo, Smoothing, Token
-from hooks import Chunk, ProbeNeeds, Verdict, checked, suspect
+from hooks import Chunk, ProbeNeeds, Verdict, checked, rewind, suspect
 from hooks.builtin.probe_scores.reader import ScoreReader
 from hooks.detect.acting_guard import Action, Channels
 from hooks.detect.argument_types import Count, Names, Template, Text
@@ -61,7 +61,8 @@ class Probe(CoverageGuard):
         labels to act on (None: all of the probe's).
 
         `action` is `terminate` by default. `prompt: refuse` also reads the scores of the prompt's tokens,
-        and ends the answer before its beginning: the model has read the prompt by then, and nothing else.
+        and ends the answer before its beginning, whatever `action` does to replies: the model has read the
+        prompt by then, and nothing else. With `action: suspect`, the prompt is suspect instead.
         """
         super().__init__(**options)
         self._threshold = threshold
@@ -82,6 +83,9 @@ class Probe(CoverageGuard):
         stream: ProbedStream | None = chunk.state.get("stream")
         if stream is None:
             stream = chunk.state["stream"] = self._open(chunk)
+        if stream.prompt_label is not None:
+            end = self._end(stream.prompt_label, after=0, text=self._text)
+            return end.as_terminate if isinstance(end, rewind) else end
         stream.judge(chunk)
         if stream.due is not None and chunk.is_final and not stream.coverage.offences:
             # The end of sequence was found: all text before it is judged, and none of it is to blame.
@@ -97,7 +101,11 @@ class Probe(CoverageGuard):
         if self._reads_prompt:
             before = self._reader(info, chunk.probes)
             found = [before.add(scores).label for scores in chunk.prompt_scores or ()]
-            stream.due = next(filter(None, [*found, before.end().label]), None)
+            label = next(filter(None, [*found, before.end().label]), None)
+            if self._suspects:
+                stream.due = label
+            else:
+                stream.prompt_label = label
         return stream
 
     def _reader(self, info: ProbeInfo, probes: Sequence[ProbeInfo]) -> ScoreReader:
@@ -114,13 +122,15 @@ class Probe(CoverageGuard):
 class ProbedStream(ReadStream):
     """One stream, judged token by token as it comes."""
 
-    __slots__ = ("_reader", "due")
+    __slots__ = ("_reader", "due", "prompt_label")
 
     def __init__(self, excerpt: Excerpt, coverage: Coverage, reader: ScoreReader) -> None:
         super().__init__(excerpt, coverage)
         self._reader = reader
         self.due: str | None = None
         """A label that was found, and that no text is blamed for yet."""
+        self.prompt_label: str | None = None
+        """The label that was found in the prompt, if that ends the stream."""
 
     def judge(self, chunk: Chunk) -> None:
         """Read the chunk, and judge its text. Raises `MissingScoresError`."""

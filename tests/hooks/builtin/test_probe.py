@@ -13,6 +13,7 @@ from engine.recording import Recording, TimedDelta
 from hooks import Chunk, emit
 from hooks.builtin.probe import MissingScoresError, Probe
 from hooks.builtin.probe_scores.smoothing import running_score
+from hooks.detect.acting_guard import Action
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
 from hooks.testing import play
 from hooks.testing.streams import cut, num_places, request_for, stream_of
@@ -124,6 +125,13 @@ def test_a_prompt_is_read_if_the_guard_says_so() -> None:
     released = play(Probe(threshold=5.0, prompt="refuse", text="No."), stream)
     assert (released.content, released.stop_reason) == ("No.", "harm")
     assert play(Probe(threshold=5.0, prompt="refuse", action="suspect"), stream).content == "Sure, ..."
+
+
+@pytest.mark.parametrize("action", ["terminate", "rewind", "redact", "suppress"])
+def test_a_prompt_that_is_found_ends_the_answer_whatever_the_action_does_to_replies(action: Action) -> None:
+    stream = scored(("Sure", 0.0), (", ...", 0.0), prompt=(0.0, 7.0, 0.0))
+    released = play(Probe(threshold=5.0, prompt="refuse", action=action), stream)
+    assert (released.content, released.finish_reason, released.stop_reason) == ("", "content_filter", "harm")
 
 
 def test_the_end_of_an_answer_counts_too() -> None:
