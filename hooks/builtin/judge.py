@@ -147,6 +147,7 @@ class Judge(ModelGuard):
         with blamed_on("model"):
             family = find_family(engine, self._model, self._options)
         criteria = self._criteria_of(family)
+        self._check_names(family, criteria)
         self._asking = Asking(engine, self._model, family, criteria, self._least_mass, secrets.token_hex(16))
         self._layouts = None
         with blamed_on("model"):
@@ -172,6 +173,13 @@ class Judge(ModelGuard):
         if self._layouts is None:
             return ConversationByChat(self._asking, turns, request)
         return ConversationByIds(self._asking, self._layouts, turns, request)
+
+    def _check_names(self, family: Family, criteria: Sequence[str]) -> None:
+        """Raise `ValueError` for names that no offence has: the guard would pass what they are to stop."""
+        for argument, names in (("categories", self._categories or ()), ("thresholds", self._thresholds)):
+            if wrong := [n for n in names if n != _UNSAFE and not family.may_tell(n, criteria)]:
+                told = ", ".join(sorted(wrong))
+                raise ValueError(f"{argument}: the family {family.name} tells no category {told}")
 
     def _criteria_of(self, family: Family) -> tuple[str, ...]:
         if self._criteria is None:

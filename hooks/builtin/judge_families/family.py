@@ -78,6 +78,10 @@ class Family(ABC):
         """The categories in the text behind `categories_begin`. Raises `AnswerError`."""
         return ()
 
+    def may_tell(self, category: str, criteria: Sequence[str]) -> bool:
+        """Whether an offence may have this name, as far as the family knows. `criteria`: those asked."""
+        return not self.criteria or category in criteria
+
     def read(self, answer: str) -> Answer:
         """Read a whole answer. Raises `AnswerError`."""
         raise AnswerError("the family's answers are read from probabilities")

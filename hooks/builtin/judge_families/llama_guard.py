@@ -33,3 +33,6 @@ class LlamaGuard(Family):
         if not _CODES.fullmatch(line):
             raise AnswerError("the answer has no line of category codes")
         return tuple(code.strip() for code in line.split(","))
+
+    def may_tell(self, category: str, criteria: Sequence[str]) -> bool:
+        return "," not in category and _CODES.fullmatch(category) is not None

@@ -176,6 +176,24 @@ def test_criteria_are_asked_one_by_one() -> None:
         started(Judge("granite-guardian-3.3", criteria=["speed"]), engine)
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("llama-guard-3", {"categories": ["S9", "Violence"]}),
+        ("llama-guard-3", {"thresholds": {"S1,S2": 0.2}}),
+        ("nemoguard", {"categories": ["violence"]}),
+        ("granite-guardian-3.3", {"categories": ["violence"]}),
+    ],
+)
+def test_a_name_that_no_offence_can_have_keeps_the_judge_from_starting(
+    name: str, arguments: dict[str, Any]
+) -> None:
+    """Such a `categories` would let every offence pass. Granite Guardian is asked about harm alone here."""
+    engine = GuardEngine(tokenizer_of(name), lambda prompt: {})
+    with pytest.raises(ValueError, match=f"{next(iter(arguments))}: the family .* tells no category"):
+        started(Judge(name, **arguments), engine)
+
+
 def policy_file(folder: Path, text: str = "No bombs.") -> Path:
     path = folder / "policy.md"
     path.write_text(text)
