@@ -4,15 +4,16 @@ The engine keeps the prompt's beginning from one question to the next. What all 
 shared by all requests; the rest is kept under a salt of the request.
 """
 
-import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 
 from engine.protocol import SamplingParams, Tokenizer, TopLogprob
 from hooks import GenerationRequest
 from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.guard_prompts.spliced_prompt import AddedTokens, SplicedPrompt, mark, text_behind_marks
+from hooks.builtin.guard_prompts.threads import tokenize
 from hooks.builtin.judge_families.asking import (
     Asking,
     MayMatter,
@@ -23,9 +24,6 @@ from hooks.builtin.judge_families.asking import (
     salt_of,
 )
 from hooks.builtin.judge_families.family import Chat, Family, Step
-
-_ON_THREAD = 4096
-"""A conversation of more characters is tokenized on a thread."""
 
 
 def layout_of(tokenizer: Tokenizer, prompt: Chat | str) -> str:
@@ -120,15 +118,17 @@ class ConversationByIds:
         """Criterion, layout, prompt."""
 
     async def ask(self, text: str, may_matter: MayMatter) -> list[Opinion]:
-        if not self._prompts:
-            is_long = sum(len(turn.text) for turn in self._turns) + len(text) > _ON_THREAD
-            self._prompts = await asyncio.to_thread(self._open) if is_long else self._open()
-        for _, _, prompt in self._prompts:
-            prompt.add(text)
+        num_new = len(text) + (0 if self._prompts else sum(len(turn.text) for turn in self._turns))
+        await tokenize(num_new, partial(self._add, text))
         first, *others = self._prompts
         # The first question leaves the conversation in the cache for the others.
         opinions = [await self._ask(*first, may_matter)]
         return opinions + [await self._ask(*one, may_matter) for one in others]
+
+    def _add(self, text: str) -> None:
+        self._prompts = self._prompts or self._open()
+        for _, _, prompt in self._prompts:
+            prompt.add(text)
 
     def _open(self) -> list[tuple[str, str, SplicedPrompt]]:
         opened = []

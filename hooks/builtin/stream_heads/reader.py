@@ -1,16 +1,14 @@
 """A token classifier that reads chats: their prompts, and streams of their replies."""
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from engine.guard_models import TokenClassifier, TokenStream
 from engine.protocol import EngineError, GenerationRequest
 from hooks.builtin.guard_prompts.conversation import Turn, conversation_of
+from hooks.builtin.guard_prompts.threads import tokenize
 from hooks.builtin.stream_heads.heads import HeadOptions, Reading, heads_of
 from hooks.builtin.stream_heads.reply_prompt import ReplyLayout, ReplyPrompt
-
-_ON_THREAD = 4096
-"""A chat of more characters is tokenized on a thread."""
 
 
 class EmptyPromptError(EngineError):
@@ -63,6 +61,4 @@ class Reader:
         return stream, prompt.lead
 
     async def _prompt(self, turns: Sequence[Turn]) -> ReplyPrompt:
-        if sum(len(turn.text) for turn in turns) > _ON_THREAD:
-            return await asyncio.to_thread(self._layout.prompt, turns)
-        return self._layout.prompt(turns)
+        return await tokenize(sum(len(turn.text) for turn in turns), partial(self._layout.prompt, turns))

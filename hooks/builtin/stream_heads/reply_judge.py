@@ -1,10 +1,12 @@
 """Judges one reply as it grows: its new text becomes tokens, and the model reads each token once."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from engine.guard_models import TokenStream
 from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.guard_prompts.growing_text import GrowingText
+from hooks.builtin.guard_prompts.threads import tokenize
 from hooks.builtin.stream_heads.debounce import Offences
 from hooks.builtin.stream_heads.heads import SAFE
 from hooks.builtin.stream_heads.reader import Reader
@@ -45,7 +47,8 @@ class ReplyJudge:
         else:
             lead = ""
         self._num_lead += len(lead)
-        num_kept, ids, ends = self._text.add(lead + text, is_final=is_final)
+        text = lead + text
+        num_kept, ids, ends = await tokenize(len(text), partial(self._text.add, text, is_final=is_final))
         if num_kept < len(self._ends):
             del self._ends[num_kept:]
             self._offences.truncate(num_kept)

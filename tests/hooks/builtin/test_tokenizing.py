@@ -1,0 +1,10 @@
+"""Where the texts that guard models read are tokenized."""
+
+import threading
+
+from hooks.builtin.guard_prompts.threads import tokenize
+
+
+async def test_a_long_text_is_tokenized_beside_the_event_loop_and_a_short_one_at_once() -> None:
+    assert await tokenize(10, threading.current_thread) is threading.current_thread()
+    assert await tokenize(100_000, threading.current_thread) is not threading.current_thread()
