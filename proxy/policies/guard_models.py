@@ -87,6 +87,8 @@ class DeployedModels:
             yield
         finally:
             self._older = None
+            # A model of the older deployment alone will be freed, and a later one may have its id.
+            self._started &= {id(model) for _, model in self.all}
 
     async def start(self, models: Iterable[Model]) -> None:
         """Start those that do not run yet."""
