@@ -52,6 +52,8 @@ async def tax(setups: Mapping[str, Setup], num_streams: int, rounds: int, max_to
             until = min(stream.ended for stream in streams)
             ends = [at for when, at in setup.engine.ends if since <= when <= until]
             gaps = [after - before for before, after in pairwise(ends)]
+            if not gaps:
+                raise ValueError("the first stream ended before the last one began: give more --max-tokens")
             results[name].medians.append(statistics.median(gaps))
             results[name].means.append(statistics.mean(gaps))
             results[name].whole.append(whole)
