@@ -21,6 +21,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,8 @@ class Probe:
             raise ValueError("its name may have letters, digits, _ and - only")
         if not info.labels or len({*info.labels}) < len(info.labels):
             raise ValueError("its labels must be one or more, all different")
+        if info.calibration and not (isfinite(info.calibration.threshold) and info.calibration.span >= 1):
+            raise ValueError("its calibration must have a finite threshold and a span of 1 or more")
         if not self.layers or len({*self.layers}) < len(self.layers):
             raise ValueError("its layers must be one or more, all different")
         for name, shape in self._shapes().items():
@@ -101,7 +104,8 @@ def load_probe(path: Path | str) -> Probe:
     """Raises `ValueError`, with the file's name, if it is no probe, and `OSError` if it cannot be read."""
     try:
         with safe_open(path, "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+            # Copies: a tensor of a file changes with the file, which `weir probe` may write anew.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (no mapping)
             header = _HEADER.validate_json((file.metadata() or {}).get(METADATA, "null"))
         info = ProbeInfo(
             name=header.name, kind=header.kind, labels=header.labels, calibration=header.calibration

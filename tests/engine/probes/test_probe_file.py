@@ -32,6 +32,15 @@ def test_a_file_holds_all(tmp_path: Path, model: Path, kind: ProbeKind) -> None:
     assert all(torch.equal(tensor, probe.tensors[name]) for name, tensor in found.tensors.items())
 
 
+def test_a_loaded_probe_stays_the_same_when_its_file_is_written_anew(tmp_path: Path, model: Path) -> None:
+    probe = make_probe(model, "mlp")
+    path = Path(save_probe(tmp_path, probe))
+    found = load_probe(path)
+    with path.open("r+b") as file:
+        file.write(bytes(path.stat().st_size))
+    assert all(torch.equal(tensor, probe.tensors[name]) for name, tensor in found.tensors.items())
+
+
 def test_scores_are_named_after_probe_and_label() -> None:
     linear = ProbeInfo(name="harm", kind="linear", labels=("harm",))
     assert linear.score_names == ("harm",)
@@ -46,6 +55,8 @@ def test_scores_are_named_after_probe_and_label() -> None:
         ({"layers": ("model.norm", "model.norm")}, "all different"),
         ({"info": {"name": "a b"}}, "its name may have letters"),
         ({"info": {"labels": ()}}, "its labels must be one or more"),
+        ({"info": {"calibration": Calibration(threshold=float("inf"))}}, "a finite threshold"),
+        ({"info": {"calibration": Calibration(threshold=1.0, span=0)}}, "a span of 1 or more"),
         ({"info": {"labels": ("a",)}}, r"its tensor weight is \[2, 96\] and must be \[1, 96\]"),
         (
             {"info": {"kind": "mlp"}},
