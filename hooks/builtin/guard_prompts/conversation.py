@@ -10,6 +10,9 @@ Role = Literal["user", "assistant", "system"]
 _BETWEEN = "\n\n"
 """Stands between the texts of neighbouring messages of one role."""
 
+_MARKUP = 32
+"""Characters that a layout adds to a turn, about."""
+
 
 class Turn(NamedTuple):
     role: Role
@@ -30,6 +33,11 @@ def conversation_of(
         return [Turn("user", prompt if isinstance(prompt, str) else "")]
     turns = [Turn(_role(message, with_system), _text(message)) for message in request.messages]
     return _alternating(turns)
+
+
+def length_of(turns: Iterable[Turn]) -> int:
+    """About how many characters a layout of the turns has."""
+    return sum(len(turn.text) + _MARKUP for turn in turns)
 
 
 def _alternating(turns: Iterable[Turn]) -> list[Turn]:

@@ -27,6 +27,13 @@ def fill(layout: str, texts: Sequence[str]) -> str:
     return _MARKS.sub(lambda found: texts[int(found[1])], layout)
 
 
+def check_marks(layout: str, count: int) -> None:
+    """Raise `ValueError` unless the layout has each of the first `count` marks once, and no other."""
+    found = sorted(map(int, _MARKS.findall(layout)))
+    if found != [*range(count)]:
+        raise ValueError("the layout leaves out or repeats messages")
+
+
 def text_behind_marks(layout: str) -> str:
     """The layout's text behind its last mark."""
     return _MARKS.split(layout)[-1]
@@ -76,8 +83,8 @@ class SplicedPrompt:
         self, tokenizer: Tokenizer, added: AddedTokens, layout: str, texts: Sequence[str], *, trims: bool
     ) -> None:
         last = mark(len(texts))
-        if missing := [i for i in range(len(texts) + 1) if layout.count(mark(i)) != 1]:
-            raise ValueError(f"the layout leaves out or repeats messages: {missing}")
+        check_marks(layout, len(texts) + 1)
+        texts = [text.strip() for text in texts] if trims else texts
         self._tokenizer = tokenizer
         self._trims = trims
         self._spaces = ""
@@ -88,12 +95,12 @@ class SplicedPrompt:
         self.num_shared = self._count_shared(parts)
         """Tokens at the beginning that all prompts of this layout have."""
         before, _, self._end = str(parts[at]).partition(last)
-        filled = [part if isinstance(part, int) else self._fill(part, texts) for part in parts[:at]]
+        filled = [part if isinstance(part, int) else fill(part, texts) for part in parts[:at]]
         self._fixed = self._encode(filled)
         self._after = parts[at + 1 :]
         self._text = GrowingText(tokenizer)
         self._ids: list[int] = []
-        self._grow(self._fill(before, texts))
+        self._grow(fill(before, texts))
 
     def add(self, text: str) -> None:
         """Append to the growing text."""
@@ -122,10 +129,6 @@ class SplicedPrompt:
         for part in parts:
             ids += [part] if isinstance(part, int) else self._tokenizer.encode_text(part).ids
         return ids
-
-    def _fill(self, part: str, texts: Sequence[str]) -> str:
-        stripped = [text.strip() for text in texts] if self._trims else texts
-        return fill(part, stripped)
 
     def _count_shared(self, parts: Sequence[int | str]) -> int:
         count = 0

@@ -11,7 +11,7 @@ from functools import partial
 
 from engine.protocol import SamplingParams, Tokenizer, TopLogprob
 from hooks import GenerationRequest
-from hooks.builtin.guard_prompts.conversation import Turn
+from hooks.builtin.guard_prompts.conversation import Turn, length_of
 from hooks.builtin.guard_prompts.spliced_prompt import AddedTokens, SplicedPrompt, mark, text_behind_marks
 from hooks.builtin.guard_prompts.threads import tokenize
 from hooks.builtin.judge_families.asking import (
@@ -118,7 +118,7 @@ class ConversationByIds:
         """Criterion, layout, prompt."""
 
     async def ask(self, text: str, may_matter: MayMatter) -> list[Opinion]:
-        num_new = len(text) + (0 if self._prompts else sum(len(turn.text) for turn in self._turns))
+        num_new = len(text) + (0 if self._prompts else length_of(self._turns))
         await tokenize(num_new, partial(self._add, text))
         first, *others = self._prompts
         # The first question leaves the conversation in the cache for the others.

@@ -5,7 +5,7 @@ from functools import partial
 
 from engine.guard_models import TokenClassifier, TokenStream
 from engine.protocol import EngineError, GenerationRequest
-from hooks.builtin.guard_prompts.conversation import Turn, conversation_of
+from hooks.builtin.guard_prompts.conversation import Turn, conversation_of, length_of
 from hooks.builtin.guard_prompts.threads import tokenize
 from hooks.builtin.stream_heads.heads import HeadOptions, Reading, heads_of
 from hooks.builtin.stream_heads.reply_prompt import ReplyLayout, ReplyPrompt
@@ -61,4 +61,4 @@ class Reader:
         return stream, prompt.lead
 
     async def _prompt(self, turns: Sequence[Turn]) -> ReplyPrompt:
-        return await tokenize(sum(len(turn.text) for turn in turns), partial(self._layout.prompt, turns))
+        return await tokenize(length_of(turns), partial(self._layout.prompt, turns))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from engine.protocol import GenerationRequest, Tokenizer
 from hooks.builtin.guard_prompts.conversation import Turn
-from hooks.builtin.guard_prompts.spliced_prompt import AddedTokens, fill, mark
+from hooks.builtin.guard_prompts.spliced_prompt import AddedTokens, check_marks, fill, mark
 
 _TEMPLATE_KWARGS: Mapping[str, bool] = {"enable_thinking": False}
 
@@ -52,8 +52,7 @@ class ReplyLayout:
             request_id="layout", model="", endpoint="chat", messages=messages, extra=extra
         )
         layout = self._tokenizer.chat_text(request)
-        if any(layout.count(mark(i)) != 1 for i in range(len(turns))):
-            raise ValueError("the chat template leaves out or repeats messages")
+        check_marks(layout, len(turns))
         last_user = max((i for i, turn in enumerate(turns) if turn.role == "user"), default=None)
         texts = [turn.text for turn in turns]
         ids: list[int] = []

@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerFast
 from engine.demo import MODEL_DIR
 from engine.text.tokenizer import LocalTokenizer
 from hooks.builtin.guard_prompts.conversation import Turn
+from hooks.builtin.guard_prompts.spliced_prompt import check_marks, mark
 from hooks.builtin.stream_heads.reply_prompt import ReplyLayout, ReplyPrompt
 
 THINKING = (
@@ -106,3 +107,11 @@ def test_whether_the_template_knows_system_messages_is_found_out(template: str, 
 def test_a_template_that_leaves_out_messages_is_refused() -> None:
     with pytest.raises(ValueError, match="leaves out or repeats messages"):
         ReplyLayout(tokenizer_with(FORGETFUL))
+
+
+def test_a_layout_must_have_every_text_once() -> None:
+    first, second = mark(0), mark(1)
+    check_marks(f"user: {second}, assistant: {first}", 2)
+    for layout in (first, f"{first}{second}{first}", f"{first}{second}{mark(2)}"):
+        with pytest.raises(ValueError, match="leaves out or repeats messages"):
+            check_marks(layout, 2)
