@@ -16,7 +16,7 @@ from pydantic import Field
 from engine.guard_models import GuardModels
 from engine.protocol import Engine
 from hooks import Chunk, GenerationRequest, checked
-from hooks.builtin.guard_prompts.conversation import Turn, conversation_of
+from hooks.builtin.guard_prompts.conversation import EMPTY, Turn, conversation_of
 from hooks.builtin.judge_families import by_chat
 from hooks.builtin.judge_families.asking import Asking, Conversation, Opinion
 from hooks.builtin.judge_families.by_chat import ConversationByChat
@@ -38,8 +38,6 @@ FamilyName = Literal[
     "gpt_oss_safeguard",
     "policy",
 ]
-EMPTY = "empty"
-"""The reason for refusing a prompt without text. A model would take an empty conversation for a safe one."""
 SHIPPED = "weir-demo-guard"
 """The model that ships, by its name."""
 _UNSAFE = "unsafe"

@@ -11,9 +11,10 @@ from pydantic import Field
 
 from engine.guard_models import GuardModels
 from hooks import Chunk, GenerationRequest, checked
+from hooks.builtin.guard_prompts.conversation import EMPTY
 from hooks.builtin.stream_heads.debounce import Debounce, Offences
 from hooks.builtin.stream_heads.heads import HeadOptions, Level
-from hooks.builtin.stream_heads.reader import EmptyPromptError, Reader
+from hooks.builtin.stream_heads.reader import Reader
 from hooks.builtin.stream_heads.reply_judge import ReplyJudge
 from hooks.detect.argument_types import Names, blamed_on
 from hooks.detect.detector import Match
@@ -73,7 +74,7 @@ class StreamGuard(ModelGuard):
         for i in range(max(1, len(request.prompts))):
             turns = self._started.turns(request, i * request.sampling.n)
             if not any(turn.text.strip() for turn in turns):
-                raise EmptyPromptError("The conversation to judge is empty.")
+                return Match(0, 1, EMPTY)
             reading = await self._started.read_prompt(turns, request.caller)
             if reading.level is not Level.SAFE:
                 return Match(0, 1, reading.category)

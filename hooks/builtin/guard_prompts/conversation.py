@@ -6,6 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 from hooks import GenerationRequest
 
+EMPTY = "empty"
+"""The reason for refusing a prompt without text. A model would take an empty conversation for a safe one."""
 Role = Literal["user", "assistant", "system"]
 _BETWEEN = "\n\n"
 """Stands between the texts of neighbouring messages of one role."""

@@ -4,15 +4,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from engine.guard_models import TokenClassifier, TokenStream
-from engine.protocol import EngineError, GenerationRequest
+from engine.protocol import GenerationRequest
 from hooks.builtin.guard_prompts.conversation import Turn, conversation_of, length_of
 from hooks.builtin.guard_prompts.threads import tokenize
 from hooks.builtin.stream_heads.heads import HeadOptions, Reading, heads_of
 from hooks.builtin.stream_heads.reply_prompt import ReplyLayout, ReplyPrompt
-
-
-class EmptyPromptError(EngineError):
-    """There is nothing to judge. Such a prompt is no safe one."""
 
 
 class Reader:

@@ -239,12 +239,10 @@ def test_each_prompt_of_a_completion_is_judged() -> None:
     assert play("Hi.", asked=completions("A lamp", "A map"), prompt="refuse").content == "Hi."
 
 
-def test_an_empty_conversation_is_an_error_and_not_safe() -> None:
-    with pytest.raises(EngineError, match="empty"):
-        failed = play("Hi.", asked=" ", prompt="refuse").failure
-        assert isinstance(failed, HookError)
-        assert failed.__cause__ is not None
-        raise failed.__cause__
+def test_a_prompt_without_text_is_refused_and_not_safe() -> None:
+    refused = play("Hi.", asked=" ", prompt="refuse").failure
+    assert isinstance(refused, RefusedError)
+    assert "empty" in str(refused)
 
 
 def test_a_reply_that_goes_on_from_a_message_is_read_behind_it() -> None:
