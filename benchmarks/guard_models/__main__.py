@@ -4,6 +4,7 @@ cost: tokens that guards compute over a stream of 2,048, as the engine counts th
 flatness: the time of a judgement behind contexts of several lengths.
 probe_tax: what a linear probe on two layers adds to a step in which streams decode.
 tax: gaps between tokens without a guard, with a probe, and with a stream guard of a tenth of the size.
+cascade: what a judge has left to do behind a probe of the demo model.
 first_text: the time to the first released text, and the tokens that are out unjudged.
 
 Models have random weights: what they say is noise, but its time is that of the real shape.
@@ -16,10 +17,11 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.engine import SHAPES, make_model
-from benchmarks.guard_models import cost, first_text, flatness, probe_tax, tax
+from benchmarks.guard_models import cascade, cost, first_text, flatness, probe_tax, tax
 from benchmarks.guard_models.models import TENTHS, make_judge, make_probe, make_stream_guard
 from benchmarks.guard_models.setups import guarded
 from benchmarks.machine import processor
+from engine.demo import DEMO_PROBE
 
 LENGTH = 2048
 
@@ -69,7 +71,19 @@ async def first_texts(options: argparse.Namespace, folder: Path) -> str:
     return "\n".join(lines)
 
 
-FIGURES = {"cost": costs, "flatness": flat, "probe_tax": probe_taxes, "tax": taxes, "first_text": first_texts}
+async def cascades(options: argparse.Namespace, folder: Path) -> str:
+    found = await cascade.cascade(options.probe, options.harmless, options.unsafe, options.rate)
+    return found.report()
+
+
+FIGURES = {
+    "cost": costs,
+    "flatness": flat,
+    "probe_tax": probe_taxes,
+    "tax": taxes,
+    "first_text": first_texts,
+    "cascade": cascades,
+}
 
 
 def main() -> None:
@@ -82,6 +96,10 @@ def main() -> None:
     parser.add_argument("--streams", default="1,8,32")
     parser.add_argument("--max-tokens", type=int, default=96)
     parser.add_argument("--prompts", default="64,512", help="words of prompts")
+    parser.add_argument("--probe", type=Path, default=DEMO_PROBE, help="a probe of the demo model")
+    parser.add_argument("--harmless", type=int, default=1000)
+    parser.add_argument("--unsafe", type=int, default=300)
+    parser.add_argument("--rate", type=float, default=0.03, help="harmless streams that may be escalated")
     options = parser.parse_args()
     load, *_ = os.getloadavg()
     print(f"{processor()}; {options.shape}, {options.dtype}, {options.threads} threads; load {load:.1f}")

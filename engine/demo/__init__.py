@@ -10,3 +10,7 @@ GENERATIVE_GUARD_DIR = Path(__file__).parent / "guards" / "generative"
 """A model that writes a verdict in the form of Qwen3Guard-Gen."""
 GUARDS = {"weir-demo-stream-guard": STREAM_GUARD_DIR, "weir-demo-guard": GENERATIVE_GUARD_DIR}
 """The guard models that ship, by the names that hooks may use."""
+DEMO_PROBE = Path(__file__).parent / "guards" / "secrets.safetensors"
+"""A probe of the demo model."""
+PROBES = {"weir-demo-probe": str(DEMO_PROBE)}
+"""The probes that ship, by the names that settings may use."""

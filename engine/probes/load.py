@@ -3,6 +3,7 @@
 import torch
 
 from engine.config import EngineConfig
+from engine.demo import PROBES
 from engine.probes.heads import ProbeHeads
 from engine.probes.model_hash import model_hash
 from engine.probes.probe_file import load_probe
@@ -13,7 +14,7 @@ def load_probes(config: EngineConfig, hidden_size: int, device: torch.device) ->
     than `config.model`; `OSError` for a file that cannot be read."""
     if not config.probes:
         return None
-    probes = [load_probe(path) for path in config.probes]
+    probes = [load_probe(PROBES.get(path, path)) for path in config.probes]
     own = model_hash(config.model)
     for path, probe in zip(config.probes, probes, strict=True):
         if probe.model_hash != own:

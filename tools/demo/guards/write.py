@@ -41,11 +41,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--only", choices=("safe", "unsafe", "balanced"))
     args = parser.parse_args()
-    for text in itertools.islice(_lines(args.seed, args.only), args.count):
+    for text in itertools.islice(fitting_lines(args.seed, args.only), args.count):
         print(text)
 
 
-def _lines(seed: int, only: str | None) -> Iterator[str]:
+def fitting_lines(seed: int, only: str | None) -> Iterator[str]:
+    """Lines without end, for exchanges that the demo model has room for. `only`: as the option."""
     wanted = {None: itertools.repeat(None), "balanced": itertools.cycle((False, True))}.get(
         only, itertools.repeat(only == "unsafe")
     )
