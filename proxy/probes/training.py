@@ -6,7 +6,7 @@ The binary cross-entropies of a reply's tokens are weighted by the softmax of th
 without the label must stay low everywhere, and one with the label must become high somewhere.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -14,36 +14,64 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from engine.probe_info import ProbeKind
 
-NUM_STEPS = 150
-LEARNING_RATE = 0.02
+NUM_EPOCHS = 12
+MIN_STEPS = 300
+"""Steps of the optimizer, if `NUM_EPOCHS` has fewer."""
+BATCH_SIZE = 128
+"""Replies in a step of the optimizer."""
+LEARNING_RATE = 0.005
 HIDDEN_UNITS = 32
 
 
 class Replies:
-    """The activations of many replies, one after another."""
+    """The activations of labelled replies."""
 
     def __init__(self, inputs: Sequence[Tensor], labels: Sequence[int]) -> None:
-        """`inputs`: each reply's activations, `[tokens, inputs]`. Raises `ValueError` unless there are
-        replies with each label."""
+        """`inputs`: each reply's activations, `[tokens, inputs]`, float32. Raises `ValueError` unless there
+        are replies with each label."""
         if not {0, 1} <= {*labels}:
             raise ValueError("training needs exchanges with the label 0, and others with the label 1")
-        self.lengths = torch.tensor([len(one) for one in inputs])
-        self.mean = sum_of(inputs) / self.lengths.sum()
-        variance = sum_of([(one - self.mean).square() for one in inputs]) / self.lengths.sum()
+        self.inputs = inputs
+        self.labels = torch.tensor(labels, dtype=torch.float64)
+        num_tokens = sum(map(len, inputs))
+        self.mean = _sum_of(inputs) / num_tokens
+        variance = _sum_of((one - self.mean).square() for one in inputs) / num_tokens
         self.scale = variance.sqrt().clamp(min=1e-4)
-        self.inputs = torch.cat([(one - self.mean) / self.scale for one in inputs])
-        self.labels = torch.tensor(labels, dtype=torch.float32)
-        self.owners = torch.repeat_interleave(torch.arange(len(labels)), self.lengths)
+
+    @property
+    def num_inputs(self) -> int:
+        return len(self.mean)
+
+    def batches(self, generator: torch.Generator) -> Iterator["_Batch"]:
+        """All replies in a random order. Both labels weigh alike, however many replies have each."""
+        share = self.labels.mean()
+        weights = torch.where(self.labels == 1, 0.5 / share, 0.5 / (1 - share))
+        for chosen in torch.split(torch.randperm(len(self.labels), generator=generator), BATCH_SIZE):
+            some = [(self.inputs[i] - self.mean) / self.scale for i in chosen.tolist()]
+            yield _Batch(some, self.labels[chosen], weights[chosen])
+
+
+class _Batch:
+    """Some replies, their standardized activations one after another."""
+
+    def __init__(self, inputs: Sequence[Tensor], labels: Tensor, weights: Tensor) -> None:
+        self.inputs = torch.cat([*inputs])
+        self.labels = labels
+        self.weights = weights
+        lengths = torch.tensor([len(one) for one in inputs])
+        self.owners = torch.repeat_interleave(torch.arange(len(inputs)), lengths)
         """Each token's reply, `[tokens]`."""
-        self.starts = self.lengths.cumsum(0) - self.lengths
+        self.starts = lengths.cumsum(0) - lengths
         """The first token of each reply."""
 
 
-def sum_of(tensors: Sequence[Tensor]) -> Tensor:
+def _sum_of(tensors: Iterable[Tensor]) -> Tensor:
     """The sum of all rows of all tensors."""
-    total = torch.zeros(tensors[0].shape[1], dtype=torch.float64)
+    total: Tensor | None = None
     for one in tensors:
-        total += one.sum(0, dtype=torch.float64)
+        summed = one.sum(0, dtype=torch.float64)
+        total = summed if total is None else total + summed
+    assert total is not None
     return total.float()
 
 
@@ -52,15 +80,17 @@ def fit(replies: Replies, kind: ProbeKind, *, span: int, seed: int) -> dict[str,
     score spans; an attention probe weighs tokens itself. The same arguments give the same probe on the same
     machine."""
     generator = torch.Generator().manual_seed(seed)
-    weights = _new_weights(kind, replies.inputs.shape[1], generator)
+    weights = _new_weights(kind, replies.num_inputs, generator)
     parameters = [tensor.requires_grad_() for tensor in weights.values()]
     optimizer = torch.optim.AdamW(parameters, lr=LEARNING_RATE, weight_decay=0.05)
-    rate = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, NUM_STEPS)
-    for _ in range(NUM_STEPS):
-        optimizer.zero_grad()
-        loss = _loss(_running(kind, weights, replies, span), replies)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+    num_epochs = max(NUM_EPOCHS, MIN_STEPS * BATCH_SIZE // len(replies.labels))
+    rate = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, num_epochs)
+    for _ in range(num_epochs):
+        for batch in replies.batches(generator):
+            optimizer.zero_grad()
+            loss = _loss(_running(kind, weights, batch, span), batch)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
         rate.step()
     fitted = {name: tensor.detach() for name, tensor in weights.items()}
     return fitted | {"mean": replies.mean, "scale": replies.scale}
@@ -91,47 +121,44 @@ def _new_weights(kind: ProbeKind, num_inputs: int, generator: torch.Generator) -
     return weights
 
 
-def _running(kind: ProbeKind, weights: Mapping[str, Tensor], replies: Replies, span: int) -> Tensor:
-    """The running score of each token, `[tokens]`."""
-    scores = logits(kind, weights, replies.inputs).double()
+def _running(kind: ProbeKind, weights: Mapping[str, Tensor], batch: _Batch, span: int) -> Tensor:
+    """The running score of each token, `[tokens]`, float64."""
+    scores = logits(kind, weights, batch.inputs).double()
     if kind == "attention":
-        return _attended(scores[:, 0], scores[:, 1], replies)
-    return _windowed(scores[:, 0], replies, span)
+        return _attended(scores[:, 0], scores[:, 1], batch)
+    return _windowed(scores[:, 0], batch, span)
 
 
-def _windowed(scores: Tensor, replies: Replies, span: int) -> Tensor:
+def _windowed(scores: Tensor, batch: _Batch, span: int) -> Tensor:
     """The mean of the last `span` tokens of the reply, or of as many as there are."""
-    places = torch.arange(len(scores))
-    first = torch.maximum(replies.starts[replies.owners], places - span + 1)
-    sums = torch.cat([torch.zeros(1, dtype=scores.dtype), scores.cumsum(0)])
-    return (sums[places + 1] - sums[first]) / (places + 1 - first)
+    ends = torch.arange(len(scores)) + 1
+    first = torch.maximum(batch.starts[batch.owners], ends - span)
+    sums = _running_sums(scores)
+    return (sums[ends] - sums[first]) / (ends - first)
 
 
-def _attended(weight: Tensor, scores: Tensor, replies: Replies) -> Tensor:
+def _attended(weight: Tensor, scores: Tensor, batch: _Batch) -> Tensor:
     """The mean of the reply's tokens so far, weighted by the softmax of their weights."""
-    greatest = _by_reply(
-        lambda empty: empty.scatter_reduce(0, replies.owners, weight.detach(), "amax"), replies
-    )
-    share = (weight - greatest[replies.owners]).exp()
-    total, summed = (
-        torch.cat([torch.zeros(1, dtype=scores.dtype), one.cumsum(0)]) for one in (share, share * scores)
-    )
-    places, first = torch.arange(len(scores)) + 1, replies.starts[replies.owners]
-    return (summed[places] - summed[first]) / (total[places] - total[first]).clamp(min=1e-12)
+    share = (weight - _greatest(weight, batch)).exp()
+    ends, first = torch.arange(len(scores)) + 1, batch.starts[batch.owners]
+    total, summed = _running_sums(share), _running_sums(share * scores)
+    return (summed[ends] - summed[first]) / (total[ends] - total[first]).clamp(min=1e-12)
 
 
-def _by_reply(reduce: Callable[[Tensor], Tensor], replies: Replies) -> Tensor:
-    return reduce(torch.full((len(replies.lengths),), -torch.inf, dtype=torch.float64))
+def _running_sums(values: Tensor) -> Tensor:
+    """The sums of the first 0, 1, 2, ... values."""
+    return torch.cat([torch.zeros(1, dtype=values.dtype), values.cumsum(0)])
 
 
-def _loss(running: Tensor, replies: Replies) -> Tensor:
-    """Both labels count alike, however many replies have each."""
-    label = replies.labels.double()
-    each = binary_cross_entropy_with_logits(running, label[replies.owners], reduction="none")
-    greatest = _by_reply(
-        lambda empty: empty.scatter_reduce(0, replies.owners, running.detach(), "amax"), replies
-    )
-    share = (running - greatest[replies.owners]).exp()
-    none = torch.zeros(len(label), dtype=torch.float64)
-    losses = none.scatter_add(0, replies.owners, share * each) / none.scatter_add(0, replies.owners, share)
-    return losses[label == 1].mean() + losses[label == 0].mean()
+def _greatest(values: Tensor, batch: _Batch) -> Tensor:
+    """For each token, the greatest value of its reply, as a constant: it makes exponents safe."""
+    lowest = torch.full((len(batch.labels),), -torch.inf, dtype=values.dtype)
+    return lowest.scatter_reduce(0, batch.owners, values.detach(), "amax")[batch.owners]
+
+
+def _loss(running: Tensor, batch: _Batch) -> Tensor:
+    each = binary_cross_entropy_with_logits(running, batch.labels[batch.owners], reduction="none")
+    share = (running - _greatest(running, batch)).exp()
+    none = torch.zeros(len(batch.labels), dtype=torch.float64)
+    losses = none.scatter_add(0, batch.owners, share * each) / none.scatter_add(0, batch.owners, share)
+    return (losses * batch.weights).mean()
