@@ -144,8 +144,8 @@ class EngineOptions(BaseModel):
     enable_test_logits_processor: bool = False
     """Answer every request with 'Hello world!', to see that logits processors work"""
     probes: tuple[str, ...] = ()
-    """File of a probe of this model: it scores every token, for hooks such as `probe`; repeat (weir-demo-probe:
-    the one that ships, for the model that ships)"""
+    """File of a probe of this model: it scores every token, for hooks such as `probe`; repeat (demo model:
+    weir-demo-probe)"""
     seed: int | None = None
     """Seed of requests that give none (default: a fresh one at each start)"""
     tokenizer_pool_size: Annotated[int, Field(ge=1, le=1024)] = 2

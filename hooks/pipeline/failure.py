@@ -4,6 +4,7 @@ An exception's message may hold model output, because a hook's author may have p
 only the exception's type and the line that raised it, unless the level is debug.
 """
 
+import inspect
 import logging
 
 from hooks.loading.alarm import interrupt
@@ -57,3 +58,12 @@ def place_of(error: BaseException) -> str:
     if traceback is None:
         return type(error).__name__
     return f"{type(error).__name__} at {traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
+
+
+def no_verdict(reply: object) -> BaseException:
+    """The error for a reply that is no verdict."""
+    if isinstance(reply, HookFailure):
+        return reply.error
+    if inspect.iscoroutine(reply):
+        reply.close()  # a plain hook's coroutine is never awaited (contract 3.8)
+    return BadVerdictError(f"it returned {type(reply).__name__}, which is no verdict")

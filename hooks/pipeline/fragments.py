@@ -234,3 +234,8 @@ def spoil(fragments: Iterable[Fragment]) -> None:
     for fragment in fragments:
         if fragment.group is not None:
             fragment.group.spoiled = True
+
+
+def copies(fragments: Iterable[Fragment]) -> list[Fragment]:
+    """Copies for a hook in shadow mode: its verdict is counted and has no effect (contract 3.10)."""
+    return [Fragment(f.text, f.group and TokenGroup(f.group.shown), is_last=f.is_last) for f in fragments]

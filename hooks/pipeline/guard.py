@@ -22,9 +22,9 @@ from hooks.pipeline.decision import Action, DecisionLog, Held, request_decision
 from hooks.pipeline.delivery import Delivery, DiffersError
 from hooks.pipeline.failure import HookError, HookFailure, count_failure, place_of
 from hooks.pipeline.fragments import Fragment, have_alternatives, text_of, tokens_of
+from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.output import Output
-from hooks.pipeline.stage import GuardedRequest
 from hooks.pipeline.tally import Tallies
 from hooks.prompts.admission import checked_answer
 from hooks.prompts.texts import Refusal

@@ -5,9 +5,9 @@ from hooks.api import rewind, terminate
 from hooks.pipeline.ask import Asking, HookReply
 from hooks.pipeline.delivery import Delivery
 from hooks.pipeline.fragments import Fragment, are_aligned, are_bytes_of, fragments_of, spoil
+from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.release import Ledger, piece_of, pieces_of
-from hooks.pipeline.stage import GuardedRequest
-from hooks.pipeline.stream import Stream
+from hooks.pipeline.stage import Stream
 
 Vetted = tuple[list[Delta], terminate | Rewind | None]
 """The released deltas; and a verdict that ends the output, or the engine's order to take it back."""

@@ -19,6 +19,7 @@ from hooks.pipeline.fragments import (
     text_of,
     told_beside,
 )
+from hooks.pipeline.tally import JudgedTokens
 
 
 class Outcome:
@@ -320,3 +321,25 @@ def pieces_of(fragments: list[Fragment], ledger: Ledger) -> list[Piece]:
             group.deliver(fragment)
         tokens += ledger.leave()
     return [*pieces, (text, tuple(tokens))]
+
+
+def count_judged(
+    judged: JudgedTokens,
+    verdict: Verdict,
+    released: list[Fragment],
+    ends: terminate | rewind | None,
+    is_final: bool,
+) -> None:
+    """Count the released tokens, and those of them that are judged (contract 3.17). Raises
+    `BadVerdictError`."""
+    if isinstance(verdict, suppress):
+        return
+    if isinstance(ends, terminate) and ends.text:
+        released = released[:-1]  # the closing text is the hook's own
+    unjudged = getattr(verdict, "unjudged", 0)
+    try:
+        judged.release(released, unjudged)
+    except ValueError as error:
+        raise BadVerdictError(str(error)) from error
+    if is_final and ends is None and unjudged:
+        raise BadVerdictError("it ended a stream that its judge has not judged to the end")

@@ -1,25 +1,30 @@
-"""One hook on one stream: what it is shown, what it holds, and what its verdicts release.
+"""One stream with all its hooks: what each is shown, what it holds, and what its verdicts release.
 
 A machine without I/O: a hook is asked by yielding an `Ask`, and the verdict comes back as the reply.
 """
 
-import inspect
 import logging
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import NoReturn
+from dataclasses import replace
 
-from engine.protocol import GenerationRequest, Token, Usage
-from hooks.api import Chunk, StreamContext, Verdict, emit, hold, redact, rewind, suppress, suspect, terminate
+from engine.protocol import Delta, PromptScores, Token, Usage
+from hooks.api import Chunk, StreamContext, Verdict, emit, hold, redact, rewind, suspect, terminate
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.ask import Ask, Asking, Reply
-from hooks.pipeline.decision import DecisionLog, StreamDecisions
-from hooks.pipeline.failure import BadVerdictError, HookError, HookFailure, count_failure, place_of
-from hooks.pipeline.fragments import Fragment, TokenGroup, take_from
-from hooks.pipeline.options import PipelineOptions
-from hooks.pipeline.release import decide, num_held_by, without_alternatives
-from hooks.pipeline.tally import JudgedTokens, Tallies
+from hooks.pipeline.ask import Ask, Asking, HookReply, Reply
+from hooks.pipeline.decision import StreamDecisions
+from hooks.pipeline.failure import (
+    BadVerdictError,
+    HookError,
+    HookFailure,
+    count_failure,
+    no_verdict,
+    place_of,
+)
+from hooks.pipeline.fragments import Fragment, TokenGroup, copies, take_from, text_of, tokens_of
+from hooks.pipeline.guarded_request import GuardedRequest
+from hooks.pipeline.release import count_judged, decide, num_held_by, without_alternatives
+from hooks.pipeline.tally import JudgedTokens
 
 logger = logging.getLogger("weir.hooks")
 
@@ -28,38 +33,6 @@ Ending = terminate | rewind
 
 Settled = tuple[list[Fragment], Ending | None]
 """The released fragments, and the verdict that ends things, if one came."""
-
-
-@dataclass(slots=True)
-class GuardedRequest:
-    """The facts that all parts of one request's guard share."""
-
-    request: GenerationRequest
-    """As the guard was opened for it; once hooks have admitted it, as they let it go on."""
-    hooks: list[LoadedHook]
-    tallies: Tallies
-    """The pipeline's counts of what its hooks do."""
-    options: PipelineOptions = field(default_factory=PipelineOptions)
-    decisions: DecisionLog | None = None
-    """None: no hook listens to decisions."""
-    usage: Usage | None = None
-    """The running totals, as the engine last told them."""
-    num_rewinds: int = 0
-    """How often hooks took one of the outputs back."""
-    suspicions: dict[int, str] = field(default_factory=dict)
-    """The first suspicion of each hook that has one, by the hook's place (contract 3.16)."""
-
-    @property
-    def tells_bytes(self) -> bool:
-        """Whether the client gets the tokens' bytes, and a hook decides which ones (contract 8.4)."""
-        sampling = self.request.sampling
-        has_logprobs = sampling.logprobs is not None or sampling.prompt_logprobs is not None
-        return has_logprobs and any(not hook.is_shadow for hook in self.hooks)
-
-    @property
-    def can_rewind(self) -> bool:
-        """Whether hooks may take an output back once more (contract 8.3)."""
-        return self.num_rewinds < self.options.max_rewinds and not self.request.is_searched
 
 
 class HookStage:
@@ -141,7 +114,7 @@ class HookStage:
         Raises `HookError` if the hook failed (contract 4.1), but for a hook in shadow mode.
         """
         is_shadow = self.hook.is_shadow
-        own = self._copies(fragments) if is_shadow else fragments
+        own = copies(fragments) if is_shadow else fragments
         try:
             num_held = num_held_by(reply, chunk, self.num_held + len(chunk.text_diff))
             if num_held is not None:
@@ -149,7 +122,7 @@ class HookStage:
             else:
                 released, ends = self._decide(chunk, reply, own, num_decided)
             if self.judged is not None:
-                self._count_judged(self.judged, reply, released, ends, chunk.is_final)
+                count_judged(self.judged, reply, released, ends, chunk.is_final)
             elif getattr(reply, "unjudged", 0) != 0:
                 raise BadVerdictError("it said unjudged= without a true attribute judges")
         except BaseException as error:
@@ -199,23 +172,6 @@ class HookStage:
             self._decisions.moved_on(len(chunk.text_diff), num_held + num_released, num_held)
         return fragments if verdict.alternatives else without_alternatives(fragments)
 
-    @staticmethod
-    def _count_judged(
-        judged: JudgedTokens, verdict: Verdict, released: list[Fragment], ends: Ending | None, is_final: bool
-    ) -> None:
-        """Count the released tokens, and those of them that are judged (contract 3.17)."""
-        if isinstance(verdict, suppress):
-            return
-        if isinstance(ends, terminate) and ends.text:
-            released = released[:-1]  # the closing text is the hook's own
-        unjudged = getattr(verdict, "unjudged", 0)
-        try:
-            judged.release(released, unjudged)
-        except ValueError as error:
-            raise BadVerdictError(str(error)) from error
-        if is_final and ends is None and unjudged:
-            raise BadVerdictError("it ended a stream that its judge has not judged to the end")
-
     def _end_judging(self, reason: str | None = None) -> None:
         """Tell how much of the stream was judged, once. `reason`: why the stream ended early."""
         judged, self.judged = self.judged, None
@@ -238,7 +194,7 @@ class HookStage:
         self, chunk: Chunk, reply: Reply, fragments: list[Fragment], num_decided: int | None
     ) -> Settled:
         if not isinstance(reply, Verdict):
-            self._no_verdict(reply)
+            raise no_verdict(reply)
         verdict = reply
         if isinstance(verdict, rewind):
             verdict = self._rewind_or_terminate(verdict, fragments, num_decided)
@@ -257,19 +213,6 @@ class HookStage:
         if self._decisions is not None:
             self._decisions.decided(chunk, verdict, outcome.action, self.num_held)
         return outcome.released, outcome.ends
-
-    @staticmethod
-    def _no_verdict(reply: Reply) -> NoReturn:
-        if isinstance(reply, HookFailure):
-            raise reply.error
-        if inspect.iscoroutine(reply):
-            reply.close()  # a plain hook's coroutine is never awaited (contract 3.8)
-        raise BadVerdictError(f"it returned {type(reply).__name__}, which is no verdict")
-
-    @staticmethod
-    def _copies(fragments: list[Fragment]) -> list[Fragment]:
-        """Copies for a hook in shadow mode: its verdict is counted and has no effect (contract 3.10)."""
-        return [Fragment(f.text, f.group and TokenGroup(f.group.shown), is_last=f.is_last) for f in fragments]
 
     def _rewind_or_terminate(
         self, verdict: rewind, fragments: list[Fragment], num_decided: int | None
@@ -322,3 +265,135 @@ class HookStage:
             pieces, count = self.held or ([], 0)
             self._decisions.failed("".join(pieces[:count]) + text, place_of(error))
         self._end_judging("error")
+
+
+class Stream:
+    """One channel of one output (one tool call, on that channel), and its stages in the hooks' order."""
+
+    __slots__ = (
+        "channel",
+        "incomplete",
+        "index",
+        "is_announced",
+        "is_plain",
+        "stages",
+        "tool_call",
+        "waiting",
+    )
+
+    def __init__(
+        self, guarded: GuardedRequest, first_delta: Delta, prompt_scores: PromptScores | None = None
+    ) -> None:
+        self.index = first_delta.index
+        self.channel = first_delta.channel
+        self.tool_call = first_delta.tool_call
+        name = first_delta.tool_call.name if first_delta.tool_call else None
+        which = guarded.request, first_delta.index, first_delta.channel, name, prompt_scores
+        self.stages = [
+            HookStage(guarded, hook, StreamContext(*which, place, guarded.suspicions))
+            for place, hook in enumerate(guarded.hooks)
+        ]
+        self.is_plain = not any(hook.is_async for hook in guarded.hooks)
+        self.waiting: list[TokenGroup] = []
+        """Textless tokens that go with the text that follows. The ledger has them already."""
+        self.is_announced = False
+        """Whether a tool call's name has been released."""
+        self.incomplete: list[Fragment] = []
+        """Text that every hook released; it waits until its token is complete. Only outputs that may be
+        rewound use it."""
+
+    @property
+    def is_empty_call(self) -> bool:
+        """Whether it is a tool call without arguments that is not released yet. A call whose arguments were
+        all withheld is none: the client would run it without them."""
+        return self.tool_call is not None and not self.is_announced and not any(self.stages[0].pieces)
+
+    def cut(self) -> None:
+        """The next chunk is the last one, at a place that the client chose. The echo is always whole."""
+        if self.channel != "echo":
+            for stage in self.stages:
+                stage.context.is_cut = True
+
+    def delta(self, text: str, tokens: tuple[Token, ...], usage: Usage | None) -> Delta:
+        return Delta(
+            index=self.index,
+            text=text,
+            tokens=tokens,
+            channel=self.channel,
+            tool_call=self.tool_call,
+            usage=usage,
+        )
+
+    def cleaned(self, delta: Delta) -> Delta:
+        """The engine's delta without anything that no hook was shown (contract 5.3)."""
+        if delta.prompt_token_ids is None and delta.prompt_scores is None and delta.tool_call is None:
+            return delta
+        return replace(delta, prompt_token_ids=None, prompt_scores=None, tool_call=self.tool_call)
+
+    def join_waiting(self, fragments: list[Fragment]) -> bool:
+        """Tie the tokens that waited for text to the first of `fragments`. Returns whether there were any."""
+        if not self.waiting or not fragments:
+            return False
+        first = fragments[0].group
+        if first is None:
+            first = TokenGroup(())
+            fragments[0] = Fragment(fragments[0].text, first)
+        for group in reversed(self.waiting):
+            group.follows = first
+            first.shown = group.tokens + first.shown
+        self.waiting = []
+        return True
+
+    @property
+    def first_undecided(self) -> int | None:
+        """The position of the first token that the hooks have not wholly decided; None: all are decided."""
+        for stage in reversed(self.stages):
+            if not stage.hook.is_shadow:
+                for fragment in stage.held_fragments:
+                    if fragment.positions is not None:
+                        return fragment.positions[0]
+        return None
+
+    def feed(
+        self,
+        fragments: list[Fragment],
+        *,
+        is_final: bool,
+        first: HookReply | None = None,
+        num_decided: int | None = None,
+    ) -> Asking[Settled]:
+        """Take `fragments` through the hooks. `num_decided`: as in `HookStage.settle`.
+
+        `first`: hooks before its place have let the fragments through, and its reply is of the hook at that
+        place. If no hook touches or holds anything, `fragments` itself is released. Raises `HookError`.
+        """
+        ended: Ending | None = None
+        for place, stage in enumerate(self.stages):
+            if stage.is_closed or (first is not None and place < first.place):
+                continue
+            if not fragments and not is_final:
+                break
+            if first is not None and place == first.place:
+                chunk, reply = first.chunk, first.reply
+            else:
+                chunk = stage.show(text_of(fragments), tokens_of(fragments), is_final)
+                stage.ask.shown = chunk
+                yield stage.ask
+                reply = stage.ask.reply
+                if stage.lets_through(chunk, reply):
+                    continue
+            fragments, ends = stage.settle(chunk, reply, fragments, num_decided)
+            if ends is None:
+                continue
+            if ended is None or _weight(ends) > _weight(ended):
+                ended = ends
+            if isinstance(ends, terminate) and ends.after is None and ends.text is None:
+                return [], ended
+            # Later hooks see the rest as the stream's last chunk, unless the stream goes on after a rewind.
+            is_final = isinstance(ended, terminate)
+        return fragments, ended
+
+
+def _weight(ends: Ending) -> int:
+    """The heaviest of several verdicts that end things is obeyed."""
+    return 0 if isinstance(ends, rewind) else 1 if ends.scope == "output" else 2

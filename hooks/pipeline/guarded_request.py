@@ -1,0 +1,41 @@
+"""What all parts of one request's guard share."""
+
+from dataclasses import dataclass, field
+
+from engine.protocol import GenerationRequest, Usage
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.decision import DecisionLog
+from hooks.pipeline.options import PipelineOptions
+from hooks.pipeline.tally import Tallies
+
+
+@dataclass(slots=True)
+class GuardedRequest:
+    """The facts that all parts of one request's guard share."""
+
+    request: GenerationRequest
+    """As the guard was opened for it; once hooks have admitted it, as they let it go on."""
+    hooks: list[LoadedHook]
+    tallies: Tallies
+    """The pipeline's counts of what its hooks do."""
+    options: PipelineOptions = field(default_factory=PipelineOptions)
+    decisions: DecisionLog | None = None
+    """None: no hook listens to decisions."""
+    usage: Usage | None = None
+    """The running totals, as the engine last told them."""
+    num_rewinds: int = 0
+    """How often hooks took one of the outputs back."""
+    suspicions: dict[int, str] = field(default_factory=dict)
+    """The first suspicion of each hook that has one, by the hook's place (contract 3.16)."""
+
+    @property
+    def tells_bytes(self) -> bool:
+        """Whether the client gets the tokens' bytes, and a hook decides which ones (contract 8.4)."""
+        sampling = self.request.sampling
+        has_logprobs = sampling.logprobs is not None or sampling.prompt_logprobs is not None
+        return has_logprobs and any(not hook.is_shadow for hook in self.hooks)
+
+    @property
+    def can_rewind(self) -> bool:
+        """Whether hooks may take an output back once more (contract 8.3)."""
+        return self.num_rewinds < self.options.max_rewinds and not self.request.is_searched
