@@ -6,10 +6,24 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from engine.did_you_mean import did_you_mean
+from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS
 from hooks.loading.loader import HookSpec, LoadedHook, load_hook
 from proxy.config import ServeSettings, load_settings
 from proxy.policies.policy_settings import PolicySettings
 from proxy.policies.read import directory_of
+
+
+def add_hook_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--hook",
+        action="append",
+        default=[],
+        help="pkg.module.Class or path/to/file.py:Class; repeat in order",
+    )
+    parser.add_argument("--config", help="a YAML file of weir serve; its hooks and parsers are used")
+    parser.add_argument("--policy", help="the policy of the YAML file (default: its default policy)")
+    parser.add_argument("--reasoning-parser", choices=REASONING_PARSERS, help="the same as for weir serve")
+    parser.add_argument("--tool-call-parser", choices=TOOL_CALL_PARSERS, help="the same as for weir serve")
 
 
 def chosen_policy(settings: ServeSettings, name: str | None) -> PolicySettings:

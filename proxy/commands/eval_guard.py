@@ -9,7 +9,6 @@ from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
-from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS
 from engine.recording import Recording
 from hooks.loading.loader import HookLoadError
 from hooks.pipeline.options import PipelineOptions
@@ -17,7 +16,7 @@ from hooks.pipeline.pipeline import Pipeline
 from hooks.testing import Judgement
 from hooks.testing.probe import Probe
 from hooks.testing.streams import cut, num_places, stream_of
-from proxy.commands.chosen_hooks import chosen_policy, chosen_settings, load_named
+from proxy.commands.chosen_hooks import add_hook_arguments, chosen_policy, chosen_settings, load_named
 from proxy.evaluation.datasets import load
 from proxy.evaluation.exchange import Exchange
 from proxy.evaluation.plot import plot
@@ -48,16 +47,7 @@ def add_eval_guard_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="FILE",
             help=f"exchanges or recordings whose replies {what}; repeat",
         )
-    parser.add_argument(
-        "--hook",
-        action="append",
-        default=[],
-        help="pkg.module.Class or path/to/file.py:Class; repeat in order",
-    )
-    parser.add_argument("--config", help="a YAML file of weir serve; its hooks and parsers are used")
-    parser.add_argument("--policy", help="the policy of the YAML file (default: its default policy)")
-    parser.add_argument("--reasoning-parser", choices=REASONING_PARSERS, help="the same as for weir serve")
-    parser.add_argument("--tool-call-parser", choices=TOOL_CALL_PARSERS, help="the same as for weir serve")
+    add_hook_arguments(parser)
     parser.add_argument(
         "--cut",
         type=_cut,

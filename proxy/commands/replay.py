@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from engine.backends.replay import ReplayEngine
-from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS, Parsers, parsed
+from engine.parsers import Parsers, parsed
 from engine.protocol import Deltas, GenerationRequest
 from engine.recording import Recording
 from hooks.loading.loader import HookLoadError, LoadedHook, load_hook
@@ -26,7 +26,7 @@ from hooks.testing import Judgement, Released
 from hooks.testing.play import collect
 from hooks.testing.probe import Probe
 from proxy.chat.terminal import harmless
-from proxy.commands.chosen_hooks import chosen_policy, chosen_settings, load_named
+from proxy.commands.chosen_hooks import add_hook_arguments, chosen_policy, chosen_settings, load_named
 from proxy.commands.snapshot import VERSION, changes, failure_of, outputs_of, report, snapshot, verdict_of
 from proxy.config import ServeSettings
 from proxy.evaluation.compare import Comparison, summary
@@ -42,14 +42,7 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help="a recording, or a folder (weir serve --record)"
     )
-    parser.add_argument(
-        "--hook",
-        action="append",
-        default=[],
-        help="pkg.module.Class or path/to/file.py:Class; repeat in order",
-    )
-    parser.add_argument("--config", help="a YAML file of weir serve; its hooks and parsers are used")
-    parser.add_argument("--policy", help="the policy of the YAML file (default: its default policy)")
+    add_hook_arguments(parser)
     parser.add_argument(
         "--before", metavar="CONFIG", help="a YAML file with other hooks; only what then differs is shown"
     )
@@ -57,8 +50,6 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--before-hook", action="append", default=[], metavar="HOOK", help="a hook of before; repeat in order"
     )
-    parser.add_argument("--reasoning-parser", choices=REASONING_PARSERS, help="the same as for weir serve")
-    parser.add_argument("--tool-call-parser", choices=TOOL_CALL_PARSERS, help="the same as for weir serve")
     parser.add_argument(
         "--speed",
         type=number_or_zero,
