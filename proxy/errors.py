@@ -140,8 +140,11 @@ def error_middleware(respond: Callable[[web.Request, APIError], web.Response]) -
         try:
             return await handler(request)
         except Exception as error:
+            has_begun = request.writer.output_size > 0
+            if has_begun and isinstance(error, ConnectionError):
+                raise  # the client is gone: no error of the server's
             told = to_api_error(error)  # it logs the server's errors
-            if request.writer.output_size:
+            if has_begun:
                 raise
             response = respond(request, told)
             if isinstance(error, web.HTTPMethodNotAllowed):

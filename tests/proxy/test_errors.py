@@ -1,13 +1,17 @@
 """Every error is an error object with the right status."""
 
+import aiohttp
 import orjson
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from engine.protocol import Delta, EngineError, QueueFullError, RequestError
 from hooks import emit
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
 from proxy.config import ServeSettings
+from proxy.errors import error_middleware
 from proxy.policies.directory import Directory, ModelEntry
 from proxy.policies.keys import ANONYMOUS, Key
 from tests.helpers import Script, ScriptedEngine
@@ -87,3 +91,25 @@ async def test_a_failure_after_the_first_event_is_one_error_event_and_done(serve
         (None, "[DONE]"),
     ]
     assert [name for name, _ in stream.events].count("error") == 1
+
+
+async def test_a_client_that_leaves_while_the_answer_is_written_is_no_error_of_the_server(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def leave(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"a")
+        assert request.transport is not None
+        request.transport.close()
+        for _ in range(3):
+            await response.write(b"b")
+        return response
+
+    app = web.Application(middlewares=[error_middleware(lambda request, error: error.response())])
+    app.router.add_get("/", leave)
+    async with TestServer(app) as server, aiohttp.ClientSession() as client:
+        with pytest.raises(aiohttp.ClientError):
+            async with client.get(server.make_url("/")) as response:
+                await response.read()
+    assert not [record for record in caplog.records if record.name == "weir.proxy"]
