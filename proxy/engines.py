@@ -11,7 +11,7 @@ from engine.backends.recorder import RecordingEngine
 from engine.backends.upstream.limits import UpstreamOptions
 from engine.backends.vllm.options import VLLMOptions, require_vllm
 from engine.config import EngineConfig, EngineOptions
-from engine.demo import MODEL_DIR
+from engine.demo import GUARDS, MODEL_DIR
 from engine.protocol import Engine, Tokenizer
 from proxy.policies.model_settings import ModelSettings
 
@@ -151,6 +151,8 @@ def _engine_config(settings: ModelSettings, can_withhold: bool, only_guards: boo
         check_folder(f"--{option.replace('_', '-')}", getattr(settings, option))
     names = EngineOptions.model_fields.keys() & settings.model_fields_set
     given = {name: getattr(settings, name) for name in names}
+    if only_guards and settings.model in GUARDS:
+        given["model"] = str(GUARDS[settings.model])
     return EngineConfig(**given, share_outputs=not can_withhold, only_guards=only_guards)
 
 

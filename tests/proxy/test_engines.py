@@ -10,9 +10,10 @@ from engine.backends.local import LocalEngine
 from engine.backends.openai.engine import OpenAIEngine
 from engine.backends.pool.engine import PoolEngine
 from engine.backends.pool.routing import LeastOutstanding, PrefixAffinity
+from engine.demo import GENERATIVE_GUARD_DIR, STREAM_GUARD_DIR
 from hooks.loading.loader import HookSpec
 from proxy.config import ServeSettings
-from proxy.engines import make_engine
+from proxy.engines import make_classifier, make_engine
 from proxy.policies.build import build
 
 HOOK = "examples/upper_case.py:UpperCase"
@@ -103,3 +104,11 @@ def test_zero_turns_timeouts_and_checks_off() -> None:
 def test_vllm_that_is_not_installed_is_named_with_its_extra() -> None:
     with pytest.raises(ValueError, match="extra 'vllm' of weir-proxy"):
         make_engine(ServeSettings(engine="vllm"))
+
+
+def test_a_model_for_guards_may_be_one_that_ships() -> None:
+    classifier = make_classifier(ServeSettings(model="weir-demo-stream-guard"))
+    assert classifier.config.model == str(STREAM_GUARD_DIR)
+    generator = make_engine(ServeSettings(model="weir-demo-guard"), only_guards=True)
+    assert isinstance(generator, LocalEngine)
+    assert generator.config.model == str(GENERATIVE_GUARD_DIR)
