@@ -1,10 +1,13 @@
 """The guard models that ship: their size, and their worth on wordings that they were not trained on."""
 
 import pytest
+import torch
 from transformers import AutoConfig
 
-from engine.demo import GENERATIVE_GUARD_DIR, STREAM_GUARD_DIR
+from engine.config import EngineConfig
+from engine.demo import GENERATIVE_GUARD_DIR, MODEL_DIR, STREAM_GUARD_DIR
 from engine.execution.models.heads import classification_heads
+from engine.probes.load import load_probes
 from tools.demo.guards.exchanges import CATEGORIES, RISKS
 from tools.demo.guards.measure import Judge, generative_judge, handmade, shares, stream_judge
 
@@ -36,3 +39,13 @@ def test_both_find_secrets_in_wordings_that_they_were_not_trained_on(judge: Judg
     found = shares(judge, handmade())
     assert (found["detected"].value or 0) >= 0.9
     assert (found["false positives"].value or 0) <= 0.2
+
+
+def test_the_probe_is_one_of_the_demo_model_and_calibrated() -> None:
+    config = EngineConfig(model=str(MODEL_DIR), probes=("weir-demo-probe",))
+    heads = load_probes(config, 256, torch.device("cpu"))
+    assert heads is not None
+    (info,) = heads.infos
+    assert info.calibration is not None
+    assert info.calibration.false_positive_rate is not None
+    assert info.calibration.false_positive_rate <= 0.01
