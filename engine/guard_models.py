@@ -1,4 +1,4 @@
-"""How a guardrail hook gets a model that judges: values and protocols only, no torch.
+"""The interface that gives a guardrail hook a model that judges: values and protocols only, no torch.
 
 A hook that has a method `start` gets a `GuardModels` before its first call (contract 1.9):
 

@@ -21,7 +21,7 @@ class Calibration:
     threshold: float
     """The least smoothed score (a logit) that counts as found."""
     smoothing: Smoothing = "ema"
-    """How the scores of a stream's tokens become one running score: `hooks.builtin.probe_scores`."""
+    """The way to a running score: `hooks.builtin.probe_scores`."""
     span: int = 1
     """Tokens that the smoothing spans. 1: a token's score counts alone."""
     false_positive_rate: float | None = None
@@ -39,7 +39,7 @@ class ProbeInfo:
     name: str
     kind: ProbeKind
     labels: tuple[str, ...]
-    """What the probe detects: a label for each of its outputs."""
+    """A label for each of the probe's outputs."""
     calibration: Calibration | None = None
     """None: nobody has calibrated the probe."""
 

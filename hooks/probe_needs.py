@@ -1,4 +1,4 @@
-"""What a hook needs of the probes of the model that it guards (contract 1.10)."""
+"""The needs that a hook has of the probes of the model that it guards (contract 1.10)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""What guards that are models cost, beside the model that they guard."""
+"""Benchmarks of guards that are models, beside the model that they guard."""

@@ -1,4 +1,4 @@
-"""What a cascade saves: a probe says `suspect`, and a judge is asked only then.
+"""Measures the saving of a cascade: a probe says `suspect`, and a judge is asked only then.
 
 The exchanges are made ones about the demo model, which neither the probe nor the judge was trained on.
 The judge alone and the cascade see the same replies, with the scores that the probe gives their tokens.

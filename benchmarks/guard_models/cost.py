@@ -1,4 +1,4 @@
-"""How many tokens guard models compute to judge one stream, as their engine counts them.
+"""The tokens that guard models compute to judge one stream, counted by their engine.
 
 The stream has so many tokens of the guard's vocabulary, and is judged every 32. The bound is 1.05 times
 these: the tokens of the prompt and of the stream once, and with each judgement the question behind the
@@ -29,7 +29,7 @@ from hooks.pipeline.pipeline import Pipeline
 
 WINDOW = 32
 END = "<END CONVERSATION>"
-"""What the judge's template puts behind the conversation."""
+"""The end of the judge's template, behind the conversation."""
 
 
 @dataclass

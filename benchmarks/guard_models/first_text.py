@@ -1,4 +1,4 @@
-"""When the first text of a held stream leaves, and how much of a released one is out unjudged.
+"""The time to the first text of a held stream, and the unjudged text of a released one.
 
 One stream at a time, and all ways to answer take turns: a ratio is the median of the ratios of neighbours.
 Times are CPU times of the process, which other programs disturb little.
@@ -21,7 +21,7 @@ MAX_TOKENS = 48
 
 @dataclass
 class Firsts:
-    """Of one way to answer, an entry for each turn."""
+    """One way to answer, with an entry for each turn."""
 
     seconds: list[float] = field(default_factory=list)
     max_unjudged: int = 0

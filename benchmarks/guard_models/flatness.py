@@ -1,4 +1,4 @@
-"""How the time of a judgement of 16 tokens grows with the text before it.
+"""The time of a judgement of 16 tokens, behind texts of several lengths.
 
 Its tokens attend to all of the context, so its multiply-adds grow with it, the less the larger the model is.
 On a CPU, times are CPU times, which other programs disturb little.
@@ -24,7 +24,7 @@ JUDGEMENT = 16
 
 
 def multiply_adds(shape: str, num_context: int) -> float:
-    """Of one token behind this context, in all layers."""
+    """For one token behind this context, in all layers."""
     sizes = SHAPES[shape]
     hidden, heads = sizes["hidden_size"], sizes["head_dim"] * sizes["num_attention_heads"]
     kv_heads = sizes["head_dim"] * sizes["num_key_value_heads"]
@@ -34,7 +34,7 @@ def multiply_adds(shape: str, num_context: int) -> float:
 
 @dataclass
 class Judgements:
-    """Of texts of one length."""
+    """For texts of one length."""
 
     num_context: int
     seconds: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a linear probe on two layers adds to a step in which streams decode.
+"""The cost of a linear probe on two layers, in a step in which streams decode.
 
 An engine with the probe and one without it take turns, step by step. The ratio is the median of the ratios of
 neighbours. On a CPU, times are CPU times, which other programs disturb little.

@@ -39,7 +39,7 @@ class Stream:
     """One answer. Times are monotonic seconds."""
 
     first: float = 0.0
-    """When the first text left the guard."""
+    """The time at which the first text left the guard."""
     first_cpu: float = 0.0
     """CPU seconds of the process from the request to the first text."""
     ended: float = 0.0

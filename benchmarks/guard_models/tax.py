@@ -1,4 +1,4 @@
-"""What guards take from the streams that they guard, in the same process.
+"""The time that guards take from the streams that they guard, in the same process.
 
 All ways to answer take turns. A ratio is the median of the ratios of neighbours. A gap is the time between
 the ends of two steps of the served model, while all streams run: each gets a token in every step. On a CPU it
@@ -21,7 +21,7 @@ WAYS = {"probe": {}, "hold": {"window": 16}, "release": {"window": 16, "mode": "
 
 @dataclass
 class Gaps:
-    """Of one way to answer. Seconds; an entry for each turn, but for `all`."""
+    """One way to answer, in seconds: an entry for each turn, but for `all`."""
 
     medians: list[float] = field(default_factory=list)
     means: list[float] = field(default_factory=list)

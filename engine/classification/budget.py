@@ -1,4 +1,4 @@
-"""How many tokens a step of a classifier computes. Arithmetic on given times.
+"""The number of tokens that a step of a classifier computes. Arithmetic on given times.
 
 Other models on the thread wait for the step's end, so a step with much to compute takes about `STEP_SECONDS`,
 by the time that tokens took in earlier ones. A judgement is not cut, however long its tokens take: each part

@@ -56,7 +56,7 @@ class ClassifierCore:
         self._logits = np.zeros((num_slots, num_labels), np.float32)
         """By slot, as the keys and values are."""
         self._first_wanted: dict[Sequence, int] = {}
-        """Where the tokens begin that a text was last fed, until their logits are delivered."""
+        """The first of the tokens that a text was last fed, until their logits are delivered."""
         self._tokenizer = tokenizer
         self._shares_blocks = config.enable_prefix_caching
         self._num_fed = 0

@@ -89,7 +89,7 @@ class Sequence:
     has_begun: bool = False
     """Whether the first delta was made."""
     finish_reason: FinishReason | None = None
-    """Why it gets no more tokens."""
+    """The reason why it gets no more tokens."""
     scores: list[Scores] = field(default_factory=list)
     """The probes' scores of its first tokens, as far as they are known. Filled by `StepScores`."""
     due: DueTokens | None = None

@@ -83,7 +83,7 @@ class Budget(Protocol):
         """The units of the next step, in which no sequence decodes. None: as many as there are."""
 
     def num_tokens(self, units: float, num_context: int) -> int:
-        """How many tokens a prompt gets for `units`, which are at least 1. It gets at least one token, and at
+        """The tokens that a prompt gets for `units`, which are at least 1. It gets at least one token, and at
         most one for each unit. `num_context` of its tokens are computed."""
 
     def units(self, num_tokens: int, num_context: int) -> float:

@@ -20,7 +20,7 @@ class StepScores:
         size = runner.kv_cache.block_size
         slots: list[int] = []
         self._first_rows: dict[Sequence, int] = {}
-        """Where the first new scores of a sequence are."""
+        """The place of a sequence's first new scores."""
         for s in scheduled:
             seq = s.sequence
             if s.end == seq.num_tokens:

@@ -1,1 +1,1 @@
-"""How callers take turns: queues and threads that they share, where no caller makes the others wait."""
+"""Turns of callers: queues and threads that they share, where no caller makes the others wait."""

@@ -128,8 +128,8 @@ class CoverageGuard(ActingGuard):
         return self._with_unjudged(chunk, verdict, coverage.num_unjudged_written)
 
     def _withheld_from(self, chunk: Chunk, coverage: Coverage, at: int) -> int | None:
-        """Where the text begins that is withheld, because an offence may begin there and the client has cut
-        the output (contract 3.12). None: nowhere."""
+        """The beginning of the text that is withheld, because an offence may begin there and the client has
+        cut the output (contract 3.12). None: nowhere."""
         if coverage.open_from is None or not self._withholds_at_cut(chunk):
             return None
         return coverage.open_from - at

@@ -75,7 +75,7 @@ class LoadedHook:
     judges: bool = False
     """Whether the hook says how much of what it releases is judged (contract 3.17)."""
     needs_probe: ProbeNeeds | None = None
-    """What the hook needs of the guarded model's probes; None: nothing."""
+    """The hook's needs of the guarded model's probes; None: it has none."""
     late: set[asyncio.Task[None]] = field(default_factory=set, compare=False, repr=False)
     """Calls that go on though their deadlines have passed."""
 

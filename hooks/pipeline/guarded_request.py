@@ -1,4 +1,4 @@
-"""What all parts of one request's guard share."""
+"""A guarded request."""
 
 from dataclasses import dataclass, field
 

@@ -47,8 +47,8 @@ class GuardFactory(Protocol):
 
     @property
     def needed_probes(self) -> Mapping[str, ProbeNeeds]:
-        """What the hooks of every request need of the guarded model's probes, by the hooks' names (contract
-        1.10)."""
+        """The needs that the hooks of every request have of the guarded model's probes, by the hooks' names
+        (contract 1.10)."""
 
     @property
     def rewinders(self) -> frozenset[str]:

@@ -51,7 +51,7 @@ class Ready:
     rewinders: frozenset[str] = frozenset()
     """The names of the hooks that may return `rewind`."""
     needed_probes: Mapping[str, ProbeNeeds] = field(default_factory=dict)
-    """What hooks need of the guarded model's probes, by the hooks' names."""
+    """The hooks' needs of the guarded model's probes, by the hooks' names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""What `weir config check` looks at: all that is wrong with a settings file, found without serving it."""
+"""The checks of `weir config check`: all that is wrong with a settings file, found without serving it."""

@@ -23,12 +23,12 @@ from hooks.testing.streams import stream_of
 @dataclass(frozen=True, slots=True)
 class Exchange:
     name: str
-    """Where it comes from, such as `data.jsonl:17`."""
+    """The place that it comes from, such as `data.jsonl:17`."""
     stream: Recording
     is_unsafe: bool | None = None
     """Whether a guard should object to the reply. None: not known, and not counted."""
     unsafe_from: int | None = None
-    """Where the reply's offence begins, in characters of its content. None: not known."""
+    """The beginning of the reply's offence, in characters of its content. None: not known."""
     is_prompt_unsafe: bool | None = None
     """Whether a guard should refuse the prompt. None: not known, and not counted."""
     category: str | None = None

@@ -1,4 +1,4 @@
-"""What guards made of labelled exchanges, as numbers: detection, false positives, delays, held time, cost."""
+"""Results of guards on labelled exchanges: detection, false positives, delays, held time, cost."""
 
 import math
 import statistics
@@ -16,7 +16,7 @@ ALL = "all together"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How many of some streams were flagged."""
+    """The number of some streams that were flagged."""
 
     count: int
     total: int
@@ -56,7 +56,7 @@ class Row:
     false_positives: Share
     """Safe replies that were flagged."""
     delays: Sequence[int]
-    """Of each detected reply: see `Trial.delay`. Ascending."""
+    """For each detected reply: see `Trial.delay`. Ascending."""
     calls_per_stream: float
 
     @property
@@ -128,7 +128,7 @@ class Report:
 
     @property
     def leaked(self) -> list[int]:
-        """Of each unsafe reply with a known place: characters of the offence that left."""
+        """For each unsafe reply with a known place: characters of the offence that left."""
         known = [one for one in self._judged if one.exchange.unsafe_from is not None]
         return sorted(one.num_leaked for one in known)
 

@@ -32,7 +32,7 @@ class Flag:
 
 @dataclass(slots=True)
 class Trial:
-    """What the hooks made of one exchange."""
+    """The result of one exchange."""
 
     exchange: Exchange
     num_tokens: int = 0
@@ -98,7 +98,7 @@ async def play_exchange(
 
 
 class _Clock:
-    """When the reply's text came, and how long it was held."""
+    """The times at which the reply's text came, and how long it was held."""
 
     def __init__(self) -> None:
         self.is_unasked = True
@@ -153,7 +153,7 @@ def _add_flags(trial: Trial, judgements: list[Judgement]) -> None:
 
 
 def _token_ends(stream: Recording) -> list[int]:
-    """Where each token of the first output's content ends, in characters."""
+    """The end of each token of the first output's content, in characters."""
     deltas = [one.delta for one in stream.deltas if not one.delta.index and one.delta.channel == "content"]
     return list(accumulate(len(token.text) for delta in deltas for token in delta.tokens))
 

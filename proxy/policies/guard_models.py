@@ -21,7 +21,7 @@ logger = logging.getLogger("weir.proxy")
 
 
 class Model(Protocol):
-    """What models have in common, whether they generate or classify."""
+    """The common part of models that generate and of models that classify."""
 
     async def start(self) -> None: ...
     def stats(self) -> EngineStats: ...
@@ -30,7 +30,7 @@ class Model(Protocol):
 
 
 def fault_of(model: Model) -> EngineError | None:
-    """Why the model cannot be used now."""
+    """The reason why the model cannot be used now."""
     try:
         model.check_health()
     except EngineError as error:

@@ -1,4 +1,4 @@
-"""What a probe finds in labelled replies: the running scores of the guard `probe`, a threshold, shares."""
+"""Findings of a probe in labelled replies: the running scores of the guard `probe`, a threshold, shares."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -73,7 +73,7 @@ def calibrated(probe: Probe, measured: Calibration) -> Probe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a probe finds at its threshold in replies that it has not seen."""
+    """The findings of a probe at its threshold, in replies that it has not seen."""
 
     threshold: float
     detected: Share

@@ -43,10 +43,10 @@ class ReloadBySignal:
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """How a reload of all workers has ended."""
+    """The end of a reload of all workers."""
 
     reason: str = ""
-    """Why the new configuration cannot be used. Empty: it is used."""
+    """The reason why the new configuration cannot be used. Empty: it is used."""
     is_busy: bool = False
     """Another reload runs."""
 

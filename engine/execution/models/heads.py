@@ -31,7 +31,7 @@ GUARD_GROUPS = {
 
 
 class Head(Protocol):
-    """What a decoder ends with."""
+    """The last part of a decoder."""
 
     def __call__(self, x: Tensor, /) -> Tensor:
         """The final norm's output `[rows, hidden]` to logits `[rows, logits]`."""

@@ -25,7 +25,7 @@ _LONGEST = 2048
 
 
 class Addition(NamedTuple):
-    """What an addition changes in a text's tokens."""
+    """The change that an addition makes to a text's tokens."""
 
     num_kept: int
     """The first tokens of the text that stand. Earlier tokens behind them are void."""
@@ -97,7 +97,7 @@ class GrowingText:
         self._shorten_at = min(2 * len(self._tail), _LONGEST)
 
     def _places(self, ends: list[int], words: list[int]) -> Iterator[tuple[int, int]]:
-        """Where the last words begin that may begin the tail: tokens and characters before each. Some
+        """The beginnings of the last words that may begin the tail: tokens and characters before each. Some
         tokenizers put a space before each text that they read, so a tail may also begin behind a space."""
         tail = self._tail
         begins = [
@@ -121,12 +121,12 @@ class GrowingText:
 
 
 def _num_open(words: list[int]) -> int:
-    """How many last tokens are of the last word, `_OPEN` at most."""
+    """The number of last tokens that are of the last word, `_OPEN` at most."""
     return sum(word == words[-1] for word in words[-_OPEN:])
 
 
 def _num_same(one: list[int], other: list[int]) -> int:
-    """How many first ids are the same."""
+    """The number of first ids that are the same."""
     for i, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return i

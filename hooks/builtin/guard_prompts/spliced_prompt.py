@@ -45,7 +45,7 @@ class AddedTokens:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._names: dict[int, str | None] = {}
-        """What was found out about ids: the token's text, or None for a token of plain text."""
+        """The findings about ids: the token's text, or None for a token of plain text."""
 
     def split(self, layout: str) -> list[int | str]:
         """The layout as added tokens and the plain texts between them."""

@@ -1,4 +1,4 @@
-"""How a generative guard model is asked about one conversation, which grows at its end."""
+"""Questions to a generative guard model about one conversation, which grows at its end."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a family of generative guard models knows: how it is asked, and how it answers."""
+"""A family of generative guard models: how it is asked, and how it answers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which family a guard model is of."""
+"""Finds the family of a guard model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How the scores of a stream's tokens become one running score. No I/O.
+"""Running scores, made of the scores of a stream's tokens. No I/O.
 
 Scores of single tokens jump. A running score needs several tokens that agree, and fewer harmless streams
 reach a threshold on it.

@@ -1,4 +1,4 @@
-"""When readings of tokens are an offence: rules by name, which look at a token and the one before it.
+"""Rules, by name, for when readings of tokens are an offence. They look at a token and the one before it.
 
 A single token that a model misreads ends no stream under a rule of pairs. The last token of a text is then
 undecided if it could be the first one of a pair.
@@ -26,8 +26,8 @@ _PAIRS: dict[str, Callable[[Reading, Reading], bool]] = {"pair": _pair, "pair_st
 
 
 class Offences:
-    """Which tokens of one text are offences. Tokens are told once, in order, and the last ones may be taken
-    back."""
+    """Finds the tokens of one text that are offences. Tokens are told once, in order. The last
+    ones may be taken back."""
 
     def __init__(self, debounce: Debounce) -> None:
         self._is_pair = _PAIRS.get(debounce)

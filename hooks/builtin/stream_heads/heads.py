@@ -1,4 +1,4 @@
-"""What a token classifier's heads say of one token: how bad it is, and of which category.
+"""Readings of a token classifier's heads: how bad a token is, and of which category.
 
 Two forms are known. Qwen3Guard-Stream has a risk and a category, for tokens of a reply and for the token that
 closes a prompt (`query_`). Any other model has one group, `labels`.
@@ -23,7 +23,7 @@ class Level(IntEnum):
 
 
 class Reading(NamedTuple):
-    """What the heads say of one token."""
+    """The heads' reading of one token."""
 
     level: Level
     """`SAFE` if the options do not count it."""
@@ -40,7 +40,7 @@ class LogitsError(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class HeadOptions:
-    """What counts as not safe."""
+    """The levels that count as not safe."""
 
     threshold: float | None = None
     """The least probability that counts, of the levels that count or of a label. None: the most likely level

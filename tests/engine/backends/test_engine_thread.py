@@ -59,7 +59,7 @@ class FakeCore:
 
 
 class Told:
-    """What an owner was told of its core."""
+    """The calls that an owner got about its core."""
 
     def __init__(self) -> None:
         self.outputs: list[Any] = []

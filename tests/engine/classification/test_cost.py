@@ -1,4 +1,4 @@
-"""What a judgement costs: its new tokens, as the engine counts them."""
+"""The cost of a judgement: its new tokens, as the engine counts them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What tells checkpoints apart."""
+"""The hash that tells checkpoints apart."""
 
 import json
 import shutil

@@ -19,7 +19,7 @@ _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
 )
-"""How Llama 3 and Qwen3 cut a text."""
+"""The pattern by which Llama 3 and Qwen3 cut a text."""
 SPECIAL = (
     *("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
     *("<|header_start|>", "<|header_end|>", "<|eot|>"),

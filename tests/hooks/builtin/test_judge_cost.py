@@ -1,4 +1,4 @@
-"""What judging with a generative guard model costs, as the engine counts it."""
+"""The cost of judging with a generative guard model, as the engine counts it."""
 
 import asyncio
 import random

@@ -62,7 +62,7 @@ def play(
 
 
 def reply_of(model: FakeClassifier) -> str:
-    """What the model has read of the last stream's reply."""
+    """The part of the last stream's reply that the model has read."""
     return model.streams[-1].text.rpartition("<|im_start|>assistant\n")[2]
 
 

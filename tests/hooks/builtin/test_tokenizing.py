@@ -1,4 +1,4 @@
-"""Where the texts that guard models read are tokenized."""
+"""Threads on which the texts that guard models read are tokenized."""
 
 import threading
 

@@ -40,9 +40,9 @@ class FakeClassifier:
         self.judge = judge
         self.streams: list[FakeStream] = []
         self.failure: Exception | None = None
-        """What `feed` raises from now on."""
+        """The error that `feed` raises from now on."""
         self.logit = 4.0
-        """Of the label that is given; all others have 0."""
+        """The probability of the label that is given; all others have 0."""
 
     def open(self, *, caller: str = "") -> "FakeStream":
         self.streams.append(FakeStream(self, caller))

@@ -146,7 +146,7 @@ TWICE = "two upstreams are called h: give each a name of its own"
 def test_check_finds_what_would_fail_at_start(
     content: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is wrong with the settings as a whole hides nothing else."""
+    """A fault of the settings as a whole hides nothing else."""
     file = tmp_path / "weir.yaml"
     file.write_text(content + "\nrecordings: x\nkeep_alive_interval: -1\n")
     assert run("check", str(file)) == 1

@@ -37,7 +37,7 @@ def asked_of(exchange: Exchange) -> str:
 
 
 def labels_of(exchange: Exchange) -> tuple[bool | None, bool | None]:
-    """Of the reply, and of the prompt."""
+    """Results of the reply, and of the prompt."""
     return exchange.is_unsafe, exchange.is_prompt_unsafe
 
 

@@ -1,4 +1,4 @@
-"""What one exchange shows of its guards: flags, delays, leaks, refusals, failures and held time."""
+"""The trial of one exchange: flags, delays, leaks, refusals, failures and held time."""
 
 import asyncio
 from collections.abc import Callable
