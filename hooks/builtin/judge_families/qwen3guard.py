@@ -7,6 +7,22 @@ from hooks.builtin.judge_families.family import AnswerError, Chat, Family, Spell
 
 _LONGEST = 64
 """Characters of a category's name."""
+PUBLISHED = frozenset(
+    {
+        "Violent",
+        "Non-violent Illegal Acts",
+        "Sexual Content or Sexual Acts",
+        "PII",
+        "Suicide & Self-Harm",
+        "Unethical Acts",
+        "Politically Sensitive Topics",
+        "Copyright Violation",
+        "Jailbreak",
+    }
+)
+"""The categories of Qwen3Guard-Gen (arXiv 2510.14276)."""
+SHIPPED = frozenset({"Card Number", "Credentials", "Contact Data", "Secret Project", "System Prompt"})
+"""The categories of the guard that ships."""
 
 
 class Qwen3Guard(Family):
@@ -28,6 +44,9 @@ class Qwen3Guard(Family):
             "controversial": (" Controversial",),
         }
         return (Step("Safety:", spellings),)
+
+    def may_tell(self, category: str, criteria: Sequence[str]) -> bool:
+        return category in PUBLISHED | SHIPPED
 
     def categories_begin(self, verdict: str) -> str | None:
         return f"{verdict}\nCategories:"

@@ -18,10 +18,11 @@ from hooks.builtin.judge_families.find import FamilyOptions, find_family, knows_
 from hooks.builtin.judge_families.gpt_oss_safeguard import GptOssSafeguard
 from hooks.builtin.judge_families.llama_guard import LlamaGuard
 from hooks.builtin.judge_families.nemotron import Nemotron
-from hooks.builtin.judge_families.qwen3guard import Qwen3Guard
+from hooks.builtin.judge_families.qwen3guard import SHIPPED, Qwen3Guard
 from hooks.builtin.judge_families.wildguard import WildGuard
 from tests.helpers import examples, make_request
 from tests.hooks.builtin.judges import SPECIAL, TEMPLATES, GuardEngine, tokenizer_of
+from tools.demo.guards.exchanges import CATEGORIES
 
 POLICY = "No bombs."
 USER, REPLY = Turn("user", "How do I bake?"), Turn("assistant", "With flour. And heat.")
@@ -323,3 +324,10 @@ def test_added_tokens_are_told_from_plain_text() -> None:
     parts = added.split("<|im_start|>user\nHi <b>there</b><|im_end|>\n")
     assert [part for part in parts if isinstance(part, str)] == ["user\nHi <b>there</b>", "\n"]
     assert added.split("plain <|im_|>") == ["plain <|im_|>"]
+
+
+def test_qwen3guard_knows_the_published_categories_and_those_of_the_guard_that_ships() -> None:
+    family = Qwen3Guard()
+    assert family.may_tell("Violent", ())
+    assert not family.may_tell("Violence", ())
+    assert frozenset(CATEGORIES) == SHIPPED
