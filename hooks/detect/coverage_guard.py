@@ -56,10 +56,10 @@ class CoverageGuard(ActingGuard):
     much of such text is out.
 
     `mode`: `hold` releases nothing that no verdict covers. `release` releases text at once, and ends the
-    stream when the verdict comes; at most `window` tokens are out unjudged, and those that the judge's rule
-    needs to see more of. There, `rewind` acts as `terminate` if all of the offence is out. `window`: tokens
-    that the judge is asked about together. `first_window`: in mode `hold`, the tokens that the first question
-    waits for. Each later one waits for twice as many, up to `window`.
+    stream with the next piece after the verdict. At most `window` tokens are out unjudged, and those that the
+    judge's rule needs to see more of. There, `rewind` acts as `terminate` if all of the offence is out.
+    `window`: tokens that the judge is asked about together. `first_window`: in mode `hold`, the tokens that
+    the first question waits for. Each later one waits for twice as many, up to `window`.
 
     A subclass reads a chunk with `_read`, tells `ReadStream.coverage` the judge's answers, and returns
     `_verdict`. What it does not judge, it releases with `_unasked`.

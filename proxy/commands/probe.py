@@ -123,11 +123,8 @@ def calibrate(options: argparse.Namespace) -> None:
     print(f"threshold            {measured.threshold:.4f} ({measured.smoothing} over {measured.span} tokens)")
     print(f"false positives      {measured.false_positive_rate:.2%} of {len(harmless)} harmless replies")
     print(f"95 % interval        {low:.2%} to {high:.2%}")
-    if high > 2 * rate:
-        print(
-            f"note: {len(harmless)} replies are few for a rate of {rate:.2%};"
-            f" about {3 / max(rate, 1e-9):.0f} show it"
-        )
+    if rate and high > 2 * rate:
+        print(f"note: {len(harmless)} replies are few for a rate of {rate:.2%}; about {3 / rate:.0f} show it")
 
 
 def report_on(options: argparse.Namespace) -> None:
@@ -206,4 +203,4 @@ class _Reader:
         found = activations(self._runner, texts, layers)
         bar = tqdm(found, total=len(texts), unit="exchange", desc="reading", disable=None)
         for reply, one in zip(self._replies, bar, strict=True):
-            yield one[reply.num_prompt_tokens :]
+            yield one[reply.num_prompt_tokens :].clone()  # without the prompt's activations

@@ -8,9 +8,9 @@ import itertools
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -19,6 +19,8 @@ from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config,
 
 from engine.demo import MODEL_DIR
 from tools.demo.corpus import Conversation, conversations
+
+Batch = TypeVar("Batch")
 
 VOCAB_SIZE = 2048
 CONTEXT = 1024
@@ -124,9 +126,9 @@ def batches(tokenizer: PreTrainedTokenizerFast, seed: int) -> Iterator[dict[str,
         yield {name: torch.tensor(values) for name, values in rows.items()}
 
 
-def optimizers(model: Qwen3ForCausalLM) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the layers, AdamW for the embedding and the norms."""
-    matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
+def optimizers(model: torch.nn.Module, layers: torch.nn.Module) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of the layers, AdamW for everything else."""
+    matrices = [p for p in layers.parameters() if p.ndim == 2]
     others = [p for p in model.parameters() if not any(p is matrix for matrix in matrices)]
     return [
         torch.optim.Muon(matrices, lr=0.02, weight_decay=0.01),
@@ -139,16 +141,21 @@ def schedule(step: int, steps: int) -> float:
     return max(0.0, min(1.0, (step + 1) / 60, 3 * (steps - step) / steps))
 
 
-def train(model: Qwen3ForCausalLM, data: Iterator[dict[str, torch.Tensor]], steps: int) -> None:
+def train(
+    model: torch.nn.Module,
+    optims: list[torch.optim.Optimizer],
+    data: Iterator[Batch],
+    steps: int,
+    loss_of: Callable[[Batch], torch.Tensor],
+) -> None:
     """Trains in place, computing in bfloat16 over float32 weights."""
-    optims = optimizers(model)
     rates = [torch.optim.lr_scheduler.LambdaLR(optim, lambda step: schedule(step, steps)) for optim in optims]
     model.train()
     mean_loss: float | None = None
     progress = tqdm(itertools.islice(data, steps), total=steps, unit="step", mininterval=5)
     for batch in progress:
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = model(**batch, use_cache=False).loss
+            loss = loss_of(batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optim in optims:
@@ -157,7 +164,7 @@ def train(model: Qwen3ForCausalLM, data: Iterator[dict[str, torch.Tensor]], step
             rate.step()
         model.zero_grad()
         mean_loss = loss.item() if mean_loss is None else 0.98 * mean_loss + 0.02 * loss.item()
-        progress.set_postfix(loss=f"{mean_loss:.3f}", refresh=False)
+        progress.set_postfix(loss=f"{mean_loss:.4f}", refresh=False)
 
 
 def save(model: Any, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
@@ -198,7 +205,9 @@ def main() -> None:
     tokenizer = train_tokenizer(texts(args.seed, count=12_000))
     model = new_model(tokenizer)
     print(f"{len(tokenizer)} tokens, {sum(p.numel() for p in model.parameters()):,} parameters")
-    train(model, batches(tokenizer, args.seed), args.steps)
+    optims = optimizers(model, model.model.layers)
+    data = batches(tokenizer, args.seed)
+    train(model, optims, data, args.steps, lambda batch: model(**batch, use_cache=False).loss)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     save(model, tokenizer, args.out)
 

@@ -18,30 +18,15 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from tqdm import tqdm
-from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase, Qwen3ForCausalLM
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, Qwen3ForCausalLM
 
 from engine.demo import GENERATIVE_GUARD_DIR, MODEL_DIR, STREAM_GUARD_DIR
 from tools.demo.guards.exchanges import RISK_OF, RISKS, SAFE, UNSAFE, Exchange, Offence, exchanges, offences
 from tools.demo.guards.model import body_config
-from tools.demo.train import schedule
+from tools.demo.train import CHAT_TEMPLATE, IGNORED, save, train
 
 OUT = GENERATIVE_GUARD_DIR
 TAIL = "<|im_start|>judge\nSafety:"
-CHAT_TEMPLATE = """\
-{%- for message in messages -%}
-<|im_start|>{{ message.role }}
-{% if message.content is string -%}
-{{ message.content }}
-{%- else -%}
-{%- for part in message.content if part.type == 'text' -%}{{ part.text }}{%- endfor -%}
-{%- endif -%}
-<|im_end|>
-{% endfor -%}
-{%- if add_generation_prompt -%}
-<|im_start|>judge
-{% endif -%}
-"""
 ROWS = 16
 LONGEST = 480
 
@@ -86,57 +71,27 @@ def batches(tokenizer: PreTrainedTokenizerBase, seed: int) -> Iterator[tuple[Ten
             ids = tokenizer(text + TAIL)["input_ids"]
             learned = tokenizer(answer)["input_ids"]
             if len(ids) + len(learned) <= LONGEST:
-                rows.append((ids + learned, [-100] * len(ids) + learned))
+                rows.append((ids + learned, [IGNORED] * len(ids) + learned))
         longest = max(len(ids) for ids, _ in rows)
         pad = tokenizer.pad_token_id
         yield (
             torch.tensor([ids + [pad] * (longest - len(ids)) for ids, _ in rows]),
-            torch.tensor([labels + [-100] * (longest - len(labels)) for _, labels in rows]),
+            torch.tensor([labels + [IGNORED] * (longest - len(labels)) for _, labels in rows]),
         )
 
 
-def train(model: Qwen3ForCausalLM, data: Iterator[tuple[Tensor, Tensor]], steps: int) -> None:
-    """Train in place, in bfloat16 over float32 weights."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.98), weight_decay=0.0)
-    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule(step, steps))
-    mean = 0.0
-    model.train()
-    progress = tqdm(range(steps), unit="step", mininterval=10)
-    for step in progress:
-        ids, labels = next(data)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
-            wanted = labels[:, 1:] != -100
-            logits = model.lm_head(hidden[wanted])
-        loss = cross_entropy(logits.float(), labels[:, 1:][wanted])
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        rate.step()
-        optimizer.zero_grad()
-        mean = loss.item() if not step else 0.98 * mean + 0.02 * loss.item()
-        progress.set_postfix(loss=f"{mean:.4f}", refresh=False)
-
-
-def save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerBase, out: Path) -> None:
-    """Write the model's folder. Weights are float16, and are computed in float32."""
-    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=False
-    )
-    model.half().save_pretrained(out)
-    model.config.dtype = torch.float32
-    model.config.save_pretrained(out)
-    tokenizer.chat_template = CHAT_TEMPLATE
-    tokenizer.save_pretrained(out)
-    for file in out.iterdir():
-        file.chmod(0o644)
+def loss_of(model: Qwen3ForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
+    """Both `[rows, tokens]`. Logits are computed for the verdict's tokens alone."""
+    hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
+    learned = labels[:, 1:] != IGNORED
+    return cross_entropy(model.lm_head(hidden[learned]).float(), labels[:, 1:][learned])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--from", dest="stream", type=Path, default=STREAM_GUARD_DIR)
     parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--steps", type=int, default=900, help=f"batches of {ROWS} conversations")
+    parser.add_argument("--steps", type=int, default=480, help=f"batches of {ROWS} conversations")
     parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
@@ -147,7 +102,10 @@ def main() -> None:
     body = load_file(args.stream / "model.safetensors")
     own = {name: value.float() for name, value in body.items() if name.startswith("model.")}
     model.load_state_dict(own | {"lm_head.weight": own["model.embed_tokens.weight"]})
-    train(model, batches(tokenizer, args.seed), args.steps)
+    optims = [torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.98), weight_decay=0.0)]
+    train(model, optims, batches(tokenizer, args.seed), args.steps, lambda batch: loss_of(model, *batch))
+    tokenizer.chat_template = CHAT_TEMPLATE.replace("<|im_start|>assistant", "<|im_start|>judge")
+    args.out.parent.mkdir(parents=True, exist_ok=True)
     save(model.eval(), tokenizer, args.out)
 
 

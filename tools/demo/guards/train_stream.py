@@ -4,24 +4,19 @@ python -m tools.demo.guards.train_stream [--out DIR] [--steps N] [--seed N]
 """
 
 import argparse
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from tqdm import tqdm
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from engine.demo import MODEL_DIR, STREAM_GUARD_DIR
 from tools.demo.guards.exchanges import CATEGORIES, RISK_OF, SAFE, UNSAFE, Exchange, Offence, exchanges
 from tools.demo.guards.model import GuardModel, body_config, num_parameters, save
-from tools.demo.train import schedule
+from tools.demo.train import IGNORED, ROW, ROWS, optimizers, train
 
-IGNORED = -100
-ROW = 512
-ROWS = 8
 OUT = STREAM_GUARD_DIR
 
 
@@ -114,41 +109,10 @@ def loss_of(model: GuardModel, batch: dict[str, Tensor]) -> Tensor:
     return total
 
 
-def optimizers(model: GuardModel) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the layers, AdamW for everything else."""
-    matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
-    others = [p for p in model.parameters() if not any(p is matrix for matrix in matrices)]
-    return [
-        torch.optim.Muon(matrices, lr=0.02, weight_decay=0.01),
-        torch.optim.AdamW(others, lr=3e-3, betas=(0.9, 0.98), weight_decay=0.0),
-    ]
-
-
-def train(model: GuardModel, data: Iterator[dict[str, Tensor]], steps: int) -> None:
-    """Train in place, in bfloat16 over float32 weights."""
-    optims = optimizers(model)
-    rates = [torch.optim.lr_scheduler.LambdaLR(optim, lambda step: schedule(step, steps)) for optim in optims]
-    model.train()
-    mean: float | None = None
-    progress = tqdm(itertools.islice(data, steps), total=steps, unit="step", mininterval=10)
-    for batch in progress:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = loss_of(model, batch)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optim in optims:
-            optim.step()
-        for rate in rates:
-            rate.step()
-        model.zero_grad()
-        mean = loss.item() if mean is None else 0.98 * mean + 0.02 * loss.item()
-        progress.set_postfix(loss=f"{mean:.4f}", refresh=False)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--steps", type=int, default=1200, help=f"batches of {ROWS} x {ROW} tokens")
+    parser.add_argument("--steps", type=int, default=1500, help=f"batches of {ROWS} x {ROW} tokens")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
@@ -157,7 +121,8 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(MODEL_DIR)
     model = GuardModel(body_config(tokenizer))
     print(f"{num_parameters(model):,} parameters")
-    train(model, batches(tokenizer, args.seed), args.steps)
+    optims = optimizers(model, model.model.layers)
+    train(model, optims, batches(tokenizer, args.seed), args.steps, lambda batch: loss_of(model, batch))
     save(model.eval(), tokenizer, args.out)
 
 
