@@ -17,7 +17,6 @@ from engine.classification.budget import JudgingBudget
 from engine.classification.logits import TokenLogits
 from engine.config import EngineConfig
 from engine.core.block_hash import root_hash, unique_root
-from engine.core.block_manager import BlockManager
 from engine.core.isolation import attempt
 from engine.core.metrics import EngineMetrics
 from engine.core.scheduler import Scheduler
@@ -41,16 +40,10 @@ class ClassifierCore:
             raise ValueError(f"{config.model} does not classify tokens: it has no heads for that.")
         self.runner = runner
         self.labels = runner.model.labels
-        self.block_manager = BlockManager(runner.kv_cache.num_blocks, config.block_size)
         step_budget = JudgingBudget(config.max_num_prefill_tokens)
         self.metrics = EngineMetrics(step_budget)
-        self.scheduler = Scheduler(
-            self.block_manager,
-            max_num_seqs=config.max_num_seqs,
-            max_num_batched_tokens=config.max_num_batched_tokens,
-            max_num_seqs_per_caller=config.max_num_seqs_per_caller,
-            step_budget=step_budget,
-        )
+        self.scheduler = Scheduler.of(config, runner.kv_cache.num_blocks, step_budget)
+        self.block_manager = self.scheduler.block_manager
         num_labels = sum(map(len, self.labels.values()))
         num_slots = self.block_manager.num_blocks * config.block_size
         self._logits = np.zeros((num_slots, num_labels), np.float32)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from engine.config import EngineConfig
-from engine.core.block_manager import BlockManager
 from engine.core.draft_model import DraftModel
 from engine.core.drafter import Drafter
 from engine.core.drafts import Turn, turns
@@ -40,7 +39,10 @@ class EngineCore:
             raise ValueError(f"{config.model} classifies tokens: it cannot generate.")
         self.runner = runner
         self.sampler = Sampler(runner.device, logprobs_mode=config.logprobs_mode, seed=config.seed)
-        self.block_manager = BlockManager(runner.kv_cache.num_blocks, config.block_size)
+        step_budget = StepBudget(config.max_num_prefill_tokens)
+        self.metrics = EngineMetrics(step_budget)
+        self.scheduler = Scheduler.of(config, runner.kv_cache.num_blocks, step_budget)
+        self.block_manager = self.scheduler.block_manager
         self.speculation = Speculation(
             config.num_speculative_tokens,
             config.prompt_lookup_min,
@@ -52,15 +54,6 @@ class EngineCore:
             self.block_manager,
             max_num_batched_tokens=config.max_num_batched_tokens,
             model=DraftModel.of(runner, config),
-        )
-        step_budget = StepBudget(config.max_num_prefill_tokens)
-        self.metrics = EngineMetrics(step_budget)
-        self.scheduler = Scheduler(
-            self.block_manager,
-            max_num_seqs=config.max_num_seqs,
-            max_num_batched_tokens=config.max_num_batched_tokens,
-            max_num_seqs_per_caller=config.max_num_seqs_per_caller,
-            step_budget=step_budget,
         )
         self.output_processor = OutputProcessor(tokenizer, runner.probes)
         self._scores: StepScores | None = None

@@ -40,6 +40,7 @@ from collections import Counter, OrderedDict
 from contextlib import suppress
 from operator import attrgetter
 
+from engine.config import EngineConfig
 from engine.core.block_hash import extend_hashes
 from engine.core.block_manager import BlockManager
 from engine.core.sequence import ScheduledSequence, Sequence
@@ -90,6 +91,17 @@ class Scheduler:
         """Whether the sequence that is next has found too few blocks."""
         self._step_budget: Budget = step_budget or StepBudget(max_num_batched_tokens)
         self._num_arrived = 0
+
+    @classmethod
+    def of(cls, config: EngineConfig, num_blocks: int, step_budget: Budget) -> "Scheduler":
+        """A scheduler with the configuration's limits, for a cache of `num_blocks` blocks."""
+        return cls(
+            BlockManager(num_blocks, config.block_size),
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens,
+            max_num_seqs_per_caller=config.max_num_seqs_per_caller,
+            step_budget=step_budget,
+        )
 
     def add(self, seq: Sequence) -> None:
         group = seq.group
