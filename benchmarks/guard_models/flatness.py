@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.engine import SHAPES
-from engine.classification.core import ClassifierCore
+from engine.classification.core import ClassifierCore, new_text
 from engine.config import EngineConfig
 from engine.core.sequence import SequenceGroup
 from engine.execution.model_runner import ModelRunner
@@ -60,7 +60,7 @@ def flatness(model: Path, contexts: Sequence[int], rounds: int, dtype: str, thre
     texts: dict[int, SequenceGroup] = {}
     results = [Judgements(num_context) for num_context in contexts]
     for result in results:
-        text = texts[result.num_context] = core.open()
+        text = texts[result.num_context] = new_text(config)
         result.from_scratch = _seconds(core, text, _ids(rng, result.num_context))
     for _ in range(rounds + 1):
         for result in results:

@@ -30,6 +30,13 @@ Output = tuple[SequenceGroup, TokenLogits | EngineError]
 """The logits of the tokens that a text was last fed. After an error, the text is closed."""
 
 
+def new_text(config: EngineConfig, caller: str = "") -> SequenceGroup:
+    """A new and empty text of the caller, for a core with this configuration."""
+    request = GenerationRequest(request_id="", model="", endpoint="completions", caller=caller)
+    root = root_hash(f"caller {caller}") if config.enable_prefix_caching else unique_root()
+    return SequenceGroup(request, root_hash=root, secret=unique_root())
+
+
 class ClassifierCore:
     """Computes the new tokens of all texts together, step by step. Between steps, texts get tokens by `feed`,
     lose some by `truncate`, and leave by `close`."""
@@ -51,19 +58,12 @@ class ClassifierCore:
         self._first_wanted: dict[Sequence, int] = {}
         """The first of the tokens that a text was last fed, until their logits are delivered."""
         self._tokenizer = tokenizer
-        self._shares_blocks = config.enable_prefix_caching
         self._num_fed = 0
         self._num_closed_early = 0
 
     @property
     def has_work(self) -> bool:
         return bool(self.scheduler.running or self.scheduler.waiting)
-
-    def open(self, caller: str = "") -> SequenceGroup:
-        """A new and empty text. Any thread may call this method."""
-        request = GenerationRequest(request_id="", model="", endpoint="completions", caller=caller)
-        root = root_hash(f"caller {caller}") if self._shares_blocks else unique_root()
-        return SequenceGroup(request, root_hash=root, secret=unique_root())
 
     def feed(self, text: SequenceGroup, token_ids: Seq[int]) -> None:
         """Append tokens, at least one. Their logits come from a later step. Nothing happens if the text is

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from engine.backends.running_core import RunningCore
-from engine.classification.core import ClassifierCore, Output
+from engine.classification.core import ClassifierCore, Output, new_text
 from engine.classification.logits import TokenLogits
 from engine.config import EngineConfig
 from engine.core.sequence import SequenceGroup
@@ -30,9 +30,11 @@ class LocalClassifier:
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
         self._running = RunningCore(config.model, self._load, self._deliver, self._fail)
-        self._core: ClassifierCore
-        """`start` loads it, and `tokenizer`."""
+        self.labels: dict[str, tuple[str, ...]] = {}
+        """`start` fills it, and the three that follow. The core itself is not kept: closing frees it."""
+        self.max_model_len = 0
         self.tokenizer: Tokenizer
+        self._vocab_size = 0
         self._waiting: dict[SequenceGroup, asyncio.Future[TokenLogits]] = {}
         """The calls of `feed` that wait for logits."""
         self._stats = EngineStats()
@@ -44,17 +46,9 @@ class LocalClassifier:
         await self._running.start()
         self._failure = None
 
-    @property
-    def labels(self) -> dict[str, tuple[str, ...]]:
-        return dict(self._core.labels)
-
-    @property
-    def max_model_len(self) -> int:
-        return self._core.runner.max_model_len
-
     def open(self, *, caller: str = "") -> "LocalTokenStream":
         self.check_health()
-        return LocalTokenStream(self, self._core.open(caller))
+        return LocalTokenStream(self, new_text(self.config, caller))
 
     def stats(self) -> EngineStats:
         """The numbers after the last step."""
@@ -76,8 +70,8 @@ class LocalClassifier:
         self.check_health()
         if num_tokens + len(ids) > self.max_model_len:
             raise EngineError(f"The model classifies at most {self.max_model_len} tokens of a text.")
-        if not all(0 <= i < self._core.runner.vocab_size for i in ids):
-            raise ValueError(f"token ids must be from 0 to {self._core.runner.vocab_size - 1}")
+        if not all(0 <= i < self._vocab_size for i in ids):
+            raise ValueError(f"token ids must be from 0 to {self._vocab_size - 1}")
 
     async def feed(self, text: SequenceGroup, ids: Sequence[int]) -> TokenLogits:
         logits: asyncio.Future[TokenLogits] = asyncio.get_running_loop().create_future()
@@ -124,9 +118,11 @@ class LocalClassifier:
         if unused := [name for name in ONLY_TO_GENERATE if getattr(config, name)]:
             raise ValueError(f"{config.model} classifies tokens: it cannot have {' or '.join(unused)}.")
         tokenizer = LocalTokenizer.load(config.tokenizer_name, trust_remote_code=config.trust_remote_code)
-        self._core = ClassifierCore(ModelRunner.load(config), tokenizer, config)
-        self.tokenizer = tokenizer
-        return self._core
+        runner = ModelRunner.load(config)
+        core = ClassifierCore(runner, tokenizer, config)
+        self.labels, self.tokenizer = dict(core.labels), tokenizer
+        self.max_model_len, self._vocab_size = runner.max_model_len, runner.vocab_size
+        return core
 
 
 class LocalTokenStream:

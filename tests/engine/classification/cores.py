@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.classification.core import ClassifierCore
+from engine.classification.core import ClassifierCore, new_text
 from engine.classification.logits import TokenLogits
 from engine.config import EngineConfig
 from engine.core.sequence import SequenceGroup
@@ -20,7 +20,9 @@ class Classified:
     """The texts of one core. Its blocks are checked after each step."""
 
     def __init__(self, path: Path, **options: Any) -> None:
-        config = EngineConfig(model=str(path), **{"num_threads": 1, "max_num_seqs": 4} | options)
+        self.config = config = EngineConfig(
+            model=str(path), **{"num_threads": 1, "max_num_seqs": 4} | options
+        )
         tokenizer = LocalTokenizer.load(config.model)
         self.core = ClassifierCore(ModelRunner.load(config), tokenizer, config)
         self.texts: list[SequenceGroup] = []
@@ -28,7 +30,7 @@ class Classified:
         self.errors: dict[SequenceGroup, EngineError] = {}
 
     def open(self, caller: str = "") -> SequenceGroup:
-        text = self.core.open(caller)
+        text = new_text(self.config, caller)
         self.texts.append(text)
         self.outputs[text] = []
         return text

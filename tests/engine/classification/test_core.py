@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from engine.classification.core import new_text
 from engine.core.sequence import SequenceGroup
 from tests.engine.classification.cores import Classified, kv_cache_memory
 from tests.engine.execution.classifiers import GUARD_LABELS, GuardModel
@@ -230,7 +231,7 @@ def test_closing_frees_the_blocks_and_a_text_can_be_closed_twice(guard: GuardMod
     idle, begun = classifier.open(), classifier.open()
     classifier.feed(idle, [5, 6, 7])
     classifier.core.feed(begun, [5] * 40)
-    for text in (idle, begun, begun, classifier.core.open()):
+    for text in (idle, begun, begun, new_text(classifier.config)):
         classifier.core.close(text)
     assert (classifier.core.block_manager.num_used, classifier.core.has_work) == (0, False)
     assert classifier.core.stats().aborted_total == 1

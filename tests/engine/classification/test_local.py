@@ -1,6 +1,8 @@
 """A model that classifies tokens, as hooks use it: on the engine thread, from an event loop."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -12,6 +14,7 @@ from engine.classification.local import LocalClassifier
 from engine.classification.logits import TokenLogits
 from engine.config import EngineConfig
 from engine.errors import DeadEngineError, EngineError
+from engine.execution.model_runner import ModelRunner
 from engine.guard_models import TokenClassifier, TokenStream
 from tests.engine.execution.classifiers import GUARD_LABELS, GuardModel
 from tests.engine.execution.decoders import prompts_of
@@ -135,14 +138,14 @@ async def test_a_cancelled_call_closes_its_stream(classifier: LocalClassifier) -
 async def test_logits_that_are_no_numbers_are_an_error(
     classifier: LocalClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = classifier._core.runner.run
+    run = ModelRunner.run
 
-    def broken(scheduled: Any) -> Any:
-        logits, rest = run(scheduled)
+    def broken(runner: ModelRunner, scheduled: Any) -> Any:
+        logits, rest = run(runner, scheduled)
         return torch.full_like(logits, torch.nan), rest
 
     stream = classifier.open()
-    monkeypatch.setattr(classifier._core.runner, "run", broken)
+    monkeypatch.setattr(ModelRunner, "run", broken)
     with pytest.raises(EngineError, match="failed to classify"):
         await stream.feed([5, 6])
     monkeypatch.undo()
@@ -180,6 +183,29 @@ async def test_shutting_down_fails_the_calls_that_wait(guard: GuardModel) -> Non
     with pytest.raises(EngineError, match="shutting down"):
         await task
     stream.close()
+
+
+async def test_a_closed_model_is_freed_while_guards_still_refer_to_it(
+    guard: GuardModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[weakref.ref[ModelRunner]] = []
+    load = ModelRunner.load
+
+    def noting(config: EngineConfig) -> ModelRunner:
+        runner = load(config)
+        loaded.append(weakref.ref(runner))
+        return runner
+
+    monkeypatch.setattr(ModelRunner, "load", noting)
+    classifier = LocalClassifier(EngineConfig(model=str(guard.path), num_threads=1, max_num_seqs=8))
+    await classifier.start()
+    stream = classifier.open()
+    await stream.feed([5, 6])
+    await classifier.aclose()
+    await until(lambda: gc.collect() >= 0 and loaded[0]() is None)
+    with pytest.raises(EngineError, match="shutting down"):
+        await stream.feed([5])
+    assert (classifier.labels, classifier.max_model_len) == (GUARD_LABELS, 2304)
 
 
 @pytest.mark.parametrize(
