@@ -7,10 +7,11 @@ however many hooks stand between the halves.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from engine.protocol import Token
+from hooks.api import Chunk
 
 Positions = tuple[int, int]
 """The position of the first of some tokens, and the position after the last (`Token.position`)."""
@@ -239,3 +240,50 @@ def spoil(fragments: Iterable[Fragment]) -> None:
 def copies(fragments: Iterable[Fragment]) -> list[Fragment]:
     """Copies for a hook in shadow mode: its verdict is counted and has no effect (contract 3.10)."""
     return [Fragment(f.text, f.group and TokenGroup(f.group.shown), is_last=f.is_last) for f in fragments]
+
+
+class HeldText:
+    """The fragments that one hook holds of one stream, and their text as chunks have it."""
+
+    __slots__ = ("fragments", "num_characters", "pieces")
+
+    def __init__(self) -> None:
+        self.fragments: deque[Fragment] = deque()
+        self.num_characters = 0
+        self.pieces: tuple[list[str], int] | None = None
+        """The text as `Chunk` takes it. None: nothing is held. The list only grows or is replaced: earlier
+        chunks go on reading their part of it."""
+
+    @property
+    def text(self) -> str:
+        pieces, count = self.pieces or ([], 0)
+        return "".join(pieces[:count])
+
+    def replace(self, fragments: Sequence[Fragment]) -> None:
+        """Hold just these fragments."""
+        pieces = [fragment.text for fragment in fragments]
+        self.fragments = deque(fragments)
+        self.num_characters = sum(map(len, pieces))
+        self.pieces = (pieces, len(pieces)) if pieces else None
+
+    def hold_back(self, num_held: int, chunk: Chunk, fragments: list[Fragment]) -> list[Fragment]:
+        """Take in the chunk's fragments, and hold the last `num_held` of the pending characters. Returns the
+        others, untouched: `fragments` itself if they are just these."""
+        held = self.fragments
+        num_released = self.num_characters + len(chunk.text_diff) - num_held
+        self.num_characters = num_held
+        if not num_held:
+            self.pieces = None
+            if not held:
+                return fragments
+            released = [*held, *fragments]
+            held.clear()
+            return released
+        held += fragments
+        if num_released:
+            self.pieces = ([chunk.pending[num_released:]], 1)
+            return take_from(held, num_released)
+        pieces = [] if self.pieces is None else self.pieces[0]
+        pieces.append(chunk.text_diff)
+        self.pieces = (pieces, len(pieces))
+        return []

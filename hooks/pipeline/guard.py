@@ -167,7 +167,7 @@ class Guard:
                 continue
             if fragments is not None:
                 text, tokens, started = text_of(fragments), tokens_of(fragments), clock()
-            call, held, tally = stage.call, stage.held, stage.tally
+            call, held, tally = stage.call, stage.held.pieces, stage.tally
             stage.pieces.append(text)
             chunk = Chunk(stage.context, text, tokens, False, False, held)
             try:
@@ -272,8 +272,9 @@ class Guard:
         for output in self._outputs:
             for stream in output.streams.values():
                 for stage in stream.stages:
-                    if stage.num_held and not stage.hook.is_shadow:
-                        yield Held(output.index, stream.channel, stage.hook.name, stage.num_held)
+                    num_held = stage.held.num_characters
+                    if num_held and not stage.hook.is_shadow:
+                        yield Held(output.index, stream.channel, stage.hook.name, num_held)
 
     def _output(self, index: int, delivery: Delivery | None = None) -> Output:
         return Output(self._guarded, index, delivery or (Delivery() if self.may_rewind else None))

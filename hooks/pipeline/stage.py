@@ -4,8 +4,6 @@ A machine without I/O: a hook is asked by yielding an `Ask`, and the verdict com
 """
 
 import logging
-from collections import deque
-from collections.abc import Iterable
 from dataclasses import replace
 
 from engine.protocol import Delta, PromptScores, Token, Usage
@@ -21,7 +19,7 @@ from hooks.pipeline.failure import (
     no_verdict,
     place_of,
 )
-from hooks.pipeline.fragments import Fragment, TokenGroup, copies, take_from, text_of, tokens_of
+from hooks.pipeline.fragments import Fragment, HeldText, TokenGroup, copies, text_of, tokens_of
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.release import count_judged, decide, num_held_by, without_alternatives
 from hooks.pipeline.tally import JudgedTokens
@@ -40,7 +38,6 @@ class HookStage:
 
     __slots__ = (
         "_decisions",
-        "_held",
         "_is_told",
         "_keeps_tokens",
         "_suspicions",
@@ -51,7 +48,6 @@ class HookStage:
         "hook",
         "is_closed",
         "judged",
-        "num_held",
         "pieces",
         "tally",
     )
@@ -72,12 +68,7 @@ class HookStage:
         )
         self._suspicions = guarded.suspicions
         self._keeps_tokens = guarded.options.rewritten_tokens == "keep"
-        self._held: deque[Fragment] = deque()
-        self.num_held = 0
-        """Characters of the held text."""
-        self.held: tuple[list[str], int] | None = None
-        """The held text as a chunk has it. The list only grows or is replaced: earlier chunks go on reading
-        their part of it."""
+        self.held = HeldText()
         self.is_closed = False
         """The hook has had its last call for this stream."""
         self.judged = JudgedTokens() if hook.judges else None
@@ -89,7 +80,7 @@ class HookStage:
             self.pieces.append(text)
         if is_final:
             self._close()
-        return Chunk(self.context, text, tokens, is_final, False, self.held)
+        return Chunk(self.context, text, tokens, is_final, False, self.held.pieces)
 
     def lets_through(self, chunk: Chunk, reply: Reply) -> bool:
         """Whether the reply releases just the new text, untouched; then it is counted."""
@@ -97,7 +88,7 @@ class HookStage:
             type(reply) is emit
             and reply.text is chunk.text_diff
             and reply.alternatives
-            and self.held is None
+            and self.held.pieces is None
             and self.judged is None
             and reply.unjudged == 0
         ):
@@ -116,7 +107,7 @@ class HookStage:
         is_shadow = self.hook.is_shadow
         own = copies(fragments) if is_shadow else fragments
         try:
-            num_held = num_held_by(reply, chunk, self.num_held + len(chunk.text_diff))
+            num_held = num_held_by(reply, chunk, self.held.num_characters + len(chunk.text_diff))
             if num_held is not None:
                 released, ends = self._hold_back(num_held, chunk, reply, own), None
             else:
@@ -142,35 +133,16 @@ class HookStage:
     def _hold_back(
         self, num_held: int, chunk: Chunk, verdict: emit | hold | redact | suspect, fragments: list[Fragment]
     ) -> list[Fragment]:
-        """Hold the last `num_held` of the pending characters. Returns the others, untouched.
-
-        If the others are just `fragments`, and all of their tokens, it returns `fragments` itself.
-        """
-        held = self._held
-        num_released = self.num_held + len(chunk.text_diff) - num_held
-        self.num_held = num_held
-        if not num_held:
-            if held:
-                fragments = [*held, *fragments]
-                held.clear()
-            self.held = None
-        elif num_released:
-            held += fragments
-            fragments = take_from(held, num_released)
-            self.held = ([chunk.pending[num_released:]], 1)
-        else:
-            held += fragments
-            fragments = []
-            pieces = [] if self.held is None else self.held[0]
-            pieces.append(chunk.text_diff)
-            self.held = (pieces, len(pieces))
+        """Hold the last `num_held` of the pending characters. Returns the others, as `HeldText.hold_back`."""
+        num_pending = self.held.num_characters + len(chunk.text_diff)
+        released = self.held.hold_back(num_held, chunk, fragments)
         if isinstance(verdict, suspect):
-            self._suspect(verdict.reason, num_released)
+            self._suspect(verdict.reason, num_pending - num_held)
         else:
             self.tally.count("hold" if isinstance(verdict, hold) else "emit")
         if self._decisions is not None:
-            self._decisions.moved_on(len(chunk.text_diff), num_held + num_released, num_held)
-        return fragments if verdict.alternatives else without_alternatives(fragments)
+            self._decisions.moved_on(len(chunk.text_diff), num_pending, num_held)
+        return released if verdict.alternatives else without_alternatives(released)
 
     def _end_judging(self, reason: str | None = None) -> None:
         """Tell how much of the stream was judged, once. `reason`: why the stream ended early."""
@@ -200,18 +172,15 @@ class HookStage:
             verdict = self._rewind_or_terminate(verdict, fragments, num_decided)
         outcome = decide(
             verdict,
-            [*self._held, *fragments],
-            self.num_held + len(chunk.text_diff),
+            [*self.held.fragments, *fragments],
+            self.held.num_characters + len(chunk.text_diff),
             is_final=chunk.is_final,
             keep_tokens=self._keeps_tokens,
         )
-        pieces = [fragment.text for fragment in outcome.held]
-        self._held = deque(outcome.held)
-        self.num_held = sum(map(len, pieces))
-        self.held = (pieces, len(pieces)) if pieces else None
+        self.held.replace(outcome.held)
         self.tally.count(outcome.action)
         if self._decisions is not None:
-            self._decisions.decided(chunk, verdict, outcome.action, self.num_held)
+            self._decisions.decided(chunk, verdict, outcome.action, self.held.num_characters)
         return outcome.released, outcome.ends
 
     def _rewind_or_terminate(
@@ -223,7 +192,7 @@ class HookStage:
         if self.hook.is_shadow:
             return verdict
         left = verdict.after or 0
-        for fragment in (*self._held, *fragments):
+        for fragment in (*self.held.fragments, *fragments):
             left -= len(fragment.text)
             if fragment.positions and (left < 0 or not (left or fragment.text)):
                 can_rewind = num_decided is not None and fragment.positions[0] >= num_decided
@@ -235,7 +204,7 @@ class HookStage:
         if self.is_closed or self.ask.is_abandoned:
             return
         self._close()
-        chunk = Chunk(self.context, "", (), True, True, self.held)
+        chunk = Chunk(self.context, "", (), True, True, self.held.pieces)
         if self._decisions is not None:
             self._decisions.aborted(chunk.pending)
         self._end_judging("aborted")
@@ -244,10 +213,6 @@ class HookStage:
         if isinstance(self.ask.reply, HookFailure):
             place = place_of(self.ask.reply.error)
             logger.warning("hook %s failed on an aborted stream: %s", self.hook.name, place)
-
-    @property
-    def held_fragments(self) -> Iterable[Fragment]:
-        return self._held
 
     def _close(self) -> None:
         """The hook gets no more of this stream."""
@@ -262,8 +227,7 @@ class HookStage:
         self._close()
         count_failure(self.hook, self.tally, error)
         if self._decisions is not None:
-            pieces, count = self.held or ([], 0)
-            self._decisions.failed("".join(pieces[:count]) + text, place_of(error))
+            self._decisions.failed(self.held.text + text, place_of(error))
         self._end_judging("error")
 
 
@@ -349,7 +313,7 @@ class Stream:
         """The position of the first token that the hooks have not wholly decided; None: all are decided."""
         for stage in reversed(self.stages):
             if not stage.hook.is_shadow:
-                for fragment in stage.held_fragments:
+                for fragment in stage.held.fragments:
                     if fragment.positions is not None:
                         return fragment.positions[0]
         return None

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.leaks import run
-from hooks.pipeline.fragments import Fragment, TokenGroup, cut, take_from
+from hooks.api import Chunk, StreamContext
+from hooks.pipeline.fragments import Fragment, HeldText, TokenGroup, cut, take_from, text_of
+from tests.helpers import make_request
 
 
 @pytest.fixture(autouse=True)
@@ -31,3 +33,21 @@ def test_taking_from_the_front_splits_as_cutting_does(texts: list[str], length: 
 
 def _facts(fragment: Fragment) -> tuple[object, ...]:
     return fragment.text, fragment.group, fragment.is_first, fragment.is_last, fragment.replaced
+
+
+@given(st.lists(st.tuples(st.lists(st.text("ab😀", min_size=1, max_size=3), max_size=3), st.integers(0, 9))))
+def test_held_text_is_the_last_part_of_what_came(steps: list[tuple[list[str], int]]) -> None:
+    context = StreamContext(make_request(), 0, "content", None)
+    held, came, out = HeldText(), "", ""
+    chunks: list[tuple[Chunk, str]] = []
+    for texts, wanted in steps:
+        new = "".join(texts)
+        chunk = Chunk(context, new, held=held.pieces)
+        chunks.append((chunk, held.text + new))
+        num_held = min(wanted, held.num_characters + len(new))
+        came += new
+        out += text_of(held.hold_back(num_held, chunk, [Fragment(text) for text in texts]))
+        assert (out + held.text, held.num_characters) == (came, num_held)
+        assert text_of(list(held.fragments)) == held.text
+    # Earlier chunks go on reading their part, whatever is held by now.
+    assert all(chunk.pending == pending for chunk, pending in chunks)
