@@ -3,9 +3,9 @@
     python -m benchmarks.engine [--shape tiny] [--batches 1,4,16] [--threads 1] [--dtype bfloat16]
 
 CPU time of one decode step for each thread, from the difference between long outputs and short ones, and of
-the prefill of a prompt in one step. Weights are random, in the shape of a Qwen3 of 19M parameters (tiny), of
-Qwen2.5-0.5B (0.5b) or of Qwen3-0.6B (small): what they say is noise, what they cost is not. All take turns
-within one run; medians.
+the prefill of a prompt in one step. Weights are random, in the shape of a Qwen3 of 19M parameters (tiny) or
+150M (medium), of Qwen2.5-0.5B (0.5b), of Qwen3-0.6B (small), or of two layers of Qwen3-8B (8b-layers): what
+they say is noise, what they cost is not. All take turns within one run; medians.
 
 The floor is what reading the matrices takes at the bandwidth of as many threads, or what their multiply-adds
 take at the speed of a large product, if that is longer. It takes its turn in the same run.
@@ -44,6 +44,16 @@ SHAPES: dict[str, dict[str, Any]] = {
         "head_dim": 64,
         "tie_word_embeddings": False,
     },
+    "medium": {
+        "vocab_size": 32768,
+        "hidden_size": 768,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 20,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 4,
+        "head_dim": 64,
+        "tie_word_embeddings": True,
+    },
     "0.5b": {
         "vocab_size": 151936,
         "hidden_size": 896,
@@ -60,6 +70,16 @@ SHAPES: dict[str, dict[str, Any]] = {
         "intermediate_size": 3072,
         "num_hidden_layers": 28,
         "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "tie_word_embeddings": True,
+    },
+    "8b-layers": {
+        "vocab_size": 8192,
+        "hidden_size": 4096,
+        "intermediate_size": 12288,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 32,
         "num_key_value_heads": 8,
         "head_dim": 128,
         "tie_word_embeddings": True,

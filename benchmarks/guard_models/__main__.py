@@ -37,9 +37,9 @@ async def costs(options: argparse.Namespace, folder: Path) -> str:
 
 
 async def flat(options: argparse.Namespace, folder: Path) -> str:
-    longest = max(flatness.CONTEXTS) + 2 * flatness.JUDGEMENT
-    make_stream_guard(SHAPES[options.shape], folder, longest)
-    results = flatness.flatness(folder, flatness.CONTEXTS, options.rounds, options.dtype, options.threads)
+    contexts = [*map(int, options.contexts.split(","))]
+    make_stream_guard(SHAPES[options.shape], folder, max(contexts) + 2 * flatness.JUDGEMENT)
+    results = flatness.flatness(folder, contexts, options.rounds, options.dtype, options.threads)
     return flatness.report_flatness(options.shape, results)
 
 
@@ -54,7 +54,8 @@ async def probe_taxes(options: argparse.Namespace, folder: Path) -> str:
 async def taxes(options: argparse.Namespace, folder: Path) -> str:
     lines = [tax.header()]
     how = {"dtype": options.dtype, "num_threads": options.threads}
-    async with guarded(options.shape, folder, tax.WAYS, **how) as setups:
+    ways = {name: tax.WAYS[name] for name in options.guards.split(",")}
+    async with guarded(options.shape, folder, ways, **how) as setups:
         for num_streams in map(int, options.streams.split(",")):
             results = await tax.tax(setups, num_streams, options.rounds, options.max_tokens)
             lines.append(tax.report(num_streams, results))
@@ -94,13 +95,17 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--streams", default="1,8,32")
+    parser.add_argument("--guards", default=",".join(tax.WAYS), help="guards whose tax is measured")
     parser.add_argument("--max-tokens", type=int, default=96)
+    parser.add_argument("--contexts", default=flatness.CONTEXTS, help="tokens before a judgement")
     parser.add_argument("--prompts", default="64,512", help="words of prompts")
     parser.add_argument("--probe", type=Path, default=DEMO_PROBE, help="a probe of the demo model")
     parser.add_argument("--harmless", type=int, default=1000)
     parser.add_argument("--unsafe", type=int, default=300)
     parser.add_argument("--rate", type=float, default=0.03, help="harmless streams that may be escalated")
     options = parser.parse_args()
+    if options.figure in ("tax", "first_text") and options.shape not in TENTHS:
+        parser.error(f"{options.figure} has no guard for the shape {options.shape}")
     load, *_ = os.getloadavg()
     print(f"{processor()}; {options.shape}, {options.dtype}, {options.threads} threads; load {load:.1f}")
     with tempfile.TemporaryDirectory() as folder:

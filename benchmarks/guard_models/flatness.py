@@ -18,7 +18,7 @@ from engine.core.sequence import SequenceGroup
 from engine.execution.model_runner import ModelRunner
 from engine.text.tokenizer import LocalTokenizer
 
-CONTEXTS = (256, 1024, 4096, 8192)
+CONTEXTS = "256,1024,4096,8192"
 JUDGEMENT = 16
 """Tokens that are judged together."""
 

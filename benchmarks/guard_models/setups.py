@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.guard_models.models import TENTHS, make_probe, make_served, make_stream_guard
 from benchmarks.guard_models.streams import Models
@@ -22,23 +22,33 @@ CACHE = 2**29
 """Bytes for each model's keys and values."""
 
 
+class StepEnd(NamedTuple):
+    """The end of a step of the served model."""
+
+    seconds: float
+    """Monotonic."""
+    cpu_seconds: float
+    """CPU time of the engine thread, on which all models of the process take turns."""
+    num_decoding: int
+    """Outputs that have tokens and get more."""
+
+
 class TimedEngine(LocalEngine):
-    """Notes when its steps end. On a CPU these are CPU times of the engine thread, on which all models of the
-    process take turns: other programs disturb them little."""
+    """Notes when its steps end."""
 
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
-        self.ends: list[tuple[float, float]] = []
-        """For each step: monotonic seconds, and seconds of the thread."""
+        self.ends: list[StepEnd] = []
 
     def _load(self) -> EngineCore:
         core = super()._load()
-        clock = time.thread_time if core.runner.device.type == "cpu" else time.perf_counter
         step = core.step
 
         def timed() -> Any:
             outputs = step()
-            self.ends.append((time.perf_counter(), clock()))
+            running = core.scheduler.running
+            num_decoding = sum(seq.num_output_tokens > 0 and seq.finish_reason is None for seq in running)
+            self.ends.append(StepEnd(time.perf_counter(), time.thread_time(), num_decoding))
             return outputs
 
         core.step = timed  # type: ignore[method-assign]
@@ -55,7 +65,7 @@ class Setup:
 
 @asynccontextmanager
 async def guarded(
-    shape: str, folder: Path, guards: Mapping[str, dict[str, Any]], **options: Any
+    shape: str, folder: Path, guards: Mapping[str, Mapping[str, Any]], **options: Any
 ) -> AsyncIterator[dict[str, Setup]]:
     """The served model without a guard, by the name `nothing`, and with a stream guard of a tenth of its size
     for each of `guards`: arguments by names. The name `probe` stands for the same model with a probe.

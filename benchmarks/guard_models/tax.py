@@ -1,8 +1,8 @@
 """The time that guards take from the streams that they guard, in the same process.
 
 All ways to answer take turns. A ratio is the median of the ratios of neighbours. A gap is the time between
-the ends of two steps of the served model, while all streams run: each gets a token in every step. On a CPU it
-is CPU time of the engine thread, which computes one model's step after the other.
+the ends of two steps of the served model. It counts if all streams get a token in both steps. All turns have
+the same prompts, which the cache keeps.
 """
 
 import random
@@ -11,53 +11,60 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
-from benchmarks.guard_models.setups import Setup
+from benchmarks.guard_models.setups import Setup, StepEnd
 from benchmarks.guard_models.streams import made_text, run_many
 
-WAYS = {"probe": {}, "hold": {"window": 16}, "release": {"window": 16, "mode": "release"}}
+WAYS: dict[str, dict[str, Any]] = {
+    "probe": {},
+    "hold": {"window": 16},
+    "release": {"window": 16, "mode": "release"},
+}
 """A probe, and stream guards by their modes."""
+PROMPT = 8
+"""Words of each prompt."""
 
 
 @dataclass
 class Gaps:
-    """One way to answer, in seconds: an entry for each turn, but for `all`."""
+    """One way to answer, in seconds: an entry for each turn."""
 
     medians: list[float] = field(default_factory=list)
+    cpu_medians: list[float] = field(default_factory=list)
+    """CPU time of the engine thread, which other programs disturb little."""
     means: list[float] = field(default_factory=list)
     whole: list[float] = field(default_factory=list)
     """CPU time of the process, from the requests to the end of all answers."""
-    all: list[float] = field(default_factory=list)
+    p99: list[float] = field(default_factory=list)
 
-    @property
-    def p99(self) -> float:
-        return statistics.quantiles(self.all, n=100)[-1]
+    def add(self, ends: Sequence[StepEnd], num_streams: int, whole: float) -> None:
+        """A turn. Raises `ValueError` if no two steps have a token for each stream."""
+        pairs = [(a, b) for a, b in pairwise(ends) if a.num_decoding == b.num_decoding == num_streams]
+        if not pairs:
+            raise ValueError("the first stream ended before the last one began: give more --max-tokens")
+        gaps = [b.seconds - a.seconds for a, b in pairs]
+        self.medians.append(statistics.median(gaps))
+        self.cpu_medians.append(statistics.median(b.cpu_seconds - a.cpu_seconds for a, b in pairs))
+        self.means.append(statistics.mean(gaps))
+        self.whole.append(whole)
+        self.p99.append(statistics.quantiles(gaps, n=100, method="inclusive")[-1])
 
 
 async def tax(setups: Mapping[str, Setup], num_streams: int, rounds: int, max_tokens: int) -> dict[str, Gaps]:
     rng = random.Random(0)
+    prompts = [made_text(rng, PROMPT) for _ in range(num_streams)]
     results = {name: Gaps() for name in setups}
     for i in range(rounds + 1):
         names = [*setups]
         for name in names if i % 2 else reversed(names):
             setup = setups[name]
-            prompts = [made_text(rng, 64) for _ in range(num_streams)]
             setup.engine.ends.clear()
             began = time.process_time()
-            streams = await run_many(setup.pipeline, setup.engine, prompts, max_tokens)
+            await run_many(setup.pipeline, setup.engine, prompts, max_tokens if i else 1)
             whole = time.process_time() - began
-            if not i:
-                continue  # memory and code are touched for the first time
-            since = max(stream.first for stream in streams)
-            until = min(stream.ended for stream in streams)
-            ends = [at for when, at in setup.engine.ends if since <= when <= until]
-            gaps = [after - before for before, after in pairwise(ends)]
-            if not gaps:
-                raise ValueError("the first stream ended before the last one began: give more --max-tokens")
-            results[name].medians.append(statistics.median(gaps))
-            results[name].means.append(statistics.mean(gaps))
-            results[name].whole.append(whole)
-            results[name].all += gaps
+            if i:  # in the first round, the prompts are computed
+                results[name].add(setup.engine.ends, num_streams, whole)
     return results
 
 
@@ -65,20 +72,15 @@ def report(num_streams: int, results: Mapping[str, Gaps]) -> str:
     bare = results["nothing"]
     lines = []
     for name, gaps in results.items():
-        lines.append(
-            f"{num_streams:7} {name:>10}"
-            f"{1e3 * statistics.median(gaps.medians):10.2f}{_ratio(gaps.medians, bare.medians):8.3f}"
-            f"{1e3 * statistics.median(gaps.means):10.2f}{_ratio(gaps.means, bare.means):8.3f}"
-            f"{1e3 * gaps.p99:10.2f}{gaps.p99 / bare.p99:8.2f}"
-            f"{statistics.median(gaps.whole):10.2f}{_ratio(gaps.whole, bare.whole):8.3f}"
-        )
+        line = f"{num_streams:7} {name:>10}"
+        for column in ("medians", "cpu_medians", "means", "p99", "whole"):
+            values, others = getattr(gaps, column), getattr(bare, column)
+            ratio = statistics.median(a / b for a, b in zip(values, others, strict=True))
+            line += f"{1e3 * statistics.median(values):10.2f}{ratio:8.3f}"
+        lines.append(line)
     return "\n".join(lines)
 
 
 def header() -> str:
-    numbers = "".join(f"{name:>10}{'ratio':>8}" for name in ("p50 ms", "mean ms", "p99 ms", "CPU s"))
-    return f"{'streams':>7} {'guard':>10}{numbers}"
-
-
-def _ratio(values: Sequence[float], others: Sequence[float]) -> float:
-    return statistics.median(a / b for a, b in zip(values, others, strict=True))
+    numbers = ("p50 ms", "p50 CPU", "mean ms", "p99 ms", "all CPU")
+    return f"{'streams':>7} {'guard':>10}" + "".join(f"{name:>10}{'ratio':>8}" for name in numbers)
