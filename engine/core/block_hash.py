@@ -9,6 +9,8 @@ same hash.
 import hashlib
 import secrets
 from array import array
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
 
 
 def root_hash(cache_salt: str | None) -> bytes:
@@ -36,6 +38,56 @@ def extend_hashes(
     parent = hashes[-1] if hashes else root
     for start in range(len(hashes) * block_size, num_blocks * block_size, block_size):
         end = start + block_size
-        block = array("I", token_ids[start:end]).tobytes()
-        parent = hashlib.sha256(parent + (secret if end > num_public else b"") + block).digest()
+        parent = _block_hash(parent, secret if end > num_public else b"", token_ids[start:end])
         hashes.append(parent)
+
+
+class KnownHashes:
+    """The hashes of texts that were asked for last. Of a text that begins like the last one of its kind, only
+    the blocks behind this beginning are hashed again.
+
+    `kind`: texts of one kind that begin alike have the same hashes, as far as they are alike.
+    """
+
+    def __init__(self, block_size: int, num_kinds: int = 128) -> None:
+        """`num_kinds`: so many are remembered."""
+        self._block_size = block_size
+        self._num_kinds = num_kinds
+        self._known: OrderedDict[Hashable, tuple[bytes, list[bytes]]] = OrderedDict()
+        """By kind: the last text's ids and its hashes. The kind that was asked for last is the last."""
+
+    def find(self, kind: Hashable, token_ids: Sequence[int]) -> list[bytes]:
+        """The hashes of the first blocks, as far as they are known."""
+        if kind not in self._known:
+            return []
+        ids, hashes = self._known[kind]
+        num_bytes = array("I").itemsize * self._block_size
+        return hashes[: _num_same(ids, _as_bytes(token_ids), num_bytes)]
+
+    def keep(self, kind: Hashable, token_ids: Sequence[int], hashes: Sequence[bytes]) -> None:
+        """Remember the `hashes` of the text's first blocks."""
+        self._known[kind] = _as_bytes(token_ids[: len(hashes) * self._block_size]), [*hashes]
+        self._known.move_to_end(kind)
+        if len(self._known) > self._num_kinds:
+            self._known.popitem(last=False)
+
+
+def _block_hash(parent: bytes, secret: bytes, token_ids: Sequence[int]) -> bytes:
+    return hashlib.sha256(parent + secret + _as_bytes(token_ids)).digest()
+
+
+def _as_bytes(token_ids: Sequence[int]) -> bytes:
+    return array("I", token_ids).tobytes()
+
+
+def _num_same(one: bytes, other: bytes, size: int) -> int:
+    """The number of first pieces of this size that are the same."""
+    num_same, end = 0, min(len(one), len(other)) // size
+    while num_same < end:
+        middle = (num_same + end + 1) // 2
+        piece = slice(num_same * size, middle * size)
+        if one[piece] == other[piece]:
+            num_same = middle
+        else:
+            end = middle - 1
+    return num_same

@@ -41,7 +41,7 @@ from contextlib import suppress
 from operator import attrgetter
 
 from engine.config import EngineConfig
-from engine.core.block_hash import extend_hashes
+from engine.core.block_hash import KnownHashes, extend_hashes
 from engine.core.block_manager import BlockManager
 from engine.core.sequence import ScheduledSequence, Sequence
 from engine.core.step_budget import Budget, StepBudget
@@ -91,6 +91,7 @@ class Scheduler:
         """Whether the sequence that is next has found too few blocks."""
         self._step_budget: Budget = step_budget or StepBudget(max_num_batched_tokens)
         self._num_arrived = 0
+        self._known_hashes = KnownHashes(block_manager.block_size)
 
     @classmethod
     def of(cls, config: EngineConfig, num_blocks: int, step_budget: Budget) -> "Scheduler":
@@ -346,7 +347,13 @@ class Scheduler:
         # give wanted logprobs are computed too.
         num_tokens = len(seq.prompt_logprobs) if seq.needs_prompt_logprobs else seq.num_tokens - 1
         num_blocks = num_tokens // self.block_manager.block_size
-        self._extend_hashes(seq, num_blocks)
+        if seq.group.num_public_tokens is None:
+            self._extend_hashes(seq, num_blocks)
+        else:  # a guard asks about a text again and again while the text grows
+            kind = seq.group.secret, seq.group.num_public_tokens
+            seq.cache.block_hashes = seq.cache.block_hashes or self._known_hashes.find(kind, seq.token_ids)
+            self._extend_hashes(seq, num_blocks)
+            self._known_hashes.keep(kind, seq.token_ids, seq.cache.block_hashes)
         self.block_manager.reuse(seq.cache.block_table, seq.cache.block_hashes[:num_blocks])
         seq.cache.num_computed_tokens = len(seq.cache.block_table) * self.block_manager.block_size
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.core.block_hash import extend_hashes, root_hash, unique_root
+from engine.core.block_hash import KnownHashes, extend_hashes, root_hash, unique_root
 
 BLOCK_SIZE = 2
 
@@ -29,6 +29,18 @@ def test_hashes_added_step_by_step_equal_hashes_made_at_once(token_ids: list[int
     hashes = hashes_of(token_ids[:length], root)
     extend_hashes(hashes, root, token_ids, BLOCK_SIZE, len(token_ids) // BLOCK_SIZE)
     assert hashes == hashes_of(token_ids, root)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.lists(st.integers(0, 1), max_size=9))))
+def test_known_hashes_are_those_of_the_text(asked: list[tuple[str, list[int]]]) -> None:
+    known = KnownHashes(BLOCK_SIZE, num_kinds=1)
+    last: dict[str, list[int]] = {}
+    for kind, token_ids in asked:
+        whole, before = hashes_of(token_ids, root_hash(kind)), hashes_of(last.get(kind, []), root_hash(kind))
+        expected = [one for one, other in zip(whole, before, strict=False) if one == other]
+        assert known.find(kind, token_ids) == expected
+        known.keep(kind, token_ids, whole)
+        last = {kind: token_ids}
 
 
 @given(st.lists(st.one_of(st.none(), st.text()), unique=True))

@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from engine.backends.local import LocalEngine
 from engine.config import EngineConfig
+from engine.core import block_hash
 from engine.protocol import GenerationRequest
 from hooks.builtin.judge import Judge
 from hooks.builtin.judge_families.asking import Opinion
@@ -115,6 +116,24 @@ async def test_a_judgement_computes_the_new_tokens_and_the_tail(name: str, start
     assert from_scratch >= 8 * computed
     assert [one.prompts for one in again] == [one.prompts for one in asked]
     assert told == pytest.approx(told_again, abs=1e-4)
+
+
+async def test_a_judgement_hashes_only_the_blocks_of_new_text_and_the_tail(
+    start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, num_hashed = "llama-guard-3", 0
+
+    def hashed(*args: Any) -> bytes:
+        nonlocal num_hashed
+        num_hashed += 1
+        return original(*args)
+
+    original = block_hash._block_hash
+    monkeypatch.setattr(block_hash, "_block_hash", hashed)
+    _, asked, _ = await judged(await start(name), name, text_pieces(name, LENGTH))
+    head, tail = asked[0].num_unsalted_tokens, tail_of(name, asked[0])
+    blocks_of_a_judgement = (WINDOW + tail) // BLOCK + 2
+    assert num_hashed <= head // BLOCK + len(asked) * blocks_of_a_judgement
 
 
 async def test_four_criteria_share_their_conversation(start: Callable[..., Any]) -> None:
