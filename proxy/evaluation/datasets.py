@@ -10,9 +10,12 @@ import gzip
 import importlib
 import io
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from engine.recording import Recording
 from proxy.evaluation.exchange import Exchange, exchange_of, own_exchange
@@ -123,7 +126,7 @@ def _load_file(path: Path) -> Iterator[Exchange]:
         yield Exchange(str(path), Recording.load(path))
         return
     make = None
-    for number, row in enumerate(_rows(path), start=1):
+    for number, row in _rows(path):
         name = f"{path}:{number}"
         if not isinstance(row, Mapping):
             raise ValueError(f"{name}: it is no object with columns")
@@ -141,6 +144,8 @@ def _format_of(row: Row) -> Callable[[str, Row], Exchange]:
 def _reason(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"there is no column {error}"
+    if isinstance(error, ValidationError):
+        return "; ".join(": ".join([*map(str, one["loc"]), one["msg"]]) for one in error.errors())
     return " ".join(str(error).split())
 
 
@@ -149,31 +154,52 @@ def _is_recording(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         first = next((line for line in file if line.strip()), b"{}")
-    try:
-        fields = json.loads(first)
-    except ValueError as error:
-        raise ValueError(f"{path}, line 1: {error}") from error
+    fields = _json(first, f"{path}, first line")
     return isinstance(fields, Mapping) and {"version", "request"} <= fields.keys()
 
 
-def _rows(path: Path) -> Iterable[Any]:
-    """The rows of a table. Raises `ValueError` for a file of another kind."""
+def _rows(path: Path) -> Iterable[tuple[int, Any]]:
+    """The rows of a table, each with its number; the number of JSON lines is the line's. Raises `ValueError`
+    for a file of another kind."""
     name = path.name.removesuffix(".gz")
     if name.endswith(".parquet"):
-        return _parquet_rows(path)
-    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    text = data.decode("utf-8-sig")
-    try:
-        if name.endswith(".csv"):
-            return list(csv.DictReader(io.StringIO(text, newline="")))
-        if name.endswith(".jsonl"):
-            return [json.loads(line) for line in text.splitlines() if line.strip()]
-        if name.endswith(".json"):
-            rows = json.loads(text)
-            return rows if isinstance(rows, list) else [rows]
-    except (ValueError, csv.Error) as error:
-        raise ValueError(f"{path}: {error}") from error
+        return enumerate(_parquet_rows(path), start=1)
+    text = _text_of(path)
+    if name.endswith(".csv"):
+        try:
+            return [*enumerate(csv.DictReader(io.StringIO(text, newline="")), start=1)]
+        except csv.Error as error:
+            raise ValueError(f"{path}: {error}") from error
+    if name.endswith(".jsonl"):
+        # Not `splitlines`: JSON may have U+2028 and others in a string.
+        lines = enumerate(text.split("\n"), start=1)
+        return [(number, _json(line, f"{path}:{number}")) for number, line in lines if line.strip()]
+    if name.endswith(".json"):
+        rows = _json(text, str(path))
+        return enumerate(rows if isinstance(rows, list) else [rows], start=1)
     raise ValueError(f"{path}: it is no .jsonl, .json, .csv or .parquet file")
+
+
+def _text_of(path: Path) -> str:
+    data = path.read_bytes()
+    try:
+        return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: it is not in UTF-8, from byte {error.start} on") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path}: it is no whole gzip file") from error
+
+
+def _json(text: str | bytes, place: str) -> Any:
+    """Raises `ValueError`, with the place, for a text that is not JSON."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{place}: it is not JSON: {error.msg} (character {error.pos})") from error
+    except ValueError as error:  # such as an integer of thousands of digits
+        raise ValueError(f"{place}: {error}") from error
+    except RecursionError as error:
+        raise ValueError(f"{place}: its JSON is nested too deeply") from error
 
 
 def _parquet_rows(path: Path) -> Iterable[Row]:

@@ -72,6 +72,41 @@ def test_a_line_of_no_known_format_is_refused_with_its_place(tmp_path: Path, row
         load(write(tmp_path / "own.jsonl", [good, row]))
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("a.jsonl", b'{"prompt": "A"}\n\n{"prompt": "B', r"a\.jsonl:3: it is not JSON: .* \(character 11\)"),
+        ("a.jsonl", b"[" * 100_000, "a.jsonl, first line: its JSON is nested too deeply"),
+        ("a.json", b"[" * 100_000, "a.json: its JSON is nested too deeply"),
+        ("a.jsonl", b'{"prompt": "A"}\n{"prompt": "\xe9"}', "a.jsonl: it is not in UTF-8, from byte 28 on"),
+        ("a.csv", b"prompt\n\xe9", "a.csv: it is not in UTF-8, from byte 7 on"),
+        ("a.jsonl.gz", gzip.compress(b'{"prompt": "A"}')[:-4], "a.jsonl.gz: it is no whole gzip file"),
+        ("a.jsonl.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\0zz", "a.jsonl.gz: it is no whole gzip file"),
+        ("a.jsonl.gz", b"zz", "a.jsonl.gz: it is no whole gzip file"),
+    ],
+)
+def test_a_broken_file_is_refused_with_its_place(
+    tmp_path: Path, name: str, content: bytes, complaint: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=complaint):
+        load(path)
+
+
+def test_a_line_of_json_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
+    reply = "One.\u2028Two.\x85Three."
+    path = tmp_path / "own.jsonl"
+    path.write_text(json.dumps({"prompt": "A", "reply": reply}, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert [reply_of(one) for one in load(path)] == [reply]
+
+
+def test_a_complaint_about_a_line_names_its_field(tmp_path: Path) -> None:
+    path = write(tmp_path / "own.jsonl", [{"prompt": "A", "reply": "x", "unsafe": "yes"}])
+    with pytest.raises(ValueError, match=r"own\.jsonl:1: unsafe: Input should be a valid boolean$"):
+        load(path)
+
+
 def test_recordings_get_the_label_that_they_are_given() -> None:
     (one,) = load(RECORDINGS / "card.jsonl", is_unsafe=True)
     assert one.is_unsafe is True
