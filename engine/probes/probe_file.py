@@ -18,6 +18,7 @@ The outputs are logits. `ProbeInfo.score_names` says how those of an attention p
 """
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -29,7 +30,7 @@ import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from engine.probe_info import Calibration, ProbeInfo, ProbeKind
@@ -55,10 +56,9 @@ class Probe:
     def __post_init__(self) -> None:
         """Raises `ValueError` for a probe whose parts do not fit together."""
         info = self.info
-        if not NAME.fullmatch(info.name):
-            raise ValueError("its name may have letters, digits, _ and - only")
-        if not info.labels or len({*info.labels}) < len(info.labels):
-            raise ValueError("its labels must be one or more, all different")
+        check_name(info.name)
+        if not all(info.labels) or not info.labels or len({*info.labels}) < len(info.labels):
+            raise ValueError("its labels must be one or more, all different, and none empty")
         if info.calibration and not (isfinite(info.calibration.threshold) and info.calibration.span >= 1):
             raise ValueError("its calibration must have a finite threshold and a span of 1 or more")
         if not self.layers or len({*self.layers}) < len(self.layers):
@@ -76,11 +76,22 @@ class Probe:
     def num_inputs(self) -> int:
         return len(self.tensors["mean"])
 
-    def save(self, path: Path | str) -> None:
+    def save(self, path: Path) -> None:
+        """Write the file, whole or not at all: who reads it meanwhile reads the file that was there before.
+        Raises `OSError`."""
         info = asdict(self.info)
         header = {"version": VERSION, **info, "layers": self.layers, "model": self.model}
         metadata = {METADATA: json.dumps({**header, "model_hash": self.model_hash})}
-        save_file({name: tensor.contiguous() for name, tensor in self.tensors.items()}, path, metadata)
+        tensors = {name: tensor.contiguous() for name, tensor in self.tensors.items()}
+        data = to_bytes(tensors, metadata)
+        check_place(path)
+        place = path.resolve()  # a link stays a link
+        new = place.with_name(f".{place.name}.{os.getpid()}")
+        try:
+            new.write_bytes(data)
+            new.replace(place)
+        finally:
+            new.unlink(missing_ok=True)
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """Raises `ValueError` for tensors that are not those of the kind."""
@@ -98,6 +109,21 @@ class Probe:
         if self.info.kind == "attention":
             shapes |= {"query.weight": (1, inputs), "query.bias": (1,)}
         return shapes
+
+
+def check_name(name: str) -> None:
+    """Raises `ValueError` for a name that no probe can have."""
+    if not NAME.fullmatch(name):
+        raise ValueError("its name may have letters, digits, _ and - only")
+
+
+def check_place(path: Path) -> None:
+    """Raises `OSError` for a path that no probe can be written to, such as a folder or a device."""
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path} is not a file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(f"{path.parent} is not writable")
 
 
 def load_probe(path: Path | str) -> Probe:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from engine.demo import MODEL_DIR
+from engine.demo import MODEL_DIR, PROBES
 from engine.probe_info import ProbeInfo, ProbeKind, Smoothing
 from hooks.detect.extras import from_extra
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from proxy.probes.measuring import Report, RunningScores
 
 FORMAT = "labelled exchanges, in a format that weir eval-guard knows"
+_LONGEST_SPAN = 1_000_000
 
 
 def add_probe_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +52,9 @@ def add_probe_arguments(parser: argparse.ArgumentParser) -> None:
         "--span", type=_count, default=8, help="tokens that a running score spans (%(default)s)"
     )
     reports = _command(commands, "report", "say what a calibrated probe finds in other exchanges", report_on)
-    reports.add_argument("--probe", type=Path, required=True, help="the probe's file")
+    reports.add_argument(
+        "--probe", type=_probe_file, required=True, help="the probe's file, or weir-demo-probe"
+    )
     reports.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -67,9 +70,13 @@ def _command(commands: Any, name: str, text: str, run: Any) -> argparse.Argument
 
 
 def _count(text: str) -> int:
-    if (value := int(text)) < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
+    if not 1 <= (value := int(text)) <= _LONGEST_SPAN:
+        raise argparse.ArgumentTypeError(f"must be from 1 to {_LONGEST_SPAN}")
     return value
+
+
+def _probe_file(text: str) -> Path:
+    return Path(PROBES.get(text, text))
 
 
 def _share(text: str) -> float:
@@ -91,20 +98,28 @@ def _run(name: str, run: Any, options: argparse.Namespace) -> None:
 
 def train(options: argparse.Namespace) -> None:
     from engine.probes.model_hash import model_hash
-    from engine.probes.probe_file import Probe
+    from engine.probes.probe_file import Probe, check_name, check_place
     from proxy.probes.training import Replies, fit
 
+    name = options.name or options.out.stem
+    check_name(name)
+    check_place(options.out)
     reader = _Reader(options)
     layers = reader.layers(options.layers)
     inputs = [*reader.inputs(layers)]
     tensors = fit(Replies(inputs, reader.labels), options.kind, span=options.span, seed=options.seed)
-    name = options.name or options.out.stem
     info = ProbeInfo(name=name, kind=options.kind, labels=(options.label or name,))
-    probe = Probe(info, layers, options.model, model_hash(options.model), tensors)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
+    probe = Probe(info, layers, _model_name(options.model), model_hash(options.model), tensors)
     probe.save(options.out)
     print(f"{options.out}: a {options.kind} probe of {', '.join(layers)}, from {len(inputs)} exchanges")
     print(f"next: weir probe calibrate --probe {options.out} OTHER_EXCHANGES")
+
+
+def _model_name(model: str) -> str:
+    """A model's name for a probe's file, which may be passed on: without the folders of this machine."""
+    if Path(model) == MODEL_DIR:
+        return "weir-demo"
+    return Path(model).resolve().name if Path(model).is_dir() else model
 
 
 def calibrate(options: argparse.Namespace) -> None:
@@ -187,11 +202,14 @@ class _Reader:
         return [int(reply.is_unsafe) for reply in self._replies]
 
     def layers(self, given: str | None) -> tuple[str, ...]:
-        """The names of the layers that the option names."""
+        """The names of the layers that the option names. Raises `ValueError` for a layer named twice."""
         num_layers = len(self._runner.model.layers)
         named = given or f"{num_layers // 2},{num_layers - 1}"
         parts = [part.strip() for part in named.split(",")]
-        return tuple(f"model.layers.{part}" if part.isdecimal() else part for part in parts)
+        names = tuple(f"model.layers.{part}" if part.isdecimal() else part for part in parts)
+        if len({*names}) < len(names):
+            raise ValueError("--layers names a layer twice")
+        return names
 
     def inputs(self, layers: tuple[str, ...]) -> "Iterator[Tensor]":
         """The activations of each reply's own tokens, `[tokens, inputs]`. A bar shows the progress."""

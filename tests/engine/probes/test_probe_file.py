@@ -1,7 +1,9 @@
 """The files of probes: what they hold, and which are refused."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any, get_args
 
@@ -41,6 +43,42 @@ def test_a_loaded_probe_stays_the_same_when_its_file_is_written_anew(tmp_path: P
     assert all(torch.equal(tensor, probe.tensors[name]) for name, tensor in found.tensors.items())
 
 
+def test_a_file_is_written_whole_or_not_at_all(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(save_probe(tmp_path, make_probe(model, "linear")))
+    before = path.read_bytes()
+
+    def fill_disk(self: Path, data: bytes) -> int:
+        with self.open("wb") as file:
+            file.write(data[:100])
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", fill_disk)
+    with pytest.raises(OSError, match="No space left"):
+        make_probe(model, "mlp").save(path)
+    assert path.read_bytes() == before
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_a_file_is_readable_as_any_other_and_a_link_to_it_stays(tmp_path: Path, model: Path) -> None:
+    other, link = tmp_path / "other", tmp_path / "link.safetensors"
+    other.write_text("")
+    link.symlink_to(other)
+    mode = other.stat().st_mode
+    make_probe(model, "linear").save(link)
+    assert link.is_symlink()
+    assert other.stat().st_mode == mode
+    assert load_probe(other).info.kind == "linear"
+
+
+@pytest.mark.parametrize("place", [".", "pipe"])
+def test_nothing_but_a_file_is_replaced(tmp_path: Path, model: Path, place: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="is not a file"):
+        make_probe(model, "linear").save(tmp_path / place)
+
+
 def test_scores_are_named_after_probe_and_label() -> None:
     linear = ProbeInfo(name="harm", kind="linear", labels=("harm",))
     assert linear.score_names == ("harm",)
@@ -55,6 +93,7 @@ def test_scores_are_named_after_probe_and_label() -> None:
         ({"layers": ("model.norm", "model.norm")}, "all different"),
         ({"info": {"name": "a b"}}, "its name may have letters"),
         ({"info": {"labels": ()}}, "its labels must be one or more"),
+        ({"info": {"labels": ("a", "")}}, "none empty"),
         ({"info": {"calibration": Calibration(threshold=float("inf"))}}, "a finite threshold"),
         ({"info": {"calibration": Calibration(threshold=1.0, span=0)}}, "a span of 1 or more"),
         ({"info": {"labels": ("a",)}}, r"its tensor weight is \[2, 96\] and must be \[1, 96\]"),

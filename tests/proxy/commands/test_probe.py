@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.demo import DEMO_PROBE
+from engine.probes.probe_file import load_probe
 from proxy.commands.cli import main
 
 EXCHANGES = 40
@@ -65,6 +67,57 @@ def test_training_says_which_exchange_it_cannot_use(
     assert exit_.value.code == 2
     assert complaint in capsys.readouterr().err
     assert not (tmp_path / "p.safetensors").exists()
+
+
+def no_model(*_: object) -> None:
+    raise AssertionError("the model is loaded")
+
+
+@pytest.mark.parametrize(
+    ("out", "options", "complaint"),
+    [
+        (".", (), "is not a file"),
+        ("exchanges.jsonl/p.safetensors", (), "exchanges.jsonl"),
+        ("p q.safetensors", (), "its name may have"),
+        ("p.safetensors", ("--name", "p q"), "its name may have"),
+        ("p.safetensors", ("--span", 10**20), "--span: must be from 1 to 1000000"),
+    ],
+)
+def test_what_training_cannot_write_is_refused_before_it_begins(
+    out: str,
+    options: tuple[object, ...],
+    complaint: str,
+    exchanges: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("proxy.commands.probe._Reader", no_model)
+    with pytest.raises(SystemExit) as exit_:
+        run("train", exchanges, "--out", exchanges.parent / out, *options)
+    assert exit_.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_probe_s_file_does_not_name_the_folders_of_the_machine(exchanges: Path, tmp_path: Path) -> None:
+    out = tmp_path / "p.safetensors"
+    run("train", exchanges, "--out", out)
+    assert load_probe(out).model == load_probe(DEMO_PROBE).model == "weir-demo"
+    assert str(Path.cwd()).encode() not in out.read_bytes()
+
+
+def test_the_probe_that_ships_is_reported_on_by_its_name(
+    exchanges: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("report", exchanges, "--probe", "weir-demo-probe", "--json")
+    assert json.loads(capsys.readouterr().out)["detected"]["total"] == EXCHANGES // 2
+
+
+def test_a_layer_that_is_named_twice_is_refused(
+    exchanges: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run("train", exchanges, "--out", tmp_path / "p.safetensors", "--layers", "2,model.layers.2")
+    assert "a layer twice" in capsys.readouterr().err
 
 
 def test_a_layer_that_the_model_does_not_have_is_named(
