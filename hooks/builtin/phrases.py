@@ -112,20 +112,22 @@ class PhraseDetector:
     def _undecided_alone(self, text: str, start: int) -> int | None:
         """Return the undecided place of a text in which each character folds to one and no phrase is whole;
         None if the text may be another. Most chunks are decided here."""
-        folded = self._folding.evenly(text[start:])
+        rest = folded = self._folding.evenly(text[start:])
         if folded is None or len(folded) > self._most:
             return None
+        automaton = self._automaton
         place = 0
-        while rest := folded[place:]:
-            length = self._automaton.longest_prefix(rest)
-            if length == len(rest) and rest not in self._automaton:
-                if not self._is_joined_left(text, start + place, rest[0]):
-                    return start + place
-            elif length >= self._fewest_folded and next(self._automaton.iter(folded), None):
-                return None
+        while rest:
+            length = automaton.longest_prefix(rest)
+            if length >= self._fewest_folded and (length < len(rest) or rest in automaton):
+                if next(automaton.iter(folded), None):
+                    return None
+            elif length == len(rest) and not self._is_joined_left(text, start + place, rest[0]):
+                return start + place
             if (found := self._beginning(folded, place + 1)) is None:
                 break
             place = found.start()
+            rest = folded[place:]
         return len(text)
 
     def _undecided(

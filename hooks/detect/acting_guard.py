@@ -165,6 +165,7 @@ class ActingGuard:
             is_answer = chunk.channel == "content" and asks_for_json(chunk.request)
             is_json = is_answer or chunk.channel == "tool_call"
             excerpt = chunk.state["excerpt"] = self._begun(chunk, is_json=is_json)
+            excerpt.keeps_alternatives = self._keeps_alternatives(chunk)
         return excerpt
 
     def _begun(self, chunk: Chunk, *, is_json: bool) -> Excerpt:

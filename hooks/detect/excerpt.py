@@ -23,9 +23,12 @@ class Excerpt:
     __slots__ = (
         "_json",
         "_waiting",
+        "clear_from",
         "covered",
         "is_plain",
+        "keeps_alternatives",
         "lead",
+        "num_read",
         "owed",
         "pending",
         "start",
@@ -34,6 +37,8 @@ class Excerpt:
     )
 
     def __init__(self, *, is_json: bool, lead: Lead | None = None) -> None:
+        self.keeps_alternatives = True
+        """Whether the released tokens keep their top alternatives."""
         self.lead = lead
         """The search behind the text that the output continues; None when it can find nothing more."""
         self._json = JsonText() if is_json else None
@@ -52,6 +57,10 @@ class Excerpt:
         """Matches that were found, and that the guard cannot act on yet."""
         self.is_plain = False
         """Whether `text` is the stream as it is written, and no earlier match reaches beyond `start`."""
+        self.num_read = 0
+        """Characters of `text` that a `Reader` has searched for tokens of its reading."""
+        self.clear_from = 0
+        """No token begins from here up to `num_read`."""
 
     def read(self, piece: str, is_final: bool) -> str:
         """The new characters of `text` in the next piece of the stream."""
@@ -136,6 +145,7 @@ class Excerpt:
         self.start -= gone
         self.pending = pending - gone
         self.covered = max(0, self.covered - gone)
+        self._forget_read(gone)
         if self._json is not None:
             self._json.forget(text, gone)
         if gone and self.taken:
@@ -154,6 +164,11 @@ class Excerpt:
             self.text = text[gone:]
             self.start = self.pending = reach
             self.covered = max(0, self.covered - gone)
+            self._forget_read(gone)
+
+    def _forget_read(self, gone: int) -> None:
+        self.num_read = max(0, self.num_read - gone)
+        self.clear_from = max(0, self.clear_from - gone)
 
     def _move_lead(self, lead: Lead, gone: int, reach: int) -> int:
         """Move the search behind the lead on. Returns how many of the first `gone` characters to forget."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from hooks.detect.detector import Detector, Findings, Match
+from hooks.detect.excerpt import Excerpt
 
 _ESCAPES = {
     # JSON's escapes, also within a string of JSON, where backslashes are doubled and quotes have three.
@@ -102,6 +103,8 @@ class Reader:
         self._reading = reading
         self._span = detector.reach + 2 * reading.longest
         """Characters before a place that are read with it, if they contain no tokens."""
+        self._clear_span = detector.reach + reading.longest
+        """Characters before a place in which no token may begin, for the reading to be the written text."""
 
     def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
         """Each rule of the detector becomes two: `2 * rule` for the written text, plus 1 for its reading."""
@@ -133,6 +136,18 @@ class Reader:
         if undecided == start and not is_final:
             return [], start
         return [match for match in found if match.start < undecided], undecided
+
+    def scan_next(self, excerpt: Excerpt, text: str) -> Findings:
+        """Do what `scan` does from the start of a plain `excerpt` on, if `text` is the excerpt's with more
+        characters. Only the characters that are new are searched for tokens."""
+        if self._reading.may_be_in(text, excerpt.num_read):
+            excerpt.clear_from = len(text)
+        excerpt.num_read = len(text)
+        start = excerpt.start
+        if excerpt.clear_from and excerpt.clear_from > start - self._clear_span:
+            return self.scan(text, start, False)
+        findings = self._detector.scan(text, start, False)
+        return (_in_both(findings[0]), findings[1]) if findings[0] else findings
 
     def _left(self, text: str, start: int) -> int:
         """Return where the text begins that the detector reads from `start` on, or before it if a token may

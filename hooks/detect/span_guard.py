@@ -13,6 +13,7 @@ from hooks.detect.acting_guard import ActingGuard, Options, PromptReply, spliced
 from hooks.detect.detector import Detector, Match
 from hooks.detect.excerpt import Excerpt, excerpt_of
 from hooks.detect.lead import MAX_LEAD, Lead
+from hooks.detect.readings import Reader
 
 _PIECE = 4096
 """Characters of a prompt that are searched at a time. A longer prompt makes no search slower."""
@@ -32,15 +33,21 @@ class SpanGuard(ActingGuard):
         excerpt: Excerpt | None = chunk.state.get("excerpt")
         if excerpt is None or not excerpt.is_plain or chunk.is_final:
             return self._vetted(chunk)
-        text = excerpt.text + chunk.text_diff
-        matches, undecided = self.detector.scan(text, excerpt.start, False)
+        known = excerpt.text
+        text = known + chunk.text_diff
+        detector = self.detector
+        if isinstance(detector, Reader):
+            matches, undecided = detector.scan_next(excerpt, text)
+        else:
+            matches, undecided = detector.scan(text, excerpt.start, False)
         if matches:
             return self._act(chunk, excerpt, text, *excerpt.settled(text, matches, undecided, is_final=False))
         begin, held = excerpt.pending, len(text) - undecided
-        pending = chunk.text_diff if begin == len(excerpt.text) else text[begin:]
         excerpt.go_on(text, undecided, self._reach)
-        alternatives = self._keeps_alternatives(chunk)
-        return hold(held, alternatives=alternatives) if held else emit(pending, alternatives=alternatives)
+        if held:
+            return hold(held) if excerpt.keeps_alternatives else hold(held, alternatives=False)
+        pending = chunk.text_diff if begin == len(known) else text[begin:]
+        return emit(pending, alternatives=excerpt.keeps_alternatives)
 
     def _vetted(self, chunk: Chunk) -> Verdict:
         """The verdict on any chunk; `__call__` has a shorter way for most."""
