@@ -17,7 +17,7 @@ from engine.classification.budget import JudgingBudget
 from engine.classification.logits import TokenLogits
 from engine.config import EngineConfig
 from engine.core.block_hash import root_hash, unique_root
-from engine.core.isolation import attempt
+from engine.core.isolation import attempt, run_what_fits
 from engine.core.metrics import EngineMetrics
 from engine.core.scheduler import Scheduler
 from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
@@ -103,11 +103,13 @@ class ClassifierCore:
                 return []
             self.metrics.end_phase("schedule")
             self.metrics.begin(scheduled)
-            failure = attempt(f"a step of {len(scheduled)} texts", self._run, scheduled)
-            if failure is not None:
-                return [self._fail(s.sequence) for s in scheduled]
+            ran = attempt(f"a step of {len(scheduled)} texts", run_what_fits, self._run, scheduled)
+            if isinstance(ran, EngineError):
+                return [self._fail(s.sequence.group) for s in scheduled]
+            _, scheduled, dropped = ran
             self.metrics.end_phase("forward")
-            outputs = [self._deliver(s.sequence) for s in scheduled if self._is_computed(s)]
+            outputs = [self._fail(text) for text in dropped]
+            outputs += [self._deliver(s.sequence) for s in scheduled if self._is_computed(s)]
             self.metrics.end_phase("update")
         return outputs
 
@@ -130,12 +132,12 @@ class ClassifierCore:
         self.scheduler.rest(seq)
         rows = self._logits[self._slots(seq, self._first_wanted.pop(seq), seq.num_tokens)]
         if not np.isfinite(rows).all():
-            return self._fail(seq)
+            return self._fail(seq.group)
         return seq.group, TokenLogits(rows, self.labels)
 
-    def _fail(self, seq: Sequence) -> Output:
-        self.close(seq.group)
-        return seq.group, EngineError("The model failed to classify this text.")
+    def _fail(self, text: SequenceGroup) -> Output:
+        self.close(text)
+        return text, EngineError("The model failed to classify this text.")
 
     def _slots(self, seq: Sequence, start: int, end: int) -> list[int]:
         """The slots of the tokens at positions `start` to `end`."""

@@ -11,7 +11,7 @@ from engine.config import EngineConfig
 from engine.core.draft_model import DraftModel
 from engine.core.drafter import Drafter
 from engine.core.drafts import Turn, turns
-from engine.core.isolation import attempt, failure, sample_apart
+from engine.core.isolation import attempt, failure, out_of_memory, run_what_fits, sample_apart
 from engine.core.metrics import EngineMetrics
 from engine.core.output_processor import OutputProcessor
 from engine.core.scheduler import Scheduler
@@ -76,9 +76,13 @@ class EngineCore:
             scheduled = self._draft(scheduled)
             self.metrics.end_phase("draft")
             self.metrics.begin(scheduled)
-            logits = attempt(f"a step of {len(scheduled)} sequences", self._run, scheduled)
-            if isinstance(logits, EngineError):
+            ran = attempt(f"a step of {len(scheduled)} sequences", run_what_fits, self._run, scheduled)
+            if isinstance(ran, EngineError):
                 return self._fail({s.sequence.group: failure() for s in scheduled})
+            logits, scheduled, dropped = ran
+            outputs += self._fail({group: out_of_memory() for group in dropped})
+            if logits is None:
+                return outputs
             for turn in turns(scheduled, logits, self.speculation):
                 sampled = self._sample(turn)
                 outputs += self._update(turn, sampled)
@@ -132,9 +136,9 @@ class EngineCore:
         """`num_samples` rows of logits for each sequence, `[rows, vocab]`."""
         logits, prompt_logits = self.runner.run(scheduled)
         self.metrics.end_phase("forward")
-        _keep_prompt_logprobs(prompt_logits, scheduled)
         if self.runner.probes:
             self._scores = StepScores(self.runner, scheduled)
+        _keep_prompt_logprobs(prompt_logits, scheduled)
         return logits
 
     def _sample(self, turn: Turn) -> dict[Sequence, Sampled]:
@@ -177,8 +181,10 @@ class EngineCore:
 
 
 def _keep_prompt_logprobs(logits: Tensor, scheduled: Seq[ScheduledSequence]) -> None:
-    """Give each sequence the logprobs of the prompt tokens in its `prompt_logprob_positions`."""
+    """Give each sequence the logprobs of the prompt tokens in its `prompt_logprob_positions`. If it raises,
+    no sequence has got any."""
     row = 0
+    found = []
     for s in scheduled:
         if positions := s.prompt_logprob_positions:
             seq, rows = s.sequence, slice(row, row + len(positions))
@@ -186,4 +192,6 @@ def _keep_prompt_logprobs(logits: Tensor, scheduled: Seq[ScheduledSequence]) -> 
             ids = seq.token_ids[positions.start + 1 : positions.stop + 1]
             num_top = [seq.group.request.num_prompt_logprobs or 0] * len(positions)
             chosen = torch.tensor(ids, device=logits.device)
-            seq.prompt_logprobs += logprobs_of(logits[rows], chosen, num_top, ranked=True)
+            found.append((seq, logprobs_of(logits[rows], chosen, num_top, ranked=True)))
+    for seq, logprobs in found:
+        seq.prompt_logprobs += logprobs

@@ -1,6 +1,7 @@
 """Keeps a failure to the requests that it concerns.
 
-`torch.AcceleratorError` is never kept: the device has lost its state, and no later step can work.
+`torch.AcceleratorError` is never kept: the device has lost its state, and no later step can work. A step
+that finds too little memory runs again without its newest requests.
 """
 
 import logging
@@ -11,7 +12,7 @@ from typing import TypeVar, TypeVarTuple
 import torch
 from torch import Tensor
 
-from engine.core.sequence import Sequence
+from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
 from engine.protocol import EngineError, LogitsProcessorError
 from engine.sampling.sampler import Sampled, Sampler
 
@@ -26,6 +27,11 @@ def failure() -> EngineError:
     return EngineError("The engine failed to generate this output.")
 
 
+def out_of_memory() -> EngineError:
+    """The error of a request that was dropped so that others have memory."""
+    return EngineError("The engine has too little memory for this request now.", status=503)
+
+
 def attempt(doing: str, call: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result | EngineError:
     """The call's result, or the error for the requests that it concerns. `doing` is for the log."""
     try:
@@ -37,6 +43,39 @@ def attempt(doing: str, call: Callable[[*Arguments], Result], *arguments: *Argum
     except Exception:
         logger.exception("%s failed", doing)
         return failure()
+
+
+def run_what_fits(
+    run: Callable[[Seq[ScheduledSequence]], Result], scheduled: list[ScheduledSequence]
+) -> tuple[Result | None, list[ScheduledSequence], set[SequenceGroup]]:
+    """The step's result, the sequences that it was run with, and the requests that found no memory.
+
+    Each time that memory runs out, the newest requests are left out: one, then two more, then four more, and
+    `run` is called again. No result: memory does not suffice for the oldest request alone. Other errors are
+    raised.
+    """
+    dropped: set[SequenceGroup] = set()
+    num_dropped = 1
+    while scheduled:
+        try:
+            return run(scheduled), scheduled, dropped
+        except Exception as error:
+            if not _is_out_of_memory(error):
+                raise
+            logger.exception("a step of %d sequences finds too little memory", len(scheduled))
+        # Not in the handler: the error holds the frames of the step, and they hold tensors.
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        newest_first = sorted({s.sequence.group for s in scheduled}, key=lambda group: -(group.arrival or 0))
+        dropped.update(newest_first[:num_dropped])
+        scheduled = [s for s in scheduled if s.sequence.group not in dropped]
+        num_dropped *= 2
+    return None, scheduled, dropped
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    # Torch's allocator of the host's memory raises a plain `RuntimeError`.
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def sample_apart(sampler: Sampler, logits: Tensor, sequences: Seq[Sequence]) -> dict[Sequence, Sampled]:

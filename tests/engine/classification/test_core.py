@@ -1,6 +1,7 @@
 """Every text gets the logits of a plain reference, whatever other texts do and whatever the cache holds."""
 
 import random
+from collections.abc import Sequence as Seq
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 
 from engine.classification.core import new_text
 from engine.core.sequence import SequenceGroup
+from engine.execution.layout import Span
 from tests.engine.classification.cores import Classified, kv_cache_memory
 from tests.engine.execution.classifiers import GUARD_LABELS, GuardModel
 from tests.engine.execution.decoders import prompts_of
@@ -249,3 +251,23 @@ def test_half_precision_keeps_the_labels(guard: GuardModel) -> None:
         for piece in pieces(ids, 7):
             classifier.feed(text, piece)
         assert torch.cosine_similarity(classifier.rows(text), guard.logits(ids)).min() > 0.95
+
+
+def test_too_little_memory_fails_the_newest_text_alone(guard: GuardModel) -> None:
+    classifier = Classified(guard.path)
+    run = classifier.core.runner.run
+
+    def limited(scheduled: Seq[Span]) -> Any:
+        if len(scheduled) > 2:
+            raise torch.OutOfMemoryError
+        return run(scheduled)
+
+    classifier.core.runner.run = limited  # type: ignore[method-assign]
+    prompts = prompts_of(9, 10, 11)
+    texts = [classifier.open() for _ in prompts]
+    for text, ids in zip(texts, prompts, strict=True):
+        classifier.core.feed(text, ids)
+    classifier.run()
+    assert set(classifier.errors) == {texts[2]}
+    for text, ids in zip(texts[:2], prompts, strict=False):
+        assert_as_plain(classifier.rows(text), guard, ids)

@@ -1,12 +1,13 @@
 """A failure stays with the requests that it concerns. Only the loss of the device concerns all of them."""
 
+from collections.abc import Sequence as Seq
 from typing import Any
 
 import pytest
 import torch
 
-from engine.core.isolation import attempt, sample_apart
-from engine.core.sequence import Sequence, SequenceGroup
+from engine.core.isolation import attempt, run_what_fits, sample_apart
+from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
 from engine.protocol import EngineError, LogitsProcessorError
 from tests.engine.conftest import completion
 
@@ -70,3 +71,27 @@ def test_a_logits_processor_s_own_error_is_kept() -> None:
 
     assert attempt("one sequence", fail) is error
     assert attempt("one sequence", lambda: 7) == 7
+
+
+def test_the_newest_requests_are_left_out_one_then_two_then_four() -> None:
+    groups = [SequenceGroup(completion((5,))) for _ in range(10)]
+    scheduled = []
+    for arrival, group in enumerate(groups):
+        group.arrival = arrival
+        seq = group.add((5,), max_tokens=1, detokenizer=None)  # type: ignore[arg-type]
+        scheduled.append(ScheduledSequence(seq, 0, 1))
+    sizes = []
+
+    def run(some: Seq[ScheduledSequence]) -> str:
+        sizes.append(len(some))
+        if len(some) > 3:
+            raise MemoryError
+        return "done"
+
+    assert run_what_fits(run, scheduled) == ("done", scheduled[:3], set(groups[3:]))
+    assert sizes == [10, 9, 7, 3]
+
+
+def test_other_errors_of_a_step_are_raised_at_once() -> None:
+    with pytest.raises(ZeroDivisionError):
+        run_what_fits(lambda some: 1 // 0, [ScheduledSequence(sequences(1)[0], 0, 1)])
