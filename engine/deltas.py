@@ -6,14 +6,14 @@ from dataclasses import replace
 from engine.protocol import Delta, Token
 
 
-def join(deltas: Sequence[Delta]) -> list[Delta]:
+def join(deltas: list[Delta]) -> list[Delta]:
     """The same content in fewer deltas: consecutive deltas of one stream of one output become one.
 
     Each output's deltas keep their order. A joined delta takes the place of its last part, so that the
-    request's usage never decreases.
+    request's usage never decreases. Returns the same list if there is nothing to join.
     """
     if len(deltas) < 2:
-        return list(deltas)
+        return deltas
     runs: dict[int, list[Delta]] = {}
     latest: dict[int, int] = {}  # the last run of each output
     for number, delta in enumerate(deltas):

@@ -116,7 +116,8 @@ async def _send_events(
         try:
             async for delta in deltas:
                 metrics.release(delta)
-                if frames := frames_of(delta):
+                frames = frames_of(delta)
+                if frames and not stream.write_now(frames):
                     await stream.write(frames)
             metrics.end("finished")
             await answer.settle()

@@ -29,6 +29,8 @@ _FINISH_REASONS: dict[str, FinishReason] = {
 }
 """Any other reason of an upstream is "stop"."""
 _FAILURES = ("abort", "error")
+_BESIDE_CONTENT = ("reasoning_content", "reasoning", "tool_calls", "function_call")
+"""The fields of a chat's delta that have other text than content."""
 _MAX_CHOICES = 64
 """Choices of one event, for each output. Servers send one."""
 
@@ -58,14 +60,13 @@ class StreamTranslator:
         """Translate a chunk (parsed JSON). Raises `EngineError` if the upstream says that it gave up, and
         `TooMuchError` if an output is longer than it may be."""
         choices: Sequence[Any] = chunk.get("choices") or ()
-        if len(choices) > _MAX_CHOICES * len(self._outputs):
-            raise TooMuchError("an event has too many choices")
-        if len(choices) == 1 and len(self._outputs) == 1:  # the usual event; its index may be a counter
+        num_outputs = len(self._outputs)
+        if len(choices) == 1 == num_outputs:  # the usual event; its index may be a counter
             deltas = self._outputs[0].feed(choices[0], chunk.get("prompt_token_ids"))
         else:
             deltas = self._feed_all(choices, chunk.get("prompt_token_ids"))
         # vLLM: with several outputs, the usage beside a choice counts this choice only.
-        if (usage := chunk.get("usage")) and not (choices and len(self._outputs) > 1):
+        if (usage := chunk.get("usage")) and not (choices and num_outputs > 1):
             self._count.usage = _usage(usage, self._count.usage)
             deltas = [replace(delta, usage=self._count.usage) for delta in deltas]
         return self._without_last(deltas)
@@ -73,6 +74,8 @@ class StreamTranslator:
     def _feed_all(
         self, choices: Sequence[Mapping[str, Any]], prompt_token_ids: Sequence[int] | None
     ) -> list[Delta]:
+        if len(choices) > _MAX_CHOICES * len(self._outputs):
+            raise TooMuchError("an event has too many choices")
         pairs = zip(choices, self._outputs_of(choices), strict=True)
         return [delta for choice, output in pairs for delta in output.feed(choice, prompt_token_ids)]
 
@@ -330,15 +333,13 @@ class _ToolCalls:
 
 def _text_alone(choice: Mapping[str, Any]) -> str:
     """The content of a chat's choice without other text, tokens and an end. Empty for other choices."""
-    delta = choice.get("delta")
-    if not delta or delta.get("reasoning_content") or delta.get("reasoning"):
+    if choice.get("finish_reason") or choice.get("logprobs") or choice.get("token_ids") or choice.get("text"):
         return ""
-    if delta.get("tool_calls") or delta.get("function_call") or choice.get("text"):
-        return ""
-    if choice.get("finish_reason") or choice.get("logprobs") or choice.get("token_ids"):
-        return ""
+    delta = choice.get("delta") or {}
     content = delta.get("content")
-    return content if isinstance(content, str) else ""
+    if not isinstance(content, str) or (len(delta) > 1 and any(map(delta.get, _BESIDE_CONTENT))):
+        return ""
+    return content
 
 
 def _arguments_text(arguments: Any) -> str:

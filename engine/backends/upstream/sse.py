@@ -4,10 +4,11 @@ The format: https://html.spec.whatwg.org/multipage/server-sent-events.html. Pack
 HTTP client of their own, or block, and none limits the size of an event.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 
-class Event(NamedTuple):
+@dataclass(slots=True)
+class Event:
     data: bytes
     event: str = "message"
 
@@ -43,11 +44,12 @@ class SSEDecoder:
         """The events that `data` completes. Raises `EventTooLongError`."""
         if self._unread:
             data, self._unread = self._unread + data, b""
-        if self._is_inside or b"\r" in data:
+        if self._is_inside or data.find(b"\r") >= 0:
             return self._read_lines(data)
         # Most pieces are one event, and most events are one line of data. They are not read line by line.
-        if data.startswith(b"data: ") and data.find(b"\n") == len(data) - 2 and data.endswith(b"\n"):
-            return [Event(data[6:-2])]
+        line, _, rest = data.partition(b"\n")
+        if rest == b"\n" and line.startswith(b"data: "):
+            return [Event(line[6:])]
         *blocks, rest = data.split(b"\n\n")
         events: list[Event] = []
         for number, block in enumerate(blocks):
