@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
@@ -22,6 +23,8 @@ from engine.probes.load import load_probes
 from engine.protocol import Scores
 
 logger = logging.getLogger("weir.engine")
+
+HostPool = npt.NDArray[np.float32]
 
 
 class ModelRunner:
@@ -70,6 +73,10 @@ class ModelRunner:
             )
         except (MemoryError, torch.OutOfMemoryError) as error:
             raise ValueError(f"there is no room for a kv_cache_memory of {memory} bytes.") from error
+        scores = self.kv_cache.scores
+        self._scores: Tensor | HostPool | None = scores
+        if scores is not None and self.device.type == "cpu":
+            self._scores = scores.numpy()
         self.draft: ModelRunner | None = None
         """Runs the draft model, whose cache has blocks of the same numbers."""
         if draft:
@@ -97,7 +104,8 @@ class ModelRunner:
             threads.use(1)  # kernels are tried with as many
         draft = _load_draft(config, hf_config, max_model_len)
         model = load_model(config, hf_config, max_model_len)
-        probes = load_probes(config, hf_config.get_text_config().hidden_size, model.device)
+        hidden_size = hf_config.get_text_config().hidden_size
+        probes = load_probes(config, hidden_size, model.dtype, model.device)
         return cls(model, hf_config, config, draft, probes)
 
     @torch.inference_mode()
@@ -115,8 +123,8 @@ class ModelRunner:
 
     def scores_at(self, slots: Sequence[int]) -> "HostScores":
         """The probes' scores of the tokens at these places of the cache (`KVCache`), as they are now."""
-        assert self.kv_cache.scores is not None
-        return HostScores(self.kv_cache.scores, slots)
+        assert self._scores is not None
+        return HostScores(self._scores, slots)
 
     @torch.inference_mode()
     def _try_threads(self, text_config: PreTrainedConfig, config: EngineConfig) -> Threads:
@@ -149,11 +157,11 @@ class ModelRunner:
 class HostScores:
     """Scores on their way to the host, which goes on meanwhile."""
 
-    def __init__(self, pool: Tensor, slots: Sequence[int]) -> None:
-        """`pool`: as in `KVCache.scores`."""
+    def __init__(self, pool: Tensor | HostPool, slots: Sequence[int]) -> None:
+        """`pool`: as in `KVCache.scores`; on the host, as an array of numpy."""
         self._arrived: torch.cuda.Event | None = None
-        if pool.device.type == "cpu":
-            self._scores = pool.numpy()[slots]  # a small part of the time of torch's operators
+        if isinstance(pool, np.ndarray):
+            self._scores = pool[slots]  # a small part of the time of torch's operators
             return
         with torch.inference_mode():
             (index,) = sent([np.array(slots, dtype=np.int64)], pool.device)

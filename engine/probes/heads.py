@@ -4,6 +4,8 @@ Every kind of probe begins with a linear map of its inputs, standardized. So the
 columns of one matrix for each layer, and one product a layer serves all probes:
 
     columns = bias + sum over layers of (output of the layer) @ (the layer's matrix)
+
+The columns of linear and attention-pooled probes are their scores.
 """
 
 from collections.abc import Sequence
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.execution.batch import Batch
+from engine.execution.kernels.cpu.native_library import Library
 from engine.execution.kv_cache import KVCache
 from engine.probe_info import ProbeInfo
 from engine.probes.probe_file import Probe
@@ -37,7 +40,8 @@ class ProbeHeads:
         self._bias = torch.cat([bias for _, bias in first]).to(device)
         maps = [(probe.layers, *both) for probe, both in zip(probes, first, strict=True)]
         self._matrices = {layer: _matrix(layer, maps, hidden_size).to(device) for layer in self.layers}
-        self._is_whole = all(head.is_identity for head in self._heads)
+        self.is_linear = all(head.is_identity for head in self._heads)
+        """Whether the columns are the scores."""
 
     def begin(self, batch: Batch, kv_cache: KVCache) -> None:
         self._batch, self._kv_cache = batch, kv_cache
@@ -57,10 +61,45 @@ class ProbeHeads:
 
     def _scores(self, columns: Tensor) -> Tensor:
         """`[tokens, columns]` to `[tokens, scores]`."""
-        if self._is_whole:
+        if self.is_linear:
             return columns
         parts = torch.split(columns, [head.num_columns for head in self._heads], dim=1)
         return torch.cat([head(part) for head, part in zip(self._heads, parts, strict=True)], dim=1)
+
+
+class NativeProbeHeads(ProbeHeads):
+    """Scores tokens in C, without torch's operators: in a short step, each of them costs more than the
+    arithmetic. All probes are linear or attention-pooled."""
+
+    def __init__(self, probes: Sequence[Probe], hidden_size: int, library: Library) -> None:
+        super().__init__(probes, hidden_size, torch.device("cpu"))
+        assert self.is_linear
+        self._library = library
+        self._transposed = {layer: matrix.T.contiguous() for layer, matrix in self._matrices.items()}
+
+    def begin(self, batch: Batch, kv_cache: KVCache) -> None:
+        assert kv_cache.scores is not None
+        self._scores_address, self._slots_address = kv_cache.scores.data_ptr(), batch.slots.data_ptr()
+        self._bias_address: int | None = self._bias.data_ptr()
+
+    def take(self, layer: str, x: Tensor) -> None:
+        if x.dtype != self._library.dtype or not x.is_contiguous():
+            x = x.to(self._library.dtype).contiguous()
+        matrix = self._transposed[layer]
+        columns, dim = matrix.shape
+        rows = x.shape[0]
+        score = self._library.functions_for(rows * dim * columns).score
+        score(
+            self._scores_address,
+            self._slots_address,
+            x.data_ptr(),
+            matrix.data_ptr(),
+            self._bias_address,
+            rows,
+            dim,
+            columns,
+        )
+        self._bias_address = None  # the first layer's products begin the sums
 
 
 def _matrix(layer: str, maps: Sequence[tuple[tuple[str, ...], Tensor, Tensor]], hidden_size: int) -> Tensor:

@@ -4,12 +4,15 @@ import torch
 
 from engine.config import EngineConfig
 from engine.demo import PROBES
-from engine.probes.heads import ProbeHeads
+from engine.execution.kernels.cpu import native_library
+from engine.probes.heads import NativeProbeHeads, ProbeHeads
 from engine.probes.model_hash import model_hash
 from engine.probes.probe_file import load_probe
 
 
-def load_probes(config: EngineConfig, hidden_size: int, device: torch.device) -> ProbeHeads | None:
+def load_probes(
+    config: EngineConfig, hidden_size: int, dtype: torch.dtype, device: torch.device
+) -> ProbeHeads | None:
     """None: there are none. Raises `ValueError` for a file that is no probe, and for a probe of another model
     than `config.model`; `OSError` for a file that cannot be read."""
     if not config.probes:
@@ -20,4 +23,8 @@ def load_probes(config: EngineConfig, hidden_size: int, device: torch.device) ->
         if probe.model_hash != own:
             models = f"({probe.model}), not on {config.model}"
             raise ValueError(f"probe {path} was trained on another model {models}")
-    return ProbeHeads(probes, hidden_size, device)
+    heads = ProbeHeads(probes, hidden_size, device)
+    if device.type == "cpu" and config.cpu_kernels != "torch" and heads.is_linear:
+        library = native_library.load(dtype)
+        return heads if library is None else NativeProbeHeads(probes, hidden_size, library)
+    return heads

@@ -43,7 +43,7 @@ def test_both_find_secrets_in_wordings_that_they_were_not_trained_on(judge: Judg
 
 def test_the_probe_is_one_of_the_demo_model_and_calibrated() -> None:
     config = EngineConfig(model=str(MODEL_DIR), probes=("weir-demo-probe",))
-    heads = load_probes(config, 256, torch.device("cpu"))
+    heads = load_probes(config, 256, torch.float32, torch.device("cpu"))
     assert heads is not None
     (info,) = heads.infos
     assert info.calibration is not None

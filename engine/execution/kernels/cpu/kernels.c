@@ -107,6 +107,21 @@ void silu_and_mul(scalar *out, const scalar *gate_up, int64_t rows, int64_t dim)
     }
 }
 
+/* Scores of probes: for each row of `x` [rows, dim], its products with the rows of `weight` [columns, dim]. They begin
+   with the bias, or with the scores of the row's slot if there is none, and go to this place. */
+void score(float *scores, const int64_t *slots, const scalar *x, const float *weight, const float *bias, int64_t rows,
+           int64_t dim, int64_t columns) {
+#pragma omp parallel for if (rows * dim * columns > WORTH_THREADS)
+    for (int64_t row = 0; row < rows; row++) {
+        float *to = scores + slots[row] * columns;
+        for (int64_t c = 0; c < columns; c++) {
+            float sum = bias ? bias[c] : to[c];
+            for (int64_t i = 0; i < dim; i++) sum += load(x[row * dim + i]) * weight[c * dim + i];
+            to[c] = sum;
+        }
+    }
+}
+
 static void rotate(scalar *x, const float *rope, int64_t dim) {
     int64_t half = dim / 2;
     for (int64_t i = 0; i < half; i++) {

@@ -89,12 +89,13 @@ def _declared(functions: ctypes.CDLL) -> ctypes.CDLL:
     functions.rms_norm.argtypes = (pointer, pointer, pointer, size, size, c_float)
     functions.silu_and_mul.argtypes = (pointer, pointer, size, size)
     functions.attend.argtypes = (pointer,) * 5
+    functions.score.argtypes = (pointer,) * 5 + (size,) * 3
     functions.linear.argtypes = (pointer, pointer, pointer, pointer, size)
     functions.pack.argtypes = (pointer, pointer, size, size)
     functions.quantized_linear.argtypes = (pointer, pointer, pointer, pointer, size)
     functions.quantized_linear.restype = c_int
     functions.quantized_pack.argtypes = (pointer, pointer, size, size, size, c_int)
-    for name in ("quantized_pack", "rms_norm", "silu_and_mul", "attend", "linear", "pack"):
+    for name in ("quantized_pack", "rms_norm", "silu_and_mul", "attend", "score", "linear", "pack"):
         getattr(functions, name).restype = None
     functions.can_use_tiles.argtypes, functions.can_use_tiles.restype = (), size
     functions.packed_bytes.argtypes, functions.packed_bytes.restype = (size, size), size
