@@ -4,7 +4,6 @@ import logging
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
@@ -23,8 +22,6 @@ from engine.probes.load import load_probes
 from engine.protocol import Scores
 
 logger = logging.getLogger("weir.engine")
-
-HostPool = npt.NDArray[np.float32]
 
 
 class ModelRunner:
@@ -73,10 +70,10 @@ class ModelRunner:
             )
         except (MemoryError, torch.OutOfMemoryError) as error:
             raise ValueError(f"there is no room for a kv_cache_memory of {memory} bytes.") from error
-        scores = self.kv_cache.scores
-        self._scores: Tensor | HostPool | None = scores
-        if scores is not None and self.device.type == "cpu":
-            self._scores = scores.numpy()
+        self._scores_on_host: memoryview[float] | None = None
+        """The numbers of `KVCache.scores`, one after another, if they are on the host."""
+        if self.kv_cache.scores is not None and self.device.type == "cpu":
+            self._scores_on_host = self.kv_cache.scores.numpy().data.cast("B").cast("f")
         self.draft: ModelRunner | None = None
         """Runs the draft model, whose cache has blocks of the same numbers."""
         if draft:
@@ -123,8 +120,8 @@ class ModelRunner:
 
     def scores_at(self, slots: Sequence[int]) -> "HostScores":
         """The probes' scores of the tokens at these places of the cache (`KVCache`), as they are now."""
-        assert self._scores is not None
-        return HostScores(self._scores, slots)
+        assert self.kv_cache.scores is not None
+        return HostScores(self.kv_cache.scores, self._scores_on_host, slots)
 
     @torch.inference_mode()
     def _try_threads(self, text_config: PreTrainedConfig, config: EngineConfig) -> Threads:
@@ -157,15 +154,17 @@ class ModelRunner:
 class HostScores:
     """Scores on their way to the host, which goes on meanwhile."""
 
-    def __init__(self, pool: Tensor | HostPool, slots: Sequence[int]) -> None:
-        """`pool`: as in `KVCache.scores`; on the host, as an array of numpy."""
+    def __init__(self, pool: Tensor, on_host: "memoryview[float] | None", slots: Sequence[int]) -> None:
+        """`pool`: as in `KVCache.scores`. `on_host`: its numbers, if they are there."""
         self._arrived: torch.cuda.Event | None = None
-        if isinstance(pool, np.ndarray):
-            self._scores = pool[slots]  # a small part of the time of torch's operators
+        width = pool.shape[1]
+        if on_host is not None:
+            # Without an operator of torch or numpy, which takes longer after a step has filled the cache.
+            self._rows = [tuple(on_host[i * width : (i + 1) * width]) for i in slots]
             return
         with torch.inference_mode():
             (index,) = sent([np.array(slots, dtype=np.int64)], pool.device)
-            scores = torch.empty(len(slots), pool.shape[1], pin_memory=True)
+            scores = torch.empty(len(slots), width, pin_memory=True)
             scores.copy_(pool[index], non_blocking=True)
         self._scores = scores.numpy()
         self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -173,8 +172,9 @@ class HostScores:
 
     def rows(self) -> list[Scores]:
         """Each token's scores. Waits until they are there: once the step's tokens are drawn, they are."""
-        if self._arrived is not None:
-            self._arrived.synchronize()
+        if self._arrived is None:
+            return self._rows
+        self._arrived.synchronize()
         return [*map(tuple, self._scores.tolist())]
 
 

@@ -75,7 +75,9 @@ class NativeProbeHeads(ProbeHeads):
         super().__init__(probes, hidden_size, torch.device("cpu"))
         assert self.is_linear
         self._library = library
-        self._transposed = {layer: matrix.T.contiguous() for layer, matrix in self._matrices.items()}
+        self._weights = {layer: matrix.T.contiguous() for layer, matrix in self._matrices.items()}
+        self._addresses = {layer: weight.data_ptr() for layer, weight in self._weights.items()}
+        self._hidden_size = hidden_size
 
     def begin(self, batch: Batch, kv_cache: KVCache) -> None:
         assert kv_cache.scores is not None
@@ -85,15 +87,12 @@ class NativeProbeHeads(ProbeHeads):
     def take(self, layer: str, x: Tensor) -> None:
         if x.dtype != self._library.dtype or not x.is_contiguous():
             x = x.to(self._library.dtype).contiguous()
-        matrix = self._transposed[layer]
-        columns, dim = matrix.shape
-        rows = x.shape[0]
-        score = self._library.functions_for(rows * dim * columns).score
-        score(
+        rows, dim, columns = len(x), self._hidden_size, self.num_scores
+        self._library.functions_for(rows * dim * columns).score(
             self._scores_address,
             self._slots_address,
             x.data_ptr(),
-            matrix.data_ptr(),
+            self._addresses[layer],
             self._bias_address,
             rows,
             dim,
