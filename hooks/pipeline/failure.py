@@ -64,6 +64,11 @@ def no_verdict(reply: object) -> BaseException:
     """The error for a reply that is no verdict."""
     if isinstance(reply, HookFailure):
         return reply.error
+    discard(reply)
+    return BadVerdictError(f"it returned {type(reply).__name__}, which is no verdict")
+
+
+def discard(reply: object) -> None:
+    """Drop a reply that has no effect."""
     if inspect.iscoroutine(reply):
         reply.close()  # a plain hook's coroutine is never awaited (contract 3.8)
-    return BadVerdictError(f"it returned {type(reply).__name__}, which is no verdict")

@@ -16,6 +16,7 @@ from hooks.pipeline.failure import (
     HookError,
     HookFailure,
     count_failure,
+    discard,
     no_verdict,
     place_of,
 )
@@ -38,6 +39,7 @@ class HookStage:
 
     __slots__ = (
         "_decisions",
+        "_gets_last_call",
         "_is_told",
         "_keeps_tokens",
         "_suspicions",
@@ -70,7 +72,8 @@ class HookStage:
         self._keeps_tokens = guarded.options.rewritten_tokens == "keep"
         self.held = HeldText()
         self.is_closed = False
-        """The hook has had its last call for this stream."""
+        """The hook is shown no more text of this stream."""
+        self._gets_last_call = True
         self.judged = JudgedTokens() if hook.judges else None
         """None: the hook asks no judge, or the account was told."""
 
@@ -201,7 +204,7 @@ class HookStage:
 
     def abort(self) -> Asking[None]:
         """Give the hook its last call for a stream that ended early (contract 2.6)."""
-        if self.is_closed or self.ask.is_abandoned:
+        if not self._gets_last_call or self.ask.is_abandoned:
             return
         self._close()
         chunk = Chunk(self.context, "", (), True, True, self.held.pieces)
@@ -213,9 +216,11 @@ class HookStage:
         if isinstance(self.ask.reply, HookFailure):
             place = place_of(self.ask.reply.error)
             logger.warning("hook %s failed on an aborted stream: %s", self.hook.name, place)
+        discard(self.ask.reply)
 
-    def _close(self) -> None:
-        """The hook gets no more of this stream."""
+    def _close(self, *, gets_last_call: bool = False) -> None:
+        """The hook is shown no more text of this stream. `gets_last_call`: `abort` calls it, once."""
+        self._gets_last_call = self._gets_last_call and gets_last_call
         if not self.is_closed:
             self.is_closed = True
             self.tally.num_streams += 1
@@ -223,12 +228,14 @@ class HookStage:
                 self.tally.num_characters += sum(map(len, self.pieces))
 
     def _fail(self, error: BaseException, text: str) -> None:
-        """The hook failed when it was shown `text`: it is not called again for this stream."""
-        self._close()
+        """The hook failed when it was shown `text`. One that returned a bad verdict does not know it yet: its
+        last call tells it (contract 2.6)."""
+        self._close(gets_last_call=isinstance(error, BadVerdictError))
         count_failure(self.hook, self.tally, error)
         if self._decisions is not None:
             self._decisions.failed(self.held.text + text, place_of(error))
         self._end_judging("error")
+        self._decisions = None  # the failure was told; the last call tells nothing more
 
 
 class Stream:

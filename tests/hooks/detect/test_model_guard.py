@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from engine.protocol import Delta
-from hooks import Chunk, Verdict, emit, suspect
+from hooks import Chunk, Verdict, emit, hold, suspect
 from hooks.detect.coverage import Judged, JudgeError
+from hooks.detect.coverage_guard import ReadStream
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.failure import HookError
 from hooks.testing import play, stream_of
 from hooks.testing.check import check
 from hooks.testing.fuzzing.fuzz import Example, Fuzzer
-from tests.helpers import guard_all, make_request, pipeline_of
+from tests.helpers import guard_all, make_deltas, make_request, pipeline_of
 from tests.hooks.builtin.streams import run, said
 from tests.hooks.detect.judging import PatternGuard
 from tests.serving import ROOT
@@ -140,6 +141,19 @@ def test_a_judge_that_answers_nonsense_fails_the_request_closed(mode: Any, answe
     with pytest.raises((JudgeError, TypeError, ValueError)):
         play(guard, list("abcdef"))
     assert guard.judges_made[0].is_closed
+
+
+@pytest.mark.parametrize("mode", ["hold", "release"])
+async def test_a_verdict_that_is_refused_closes_the_judge(mode: Any) -> None:
+    class Wrong(PatternGuard):
+        def _verdict(self, chunk: Chunk, stream: ReadStream) -> Verdict:
+            return hold(99) if "five" in chunk.text else super()._verdict(chunk, stream)
+
+    guard = Wrong(mode=mode, window=2)
+    with pytest.raises(HookError):
+        await guard_all(pipeline_of(guard), make_deltas(["one ", "two ", "three ", "four ", "five ", "six "]))
+    await guard.close()
+    assert [judge.is_closed for judge in guard.judges_made] == [True]
 
 
 def test_mode_release_lets_text_out_while_the_judge_works() -> None:

@@ -5,15 +5,17 @@ import contextlib
 import gc
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
 import pytest
 
 from engine.protocol import Delta, EngineError, GenerationRequest, ToolCall
-from hooks import Chunk, Verdict, emit, hold, terminate
+from hooks import Chunk, Decision, Verdict, emit, hold, terminate
+from hooks.loading.loader import LoadedHook
 from hooks.pipeline.failure import HookError
+from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import vetted
 from tests import helpers
 from tests.helpers import Script, Source, guard_all, make_deltas, make_request, opened, pipeline_of, text_of
@@ -95,6 +97,35 @@ async def test_hooks_beside_one_that_raises_get_their_last_call() -> None:
         await guard_all(pipeline_of(before, fails, after), make_deltas(["a", "b", "c"]))
     assert finals(before) == finals(after) == [(0, "content", True)]
     assert finals(fails) == []
+
+
+async def passing_later(chunk: Chunk) -> Verdict:
+    return emit(chunk.pending)
+
+
+class Told(Script):
+    """Remembers the decisions, too."""
+
+    def __init__(self, answer: Callable[[Chunk], Any]) -> None:
+        super().__init__(answer)
+        self.decisions: list[str] = []
+
+    def on_decision(self, decision: Decision) -> None:
+        self.decisions.append(decision.action)
+
+
+@pytest.mark.parametrize("bad", [lambda c: None, lambda c: hold(99), passing_later])
+@pytest.mark.parametrize("is_shadow", [False, True])
+async def test_a_hook_whose_verdict_is_refused_gets_its_last_call(  # contract 2.6
+    bad: Callable[[Chunk], Any], is_shadow: bool
+) -> None:
+    hook = Told(lambda c: bad(c) if "b" in c.text else emit(c.pending))
+    pipeline = Pipeline([LoadedHook.of("bad", hook, is_shadow=is_shadow)])
+    with contextlib.nullcontext() if is_shadow else pytest.raises(HookError):
+        await guard_all(pipeline, make_deltas(["a", "b", "c"]))
+    assert finals(hook) == [(0, "content", True)]
+    assert [c.text_diff for c in hook.chunks] == ["a", "b", ""]
+    assert hook.decisions == ["error"]
 
 
 async def test_an_engine_failure_gives_every_stream_its_last_call() -> None:
