@@ -293,7 +293,8 @@ class Chunk:
             return self.text_diff
         if isinstance(held, tuple):
             pieces, count = held
-            held = self._held = "".join(pieces[:count]) + self.text_diff
+            text = pieces[0] if count == 1 else "".join(pieces[:count])
+            held = self._held = text + self.text_diff
         return held
 
     @property

@@ -59,12 +59,6 @@ class TokenGroup:
             return not any("\ufffd" in token.text for token in self.tokens)
         return False
 
-    def deliver(self, fragment: "Fragment") -> None:
-        """Every hook released a fragment of the tokens' text."""
-        self.delivered_text += fragment.text
-        if fragment.is_last:
-            self.released = True
-
     def delivered(self) -> tuple[Token, ...]:
         """The tokens as the client may have them."""
         if self.spoiled or (self.follows is not None and self.follows.spoiled):
@@ -218,16 +212,15 @@ def take_from(fragments: deque[Fragment], length: int) -> list[Fragment]:
     """Take the first `length` characters out of `fragments`. Splits as `cut` does."""
     taken: list[Fragment] = []
     while fragments:
-        fragment = fragments.popleft()
+        fragment = fragments[0]
         size = len(fragment.text)
         if size > length:
             if length:
-                head, fragment = fragment.split(length)
+                head, fragments[0] = fragment.split(length)
                 taken.append(head)
-            fragments.appendleft(fragment)
             break
         length -= size
-        taken.append(fragment)
+        taken.append(fragments.popleft())
     return taken
 
 
@@ -270,7 +263,8 @@ class HeldText:
         """Take in the chunk's fragments, and hold the last `num_held` of the pending characters. Returns the
         others, untouched: `fragments` itself if they are just these."""
         held = self.fragments
-        num_released = self.num_characters + len(chunk.text_diff) - num_held
+        new = chunk.text_diff
+        num_released = self.num_characters + len(new) - num_held
         self.num_characters = num_held
         if not num_held:
             self.pieces = None
@@ -281,9 +275,9 @@ class HeldText:
             return released
         held += fragments
         if num_released:
-            self.pieces = ([chunk.pending[num_released:]], 1)
+            self.pieces = ([new[-num_held:] if num_held <= len(new) else chunk.pending[num_released:]], 1)
             return take_from(held, num_released)
         pieces = [] if self.pieces is None else self.pieces[0]
-        pieces.append(chunk.text_diff)
+        pieces.append(new)
         self.pieces = (pieces, len(pieces))
         return []

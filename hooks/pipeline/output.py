@@ -4,7 +4,7 @@ from engine.protocol import Delta, EngineError, FinishReason, PromptScores, Rewi
 from hooks.api import rewind, terminate
 from hooks.pipeline.ask import Asking, HookReply
 from hooks.pipeline.delivery import Delivery
-from hooks.pipeline.fragments import Fragment, are_aligned, are_bytes_of, fragments_of, spoil
+from hooks.pipeline.fragments import Fragment, TokenGroup, are_aligned, are_bytes_of, fragments_of, spoil
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.release import Ledger, piece_of, pieces_of
 from hooks.pipeline.stage import Stream
@@ -192,7 +192,12 @@ class Output:
 
     def take_in(self, delta: Delta) -> list[Fragment]:
         """The fragments of a delta on the short way."""
-        fragments, _ = fragments_of(delta.tokens, delta.text)
+        tokens = delta.tokens
+        if len(tokens) == 1:  # as `fragments_of` and `enter` would do it
+            group = TokenGroup(tokens)
+            self.ledger.groups.append(group)
+            return [Fragment(delta.text, group)]
+        fragments, _ = fragments_of(tokens, delta.text)
         self.ledger.enter(fragments)
         return fragments
 

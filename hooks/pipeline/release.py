@@ -48,9 +48,12 @@ def num_held_by(verdict: object, chunk: Chunk, length: int) -> int | None:
     Raises `BadVerdictError` for a verdict that does not fit the text (contract 3.8).
     """
     if isinstance(verdict, hold):
-        if verdict.n is None:
+        n = verdict.n
+        if type(n) is int and 0 <= n <= length and not chunk.is_final:
+            return n
+        if n is None:
             return length if not chunk.is_final else _no_hold()
-        return _checked_held(verdict.n, length, chunk.is_final)
+        return _checked_held(n, length, chunk.is_final)
     if isinstance(verdict, emit):
         text = checked_text(verdict.text)
         return 0 if len(text) == length and text == chunk.pending else None
@@ -284,7 +287,12 @@ class Ledger:
     def leave(self) -> tuple[Token, ...]:
         """Take out the decided tokens that wait for no earlier token."""
         groups = self.groups
-        tokens: list[Token] = []
+        if not groups or not groups[0].decided:
+            return ()
+        first = groups.popleft().delivered()
+        if not groups or not groups[0].decided:
+            return first
+        tokens = [*first]
         while groups and groups[0].decided:
             tokens += groups.popleft().delivered()
         return tuple(tokens)
@@ -297,8 +305,11 @@ Piece = tuple[str, tuple[Token, ...]]
 def piece_of(fragments: list[Fragment], ledger: Ledger) -> Piece:
     """Turn fragments that every hook released into one text with its tokens."""
     for fragment in fragments:
-        if fragment.group is not None:
-            fragment.group.deliver(fragment)
+        group = fragment.group
+        if group is not None:
+            group.delivered_text += fragment.text
+            if fragment.is_last:
+                group.released = True
     return text_of(fragments), ledger.leave() if ledger.groups else ()
 
 
@@ -316,10 +327,9 @@ def pieces_of(fragments: list[Fragment], ledger: Ledger) -> list[Piece]:
         if tokens and not (fragment.is_last and group is not None and not group.spoiled):
             pieces.append((text, tuple(tokens)))
             text, tokens = "", []
-        text += fragment.text
-        if group is not None:
-            group.deliver(fragment)
-        tokens += ledger.leave()
+        released, left = piece_of([fragment], ledger)
+        text += released
+        tokens += left
     return [*pieces, (text, tuple(tokens))]
 
 

@@ -40,6 +40,7 @@ class HookStage:
     __slots__ = (
         "_decisions",
         "_gets_last_call",
+        "_is_simple",
         "_is_told",
         "_keeps_tokens",
         "_suspicions",
@@ -71,6 +72,8 @@ class HookStage:
         self._suspicions = guarded.suspicions
         self._keeps_tokens = guarded.options.rewritten_tokens == "keep"
         self.held = HeldText()
+        self._is_simple = not hook.is_shadow and not hook.judges
+        """Whether its holds need no more than that text is held: most do, and that is the short way."""
         self.is_closed = False
         """The hook is shown no more text of this stream."""
         self._gets_last_call = True
@@ -110,7 +113,14 @@ class HookStage:
         is_shadow = self.hook.is_shadow
         own = copies(fragments) if is_shadow else fragments
         try:
-            num_held = num_held_by(reply, chunk, self.held.num_characters + len(chunk.text_diff))
+            num_pending = self.held.num_characters + len(chunk.text_diff)
+            num_held = num_held_by(reply, chunk, num_pending)
+            if type(reply) is hold and self._is_simple and reply.alternatives and reply.unjudged == 0:
+                assert num_held is not None
+                self.tally.num_holds += 1
+                if self._decisions is not None:
+                    self._decisions.moved_on(len(chunk.text_diff), num_pending, num_held)
+                return self.held.hold_back(num_held, chunk, own), None
             if num_held is not None:
                 released, ends = self._hold_back(num_held, chunk, reply, own), None
             else:
@@ -286,14 +296,7 @@ class Stream:
                 stage.context.is_cut = True
 
     def delta(self, text: str, tokens: tuple[Token, ...], usage: Usage | None) -> Delta:
-        return Delta(
-            index=self.index,
-            text=text,
-            tokens=tokens,
-            channel=self.channel,
-            tool_call=self.tool_call,
-            usage=usage,
-        )
+        return Delta(self.index, text, tokens, self.channel, self.tool_call, None, None, None, None, usage)
 
     def cleaned(self, delta: Delta) -> Delta:
         """The engine's delta without anything that no hook was shown (contract 5.3)."""

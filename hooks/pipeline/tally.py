@@ -23,8 +23,10 @@ class Tally:
 
     num_emitted: int = 0
     """Verdicts that released the pending text untouched. Almost every chunk has one."""
+    num_holds: int = 0
+    """Verdicts that held text, and changed none."""
     others: Counter[str] = field(default_factory=Counter)
-    """By action: `rewrite`, `suppress`, `terminate`, `rewind`, `hold` or `redact`; and `error`."""
+    """By action: `rewrite`, `suppress`, `terminate`, `rewind` or `redact`; and `error`."""
     seconds: float = 0.0
     """Wall time from its calls to its verdicts."""
     num_streams: int = 0
@@ -45,11 +47,13 @@ class Tally:
     @property
     def verdicts(self) -> Counter[str]:
         """How often each action was taken, without those that never were."""
-        return self.others + Counter(emit=self.num_emitted)
+        return self.others + Counter(emit=self.num_emitted, hold=self.num_holds)
 
     def count(self, action: str) -> None:
         if action == "emit":
             self.num_emitted += 1
+        elif action == "hold":
+            self.num_holds += 1
         else:
             self.others[action] += 1
 
@@ -65,6 +69,7 @@ class Tally:
 
     def add(self, other: "Tally") -> None:
         self.num_emitted += other.num_emitted
+        self.num_holds += other.num_holds
         self.others.update(other.others)
         self.seconds += other.seconds
         self.num_streams += other.num_streams
@@ -85,6 +90,7 @@ class Tally:
         """The counts since an earlier copy of this tally was made."""
         return Tally(
             self.num_emitted - before.num_emitted,
+            self.num_holds - before.num_holds,
             self.others - before.others,
             self.seconds - before.seconds,
             self.num_streams - before.num_streams,

@@ -41,5 +41,5 @@ def test_what_is_taken_is_counted_once() -> None:
         theirs.seconds += 0.5
         ours.add(theirs.take())
     assert theirs == Tally()
-    assert ours == Tally(2, Counter(hold=1, error=1), 1.0)
+    assert ours == Tally(2, 1, Counter(error=1), 1.0)
     assert ours.verdicts == {"emit": 2, "hold": 1, "error": 1}
