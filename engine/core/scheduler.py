@@ -22,9 +22,9 @@ to another caller, a running sequence keeps its place until it is done, or until
 its blocks. A rewound sequence has fewer tokens than before; if it was done, it waits again with its old rank.
 
 **Share of a step.** Sequences that decode come first, with one token each. The `StepBudget` says how many
-prompt tokens may join them. A prompt that can finish in this step gets all the tokens it needs. Another
-prompt gets at most half of what is left, so that a long prompt does not keep short ones behind it waiting.
-Tokens that nobody behind it wants are given to it in the end.
+prompt tokens may join them. Short prompts of a burst (`Bursts`) get as many as if nothing decoded. A prompt
+that can finish in this step gets all the tokens it needs. Another one gets at most half of what is left, so
+that short ones behind it need not wait. Tokens that nobody behind it wants are given to it in the end.
 
 **Sharing blocks.** A sequence begins with the blocks of the longest known text that begins like it. Full
 blocks become known as soon as they are computed, for prompts and outputs alike, so a preempted sequence finds
@@ -45,6 +45,7 @@ from engine.core.block_hash import KnownHashes, extend_hashes
 from engine.core.block_manager import BlockManager
 from engine.core.sequence import ScheduledSequence, Sequence
 from engine.core.step_budget import Budget, StepBudget
+from engine.turns.bursts import Bursts
 from engine.turns.fair_queue import FairQueue
 
 MAX_PARTIAL_PREFILLS = 4
@@ -91,6 +92,7 @@ class Scheduler:
         """Whether the sequence that is next has found too few blocks."""
         self._step_budget: Budget = step_budget or StepBudget(max_num_batched_tokens)
         self._num_arrived = 0
+        self._bursts = Bursts(max_num_seqs, self._max_num_seqs_per_caller)
         self._known_hashes = KnownHashes(block_manager.block_size)
 
     @classmethod
@@ -110,6 +112,7 @@ class Scheduler:
             group.arrival = self._num_arrived
             self._num_arrived += 1
         seq.rank = (group.request.priority, group.arrival + seq.index, group.arrival)
+        self._bursts.add(seq, self.running, self.waiting, len(self.waiting))
         if seq.is_first or not self._num_shareable_blocks(seq):
             self.waiting.add(seq.caller, seq)
 
@@ -155,6 +158,8 @@ class Scheduler:
         seq, size = scheduled.sequence, self.block_manager.block_size
         cache = seq.cache
         cache.num_computed_tokens = scheduled.end
+        if scheduled.end == seq.num_tokens:
+            self._bursts.begin(seq)
         if full := range(scheduled.start // size, scheduled.end // size):
             self._extend_hashes(seq, full.stop)
             for i in full:
@@ -164,6 +169,7 @@ class Scheduler:
 
     def schedule(self) -> list[ScheduledSequence]:
         """Plan one step and reserve its blocks. Sequences that compute a single token come first."""
+        self._bursts.begin_step()
         self._sort_running()
         self._give_way()
         num_decodes, units = self._budgets()
@@ -221,12 +227,19 @@ class Scheduler:
         num_prompts = min(len(self.running) + len(self.waiting), self._max_num_seqs) - num_decodes
         num_decodes = min(num_decodes, self._max_num_batched_tokens)
         units: float = self._max_num_batched_tokens - num_decodes
-        if num_decodes:
+        if num_decodes and not self._goes_on_with_a_burst():
             num_context = sum(s.num_tokens for s in self.running if s.num_uncomputed_tokens == 1)
             units = min(units, self._step_budget.plan(num_decodes, num_prompts, num_context))
         elif (most := self._step_budget.plan_prompts()) is not None:
             units = min(units, most)
         return num_decodes, units
+
+    def _goes_on_with_a_burst(self) -> bool:
+        """Whether the step can compute all of a prompt that may delay the sequences that decode."""
+        waiting = self._next(self._places()) if self.waiting else None
+        prompts = self._bursts.unprotected_from(self.running, waiting)
+        units = self._step_budget.plan_prompts() if prompts else None
+        return units is not None and any(self._units(seq, _longest_chunk(seq)) <= units for seq in prompts)
 
     def _go_on(self, ends: dict[Sequence, int], num_decodes: int, units: float) -> float:
         """Set where the chunks of running sequences end. Returns the units that are left."""
@@ -284,6 +297,7 @@ class Scheduler:
                     self._give_up(seq)
                 break
             self._resting.pop(seq, None)
+            self._bursts.admit(seq)
             self._count(seq)
             self.waiting.take(seq.caller, seq)
             self.running.append(seq)
@@ -326,6 +340,7 @@ class Scheduler:
     def _preempt(self, seq: Sequence) -> None:
         self.running.remove(seq)
         self._is_sorted = False
+        self._bursts.preempt(seq)
         self._give_up(seq)
         self.waiting.add(seq.caller, seq)
         self.num_preempted += 1

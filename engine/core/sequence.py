@@ -15,6 +15,7 @@ from engine.core.block_hash import root_hash
 from engine.logits_processors import TokenIds
 from engine.protocol import Delta, FinishReason, GenerationRequest, Scores, Token, Usage
 from engine.sampling.sampling_state import Logprobs, SamplingState
+from engine.turns.bursts import NEVER
 
 if TYPE_CHECKING:
     from engine.sampling.penalties import LogitBias
@@ -78,6 +79,10 @@ class Sequence:
     """Given by the `Scheduler`, like `place`."""
     place: int = 0
     """Running sequences of the same caller that go before it."""
+    came: int = NEVER
+    """The number of the step in which there was a place for it. Given by `Bursts`, like `began`."""
+    began: int = NEVER
+    """The number of the step that computed the last token of its prompt."""
     echo_texts: tuple[str, ...] | None = None
     """The text that each prompt token completes. None: there is no echo, or it was given already."""
     prompt_logprobs: list[Logprobs] = field(default_factory=list)

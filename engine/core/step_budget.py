@@ -15,8 +15,8 @@ What is not known yet begins careful: a step gets at most twice the prompt token
 If more sequences wait for their prompts than decode, the share grows in proportion: one stream is not kept
 smooth at the cost of twenty that have not begun.
 
-If none decodes, nobody's next token is late, but a prompt that comes during the step waits for its end. So
-such a step takes about `PROMPT_SECONDS`, by the time that tokens took in earlier ones.
+If none decodes, or only sequences that prompts may delay, a prompt that comes during the step still waits for
+its end. So such a step takes about `PROMPT_SECONDS`, by the time that tokens took in earlier ones.
 """
 
 from collections import deque
@@ -37,7 +37,7 @@ MIN_SHARE = 3
 """The least share of a step that has any. With `DITHER`, 2 and 3 tokens take turns: steps of one token alone
 would say nothing of an overhead."""
 PROMPT_SECONDS = 0.125
-"""Seconds of a step in which no sequence decodes."""
+"""Seconds of such a step."""
 FEWEST_PROMPT_TOKENS = 128
 """Prompt tokens that such a step may always have, since small matrix products are slow. It is the share of
 the first one."""
@@ -80,7 +80,8 @@ class Budget(Protocol):
         that decode attend to."""
 
     def plan_prompts(self) -> float | None:
-        """The units of the next step, in which no sequence decodes. None: as many as there are."""
+        """The units of the next step, if its prompts may delay all that decode in it. None: as many as there
+        are."""
 
     def num_tokens(self, units: float, num_context: int) -> int:
         """The tokens that a prompt gets for `units`, which are at least 1. It gets at least one token, and at
@@ -113,7 +114,7 @@ class StepBudget:
         self._decodes = _DecodeSteps(0, 0)
         """The group that the planned step compares with. If it is new, it has no steps."""
         self._prompt_share = float(FEWEST_PROMPT_TOKENS)
-        """Units of a step in which no sequence decodes."""
+        """Units of a step whose prompts may delay all that decode in it."""
         self._num_mixed = 0
         """Steps with prompts since the last step without."""
         self._cost = PromptCost()
@@ -154,7 +155,7 @@ class StepBudget:
     ) -> None:
         planned, self._planned = self._planned, None
         units = self._cost.units(num_prefill_tokens, attended)
-        if not num_decodes and units >= self._prompt_share / 2:
+        if planned is None and units >= self._prompt_share / 2:
             right = units * PROMPT_SECONDS / max(seconds, 1e-9)
             # Up at once, since no step is faster than the machine. Down halfway, so that one slow step
             # changes little.

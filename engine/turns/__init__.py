@@ -1,1 +1,1 @@
-"""Turns of callers: queues and threads that they share, where no caller makes the others wait."""
+"""Whose turn it is: queues and threads that callers share, and requests that come together."""

@@ -516,15 +516,66 @@ def test_prompts_beside_decoding_sequences_get_what_the_budget_allows() -> None:
     s, a, b = scheduler(step_budget=budget), sequence(4), sequence(50)
     s.add(a)
     assert step(s) == {a: (0, 4)}
+    assert step(s) == {a: (4, 5)}
     s.add(b)
     s.add(sequence(50))
-    assert step(s)[a] == (4, 5)
-    assert budget.asked == [(1, 2)]
+    assert step(s)[a] == (5, 6)
+    assert budget.asked == [(1, 0), (1, 2)]
     assert b.cache.num_computed_tokens + s.running[-1].cache.num_computed_tokens == 5
     budget.size = 0
-    assert step(s) == {a: (5, 6)}
+    assert step(s) == {a: (6, 7)}
     s.remove(a)
     assert step(s)[b][1] == 50, "no sequence decodes, so no prompt waits"
+
+
+def test_requests_that_come_together_begin_together() -> None:
+    s = scheduler(step_budget=Budget(5))
+    first, *others = (sequence(20) for _ in range(4))
+    s.add(first)
+    step(s)
+    for seq in others:  # they came while the first one was computed
+        s.add(seq)
+    assert step(s) == {first: (20, 21)} | dict.fromkeys(others, (0, 20))
+
+
+def test_prompts_that_came_later_do_not_delay_a_sequence_that_decodes() -> None:
+    s, first, later = scheduler(step_budget=Budget(5)), sequence(20), sequence(20)
+    s.add(first)
+    step(s)
+    step(s)
+    s.add(later)
+    assert step(s) == {first: (21, 22), later: (0, 5)}
+
+
+def test_a_long_prompt_of_a_burst_does_not_delay_the_others() -> None:
+    s, first, long = scheduler(step_budget=Budget(5)), sequence(20), sequence(300)
+    s.add(first)
+    s.add(long)
+    while not first.num_output_tokens:
+        step(s)
+    assert step(s)[first] == (20, 21)
+    assert step(s)[long] == (long.cache.num_computed_tokens - 5, long.cache.num_computed_tokens)
+
+
+def test_a_prompt_that_waits_for_a_place_comes_when_it_has_one() -> None:
+    s = scheduler(max_num_seqs=2, step_budget=Budget(5))
+    first, second, third = (sequence(20) for _ in range(3))
+    for seq in (first, second, third):
+        s.add(seq)
+    step(s)
+    s.remove(first)
+    assert step(s) == {second: (20, 21), third: (0, 5)}
+
+
+def test_a_caller_s_prompt_that_waits_for_its_other_outputs_comes_after_them() -> None:
+    s = scheduler(max_num_seqs_per_caller=1, step_budget=Budget(5))
+    first, second = sequence(20, caller="a"), sequence(20, caller="a")
+    other = sequence(20, caller="b")
+    for seq in (first, second, other):
+        s.add(seq)
+    step(s)
+    s.remove(first)
+    assert step(s) == {other: (20, 21), second: (0, 5)}
 
 
 def test_sequences_that_decode_come_first_even_if_they_arrived_last() -> None:
