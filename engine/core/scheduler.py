@@ -227,7 +227,7 @@ class Scheduler:
         num_prompts = min(len(self.running) + len(self.waiting), self._max_num_seqs) - num_decodes
         num_decodes = min(num_decodes, self._max_num_batched_tokens)
         units: float = self._max_num_batched_tokens - num_decodes
-        if num_decodes and not self._goes_on_with_a_burst():
+        if num_decodes and not (num_prompts and self._goes_on_with_a_burst()):
             num_context = sum(s.num_tokens for s in self.running if s.num_uncomputed_tokens == 1)
             units = min(units, self._step_budget.plan(num_decodes, num_prompts, num_context))
         elif (most := self._step_budget.plan_prompts()) is not None:
