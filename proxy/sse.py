@@ -6,6 +6,7 @@ is not used: it starts the response before the first event, and it formats each 
 
 import asyncio
 from contextlib import suppress
+from time import monotonic
 from types import TracebackType
 from typing import Self
 
@@ -29,16 +30,17 @@ class EventStream:
         self, request: web.Request, *, keep_alive: float, headers: dict[str, str], filler: bytes = COMMENT
     ) -> None:
         self._request = request
+        self._protocol = request.protocol
         self._keep_alive = keep_alive
         self._filler = filler
         self._starting = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
-        self._last_write = self._loop.time()
+        self._last_write = monotonic()
         self._filling: asyncio.Task[None] | None = None
         self._writer: AbstractStreamWriter | None = None
         """Writes the response's body. The response's own `write` would only pass each event on to it."""
-        self._is_chunked = False
-        """Whether the response has begun, in HTTP's chunked coding."""
+        self._chunked: asyncio.Transport | None = None
+        """The client's connection, once the response has begun on it in HTTP's chunked coding."""
         self.response = web.StreamResponse(headers={**_HEADERS, **headers})
 
     async def __aenter__(self) -> Self:
@@ -62,14 +64,12 @@ class EventStream:
 
         Most events go this way, past aiohttp's writer, whose coroutine takes four times as long.
         """
-        protocol = self._request.protocol
-        transport = protocol.transport
-        if not self._is_chunked or protocol.writing_paused or transport is None or transport.is_closing():
+        transport, writer = self._chunked, self._writer
+        if transport is None or writer is None or transport.is_closing() or self._protocol.writing_paused:
             return False
-        assert self._writer is not None
         chunk = b"%x\r\n%b\r\n" % (len(frames), frames)
-        self._writer.output_size += len(chunk)
-        self._last_write = self._loop.time()
+        writer.output_size += len(chunk)
+        self._last_write = monotonic()
         transport.write(chunk)
         return True
 
@@ -77,9 +77,10 @@ class EventStream:
         """Send whole events. Waits while the client has too much unread data. Raises `ConnectionError` if the
         client is gone."""
         writer = self._writer or await self._start()
-        self._last_write = self._loop.time()
+        self._last_write = monotonic()
         await writer.write(frames)  # the first time with the headers
-        self._is_chunked = self.response.headers.get("Transfer-Encoding") == "chunked"
+        if self.response.headers.get("Transfer-Encoding") == "chunked":
+            self._chunked = self._protocol.transport
         await writer.drain()
 
     async def _start(self) -> AbstractStreamWriter:
@@ -90,7 +91,7 @@ class EventStream:
             return self._writer
 
     def _break_silence(self) -> None:
-        left = self._last_write + self._keep_alive - self._loop.time()
+        left = self._last_write + self._keep_alive - monotonic()
         if left <= 0:
             left = self._keep_alive
             if self._filling is None or self._filling.done():

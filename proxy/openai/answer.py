@@ -143,19 +143,22 @@ class ChoicesAnswer(Answer):
         """The whole answer's choice, as it is sent."""
 
     def chunk(self, delta: Delta) -> bytes:
+        around = self._around.get((delta.index, delta.channel))
+        if around is None or not delta.text or delta.tool_call or delta.finish_reason:
+            return self.new_chunk(delta)
+        self._usage = delta.usage or self._usage
+        return around[0] + orjson.dumps(delta.text) + around[1]
+
+    def new_chunk(self, delta: Delta) -> bytes:
+        """The events for a delta that is no further text."""
         shown = self._taken(delta)
         if shown is not delta and shown.finish_reason is None and shown.prompt_token_ids is None:
             return b""  # nothing of it is shown
-        delta = shown
-        if not self._gives_text_alone or not delta.text or delta.tool_call or delta.finish_reason:
-            return self._event(delta)
-        key = delta.index, delta.channel
-        if (around := self._around.get(key)) is not None:
-            return around[0] + orjson.dumps(delta.text) + around[1]
-        first = self._event(delta)  # a first chunk also has a role
-        like_it = Delta(index=delta.index, channel=delta.channel, text=_MARK)
-        begin, _, end = self._event(like_it).rpartition(orjson.dumps(_MARK))
-        self._around[key] = begin, end
+        first = self._event(shown)  # a first chunk also has a role
+        if self._gives_text_alone and shown.text and not shown.tool_call and not shown.finish_reason:
+            like_it = Delta(index=shown.index, channel=shown.channel, text=_MARK)
+            begin, _, end = self._event(like_it).rpartition(orjson.dumps(_MARK))
+            self._around[shown.index, shown.channel] = begin, end
         return first
 
     def beside_choices(self, choices: list[JSONObject]) -> JSONObject:

@@ -112,14 +112,17 @@ class ChatAnswer(ChoicesAnswer):
     def object(self) -> str:
         return "chat.completion.chunk" if self.request.stream else "chat.completion"
 
-    def chunk(self, delta: Delta) -> bytes:
-        """The events for `delta`. With several outputs or with logprobs, an empty chunk for each output comes
-        first, in order. The stream helpers of OpenAI's SDKs need them: the one for Python takes the first
-        chunk that has a new index for the next choice, and both count the logprobs of that chunk twice."""
+    def new_chunk(self, delta: Delta) -> bytes:
+        """The events for a delta that is no further text.
+
+        With several outputs or with logprobs, an empty chunk for each output comes first, in order. OpenAI's
+        SDKs need them in their stream helpers: the one for Python takes the first chunk that has a new index
+        for the next choice, and both count the logprobs of that chunk twice.
+        """
         if self._begun or (self.request.num_outputs == 1 and self.request.sampling.logprobs is None):
-            return super().chunk(delta)
+            return super().new_chunk(delta)
         begin = [self._event(Delta(index=i)) for i in range(self.request.num_outputs)]
-        return b"".join([*begin, super().chunk(delta)])
+        return b"".join([*begin, super().new_chunk(delta)])
 
     def begin_choice(self, delta: Delta) -> JSONObject:
         tokens = self.token_logprobs(delta)

@@ -52,6 +52,7 @@ class StreamTranslator:
         prompts = PromptReader(request.num_prompt_logprobs or 0) if asks_for_prompt else None
         outputs = range(request.num_outputs)
         self._outputs = [_Output(request, index, self._count, most, prompts) for index in outputs]
+        self._only = self._outputs[0] if len(self._outputs) == 1 else None
         self.is_finished = False
         """Whether every output has its finish reason."""
         self._last: list[Delta] = []
@@ -60,24 +61,21 @@ class StreamTranslator:
         """Translate a chunk (parsed JSON). Raises `EngineError` if the upstream says that it gave up, and
         `TooMuchError` if an output is longer than it may be."""
         choices: Sequence[Any] = chunk.get("choices") or ()
-        num_outputs = len(self._outputs)
-        if len(choices) == 1 == num_outputs:  # the usual event; its index may be a counter
-            deltas = self._outputs[0].feed(choices[0], chunk.get("prompt_token_ids"))
+        if self._only is not None and len(choices) == 1:  # the usual event; its index may be a counter
+            deltas = self._only.feed(choices[0], chunk)
         else:
-            deltas = self._feed_all(choices, chunk.get("prompt_token_ids"))
+            deltas = self._feed_all(choices, chunk)
         # vLLM: with several outputs, the usage beside a choice counts this choice only.
-        if (usage := chunk.get("usage")) and not (choices and num_outputs > 1):
+        if (usage := chunk.get("usage")) and not (choices and self._only is None):
             self._count.usage = _usage(usage, self._count.usage)
             deltas = [replace(delta, usage=self._count.usage) for delta in deltas]
         return self._without_last(deltas)
 
-    def _feed_all(
-        self, choices: Sequence[Mapping[str, Any]], prompt_token_ids: Sequence[int] | None
-    ) -> list[Delta]:
+    def _feed_all(self, choices: Sequence[Mapping[str, Any]], chunk: Mapping[str, Any]) -> list[Delta]:
         if len(choices) > _MAX_CHOICES * len(self._outputs):
             raise TooMuchError("an event has too many choices")
         pairs = zip(choices, self._outputs_of(choices), strict=True)
-        return [delta for choice, output in pairs for delta in output.feed(choice, prompt_token_ids)]
+        return [delta for choice, output in pairs for delta in output.feed(choice, chunk)]
 
     def _outputs_of(self, choices: Sequence[Mapping[str, Any]]) -> "list[_Output]":
         indexes = [choice.get("index") or 0 for choice in choices]
@@ -139,12 +137,14 @@ class _Output:
         self._waiting = ""
         self._num_echoed = 0
 
-    def feed(self, choice: Mapping[str, Any], prompt_token_ids: Sequence[int] | None) -> list[Delta]:
+    def feed(self, choice: Mapping[str, Any], chunk: Mapping[str, Any]) -> list[Delta]:
+        """Translate a choice of `chunk`."""
         if self.is_finished:
             return []
         if self._channel == "content" and self._aligner.is_bare and (text := _text_alone(choice)):
-            return [self._delta("content", text)]
-        prompt_token_ids = choice.get("prompt_token_ids") or prompt_token_ids
+            self._limit.take("content", len(text), 1)
+            return [Delta(self._index, text, usage=self._count.add(1))]
+        prompt_token_ids = choice.get("prompt_token_ids") or chunk.get("prompt_token_ids")
         if prompt_token_ids and not self.has_begun:
             self._prompt_token_ids = tuple(checked_ids(prompt_token_ids))
         deltas = [] if self.has_begun else self._read_prompt(choice)

@@ -54,7 +54,7 @@ class Body:
         came at once.
 
         Raises `ValueError` for a compressed body that cannot be read, `TimeoutError`, `EngineError` when the
-        engine closes, and `aiohttp.ClientError`.
+        engine closes, and `aiohttp.ClientError`. An answer that has its finish ends at the deadline.
         """
         if self._patience is not None and self._patience.deadline < self._due:
             self._set_timer(self._patience.deadline)
@@ -67,6 +67,8 @@ class Body:
             data = self._unread or await self._content.readany()
         except TimeoutError:
             self._requests.check()
+            if self._patience is not None and self._patience.has_finish:
+                return b""
             raise
         except RuntimeError as error:  # aiohttp, if the connection was closed between two reads
             raise aiohttp.ServerDisconnectedError from error

@@ -143,9 +143,9 @@ class UpstreamEngine(TrackedEngine, ABC):
                 if response.status != 200:
                     raise await self._refusal(response, request, fields)
                 with Body(response, self._requests, patience) as answer:
-                    events = self._events(call, answer, patience)
+                    events = self._events(call, patience)
                     while not events.has_ended:
-                        for burst in _bursts(await events.read()):
+                        for burst in _bursts(events.feed(await answer.read())):
                             if call.is_whole:
                                 read = partial(self._translated, burst, call, has_begun=has_begun)
                                 deltas, error = await self._reader.run(read, request.caller)
@@ -192,11 +192,10 @@ class UpstreamEngine(TrackedEngine, ABC):
                 _loads(data)
                 return data
 
-    def _events(self, call: Call, answer: Body, patience: Patience) -> EventReader | WholeReader:
+    def _events(self, call: Call, patience: Patience) -> EventReader | WholeReader:
         if call.is_whole:
-            return WholeReader(answer, self._options.max_upstream_answer)
-        decoder = SSEDecoder(self._options.max_upstream_event)
-        return EventReader(answer, patience, decoder, self._is_last)
+            return WholeReader(self._options.max_upstream_answer)
+        return EventReader(patience, SSEDecoder(self._options.max_upstream_event), self._is_last)
 
     def check_health(self) -> None:
         """Raise `EngineError` if the upstream could not be reached, or refused the key, a moment ago."""

@@ -1,8 +1,7 @@
-"""Reads the events of an upstream's answer, within the answer's bounds."""
+"""Reads the events of an upstream's answer from bytes as they come, within the answer's bounds. No I/O."""
 
 from collections.abc import Callable
 
-from engine.backends.upstream.body import Body
 from engine.backends.upstream.limits import Patience, TooMuchError
 from engine.backends.upstream.sse import Event, EventTooLongError, SSEDecoder
 
@@ -10,26 +9,25 @@ from engine.backends.upstream.sse import Event, EventTooLongError, SSEDecoder
 class WholeReader:
     """An answer that is no stream, as one event. `longest`: its most bytes; a longer one is cut."""
 
-    def __init__(self, body: Body, longest: int) -> None:
-        self._body = body
+    def __init__(self, longest: int) -> None:
         self._longest = longest
+        self._data = bytearray()
         self.has_ended = self.is_complete = False
 
-    async def read(self) -> list[Event]:
-        """The whole answer. Raises as `Body.read` does."""
-        data = await self._body.beginning(self._longest)
+    def feed(self, data: bytes) -> list[Event]:
+        """The whole answer, once `data` ends it. `data`: the next bytes; empty at the end."""
+        self._data += data
+        if data and len(self._data) < self._longest:
+            return []
         self.has_ended = self.is_complete = True
-        return [Event(data)]
+        return [Event(bytes(self._data[: self._longest]))]
 
 
 class EventReader:
-    """The events of a body, up to the one for which `is_last` is true. Once the answer has its finish, the
+    """The events of a stream, up to the one for which `is_last` is true. Once the answer has its finish, the
     stream may end in any way."""
 
-    def __init__(
-        self, body: Body, patience: Patience, decoder: SSEDecoder, is_last: Callable[[Event], bool]
-    ) -> None:
-        self._body = body
+    def __init__(self, patience: Patience, decoder: SSEDecoder, is_last: Callable[[Event], bool]) -> None:
         self._patience = patience
         self._decoder = decoder
         self._is_last = is_last
@@ -37,17 +35,16 @@ class EventReader:
         self.is_complete = False
         """Whether the last event came."""
 
-    async def read(self) -> list[Event]:
-        """The events that the next bytes complete; may be empty.
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that `data` completes. `data`: the next bytes; empty at the end.
 
-        Raises as `Body.read` does, and `TooMuchError` and `EventTooLongError`.
+        Raises `TooMuchError` and `EventTooLongError`.
         """
         try:
-            data = await self._body.read()
             self._patience.take(len(data))
             self.has_ended = not data
-            events = self._decoder.feed(data) if data else self._decoder.flush()
-        except (TimeoutError, TooMuchError, EventTooLongError):
+            events = self._decoder.feed(data) if data else self._rest()
+        except (TooMuchError, EventTooLongError):
             if not self._patience.has_finish:
                 raise
             self.has_ended = True
@@ -57,3 +54,7 @@ class EventReader:
                 self.is_complete = self.has_ended = True
                 return events[:number]
         return events
+
+    def _rest(self) -> list[Event]:
+        """The last event, if its empty line is missing. An event that the deadline cuts off is dropped."""
+        return [] if self._patience.is_over() else self._decoder.flush()

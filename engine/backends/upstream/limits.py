@@ -106,10 +106,10 @@ class OutputLimit:
     def take(self, channel: Channel, num_chars: int, num_pieces: int) -> None:
         """Count a piece of the output: its characters, and its tokens. Raises `TooMuchError`."""
         self._chars_left -= num_chars
+        if self._chars_left < 0:
+            raise TooMuchError("an output is too long (max_upstream_output)")
         if channel == "content" or channel == "tool_call":
             self._text_left -= num_chars
             self._pieces_left -= num_pieces
-        if self._chars_left < 0:
-            raise TooMuchError("an output is too long (max_upstream_output)")
-        if self._text_left < 0 or self._pieces_left < 0:
-            raise TooMuchError("an output is longer than its max_tokens allow")
+            if self._text_left < 0 or self._pieces_left < 0:
+                raise TooMuchError("an output is longer than its max_tokens allow")
