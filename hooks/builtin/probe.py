@@ -4,7 +4,7 @@ The model reads each token before the guard is shown it. So a score is there wit
 only for the first window of `max_of_means`. The guard smooths the scores and compares them with a threshold.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from typing import Annotated, Any, Literal, TypedDict, Unpack
@@ -93,6 +93,8 @@ class Probe(CoverageGuard):
                 return suspect(stream.due)
             if self._ends:
                 return self._end(stream.due, after=len(chunk.pending), text=self._text)
+        if stream.is_clear and stream.excerpt.is_plain and not chunk.is_final:
+            return self._pass_on(chunk, stream)
         return self._verdict(chunk, stream)
 
     def _open(self, chunk: Chunk) -> "ProbedStream":
@@ -135,23 +137,33 @@ class ProbedStream(ReadStream):
     def judge(self, chunk: Chunk) -> None:
         """Read the chunk, and judge its text. Raises `MissingScoresError`."""
         self.text = self.excerpt.text
-        parts = [*_parts(chunk)]
+        parts = _parts(chunk)
         for number, (text, tokens) in enumerate(parts, 1):
             was_complete = self.coverage.is_complete
             new = self.excerpt.read(text, chunk.is_final and number == len(parts))
             self.text += new
+            is_judged = was_complete and not tokens  # text that another hook wrote has no score
+            for token in tokens:
+                if token.scores is not None:
+                    label, score = self._reader.add(token.scores)
+                    self.due = self.due or label
+                    is_judged = is_judged or score is not None
+                elif token.id is not None:
+                    raise MissingScoresError("the engine gave a token without scores")
+            if is_judged and was_complete and self.due is None:
+                self.coverage.add_judged(new)
+                continue
             self.coverage.add(new, len(tokens), len(text))
-            if any(token.scores is None and token.id is not None for token in tokens):
-                raise MissingScoresError("the engine gave a token without scores")
-            findings = [self._reader.add(token.scores) for token in tokens if token.scores is not None]
-            for finding in findings:
-                self.due = self.due or finding.label
-            is_anothers = was_complete and not tokens  # text that another hook wrote has no score
-            if is_anothers or any(finding.score is not None for finding in findings):
+            if is_judged:
                 self._cover()
         if chunk.is_final:
             self.due = self.due or self._reader.end().label
             self._cover()
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether all text so far is judged, and nothing was found that is not acted on."""
+        return self.due is None and self.coverage.is_complete and not self.coverage.offences
 
     def _cover(self) -> None:
         """All text so far is judged. The part that was not judged before is to blame for what is due."""
@@ -165,18 +177,19 @@ class ProbedStream(ReadStream):
             coverage.judged(Judged(end))
 
 
-def _parts(chunk: Chunk) -> Iterator[tuple[str, Sequence[Token]]]:
+def _parts(chunk: Chunk) -> list[tuple[str, Sequence[Token]]]:
     """The chunk's new text in parts, each with its tokens. Tokens without text go with the text that follows,
     or are a part at the end. A part of a token that is not whole yet has no scores."""
-    tokens = chunk.tokens_diff
-    if "".join([token.text for token in tokens]) != chunk.text_diff:
-        yield chunk.text_diff, tokens  # another hook has changed some of the text
-        return
+    text, tokens = chunk.text_diff, chunk.tokens_diff
+    if len(tokens) == 1 or "".join([token.text for token in tokens]) != text:
+        return [(text, tokens)]  # it is one part, or another hook has changed some of the text
+    parts: list[tuple[str, Sequence[Token]]] = []
     waiting: list[Token] = []
     for token in tokens:
         waiting.append(token)
         if token.text:
-            yield token.text, waiting
+            parts.append((token.text, waiting))
             waiting = []
     if waiting or not tokens:
-        yield "", waiting
+        parts.append(("", waiting))
+    return parts

@@ -121,6 +121,11 @@ class Coverage:
             self._unasked.append(text)
         self._num_unasked += num_tokens
 
+    def add_judged(self, text: str) -> None:
+        """The stream has a piece more, which is judged already. So is all text before it."""
+        self.num_characters += len(text)
+        self.num_asked = self.num_judged = self.num_characters
+
     @property
     def is_complete(self) -> bool:
         """Whether verdicts cover the whole stream so far."""
