@@ -140,10 +140,10 @@ class Reader:
     def scan_next(self, excerpt: Excerpt, text: str) -> Findings:
         """Do what `scan` does from the start of a plain `excerpt` on, if `text` is the excerpt's with more
         characters. Only the characters that are new are searched for tokens."""
+        length, start = len(text), excerpt.start
         if self._reading.may_be_in(text, excerpt.num_read):
-            excerpt.clear_from = len(text)
-        excerpt.num_read = len(text)
-        start = excerpt.start
+            excerpt.clear_from = length
+        excerpt.num_read = length
         if excerpt.clear_from and excerpt.clear_from > start - self._clear_span:
             return self.scan(text, start, False)
         findings = self._detector.scan(text, start, False)

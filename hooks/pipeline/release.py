@@ -16,7 +16,6 @@ from hooks.pipeline.fragments import (
     cut,
     have_alternatives,
     spoil,
-    text_of,
     told_beside,
 )
 from hooks.pipeline.tally import JudgedTokens
@@ -287,14 +286,17 @@ class Ledger:
     def leave(self) -> tuple[Token, ...]:
         """Take out the decided tokens that wait for no earlier token."""
         groups = self.groups
-        if not groups or not groups[0].decided:
-            return ()
-        first = groups.popleft().delivered()
-        if not groups or not groups[0].decided:
-            return first
-        tokens = [*first]
-        while groups and groups[0].decided:
-            tokens += groups.popleft().delivered()
+        tokens: list[Token] = []
+        while groups:
+            group = groups[0]
+            # `decided` and `delivered` of most groups, spelt out: almost every chunk has one that leaves.
+            if group.follows is None and group.released and not (group.spoiled or group.rewritten):
+                tokens += group.tokens if group.alternatives else group.delivered()
+            elif group.decided:
+                tokens += group.delivered()
+            else:
+                break
+            groups.popleft()
         return tuple(tokens)
 
 
@@ -304,13 +306,15 @@ Piece = tuple[str, tuple[Token, ...]]
 
 def piece_of(fragments: list[Fragment], ledger: Ledger) -> Piece:
     """Turn fragments that every hook released into one text with its tokens."""
+    text = ""
     for fragment in fragments:
+        text += fragment.text
         group = fragment.group
         if group is not None:
             group.delivered_text += fragment.text
             if fragment.is_last:
                 group.released = True
-    return text_of(fragments), ledger.leave() if ledger.groups else ()
+    return text, ledger.leave() if ledger.groups else ()
 
 
 def pieces_of(fragments: list[Fragment], ledger: Ledger) -> list[Piece]:
