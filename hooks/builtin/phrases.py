@@ -122,8 +122,10 @@ class PhraseDetector:
             if length >= self._fewest_folded and (length < len(rest) or rest in automaton):
                 if next(automaton.iter(folded), None):
                     return None
-            elif length == len(rest) and not self._is_joined_left(text, start + place, rest[0]):
-                return start + place
+            elif length == len(rest):
+                begin = start + place
+                if begin == 0 or text[begin - 1] == " " or not self._is_joined_left(text, begin, rest[0]):
+                    return begin
             if (found := self._beginning(folded, place + 1)) is None:
                 break
             place = found.start()
