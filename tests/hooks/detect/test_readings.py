@@ -14,6 +14,7 @@ from hooks.builtin.phrases import PhraseDetector, Phrases
 from hooks.builtin.pii import Pii
 from hooks.builtin.prompt_leak import LeakDetector, PromptLeak
 from hooks.builtin.secrets import Secrets
+from hooks.detect.excerpt import Excerpt
 from hooks.detect.readings import ESCAPES, LOOSE, MARKUP, Reader
 from hooks.detect.span_guard import SpanGuard
 from hooks.loading.loader import HookSpec
@@ -162,6 +163,21 @@ def test_nothing_is_lost_that_is_found_as_it_is_written(text: str) -> None:
     detector = PhraseDetector(["a b", "ab", "b"])
     as_written = {match[:3] for match in detector.scan(text)[0]}
     assert as_written <= {match[:3] for match in Reader(detector, MARKUP).scan(text)[0]}
+
+
+@given(st.sampled_from([ESCAPES, MARKUP, LOOSE]), st.lists(st.sampled_from([*PARTS, "x " * 60]), max_size=30))
+@example(MARKUP, ["<b", "x " * 60, "a b", "<", "b>", "x " * 60, "a", " ", "b", "*"])
+def test_a_search_of_new_text_finds_what_a_search_of_all_text_finds(reading: Any, pieces: list[str]) -> None:
+    reader = Reader(PhraseDetector(["a b", "ab", "b a"]), reading)
+    excerpt = Excerpt(is_json=False)
+    for piece in pieces:
+        text = excerpt.text + piece
+        matches, undecided = expected = reader.scan(text, excerpt.start, False)
+        assert reader.scan_next(excerpt, text) == expected
+        if matches:  # the excerpt is no longer plain
+            excerpt = Excerpt(is_json=False)
+        else:
+            excerpt.go_on(text, undecided, 300)
 
 
 @given(TEXTS, st.sampled_from([ESCAPES, MARKUP, LOOSE]), st.integers(0, 60))
