@@ -44,16 +44,20 @@ class TokenClassifier(Protocol):
     @property
     def tokenizer(self) -> Tokenizer: ...
 
-    def open(self, *, caller: str = "") -> "TokenStream":
-        """A new and empty text. `caller`: as in `GenerationRequest.caller`."""
+    def open(self, *, caller: str = "", ids: Sequence[int] = ()) -> "TokenStream":
+        """A new text. `caller`: as in `GenerationRequest.caller`. `ids`: the tokens that it begins with. The
+        model reads them beside the caller, who gets no logits of them.
+
+        Raises `EngineError` if they are longer than the model's context, or if the model has failed.
+        """
 
 
 class TokenStream(Protocol):
     """One text that grows. The keys and values of its tokens stay in the model's cache. One call of `feed` at
     a time; other streams' calls run beside it.
 
-    Streams of one caller may find each other's tokens of the first call in the cache, which a caller could
-    tell from the time. Text that hooks may withhold belongs into a later call: it stays the stream's own.
+    Streams of one caller may find each other's tokens of `open` in the cache, which a caller could tell from
+    the time. Tokens of `feed` are the stream's own: text that hooks may withhold belongs there.
     """
 
     @property
@@ -68,7 +72,7 @@ class TokenStream(Protocol):
         """
 
     def truncate(self, num_tokens: int) -> None:
-        """Go back to the first `num_tokens` tokens."""
+        """Go back to the first `num_tokens` tokens, at least to those of `open`."""
 
     def close(self) -> None:
         """Free the text's place in the cache. Closing twice is fine."""

@@ -109,19 +109,22 @@ class Counted:
         self.num_fed: list[int] = []
         """Tokens of each call."""
 
-    def open(self, *, caller: str = "") -> TokenStream:
-        return CountedStream(self, self._model, self._from_scratch)
+    def open(self, *, caller: str = "", ids: Sequence[int] = ()) -> TokenStream:
+        self.num_fed.append(len(ids))
+        return CountedStream(self, self._model, ids, self._from_scratch)
 
 
 class CountedStream:
     """Implements `TokenStream`."""
 
-    def __init__(self, counted: Counted, model: TokenClassifier, from_scratch: bool) -> None:
+    def __init__(
+        self, counted: Counted, model: TokenClassifier, ids: Sequence[int], from_scratch: bool
+    ) -> None:
         self._counted = counted
         self._model = model
         self._from_scratch = from_scratch
-        self._stream = model.open()
-        self._ids: list[int] = []
+        self._stream = model.open(ids=ids)
+        self._ids = [*ids]
 
     @property
     def num_tokens(self) -> int:

@@ -8,6 +8,11 @@ always have work compute for equally long, however long their steps are. A core 
 nothing: it begins with the time of the core that ran last. Of two cores with the same time, the one that
 waited longer runs.
 
+**Judges.** Text that a guard holds waits for a guard model, which has no work until an event loop has taken
+the text in. If the next step of the served model began meanwhile, the first text of an answer would wait for
+that step too. So after a step that begins outputs, the thread waits a moment for the work of judges, at most
+a twentieth of the step's time.
+
 A core that raises is dropped, and its owner is told. The others go on.
 
 The thread begins with the first core and ends with the last. Models load on threads of their own, so that
@@ -35,11 +40,18 @@ class Core(Protocol):
 
     @property
     def has_work(self) -> bool: ...
+    @property
+    def begins_outputs(self) -> bool:
+        """Whether the last step gave outputs their first part."""
+
     def step(self) -> Sequence[Any]:
         """Do a bounded part of the work. Returns outputs for the owner."""
 
     def stats(self) -> EngineStats: ...
 
+
+WAIT_SHARE = 0.05
+"""The part of a step's time that the thread may wait behind it for judges."""
 
 C = TypeVar("C", bound=Core)
 
@@ -55,6 +67,7 @@ class _Place:
     core: Core
     deliver: Deliver
     fail: Callable[[], None]
+    judges: bool
     seconds: float = 0.0
     """The time that its steps took, and the time of others that passed while it had no work."""
     had_work: bool = False
@@ -75,14 +88,16 @@ class EngineThread:
         """The time of the core that ran last, at the beginning of its step."""
         self._num_turns = 0
 
-    def add(self, name: str, core: Core, deliver: Deliver, fail: Callable[[], None]) -> None:
-        """Give the core turns. `name`: the model's, for the log.
+    def add(
+        self, name: str, core: Core, deliver: Deliver, fail: Callable[[], None], *, judges: bool = False
+    ) -> None:
+        """Give the core turns. `name`: the model's, for the log. `judges`: only guards use the model.
 
         On this thread, `deliver` gets the core's outputs after each step, and its numbers also when a call
         leaves it without work. `fail` is called once if the core raises.
         """
         with self._lock:
-            self._inbox.put(partial(self._add, _Place(name, core, deliver, fail)))
+            self._inbox.put(partial(self._add, _Place(name, core, deliver, fail, judges)))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="weir-engine", daemon=True)
                 self._thread.start()
@@ -141,7 +156,22 @@ class EngineThread:
         began = self._clock()
         with self._dropping(place):
             place.deliver(place.core.step(), place.core.stats())
-        place.seconds += self._clock() - began
+        seconds = self._clock() - began
+        place.seconds += seconds
+        if place.core.begins_outputs and not place.judges:
+            self._await_judges(WAIT_SHARE * seconds)
+
+    def _await_judges(self, seconds: float) -> None:
+        """Make calls until a judge has work, or until the time is over."""
+        end = perf_counter() + seconds
+        while (judges := [place.core for place in self._places.values() if place.judges]) and not any(
+            core.has_work for core in judges
+        ):
+            try:
+                call = self._inbox.get(timeout=max(0.0, end - perf_counter()))
+            except queue.Empty:
+                return
+            call()
 
     @contextmanager
     def _dropping(self, place: _Place) -> Iterator[None]:

@@ -50,7 +50,9 @@ class LocalEngine:
         self.info = ModelInfo()
         """`start` fills it, and `tokenizer`."""
         self.tokenizer: Tokenizer | None = None
-        self._core = RunningCore(config.model, self._load, self._deliver, self._fail)
+        self._core = RunningCore(
+            config.model, self._load, self._deliver, self._fail, judges=config.only_guards
+        )
         self._processor: InputProcessor
         """`start` makes it."""
         self._preparation = Preparation(config.tokenizer_pool_size)

@@ -31,12 +31,16 @@ class RunningCore(Generic[C]):
         load: Callable[[], C],
         deliver: Callable[[Sequence[Any], EngineStats], None],
         fail: Callable[[], None],
+        *,
+        judges: bool = False,
     ) -> None:
-        """`name`: the model's, for the log. `load` makes the core. It runs on a thread of its own."""
+        """`name`: the model's, for the log. `load` makes the core. It runs on a thread of its own. `judges`:
+        see `EngineThread.add`."""
         self._name = name
         self._load = load
         self._deliver = deliver
         self._fail = fail
+        self._judges = judges
         self._loaded: Future[C] | None = None
 
     async def start(self) -> None:
@@ -48,7 +52,7 @@ class RunningCore(Generic[C]):
             raise EngineError("The engine is shutting down.", status=503)
         self._deliver((), core.stats())
         deliver, fail = partial(self.post, self._deliver), partial(self.post, self._fail)
-        ENGINE_THREAD.add(self._name, core, deliver, fail)
+        ENGINE_THREAD.add(self._name, core, deliver, fail, judges=self._judges)
 
     def call(self, call: Callable[[C], object]) -> None:
         """Call `call(core)` on the engine thread, between two steps and after all earlier calls. Nothing

@@ -1,11 +1,11 @@
 """Gives the logits of tokens, for labels, to texts that grow. One thread owns a `ClassifierCore`.
 
-A text is a `SequenceGroup` with one sequence, of which no token is generated. The tokens that come first are
-its prompt: texts of the same caller share the prompt's blocks. Blocks with later tokens are the text's alone,
+A text is a `SequenceGroup` with one sequence, of which no token is generated. The tokens of `begin` are its
+prompt: texts of the same caller share the prompt's blocks. Blocks with later tokens are the text's alone,
 since a block that is found could confirm a guess at text that hooks withheld.
 
-The logits of a token lie beside its keys and values, in the same slot. A block that is found in the cache has
-its logits too, so a token never needs to be computed for them.
+The logits of a token lie beside its keys and values, in the same slot. A text that lost its blocks and finds
+them again has their logits too, so a token never needs to be computed for them.
 """
 
 from collections.abc import Sequence as Seq
@@ -38,8 +38,10 @@ def new_text(config: EngineConfig, caller: str = "") -> SequenceGroup:
 
 
 class ClassifierCore:
-    """Computes the new tokens of all texts together, step by step. Between steps, texts get tokens by `feed`,
-    lose some by `truncate`, and leave by `close`."""
+    """Computes the new tokens of all texts together, step by step. Between steps, texts get tokens by `begin`
+    and `feed`, lose some by `truncate`, and leave by `close`."""
+
+    begins_outputs = False
 
     def __init__(self, runner: ModelRunner, tokenizer: LocalTokenizer, config: EngineConfig) -> None:
         """Raises `ValueError` for a model without classification heads."""
@@ -65,24 +67,34 @@ class ClassifierCore:
     def has_work(self) -> bool:
         return bool(self.scheduler.running or self.scheduler.waiting)
 
+    def begin(self, text: SequenceGroup, token_ids: Seq[int]) -> None:
+        """Give an empty text its first tokens, at least one. Their logits are not delivered. Nothing happens
+        if the text is closed."""
+        if not text.is_aborted:
+            self._compute(self._first(text, token_ids), len(token_ids))
+
     def feed(self, text: SequenceGroup, token_ids: Seq[int]) -> None:
         """Append tokens, at least one. Their logits come from a later step. Nothing happens if the text is
         closed."""
         if text.is_aborted:
             return
-        self._num_fed += len(token_ids)
-        if text.sequences:
-            (seq,) = text.sequences
-            seq.token_ids += token_ids
-            seq.scheduled_at = 0.0
-        else:
-            seq = text.add(token_ids, max_tokens=0, detokenizer=Detokenizer(self._tokenizer.fast))
-        self._first_wanted[seq] = seq.num_tokens - len(token_ids)
+        seq = text.sequences[0] if text.sequences else self._first(text, ())
+        self._first_wanted[seq] = seq.num_tokens
+        seq.token_ids += token_ids
+        seq.scheduled_at = 0.0
+        self._compute(seq, len(token_ids))
+
+    def _first(self, text: SequenceGroup, token_ids: Seq[int]) -> Sequence:
+        return text.add(token_ids, max_tokens=0, detokenizer=Detokenizer(self._tokenizer.fast))
+
+    def _compute(self, seq: Sequence, num_new: int) -> None:
+        self._num_fed += num_new
         self.metrics.queue(seq)
-        self.scheduler.resume(seq)
+        if seq not in self.scheduler.running and seq not in self.scheduler.waiting:
+            self.scheduler.resume(seq)
 
     def truncate(self, text: SequenceGroup, num_tokens: int) -> None:
-        """Keep only the first tokens. All tokens of the text must have their logits."""
+        """Keep only the first tokens. All tokens of the text must be computed."""
         for seq in text.sequences:
             del seq.token_ids[num_tokens:]
             seq.num_prompt_tokens = min(seq.num_prompt_tokens, num_tokens)
@@ -108,8 +120,11 @@ class ClassifierCore:
                 return [self._fail(s.sequence.group) for s in scheduled]
             _, scheduled, dropped = ran
             self.metrics.end_phase("forward")
+            computed = [s.sequence for s in scheduled if self._is_computed(s)]
+            for seq in computed:
+                self.scheduler.rest(seq)
             outputs = [self._fail(text) for text in dropped]
-            outputs += [self._deliver(s.sequence) for s in scheduled if self._is_computed(s)]
+            outputs += [self._deliver(seq) for seq in computed if seq in self._first_wanted]
             self.metrics.end_phase("update")
         return outputs
 
@@ -129,7 +144,6 @@ class ClassifierCore:
         return not scheduled.sequence.num_uncomputed_tokens
 
     def _deliver(self, seq: Sequence) -> Output:
-        self.scheduler.rest(seq)
         rows = self._logits[self._slots(seq, self._first_wanted.pop(seq), seq.num_tokens)]
         if not np.isfinite(rows).all():
             return self._fail(seq.group)

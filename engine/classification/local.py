@@ -29,7 +29,7 @@ class LocalClassifier:
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
-        self._running = RunningCore(config.model, self._load, self._deliver, self._fail)
+        self._running = RunningCore(config.model, self._load, self._deliver, self._fail, judges=True)
         self.labels: dict[str, tuple[str, ...]] = {}
         """`start` fills it, and the three that follow. The core itself is not kept: closing frees it."""
         self.max_model_len = 0
@@ -46,9 +46,13 @@ class LocalClassifier:
         await self._running.start()
         self._failure = None
 
-    def open(self, *, caller: str = "") -> "LocalTokenStream":
-        self.check_health()
-        return LocalTokenStream(self, new_text(self.config, caller))
+    def open(self, *, caller: str = "", ids: Sequence[int] = ()) -> "LocalTokenStream":
+        """Raises `ValueError` for ids that the model does not know."""
+        self.check(ids, 0)
+        text = new_text(self.config, caller)
+        if ids:
+            self._running.call(partial(ClassifierCore.begin, text=text, token_ids=tuple(ids)))
+        return LocalTokenStream(self, text, len(ids))
 
     def stats(self) -> EngineStats:
         """The numbers after the last step."""
@@ -128,8 +132,10 @@ class LocalClassifier:
 class LocalTokenStream:
     """Implements `TokenStream`. A call of `feed` that fails or is cancelled closes the stream."""
 
-    def __init__(self, classifier: LocalClassifier, text: SequenceGroup) -> None:
-        self.num_tokens = 0
+    def __init__(self, classifier: LocalClassifier, text: SequenceGroup, num_tokens: int) -> None:
+        """`num_tokens`: those that the text begins with."""
+        self.num_tokens = num_tokens
+        self._num_first = num_tokens
         self._classifier = classifier
         self._text = text
         self._is_fed = False
@@ -153,9 +159,9 @@ class LocalTokenStream:
         return logits
 
     def truncate(self, num_tokens: int) -> None:
-        """Raises `ValueError` unless the text has so many tokens."""
+        """Raises `ValueError` unless the text has so many tokens, and began with no more."""
         self._check_open()
-        if not 0 <= num_tokens <= self.num_tokens:
+        if not self._num_first <= num_tokens <= self.num_tokens:
             raise ValueError(f"the text has {self.num_tokens} tokens, and not {num_tokens}")
         if num_tokens < self.num_tokens:
             self.num_tokens = num_tokens
@@ -169,5 +175,7 @@ class LocalTokenStream:
     def _check_open(self) -> None:
         if self._is_closed:
             raise EngineError("This text is closed.")
+        if self._text.is_aborted:
+            raise EngineError("The model failed to classify this text.")
         if self._is_fed:
             raise RuntimeError("one call of feed at a time: the text waits for the logits of its last tokens")

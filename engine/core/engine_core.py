@@ -58,6 +58,7 @@ class EngineCore:
         self.output_processor = OutputProcessor(tokenizer, runner.probes)
         self._scores: StepScores | None = None
         """Those of the step that is under way. None: there are no probes."""
+        self.begins_outputs = False
         self._prompt_tokens_total = 0
         self._aborted_total = 0
 
@@ -68,6 +69,7 @@ class EngineCore:
     def step(self) -> list[Output]:
         """Schedule, run, sample, update. A request that fails gets an error; an exception ends the engine."""
         outputs: list[Output] = []
+        self.begins_outputs = False
         with self.metrics.step():
             scheduled = self.scheduler.schedule()
             if not scheduled:  # the only sequence freed its own blocks
@@ -155,7 +157,9 @@ class EngineCore:
             self.scheduler.update(s)
             if seq.num_uncomputed_tokens:
                 continue
+            had_begun = seq.has_begun
             advanced = attempt("one sequence", self._advance, s, sampled.get(seq))
+            self.begins_outputs |= seq.has_begun and not had_begun
             if isinstance(advanced, EngineError):
                 failed[seq.group] = advanced
             else:

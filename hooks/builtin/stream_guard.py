@@ -51,6 +51,8 @@ class StreamGuard(ModelGuard):
         """
         self._redacts = options.get("action") in ("redact", "suppress")
         super().__init__(debounce=0 if debounce == "single" else 1, **options)
+        self._covers_open = self._mode == "hold" and not self._redacts
+        """An offence that is replaced whole must not begin in text that is out."""
         self._model = str(model)
         self._options = HeadOptions(threshold, strict, categories, labels)
         self._rule: Debounce = debounce
@@ -67,8 +69,14 @@ class StreamGuard(ModelGuard):
 
     def open_judge(self, chunk: Chunk) -> StreamJudge:
         turns = self._started.turns(chunk.request, chunk.output_index)
-        offences = Offences(self._rule)
-        return ReplyJudge(self._started, turns, offences, chunk.request.caller, self._redacts)
+        return ReplyJudge(
+            self._started,
+            turns,
+            Offences(self._rule),
+            chunk.request.caller,
+            waits_for_end=self._redacts,
+            covers_open=self._covers_open,
+        )
 
     async def judge_prompt(self, request: GenerationRequest) -> Match | None:
         for i in range(max(1, len(request.prompts))):

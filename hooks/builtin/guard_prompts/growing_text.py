@@ -78,6 +78,13 @@ class GrowingText:
             self._shorten(tokens.ids, tokens.ends, tokens.words)
         return addition
 
+    def give_open(self) -> Addition:
+        """The tokens of the last word that were not given yet, as the word stands."""
+        tokens, num = self._tokenizer.encode_text(self._tail), len(self._ids)
+        self._ids = tokens.ids
+        ends = [self._start + end for end in tokens.ends[num:]]
+        return Addition(self._num_before + num, tokens.ids[num:], ends)
+
     def followed_by(self, text: str) -> tuple[int, list[int]]:
         """The tokens if `text` came next and were the end: how many of the first ones stand, and the ids of
         those behind them. The text does not change. Raises `ValueError` as `Tokenizer.encode_text`."""

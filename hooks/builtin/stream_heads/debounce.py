@@ -43,6 +43,10 @@ class Offences:
         self._readings += readings
 
     @property
+    def are_all_safe(self) -> bool:
+        return all(reading.level is Level.SAFE for reading in self._readings)
+
+    @property
     def num_decided(self) -> int:
         """Tokens from the beginning whose part in an offence no later token changes."""
         if self._is_pair is None or not self._readings:

@@ -36,25 +36,20 @@ class Reader:
         prompt = await self._prompt(turns)
         if self._prompt_heads is None or prompt.num_closed is None:
             raise RuntimeError("this model reads no prompts")
-        stream = self._classifier.open(caller=caller)
+        *before, closing = prompt.ids[: prompt.num_closed]
+        stream = self._classifier.open(caller=caller, ids=before)
         try:
-            last = (await stream.feed(prompt.ids[: prompt.num_closed]))[-1]
+            (last,) = await stream.feed([closing])
         finally:
             stream.close()
         return self._prompt_heads.read(last)
 
     async def open(self, turns: Sequence[Turn], caller: str) -> tuple[TokenStream, str]:
-        """A stream that the model has read up to the reply, and the layout's last words before the reply,
-        which it has not read. Raises `EngineError` as `TokenStream.feed` does."""
+        """A stream of the chat up to the reply, and the layout's last words before the reply, which are not
+        in the stream. Raises `EngineError` as `TokenClassifier.open` does."""
         prompt = await self._prompt(turns)
-        stream = self._classifier.open(caller=caller)
-        try:
-            # The caller's requests share the tokens of the first call, and not those of the reply.
-            await stream.feed(prompt.ids)
-        except BaseException:
-            stream.close()
-            raise
-        return stream, prompt.lead
+        # The caller's requests share these tokens, and not those of the reply.
+        return self._classifier.open(caller=caller, ids=prompt.ids), prompt.lead
 
     async def _prompt(self, turns: Sequence[Turn]) -> ReplyPrompt:
         return await tokenize(length_of(turns), partial(self._layout.prompt, turns))

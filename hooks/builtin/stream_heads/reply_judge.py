@@ -16,17 +16,29 @@ from hooks.detect.detector import Match
 
 class ReplyJudge:
     """Implements `StreamJudge`. A verdict covers the tokens that no later one changes: not a last word that
-    may grow, and not a last token that may be the first one of a pair."""
+    may grow, and not a last token that may be the first one of a pair.
+
+    A first word that may grow is covered all the same if the model finds it safe as it stands: so the first
+    text need not wait for the next word. The word is judged again once it is whole.
+    """
 
     def __init__(
-        self, reader: Reader, turns: Sequence[Turn], offences: Offences, caller: str, waits_for_end: bool
+        self,
+        reader: Reader,
+        turns: Sequence[Turn],
+        offences: Offences,
+        caller: str,
+        *,
+        waits_for_end: bool,
+        covers_open: bool,
     ) -> None:
         """`turns`: as `Reader.turns` gives them. `waits_for_end`: an offence is told when it has ended, so
-        that it is told once and whole."""
+        that it is told once and whole. `covers_open`: a first word is covered though it may grow."""
         self._reader = reader
         self._turns = list(turns)
         self._caller = caller
         self._waits_for_end = waits_for_end
+        self._covers_open = covers_open
         self._offences = offences
         self._text = GrowingText(reader.tokenizer)
         self._ends: list[int] = []
@@ -42,13 +54,16 @@ class ReplyJudge:
 
     async def judge(self, text: str, is_final: bool) -> Judged:
         """Raises `EngineError` as `TokenStream.feed` does, and `LogitsError`."""
+        covers_open = self._covers_open and self._stream is None
         if self._stream is None:
             self._stream, lead = await self._begin()
-        else:
-            lead = ""
-        self._num_lead += len(lead)
-        text = lead + text
+            self._num_lead = len(lead)
+            text = lead + text
         num_kept, ids, ends = await tokenize(len(text), partial(self._text.add, text, is_final=is_final))
+        covers_open = covers_open and not (ends and ends[-1] > self._num_lead)
+        if covers_open:  # otherwise nothing would be covered
+            opened = self._text.give_open()
+            ids, ends = [*ids, *opened.ids], [*ends, *opened.ends]
         if num_kept < len(self._ends):
             del self._ends[num_kept:]
             self._offences.truncate(num_kept)
@@ -59,6 +74,8 @@ class ReplyJudge:
             read = self._reader.reply_heads.read
             self._offences.add([read(one) if end > self._num_lead else SAFE for one, end in tokens])
             self._ends += ends
+        if covers_open and not self._offences.are_all_safe:
+            return Judged(0)
         return self._judged(is_final)
 
     def close(self) -> None:

@@ -39,6 +39,7 @@ class FakeCore:
         self.name, self.clock, self.log, self.seconds, self.then = name, clock, log, seconds, then
         self.num_steps = 0
         """Steps to do."""
+        self.begins_outputs = False
 
     def add(self, num_steps: int) -> None:
         self.num_steps += num_steps
@@ -87,10 +88,12 @@ class Bench:
         self.thread = EngineThread(self.clock)
         self.told: dict[FakeCore, Told] = {}
 
-    def core(self, name: str, seconds: float, then: Callable[[], object] = lambda: None) -> FakeCore:
+    def core(
+        self, name: str, seconds: float, then: Callable[[], object] = lambda: None, *, judges: bool = False
+    ) -> FakeCore:
         core = FakeCore(name, self.clock, self.log, seconds, then)
         told = self.told[core] = Told()
-        self.thread.add(name, core, told.deliver, told.has_failed.set)
+        self.thread.add(name, core, told.deliver, told.has_failed.set, judges=judges)
         return core
 
     def give(self, **steps: int) -> None:
@@ -141,6 +144,41 @@ def test_work_that_comes_with_each_step_of_another_is_done_after_that_step(bench
     bench.give(serving=50)
     bench.wait(serving, guard)
     assert bench.log == ["serving", "guard"] * 50
+
+
+@pytest.mark.parametrize("begins_outputs", [True, False])
+def test_the_beginning_of_an_output_is_judged_before_the_next_step(
+    begins_outputs: bool, bench: Bench
+) -> None:
+    """The judge's work comes from another thread, a little later."""
+    guard = bench.core("guard", 0.002, judges=True)
+    delivered = threading.Event()
+
+    def judge() -> None:
+        assert delivered.wait(WAIT)
+        bench.thread.call(serving, lambda _: None)  # not the call that the thread waits for
+        bench.thread.call(guard, partial(FakeCore.add, num_steps=1))
+
+    serving = bench.core("serving", 20 * WAIT, delivered.set)
+    serving.begins_outputs = begins_outputs
+    judging = threading.Thread(target=judge)
+    judging.start()
+    bench.give(serving=2)
+    judging.join(WAIT)
+    bench.wait(serving, guard)
+    if begins_outputs:
+        assert bench.log == ["serving", "guard", "serving"]
+    assert sorted(bench.log) == ["guard", "serving", "serving"]
+
+
+@pytest.mark.parametrize("judges", [True, False])
+def test_a_step_waits_for_no_judge_that_has_nothing_to_do_for_long(judges: bool, bench: Bench) -> None:
+    serving = bench.core("serving", 0.01)
+    serving.begins_outputs = True
+    bench.core("guard", 0.002, judges=judges)
+    bench.give(serving=50)
+    bench.wait(serving)
+    assert bench.log == ["serving"] * 50
 
 
 def test_a_core_that_raises_is_dropped_alone(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,5 +1,6 @@
 """A `ClassifierCore` that tests step by hand."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,13 @@ class Classified:
         self.outputs: dict[SequenceGroup, list[Any]] = {}
         self.errors: dict[SequenceGroup, EngineError] = {}
 
-    def open(self, caller: str = "") -> SequenceGroup:
+    def open(self, caller: str = "", ids: Sequence[int] = ()) -> SequenceGroup:
+        """A text, of which the first tokens are computed with the next ones."""
         text = new_text(self.config, caller)
         self.texts.append(text)
         self.outputs[text] = []
+        if ids:
+            self.core.begin(text, ids)
         return text
 
     def step(self) -> None:

@@ -120,9 +120,10 @@ def test_a_text_that_is_taken_back_goes_on_otherwise(cache: str, guard: GuardMod
 def test_taking_back_a_shared_prompt_leaves_the_other_text_as_it_is(guard: GuardModel) -> None:
     classifier = Classified(guard.path)
     (ids,) = prompts_of(40)
-    first, second = classifier.open(), classifier.open()
+    first, second = classifier.open(ids=ids), classifier.open(ids=ids)
     for text in (first, second):
-        classifier.feed(text, ids)
+        classifier.feed(text, [6])
+    classifier.core.truncate(first, 40)
     classifier.core.truncate(second, 20)
     found = classifier.feed(second, [7, 8, 9])
     assert_as_plain(torch.from_numpy(found.rows), guard, [*ids[:20], 7, 8, 9], since=20)
@@ -130,27 +131,53 @@ def test_taking_back_a_shared_prompt_leaves_the_other_text_as_it_is(guard: Guard
     assert_as_plain(torch.from_numpy(found.rows), guard, [*ids, 7, 8, 9], since=40)
 
 
-def test_a_cached_prompt_has_its_logits_and_is_not_computed_again(guard: GuardModel) -> None:
+def test_tokens_that_texts_of_a_caller_begin_with_are_computed_once(guard: GuardModel) -> None:
     classifier = Classified(guard.path)
     (ids,) = prompts_of(40)
-    first = classifier.feed(classifier.open("a"), ids)
-    second = classifier.feed(classifier.open("a"), ids)
-    assert classifier.num_computed == 40 + 8
-    assert np.abs(first.rows - second.rows).max() < 1e-4
+    first = classifier.feed(classifier.open("a", ids), [7, 8])
+    second = classifier.feed(classifier.open("a", ids), [7, 8])
+    assert classifier.num_computed == 42 + 10
+    for found in (first, second):
+        assert_as_plain(torch.from_numpy(found.rows), guard, [*ids, 7, 8], since=40)
     stats = classifier.core.stats()
     assert (stats.prefix_cache_queries_total, stats.prefix_cache_hits_total) == (80, 32)
-    classifier.feed(classifier.open("b"), ids)
-    assert classifier.num_computed == 40 + 8 + 40, "callers share nothing"
+    classifier.feed(classifier.open("b", ids), [7, 8])
+    assert classifier.num_computed == 42 + 10 + 42, "callers share nothing"
 
 
-def test_what_came_after_the_first_tokens_is_found_by_no_other_text(guard: GuardModel) -> None:
+def test_a_token_that_was_fed_is_found_by_no_other_text(guard: GuardModel) -> None:
     classifier = Classified(guard.path)
     (ids,) = prompts_of(64)
-    text = classifier.open()
-    classifier.feed(text, ids[:16])
-    classifier.feed(text, ids[16:])
-    classifier.feed(classifier.open(), [*ids, 5])
-    assert classifier.num_computed == 64 + 65 - 16
+    classifier.feed(classifier.open(ids=ids[:16]), ids[16:])
+    classifier.feed(classifier.open(), ids)
+    assert classifier.num_computed == 64 + 64
+    classifier.feed(classifier.open(ids=[*ids, 5]), [6])
+    assert classifier.num_computed == 128 + 66 - 16
+
+
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("num_steps", [0, 1, 9])
+def test_first_tokens_and_later_ones_are_computed_together_or_not(
+    num_steps: int, cache: str, guard: GuardModel
+) -> None:
+    classifier = classified(guard, cache, max_num_prefill_tokens=16)
+    (ids,) = prompts_of(60)
+    text = classifier.open(ids=ids[:50])
+    for _ in range(num_steps):
+        classifier.step()
+    assert classifier.outputs[text] == [], "nobody asked for their logits"
+    found = classifier.feed(text, ids[50:])
+    assert_as_plain(torch.from_numpy(found.rows), guard, ids, since=50)
+    assert (len(classifier.outputs[text]), classifier.num_computed) == (1, 60)
+
+
+def test_a_text_that_is_closed_before_its_first_step_costs_nothing(guard: GuardModel) -> None:
+    classifier = Classified(guard.path)
+    text = classifier.open(ids=[5] * 40)
+    classifier.close(text)
+    classifier.core.begin(text, [5])
+    assert not classifier.core.has_work
+    assert classifier.core.block_manager.num_used == 0
 
 
 def test_a_text_finds_its_own_blocks_again_after_another_took_its_place(guard: GuardModel) -> None:

@@ -201,6 +201,24 @@ def test_a_word_that_may_grow_waits() -> None:
     assert tokenizer_of("demo").decode(text.add("", is_final=True).ids) == " there"
 
 
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=30)
+@given(TEXTS, st.data())
+def test_an_open_word_may_be_given_as_it_stands(name: str, text: str, data: st.DataObject) -> None:
+    tokenizer = tokenizer_of(name)
+    at = data.draw(st.integers(0, len(text)))
+    growing = GrowingText(tokenizer)
+    _, ids, ends = growing.add(text[:at])
+    num_kept, more, more_ends = growing.give_open()
+    now = tokenizer.encode_text(text[:at])
+    assert num_kept == len(ids)
+    assert ([*ids, *more], [*ends, *more_ends]) == (now.ids, now.ends)
+    assert growing.num_tokens == len(now.ids)
+    num_kept, last, last_ends = growing.add(text[at:], is_final=True)
+    whole = tokenizer.encode_text(text)
+    assert (now.ids[:num_kept] + last, now.ends[:num_kept] + last_ends) == (whole.ids, whole.ends)
+
+
 def test_random_cuts_of_every_size() -> None:
     rng = random.Random(5)
     text = "".join(rng.choice(ALPHABET) for _ in range(1500))

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol import Delta, EngineError, GenerationRequest, SamplingParams, ToolCall
+from hooks import Chunk, Verdict, emit
 from hooks.builtin.stream_guard import StreamGuard
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.pipeline import Pipeline
@@ -92,6 +93,65 @@ def test_what_is_released_does_not_depend_on_the_cut(places: list[int], window: 
     assert play(parts, asked=None, window=window, action="rewind").content == whole
 
 
+FIRST = "Bluebirds, bluebirds and more."
+
+
+@examples(40)
+@given(st.integers(1, 14), st.lists(st.integers(1, len(FIRST) - 1), max_size=4), st.sampled_from([1, 3, 16]))
+def test_text_of_a_first_word_leaves_only_if_it_was_judged_as_it_stood(
+    num_unsafe: int, places: list[int], window: int
+) -> None:
+    """The reply is unsafe from a number of characters on. The offence's word may have grown meanwhile."""
+
+    def long(before: str, token: str) -> Mapping[str, str]:
+        reply = (before + token).rpartition("<|im_start|>assistant\n")[2]
+        return BIRD if len(reply) >= num_unsafe else {}
+
+    for debounce in ("single", "pair"):
+        whole = play(cut(stream_of(FIRST), []), FakeClassifier(long), asked=None, debounce=debounce).content
+        args = {"asked": None, "window": window, "debounce": debounce}
+        had = play(cut(stream_of(FIRST), places), FakeClassifier(long), **args).content
+        assert FIRST.startswith(had)
+        assert len(had) < num_unsafe
+        assert had.startswith(whole)
+        if had != whole:
+            first_word = FIRST.partition(",")[0]
+            assert had in [first_word[:place] for place in places]
+
+
+def test_the_first_token_of_a_reply_leaves_before_the_next_one_has_come() -> None:
+    had: list[str] = []
+
+    class Heard:
+        def __call__(self, chunk: Chunk) -> Verdict:
+            had.append(chunk.text_diff)
+            return emit(chunk.pending)
+
+    async def run(**args: Any) -> list[str]:
+        had.clear()
+        pipeline = Pipeline([*load(StreamGuard("guard", **args)), *load(Heard())])
+        await pipeline.start(FakeModels(FakeClassifier(told_of_birds)))
+        had.clear()
+        await play_once(pipeline, cut(stream_of("We sell lamps."), [1, 2, 6, 10]))
+        return had[:2]
+
+    assert asyncio.run(run()) == ["W", "e"]
+    assert asyncio.run(run(action="suppress"))[0] == "We"
+
+
+@pytest.mark.parametrize("num_unsafe", range(1, 9))
+def test_an_entity_that_is_redacted_does_not_begin_in_text_that_is_out(num_unsafe: int) -> None:
+    def long(before: str, token: str) -> Mapping[str, str]:
+        reply = (before + token).rpartition("<|im_start|>assistant\n")[2]
+        return BIRD if len(reply) >= num_unsafe else {}
+
+    contents = {
+        play(cut(stream_of("Because"), places), FakeClassifier(long), asked=None, action="redact").content
+        for places in ([], [1], [2], [5], range(1, 7))
+    }
+    assert len(contents) == 1
+
+
 def test_the_model_reads_the_chat_in_its_own_template() -> None:
     model = FakeClassifier(told_of_birds)
     chat = [
@@ -103,7 +163,7 @@ def test_the_model_reads_the_chat_in_its_own_template() -> None:
     play("Well.", model, asked=chat)
     prompt = demo_tokenizer().apply_chat_template(chat)
     assert model.streams[-1].ids == prompt + demo_tokenizer().encode("Well.", add_special_tokens=False)
-    assert model.streams[-1].feeds[0] == tuple(prompt[: len(model.streams[-1].feeds[0])])
+    assert model.streams[-1].num_first > len(prompt) - 8, "the reply's tokens alone are not shared"
 
 
 def test_a_reply_cannot_close_its_own_turn() -> None:

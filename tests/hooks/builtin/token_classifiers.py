@@ -44,8 +44,8 @@ class FakeClassifier:
         self.logit = 4.0
         """The probability of the label that is given; all others have 0."""
 
-    def open(self, *, caller: str = "") -> "FakeStream":
-        self.streams.append(FakeStream(self, caller))
+    def open(self, *, caller: str = "", ids: Sequence[int] = ()) -> "FakeStream":
+        self.streams.append(FakeStream(self, caller, ids))
         return self.streams[-1]
 
     @property
@@ -56,10 +56,12 @@ class FakeClassifier:
 class FakeStream:
     """Implements `TokenStream`."""
 
-    def __init__(self, model: FakeClassifier, caller: str) -> None:
+    def __init__(self, model: FakeClassifier, caller: str, ids: Sequence[int]) -> None:
         self.model = model
         self.caller = caller
-        self.ids: list[int] = []
+        self.ids = [*ids]
+        self.num_first = len(ids)
+        """Tokens that it began with."""
         self.feeds: list[tuple[int, ...]] = []
         self.is_closed = False
 
@@ -90,7 +92,7 @@ class FakeStream:
         }
 
     def truncate(self, num_tokens: int) -> None:
-        assert 0 <= num_tokens <= len(self.ids)
+        assert self.num_first <= num_tokens <= len(self.ids)
         del self.ids[num_tokens:]
 
     def close(self) -> None:
