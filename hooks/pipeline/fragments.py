@@ -216,8 +216,9 @@ def take_from(fragments: deque[Fragment], length: int) -> list[Fragment]:
         size = len(fragment.text)
         if size > length:
             if length:
-                head, fragments[0] = fragment.split(length)
-                taken.append(head)
+                text, group, replaced = fragment.text, fragment.group, fragment.replaced
+                taken.append(Fragment(text[:length], group, fragment.is_first, False, replaced))
+                fragments[0] = Fragment(text[length:], group, False, fragment.is_last, replaced)
             break
         length -= size
         taken.append(fragments.popleft())

@@ -290,7 +290,9 @@ class Ledger:
         while groups:
             group = groups[0]
             # `decided` and `delivered` of most groups, spelt out: almost every chunk has one that leaves.
-            if group.follows is None and group.released and not (group.spoiled or group.rewritten):
+            if group.follows is None and not (group.spoiled or group.rewritten):
+                if not group.released:
+                    break
                 tokens += group.tokens if group.alternatives else group.delivered()
             elif group.decided:
                 tokens += group.delivered()
