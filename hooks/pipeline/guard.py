@@ -167,7 +167,7 @@ class Guard:
                 continue
             if fragments is not None:
                 text, tokens, started = text_of(fragments), tokens_of(fragments), clock()
-            call, held, tally = stage.call, stage.held.pieces, stage.tally
+            call, held, tally, judged = stage.call, stage.held.pieces, stage.tally, stage.judged
             stage.pieces.append(text)
             chunk = Chunk(stage.context, text, tokens, False, False, held)
             try:
@@ -184,9 +184,9 @@ class Guard:
                 type(reply) is emit
                 and reply.text is text
                 and held is None
-                and stage.judged is None
                 and reply.unjudged == 0
                 and (reply.alternatives or (fragments is None and not have_alternatives(tokens)))
+                and (judged is None or (fragments is None and judged.pass_on(text, len(tokens))))
             ):
                 tally.num_emitted += 1
                 continue

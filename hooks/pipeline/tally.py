@@ -152,6 +152,16 @@ class JudgedTokens:
         self._judge(self._num_characters - unjudged)
         self.max_unjudged = max(self.max_unjudged, self.num_unjudged)
 
+    def pass_on(self, text: str, num_tokens: int) -> bool:
+        """Count text that was released whole and that a verdict covers. False: an earlier text is not judged,
+        or there are no tokens; then nothing was counted."""
+        if self._pieces or not num_tokens:
+            return False
+        self._num_characters += len(text)
+        self.num_released += num_tokens
+        self.is_asked = self.was_asked = True
+        return True
+
     def _add(self, num_characters: int, num_tokens: int) -> None:
         self._num_characters += num_characters
         self._pieces.append((self._num_characters, num_tokens))

@@ -1,6 +1,7 @@
 """A hook that judges says how much is not judged yet, and listeners hear it (contract 3.17)."""
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -65,6 +66,22 @@ async def test_a_judge_may_begin_late_and_stop_early() -> None:
     (decision,) = await judged_by(Judges(answer), make_deltas(list("abcde")))
     assert counts(decision) == (3, 2, 0)
     assert decision.reason == "not_asked"
+
+
+class AsyncJudges(Judges):
+    """Its chunks do not go the short way of plain hooks."""
+
+    async def __call__(self, chunk: Chunk) -> Verdict:  # type: ignore[override]
+        return super().__call__(chunk)
+
+
+@pytest.mark.parametrize("unjudged", [*product([0, 1, None], repeat=3)], ids=str)
+async def test_plain_and_async_hooks_have_the_same_counts(unjudged: tuple[int | None, ...]) -> None:
+    said = dict(zip("abc", unjudged, strict=True))
+    answer = lambda chunk: emit(chunk.pending, unjudged=said.get(chunk.text_diff[:1], 0))  # noqa: E731
+    deltas = make_deltas(["ab", "bc", "cd"])
+    (plain,), (by_async,) = [await judged_by(one, deltas) for one in (Judges(answer), AsyncJudges(answer))]
+    assert (counts(plain), plain.reason) == (counts(by_async), by_async.reason)
 
 
 async def test_a_stream_without_text_is_not_told() -> None:
