@@ -9,7 +9,7 @@
 #include "panels.h"
 
 #define PACKED 512    /* steps packed at a time: this part of a panel stays in the cache */
-#define AHEAD 32      /* steps from those that are multiplied to those that are fetched from memory meanwhile */
+#define AHEAD 64      /* steps from those that are multiplied to those that are fetched from memory meanwhile */
 #define BAND 192      /* rows that go through a panel before the next */
 #define MOST 32       /* rows computed together by tiles */
 #define CACHE 1048576 /* bytes of rows that stay in the cache while panels pass, by tiles */
@@ -66,30 +66,27 @@ void pack(char *panels, const char *weight, int64_t ins, int64_t outs) {
                    row_bytes);
 }
 
-/* Multiply `rows` rows with `steps` steps of a panel. Add to `to` if `is_more`. If `fetches`, also fetch the weights
-   that lie AHEAD steps further. */
+/* Multiply `rows` rows with `steps` steps of a panel. Add to `to` if `is_more`. Also fetch the bytes from `first` to
+   `end` of each of the steps that lie AHEAD steps further. */
 static inline __attribute__((always_inline)) void multiply(Sums *to, const input *x, int64_t stride, const char *panel,
-                                                           int64_t steps, int is_more, const int fetches,
+                                                           int64_t steps, int is_more, int64_t first, int64_t end,
                                                            const int rows) {
     vec sums[ROWS][VECS] = {0};
     if (is_more) load_sums(sums, to, rows);
     for (int64_t k = 0; k < steps; k++, panel += STEP) {
         weights w[VECS];
         read_weights(w, panel);
-        for (int64_t i = 0; fetches && i < (int64_t)STEP; i += 64) __builtin_prefetch(panel + AHEAD * STEP + i, 0, 2);
+        for (int64_t i = first; i < end; i += 64) __builtin_prefetch(panel + AHEAD * STEP + i, 0, 2);
         add_step(sums, w, x + k, stride, rows);
     }
     store_sums(to, sums, rows);
 }
 
-#define MULTIPLY(rows)                                                         \
-    case rows:                                                                 \
-        if (fetches) multiply(to, x, stride, panel, steps, is_more, 1, rows);  \
-        else multiply(to, x, stride, panel, steps, is_more, 0, rows);          \
-        break;
+#define MULTIPLY(rows) \
+    case rows: multiply(to, x, stride, panel, steps, is_more, first, end, rows); break;
 
 static void multiply_rows(Sums *to, const input *x, int64_t stride, const char *panel, int64_t steps, int is_more,
-                          int fetches, int64_t rows) {
+                          int64_t first, int64_t end, int64_t rows) {
     switch (rows) { MULTIPLY(1) MULTIPLY(2) MULTIPLY(3) MULTIPLY(4) MULTIPLY(5) MULTIPLY(6) }
 }
 
@@ -100,14 +97,17 @@ static int64_t run_of(int64_t tiles, int64_t steps) {
     return tiles == 1 ? steps : tiles == 2 ? 16 : tiles < 8 ? 32 : 64;
 }
 
-/* Multiply `count` rows with a panel. */
+/* Multiply `count` rows with a panel. Each of several tiles fetches a part of the weights: if the first one fetched
+   all, it would wait for the memory, and the memory would wait for the others. */
 static void multiply_panel(const Linear *l, Sums *sums, const input *x, int64_t count, const char *panel) {
-    int64_t tiles = (count + ROWS - 1) / ROWS, run = run_of(tiles, l->steps);
+    int64_t tiles = (count + ROWS - 1) / ROWS, run = run_of(tiles, l->steps), step = STEP;
+    int64_t lines = tiles > 1 ? step / 64 : 0;
     for (int64_t k = 0; k < l->steps; k += run) {
-        int64_t steps = l->steps - k < run ? l->steps - k : run, step = STEP;
+        int64_t steps = l->steps - k < run ? l->steps - k : run;
         for (int64_t t = 0; t < tiles; t++) {
-            int64_t row = count * t / tiles, rows = count * (t + 1) / tiles - row, fetches = tiles > 1 && t == 0;
-            multiply_rows(sums + row, x + row * l->steps + k, l->steps, panel + k * step, steps, k > 0, fetches, rows);
+            int64_t row = count * t / tiles, rows = count * (t + 1) / tiles - row;
+            multiply_rows(sums + row, x + row * l->steps + k, l->steps, panel + k * step, steps, k > 0,
+                          lines * t / tiles * 64, lines * (t + 1) / tiles * 64, rows);
         }
     }
 }
