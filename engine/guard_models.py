@@ -8,9 +8,16 @@ A hook that has a method `start` gets a `GuardModels` before its first call (con
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from engine.protocol import Engine, Tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Logits: TypeAlias = "Mapping[str, npt.NDArray[np.float32]]"
+"""By group, `[tokens, labels]`: a row for each token, in the order of the group's labels."""
 
 
 class GuardModels(Protocol):
@@ -64,8 +71,8 @@ class TokenStream(Protocol):
     def num_tokens(self) -> int:
         """The tokens that the text has now."""
 
-    async def feed(self, ids: Sequence[int]) -> Sequence[Mapping[str, Sequence[float]]]:
-        """Append tokens. Returns the logits of each new token, by group.
+    async def feed(self, ids: Sequence[int]) -> Logits:
+        """Append tokens. Returns the logits of the new tokens.
 
         Raises `EngineError` if the text becomes longer than the model's context, or if the model fails. A
         call that is cancelled leaves a stream that can only be closed.

@@ -10,11 +10,12 @@ them again has their logits too, so a token never needs to be computed for them.
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
 from engine.classification.budget import JudgingBudget
-from engine.classification.logits import TokenLogits
+from engine.classification.logits import by_group
 from engine.config import EngineConfig
 from engine.core.block_hash import root_hash, unique_root
 from engine.core.isolation import attempt, run_what_fits
@@ -22,11 +23,12 @@ from engine.core.metrics import EngineMetrics
 from engine.core.scheduler import Scheduler
 from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
 from engine.execution.model_runner import ModelRunner
+from engine.guard_models import Logits
 from engine.protocol import EngineError, EngineStats, GenerationRequest
 from engine.text.detokenizer import Detokenizer
 from engine.text.tokenizer import LocalTokenizer
 
-Output = tuple[SequenceGroup, TokenLogits | EngineError]
+Output: TypeAlias = "tuple[SequenceGroup, Logits | EngineError]"
 """The logits of the tokens that a text was last fed. After an error, the text is closed."""
 
 
@@ -147,7 +149,7 @@ class ClassifierCore:
         rows = self._logits[self._slots(seq, self._first_wanted.pop(seq), seq.num_tokens)]
         if not np.isfinite(rows).all():
             return self._fail(seq.group)
-        return seq.group, TokenLogits(rows, self.labels)
+        return seq.group, by_group(rows, self.labels)
 
     def _fail(self, text: SequenceGroup) -> Output:
         self.close(text)

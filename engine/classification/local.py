@@ -8,12 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from engine.backends.running_core import RunningCore
 from engine.classification.core import ClassifierCore, Output, new_text
-from engine.classification.logits import TokenLogits
+from engine.classification.logits import by_group
 from engine.config import EngineConfig
 from engine.core.sequence import SequenceGroup
 from engine.execution.model_runner import ModelRunner
+from engine.guard_models import Logits
 from engine.protocol import DeadEngineError, EngineError, EngineStats, Tokenizer
 from engine.text.tokenizer import LocalTokenizer
 
@@ -35,7 +38,7 @@ class LocalClassifier:
         self.max_model_len = 0
         self.tokenizer: Tokenizer
         self._vocab_size = 0
-        self._waiting: dict[SequenceGroup, asyncio.Future[TokenLogits]] = {}
+        self._waiting: dict[SequenceGroup, asyncio.Future[Logits]] = {}
         """The calls of `feed` that wait for logits."""
         self._stats = EngineStats()
         self._failure: Failure | None = partial(EngineError, "The model has not been started.", status=503)
@@ -69,6 +72,11 @@ class LocalClassifier:
 
     # Methods for the streams.
 
+    @property
+    def no_logits(self) -> Logits:
+        """Those of no tokens."""
+        return by_group(np.zeros((0, sum(map(len, self.labels.values()))), np.float32), self.labels)
+
     def check(self, ids: Sequence[int], num_tokens: int) -> None:
         """Raise unless a text of `num_tokens` may get these tokens."""
         self.check_health()
@@ -77,8 +85,8 @@ class LocalClassifier:
         if not all(0 <= i < self._vocab_size for i in ids):
             raise ValueError(f"token ids must be from 0 to {self._vocab_size - 1}")
 
-    async def feed(self, text: SequenceGroup, ids: Sequence[int]) -> TokenLogits:
-        logits: asyncio.Future[TokenLogits] = asyncio.get_running_loop().create_future()
+    async def feed(self, text: SequenceGroup, ids: Sequence[int]) -> Logits:
+        logits: asyncio.Future[Logits] = asyncio.get_running_loop().create_future()
         self._waiting[text] = logits
         self._running.call(partial(ClassifierCore.feed, text=text, token_ids=ids))
         try:
@@ -141,13 +149,13 @@ class LocalTokenStream:
         self._is_fed = False
         self._is_closed = False
 
-    async def feed(self, ids: Sequence[int]) -> TokenLogits | tuple[()]:
+    async def feed(self, ids: Sequence[int]) -> Logits:
         """Raises `EngineError` for a text that is closed or becomes too long, and if the model fails;
         `ValueError` for ids that the model does not know."""
         self._check_open()
         self._classifier.check(ids, self.num_tokens)
         if not ids:
-            return ()
+            return self._classifier.no_logits
         self._is_fed = True
         try:
             logits = await self._classifier.feed(self._text, tuple(ids))

@@ -4,6 +4,7 @@ The model reads the chat once, and then each new token of the reply: its keys an
 cache. It runs beside the model that it guards, or beside an upstream.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Unpack
 
@@ -16,9 +17,12 @@ from hooks.builtin.stream_heads.debounce import Debounce, Offences
 from hooks.builtin.stream_heads.heads import HeadOptions, Level
 from hooks.builtin.stream_heads.reader import Reader
 from hooks.builtin.stream_heads.reply_judge import ReplyJudge
+from hooks.builtin.stream_heads.reply_verdicts import ReplyVerdicts
 from hooks.detect.argument_types import Names, blamed_on
 from hooks.detect.detector import Match
 from hooks.detect.model_guard import ModelGuard, ModelOptions, StreamJudge
+
+Threshold = Annotated[float, Field(gt=0, le=1)]
 
 SHIPPED = "weir-demo-stream-guard"
 """The model that ships, by its name."""
@@ -32,7 +36,8 @@ class StreamGuard(ModelGuard):
         self,
         model: str | Path = SHIPPED,
         *,
-        threshold: Annotated[float, Field(gt=0, le=1)] | None = None,
+        threshold: Threshold | None = None,
+        thresholds: Mapping[str, Threshold] | None = None,
         strict: bool = False,
         categories: Names | None = None,
         labels: Names | None = None,
@@ -43,8 +48,9 @@ class StreamGuard(ModelGuard):
         another token classifier on a causal model. The one that ships knows the demo's texts alone.
 
         `threshold`: the least probability of `Unsafe` that counts; None: the most likely level decides.
-        `strict`: `Controversial` counts as well. `categories`: those to act on; None: all. `labels`: for
-        other classifiers, the labels to act on, without `B-` and the like; `threshold` is then a label's.
+        `thresholds`: others, by category. `strict`: `Controversial` counts as well. `categories`: those to
+        act on; None: all. `labels`: for other classifiers, the labels to act on, without `B-` and the like;
+        `threshold` and `thresholds` are then those of labels.
 
         `debounce`: `pair` acts if a token and the one before it count, `pair_strict` if they also have the
         same level, and `single` at each token. Raises `ValueError` for invalid arguments.
@@ -54,7 +60,7 @@ class StreamGuard(ModelGuard):
         self._covers_open = self._mode == "hold" and not self._redacts
         """An offence that is replaced whole must not begin in text that is out."""
         self._model = str(model)
-        self._options = HeadOptions(threshold, strict, categories, labels)
+        self._options = HeadOptions(threshold, strict, categories, labels, thresholds or {})
         self._rule: Debounce = debounce
         self._reader: Reader | None = None
         """None until `start`."""
@@ -69,14 +75,9 @@ class StreamGuard(ModelGuard):
 
     def open_judge(self, chunk: Chunk) -> StreamJudge:
         turns = self._started.turns(chunk.request, chunk.output_index)
-        return ReplyJudge(
-            self._started,
-            turns,
-            Offences(self._rule),
-            chunk.request.caller,
-            waits_for_end=self._redacts,
-            covers_open=self._covers_open,
-        )
+        verdicts = ReplyVerdicts(Offences(self._rule), waits_for_end=self._redacts)
+        caller = chunk.request.caller
+        return ReplyJudge(self._started, turns, verdicts, caller, covers_open=self._covers_open)
 
     async def judge_prompt(self, request: GenerationRequest) -> Match | None:
         for i in range(max(1, len(request.prompts))):

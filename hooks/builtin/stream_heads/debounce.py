@@ -68,7 +68,7 @@ class Offences:
         category of the last one."""
         found: list[tuple[int, int, str]] = []
         for at in range(start, len(self._readings)):
-            if not self.is_offence(at):
+            if self._readings[at].level is Level.SAFE or not self.is_offence(at):
                 continue
             category = self._readings[at].category
             if found and found[-1][1] == at:

@@ -1,19 +1,24 @@
-"""Readings of a token classifier's heads: how bad a token is, and of which category.
+"""Readings of a token classifier's heads: how bad each token is, and of which category.
 
 Two forms are known. Qwen3Guard-Stream has a risk and a category, for tokens of a reply and for the token that
 closes a prompt (`query_`). Any other model has one group, `labels`.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
+from math import nan
 from typing import NamedTuple, Protocol
 
+from engine.guard_models import Logits
 from engine.protocol import EngineError
+from hooks.detect.extras import from_extra
 
-Logits = Mapping[str, Sequence[float]]
-"""One token's logits by group, in the order of the group's labels."""
+with from_extra("engine", "numpy"):
+    import numpy as np
+    import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
 
 
 class Level(IntEnum):
@@ -51,11 +56,18 @@ class HeadOptions:
     """The categories that count. None: all."""
     labels: Sequence[str] | None = None
     """The labels of a single head that count, without `B-` and the like."""
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    """Other thresholds, by category or label."""
+
+    def limits(self, names: Sequence[str]) -> Floats:
+        """The threshold of each category or label. NaN: the most likely level or label decides."""
+        threshold = nan if self.threshold is None else self.threshold
+        return np.array([self.thresholds.get(name, threshold) for name in names])
 
 
 class Heads(Protocol):
-    def read(self, logits: Logits) -> Reading:
-        """Raises `LogitsError`."""
+    def read(self, logits: Logits) -> list[Reading]:
+        """The reading of each token. Raises `LogitsError`."""
 
 
 def heads_of(labels: Mapping[str, Sequence[str]], options: HeadOptions) -> tuple[Heads, Heads | None]:
@@ -64,6 +76,8 @@ def heads_of(labels: Mapping[str, Sequence[str]], options: HeadOptions) -> tuple
     if "risk_level" in labels:
         if options.labels is not None:
             raise ValueError("labels: this model has categories")
+        told = [*labels["category"], *labels.get("query_category", ())]
+        known([*options.thresholds], told if options.categories is None else options.categories)
         query = RiskHeads(labels, "query_", options) if "query_risk_level" in labels else None
         return RiskHeads(labels, "", options), query
     if options.strict or options.categories is not None:
@@ -81,27 +95,25 @@ class RiskHeads:
         unknown = sorted(set(map(str.lower, labels[self._risk])) ^ _LEVELS.keys())
         if unknown:
             raise ValueError(f"the levels of {self._risk} are Safe, Unsafe and Controversial, not {unknown}")
-        self._levels = [_LEVELS[name.lower()] for name in labels[self._risk]]
-        self._names = labels[self._category]
-        categories = options.categories
-        self._wanted = None if categories is None else frozenset(known(categories, self._names))
-        self._threshold = options.threshold
-        self._counting = {Level.UNSAFE, Level.CONTROVERSIAL} if options.strict else {Level.UNSAFE}
+        levels = [_LEVELS[name.lower()] for name in labels[self._risk]]
+        counting = {Level.UNSAFE, Level.CONTROVERSIAL} if options.strict else {Level.UNSAFE}
+        self._counting = [i for i, level in enumerate(levels) if level in counting]
+        self._levels = [levels[i] for i in self._counting]
+        names = self._names = labels[self._category]
+        wanted = names if options.categories is None else known(options.categories, names)
+        self._is_wanted = np.isin(names, wanted)
+        self._limits = options.limits(names)
 
-    def read(self, logits: Logits) -> Reading:
-        probabilities = dict(zip(self._levels, softmax(logits[self._risk]), strict=True))
-        if self._threshold is None:
-            level = max(probabilities, key=probabilities.__getitem__)
-            if level not in self._counting:
-                return SAFE
-        else:
-            if sum(probabilities[one] for one in self._counting) < self._threshold:
-                return SAFE
-            level = max(self._counting, key=probabilities.__getitem__)
-        categories = softmax(logits[self._category])
-        category = self._names[categories.index(max(categories))]
-        is_wanted = self._wanted is None or category in self._wanted
-        return Reading(level, category) if is_wanted else SAFE
+    def read(self, logits: Logits) -> list[Reading]:
+        probabilities = softmax(logits[self._risk])
+        categories = _finite(logits[self._category]).argmax(axis=1)
+        counting = probabilities[:, self._counting]
+        counts = _reach(self._limits[categories], probabilities, counting.max(axis=1), counting.sum(axis=1))
+        counts &= self._is_wanted[categories]
+        if not counts.any():
+            return [SAFE] * len(counts)
+        found = zip(counts.tolist(), counting.argmax(axis=1).tolist(), categories.tolist(), strict=True)
+        return [Reading(self._levels[i], self._names[j]) if is_found else SAFE for is_found, i, j in found]
 
 
 class LabelHeads:
@@ -113,31 +125,43 @@ class LabelHeads:
         if options.labels is None:
             raise ValueError(f"labels are needed, some of {', '.join(dict.fromkeys(entities))}")
         counting = frozenset(known(options.labels, entities))
-        self._entities = entities
+        known([*options.thresholds], counting)
         self._counting = [i for i, entity in enumerate(entities) if entity in counting]
-        self._threshold = options.threshold
+        self._readings = [Reading(Level.UNSAFE, entities[i]) for i in self._counting]
+        self._limits = options.limits(entities)[self._counting]
+        # An entity's tags, as `B-NAME` and `I-NAME`, count together.
+        self._same = np.array([[entities[i] == entity for entity in entities] for i in self._counting], float)
 
-    def read(self, logits: Logits) -> Reading:
+    def read(self, logits: Logits) -> list[Reading]:
         probabilities = softmax(logits["labels"])
-        best = max(self._counting, key=probabilities.__getitem__)
-        entity = self._entities[best]
-        if self._threshold is None:
-            counts = probabilities[best] == max(probabilities)
-        else:
-            # An entity's tags, as `B-NAME` and `I-NAME`, count together.
-            same = (p for p, one in zip(probabilities, self._entities, strict=True) if one == entity)
-            counts = sum(same) >= self._threshold
-        return Reading(Level.UNSAFE, entity) if counts else SAFE
+        counting = probabilities[:, self._counting]
+        best = counting.argmax(axis=1)
+        together = (probabilities @ self._same.T)[np.arange(len(best)), best]
+        counts = _reach(self._limits[best], probabilities, counting.max(axis=1), together)
+        if not counts.any():
+            return [SAFE] * len(counts)
+        found = zip(counts.tolist(), best.tolist(), strict=True)
+        return [self._readings[i] if is_found else SAFE for is_found, i in found]
 
 
-def softmax(logits: Sequence[float]) -> list[float]:
-    """Probabilities, in the same order. Raises `LogitsError` unless all logits are finite numbers."""
-    if not all(map(math.isfinite, logits)):
+def _reach(limits: Floats, probabilities: Floats, best: Floats, together: Floats) -> npt.NDArray[np.bool_]:
+    """For each token, whether it counts: `together` reaches the limit, or, without a limit, `best` is the
+    highest of all."""
+    return np.where(np.isnan(limits), best == probabilities.max(axis=1), together >= limits)
+
+
+def softmax(logits: npt.NDArray[np.float32]) -> Floats:
+    """Probabilities, in the same order. `[tokens, labels]`, both. Raises `LogitsError` unless all logits are
+    finite numbers."""
+    powers = np.exp(_finite(logits) - logits.max(axis=1, keepdims=True))
+    total: Floats = powers / powers.sum(axis=1, keepdims=True)
+    return total
+
+
+def _finite(logits: npt.NDArray[np.float32]) -> Floats:
+    if not np.isfinite(logits).all():
         raise LogitsError("The guard model gave logits that are no numbers.")
-    highest = max(logits)
-    powers = [math.exp(logit - highest) for logit in logits]
-    total = sum(powers)
-    return [power / total for power in powers]
+    return logits.astype(np.float64)
 
 
 def known(names: Sequence[str], labels: Iterable[str]) -> Sequence[str]:

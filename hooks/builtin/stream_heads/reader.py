@@ -39,10 +39,10 @@ class Reader:
         *before, closing = prompt.ids[: prompt.num_closed]
         stream = self._classifier.open(caller=caller, ids=before)
         try:
-            (last,) = await stream.feed([closing])
+            logits = await stream.feed([closing])
         finally:
             stream.close()
-        return self._prompt_heads.read(last)
+        return self._prompt_heads.read(logits)[0]
 
     async def open(self, turns: Sequence[Turn], caller: str) -> tuple[TokenStream, str]:
         """A stream of the chat up to the reply, and the layout's last words before the reply, which are not

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from engine.classification.core import ClassifierCore, new_text
-from engine.classification.logits import TokenLogits
 from engine.config import EngineConfig
 from engine.core.sequence import SequenceGroup
 from engine.errors import EngineError
 from engine.execution.model_runner import ModelRunner
+from engine.guard_models import Logits
 from engine.text.tokenizer import LocalTokenizer
 from tests.engine.core.block_accounting import check_blocks
 
@@ -51,12 +51,11 @@ class Classified:
         while self.core.has_work:
             self.step()
 
-    def feed(self, text: SequenceGroup, ids: list[int]) -> TokenLogits:
+    def feed(self, text: SequenceGroup, ids: list[int]) -> torch.Tensor:
         """The logits of these tokens, computed without other texts' new tokens."""
         self.core.feed(text, ids)
         self.run()
-        found: TokenLogits = self.outputs[text][-1]
-        return found
+        return rows_of(self.outputs[text][-1])
 
     def close(self, text: SequenceGroup) -> None:
         self.core.close(text)
@@ -68,11 +67,16 @@ class Classified:
 
     def rows(self, text: SequenceGroup) -> torch.Tensor:
         """All that was delivered for the text, `[tokens, labels of all groups]`."""
-        return torch.from_numpy(np.concatenate([output.rows for output in self.outputs[text]]))
+        return torch.cat([rows_of(output) for output in self.outputs[text]])
 
     @property
     def num_computed(self) -> int:
         return self.core.stats().computed_tokens_total
+
+
+def rows_of(logits: Logits) -> torch.Tensor:
+    """`[tokens, labels of all groups]`."""
+    return torch.from_numpy(np.concatenate([*logits.values()], axis=1))
 
 
 def kv_cache_memory(path: Path, num_tokens: int) -> int:

@@ -4,7 +4,6 @@ import random
 from collections.abc import Sequence as Seq
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -64,15 +63,15 @@ def test_on_cuda_a_text_has_the_logits_of_a_plain_reference(cut: int, guard: Gua
     assert torch.allclose(classifier.rows(text), guard.logits(ids), atol=1e-3)
 
 
-def test_a_token_tells_its_logits_by_group(guard: GuardModel) -> None:
+def test_logits_are_told_by_group(guard: GuardModel) -> None:
     classifier = Classified(guard.path)
-    (ids,) = prompts_of(5)
-    found = classifier.feed(classifier.open(), ids)
-    assert {group: len(logits) for group, logits in found[2].items()} == {
-        group: len(labels) for group, labels in GUARD_LABELS.items()
+    text = classifier.open()
+    found = classifier.feed(text, prompts_of(5)[0])
+    (told,) = classifier.outputs[text]
+    assert {group: logits.shape for group, logits in told.items()} == {
+        group: (5, len(labels)) for group, labels in GUARD_LABELS.items()
     }
-    assert np.concatenate([*found[2].values()]).tolist() == found.rows[2].tolist()
-    assert [*found][-1] == found[-1] == found[3:][1]
+    assert found[:, :3].tolist() == told["risk_level"].tolist()
 
 
 @pytest.mark.parametrize("cache", CACHES)
@@ -112,7 +111,7 @@ def test_a_text_that_is_taken_back_goes_on_otherwise(cache: str, guard: GuardMod
         classifier.check_blocks()
         now = [*now[:kept], *piece]
         found = classifier.feed(text, piece)
-        assert_as_plain(torch.from_numpy(found.rows), guard, now, since=kept)
+        assert_as_plain(found, guard, now, since=kept)
         for other in others:
             classifier.feed(other, now[:9])
 
@@ -126,9 +125,9 @@ def test_taking_back_a_shared_prompt_leaves_the_other_text_as_it_is(guard: Guard
     classifier.core.truncate(first, 40)
     classifier.core.truncate(second, 20)
     found = classifier.feed(second, [7, 8, 9])
-    assert_as_plain(torch.from_numpy(found.rows), guard, [*ids[:20], 7, 8, 9], since=20)
+    assert_as_plain(found, guard, [*ids[:20], 7, 8, 9], since=20)
     found = classifier.feed(first, [7, 8, 9])
-    assert_as_plain(torch.from_numpy(found.rows), guard, [*ids, 7, 8, 9], since=40)
+    assert_as_plain(found, guard, [*ids, 7, 8, 9], since=40)
 
 
 def test_tokens_that_texts_of_a_caller_begin_with_are_computed_once(guard: GuardModel) -> None:
@@ -138,7 +137,7 @@ def test_tokens_that_texts_of_a_caller_begin_with_are_computed_once(guard: Guard
     second = classifier.feed(classifier.open("a", ids), [7, 8])
     assert classifier.num_computed == 42 + 10
     for found in (first, second):
-        assert_as_plain(torch.from_numpy(found.rows), guard, [*ids, 7, 8], since=40)
+        assert_as_plain(found, guard, [*ids, 7, 8], since=40)
     stats = classifier.core.stats()
     assert (stats.prefix_cache_queries_total, stats.prefix_cache_hits_total) == (80, 32)
     classifier.feed(classifier.open("b", ids), [7, 8])
@@ -167,7 +166,7 @@ def test_first_tokens_and_later_ones_are_computed_together_or_not(
         classifier.step()
     assert classifier.outputs[text] == [], "nobody asked for their logits"
     found = classifier.feed(text, ids[50:])
-    assert_as_plain(torch.from_numpy(found.rows), guard, ids, since=50)
+    assert_as_plain(found, guard, ids, since=50)
     assert (len(classifier.outputs[text]), classifier.num_computed) == (1, 60)
 
 

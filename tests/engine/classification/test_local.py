@@ -11,11 +11,11 @@ import torch
 
 from engine.classification.core import ClassifierCore
 from engine.classification.local import LocalClassifier
-from engine.classification.logits import TokenLogits
 from engine.config import EngineConfig
 from engine.errors import DeadEngineError, EngineError
 from engine.execution.model_runner import ModelRunner
 from engine.guard_models import TokenClassifier, TokenStream
+from tests.engine.classification.cores import rows_of
 from tests.engine.execution.classifiers import GUARD_LABELS, GuardModel
 from tests.engine.execution.decoders import prompts_of
 from tests.helpers import until
@@ -31,12 +31,7 @@ async def classifier(guard: GuardModel) -> AsyncIterator[LocalClassifier]:
 
 async def fed(stream: TokenStream, ids: list[int], cut: int) -> torch.Tensor:
     """The logits of all tokens, fed `cut` at a time."""
-    rows = [
-        [value for logits in row.values() for value in logits]
-        for at in range(0, len(ids), cut)
-        for row in await stream.feed(ids[at : at + cut])
-    ]
-    return torch.tensor(rows)
+    return torch.cat([rows_of(await stream.feed(ids[at : at + cut])) for at in range(0, len(ids), cut)])
 
 
 async def test_streams_that_grow_together_get_the_logits_of_a_plain_reference(
@@ -72,14 +67,13 @@ async def test_judging_and_serving_share_a_thread(
 async def test_a_stream_goes_back_and_on(classifier: LocalClassifier, guard: GuardModel) -> None:
     (ids,) = prompts_of(50)
     stream = classifier.open()
-    assert [*await stream.feed([])] == []
+    assert len(rows_of(await stream.feed([]))) == 0
     await stream.feed(ids[:30])
     stream.truncate(30)
     stream.truncate(21)
     assert stream.num_tokens == 21
     found = await stream.feed(ids[21:])
-    assert isinstance(found, TokenLogits)
-    assert torch.allclose(torch.from_numpy(found.rows), guard.logits(ids)[21:], atol=1e-4)
+    assert torch.allclose(rows_of(found), guard.logits(ids)[21:], atol=1e-4)
     for num_tokens in (-1, 51):
         with pytest.raises(ValueError, match="50 tokens"):
             stream.truncate(num_tokens)
@@ -93,7 +87,7 @@ async def test_a_text_longer_than_the_context_is_an_error_and_may_be_taken_back(
     with pytest.raises(EngineError, match="at most 2304 tokens"):
         await stream.feed([6] * 5)
     stream.truncate(2000)
-    assert len(await stream.feed([6] * 304)) == 304
+    assert len(rows_of(await stream.feed([6] * 304))) == 304
 
 
 @pytest.mark.parametrize("unknown", [-1, 400])
@@ -102,7 +96,7 @@ async def test_ids_that_the_model_does_not_know_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match="from 0 to 399"):
         await classifier.open().feed([5, unknown])
-    assert len(await classifier.open().feed([5])) == 1
+    assert len(rows_of(await classifier.open().feed([5]))) == 1
 
 
 async def test_closing_frees_the_blocks_and_a_closed_stream_is_an_error(classifier: LocalClassifier) -> None:
@@ -115,7 +109,7 @@ async def test_closing_frees_the_blocks_and_a_closed_stream_is_an_error(classifi
         await stream.feed([5])
     with pytest.raises(EngineError, match="closed"):
         stream.truncate(0)
-    assert len(await other.feed([5])) == 1
+    assert len(rows_of(await other.feed([5]))) == 1
 
 
 async def test_a_cancelled_call_closes_its_stream(classifier: LocalClassifier) -> None:
@@ -132,7 +126,7 @@ async def test_a_cancelled_call_closes_its_stream(classifier: LocalClassifier) -
     with pytest.raises(EngineError, match="closed"):
         await stream.feed([6])
     await until(lambda: classifier.stats().aborted_total and not classifier.stats().kv_blocks_used)
-    assert len(await classifier.open().feed([5])) == 1
+    assert len(rows_of(await classifier.open().feed([5]))) == 1
 
 
 async def test_logits_that_are_no_numbers_are_an_error(
@@ -151,7 +145,7 @@ async def test_logits_that_are_no_numbers_are_an_error(
     monkeypatch.undo()
     with pytest.raises(EngineError, match="closed"):
         await stream.feed([5, 6])
-    assert len(await classifier.open().feed([5])) == 1
+    assert len(rows_of(await classifier.open().feed([5]))) == 1
 
 
 async def test_a_model_that_dies_fails_every_stream_and_says_so(

@@ -250,6 +250,16 @@ def test_a_threshold_is_on_the_probability_of_the_levels_that_count() -> None:
     assert play(text, model, threshold=0.75, strict=True).content == text
 
 
+def test_a_category_has_a_threshold_of_its_own() -> None:
+    model = FakeClassifier(told_of_birds)
+    model.logit = 0.5
+    text = "A bird flies."
+    assert play(text, model, threshold=0.44, thresholds={"Birds": 0.46}).content == text
+    assert play(text, model, threshold=0.46, thresholds={"Birds": 0.44}).stop_reason == "Birds"
+    assert play(text, model, thresholds={"Birds": 0.46}).content == text
+    assert play(text, model, thresholds={"Fish": 1.0, "Jailbreak": 1.0}).stop_reason == "Birds"
+
+
 def test_only_the_categories_that_are_named_count() -> None:
     text = "A bird flies."
     assert play(text, categories=["Fish"]).content == text

@@ -3,7 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
+import numpy as np
+
 from engine.demo import MODEL_DIR
+from engine.guard_models import Logits
 from engine.protocol import Engine, EngineError, Tokenizer
 from engine.text.tokenizer import LocalTokenizer
 
@@ -73,14 +76,15 @@ class FakeStream:
     def text(self) -> str:
         return self.model.tokenizer.decode(self.ids)
 
-    async def feed(self, ids: Sequence[int]) -> Sequence[Mapping[str, Sequence[float]]]:
+    async def feed(self, ids: Sequence[int]) -> Logits:
         assert not self.is_closed
         if self.model.failure is not None:
             raise self.model.failure
         if len(self.ids) + len(ids) > self.model.max_model_len:
             raise EngineError("The text is too long.")
         self.feeds.append(tuple(ids))
-        return [self._logits(token_id) for token_id in ids]
+        rows = [self._logits(token_id) for token_id in ids]
+        return {group: np.array([row[group] for row in rows], np.float32) for group in self.model.labels}
 
     def _logits(self, token_id: int) -> dict[str, list[float]]:
         before = self.text

@@ -1,0 +1,85 @@
+"""From readings of a reply's tokens to verdicts on its text. No I/O.
+
+A verdict covers the tokens that no later one changes: not a last token that may be the first one of a pair.
+"""
+
+from collections.abc import Sequence
+
+from hooks.builtin.stream_heads.debounce import Offences
+from hooks.builtin.stream_heads.heads import SAFE, Reading
+from hooks.detect.coverage import Judged
+from hooks.detect.detector import Match
+
+
+class ReplyVerdicts:
+    """One reply. Its tokens are told in order. The last ones may be taken back."""
+
+    def __init__(self, offences: Offences, *, waits_for_end: bool) -> None:
+        """`waits_for_end`: an offence is told when it has ended, so that it is told once and whole."""
+        self._offences = offences
+        self._waits_for_end = waits_for_end
+        self._ends: list[int] = []
+        """For each token, the characters of the text up to its end."""
+        self._num_lead = 0
+        self._num_told = 0
+        """Tokens that are not told as offences any more."""
+        self._num_judged = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self._ends)
+
+    @property
+    def are_all_safe(self) -> bool:
+        """Whether no token is read as anything else."""
+        return self._offences.are_all_safe
+
+    def has_reply(self, ends: Sequence[int]) -> bool:
+        """Whether tokens with these ends complete a character of the reply."""
+        return bool(ends) and ends[-1] > self._num_lead
+
+    def begin_with(self, num_characters: int) -> None:
+        """The text begins with so many characters that stand before the reply's first. They are no offence.
+        Called before the first token comes, or not at all."""
+        self._num_lead = num_characters
+
+    def truncate(self, num_tokens: int) -> None:
+        """Take back all but the first tokens."""
+        del self._ends[num_tokens:]
+        self._offences.truncate(num_tokens)
+        self._num_told = min(self._num_told, num_tokens)
+
+    def add(self, ends: Sequence[int], readings: Sequence[Reading]) -> None:
+        """The text has more tokens. `ends`: for each, the characters of the text up to its end."""
+        lead = self._num_lead
+        self._offences.add([one if end > lead else SAFE for one, end in zip(readings, ends, strict=True)])
+        self._ends += ends
+
+    def judged(self, num_characters: int, is_final: bool) -> Judged:
+        """The verdict on the tokens so far. Each offence is told once, in places of the reply. `is_final`:
+        the reply ends, and its text has `num_characters`, which the verdict covers."""
+        num_decided = len(self._ends) if is_final else self._offences.num_decided
+        runs = self._offences.runs(self._num_told)
+        if self._waits_for_end and not is_final and runs and runs[-1][1] == len(self._ends):
+            num_decided = runs.pop()[0]
+        matches: list[Match] = []
+        for first, behind, category in runs:
+            start = self._place(first)
+            # Tokens that are a part of a character are found with the whole character.
+            places = map(self._place, range(behind, len(self._ends) + 1))
+            end = next((place for place in places if place > start), None)
+            if end is None:
+                num_decided = min(num_decided, first)
+                break
+            matches.append(Match(start, end, category))
+        self._num_told = num_decided
+        end = num_characters - self._num_lead if is_final else self._place(num_decided)
+        self._num_judged = max(self._num_judged, end, *(match.end for match in matches))
+        is_open = is_final and self._offences.num_decided < len(self._ends)
+        open_from = self._place(self._offences.num_decided) if is_open else None
+        return Judged(self._num_judged, others=matches, open_from=open_from)
+
+    def _place(self, num_tokens: int) -> int:
+        """The reply's characters up to the end of the first tokens."""
+        end = self._ends[num_tokens - 1] if num_tokens else 0
+        return max(0, end - self._num_lead)
