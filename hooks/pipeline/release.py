@@ -171,14 +171,18 @@ def _rewritten(
     fragments: list[Fragment], text: str, keep_tokens: bool, replaced: list[Fragment] | None = None
 ) -> list[Fragment]:
     """Put `text` in the place of the fragments' text. Their tokens are withheld, or with `keep_tokens` the
-    last token takes all of `text`.
+    last token takes all of `text`. Tokens without text at the end, such as the end of sequence, pass: they
+    have no character that is changed, and may as well come in a chunk of their own.
 
     `replaced`: the fragments that the text stands for, if it is inserted and replaces none.
     """
     positions = _extent(replaced or fragments)
     if not keep_tokens:
-        spoil(fragments)
-        return [Fragment(text, replaced=positions)] if text else []
+        num_changed = len(fragments)
+        while num_changed and _is_textless(fragments[num_changed - 1]):
+            num_changed -= 1
+        spoil(fragments[:num_changed])
+        return [*([Fragment(text, replaced=positions)] if text else []), *fragments[num_changed:]]
     kept: list[Fragment] = []
     for fragment in fragments:
         if fragment.group is not None:
@@ -188,6 +192,11 @@ def _rewritten(
         return [Fragment(text, replaced=positions)] if text else []
     last = kept.pop()
     return [*kept, Fragment(text, last.group, last.is_first, last.is_last, positions)]
+
+
+def _is_textless(fragment: Fragment) -> bool:
+    """Whether the fragment is that of tokens without text, and not the empty part of a token with text."""
+    return not fragment.text and fragment.is_first and fragment.is_last
 
 
 def _extent(fragments: list[Fragment]) -> Positions | None:

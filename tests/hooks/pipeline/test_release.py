@@ -4,6 +4,7 @@ import asyncio
 import random
 from dataclasses import dataclass, replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -259,3 +260,22 @@ async def test_hooks_in_shadow_mode_change_no_tokens_bytes() -> None:  # contrac
         pipeline = Pipeline([observer])
         released = await guard_all(pipeline, [*make_deltas(["a"], finish=False), end])
         assert [token.raw for delta in released for token in delta.tokens] == [b"a", raw]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "text"), [(redact([(1, 2, "[x]")]), "a[x]"), (redact([(1, 2, "")]), "a"), (emit("b"), "b")]
+)
+def test_the_end_of_sequence_leaves_whether_or_not_it_comes_with_a_text_that_is_changed(
+    verdict: Verdict, text: str
+) -> None:
+    said = Token(1, "a.", b"a.", None)
+    end = Token(2, "", b"", None)
+
+    def changing(chunk: Chunk) -> Verdict:
+        return verdict if chunk.pending == "a." else emit(chunk.pending)
+
+    apart = [Delta(text="a.", tokens=(said,)), Delta(tokens=(end,), finish_reason="stop")]
+    together = [Delta(text="a.", tokens=(said, end), finish_reason="stop")]
+    for deltas in (apart, together):
+        released = asyncio.run(guard_all(pipeline_of(Script(changing)), deltas))
+        assert (text_of(released), ids_of(released)) == (text, [2])
