@@ -13,7 +13,8 @@ the text in. If the next step of the served model began meanwhile, the first tex
 that step too. So after a step that begins outputs, the thread waits a moment for the work of judges, at most
 a twentieth of the step's time.
 
-A core that raises is dropped, and its owner is told. The others go on.
+A core that raises in a step or a call is dropped, and its owner is told. The others go on. If the thread's
+own work raises, all cores are dropped.
 
 The thread begins with the first core and ends with the last. Models load on threads of their own, so that
 the others answer meanwhile; one loads at a time, because it measures the free memory.
@@ -120,8 +121,21 @@ class EngineThread:
     # Methods of the thread.
 
     def _run(self) -> None:
-        while self._take_in():
-            self._step(self._next())
+        is_needed = True
+        while is_needed:
+            try:
+                if is_needed := self._take_in():
+                    self._step(self._next())
+            except BaseException:
+                logger.critical("the engine thread failed, and all engines with it", exc_info=True)
+                self._drop_all()
+
+    def _drop_all(self) -> None:
+        """Drop all cores, so that no request waits for a thread that runs nothing."""
+        places = [*self._places.values()]
+        self._places.clear()
+        for place in places:
+            place.fail()
 
     def _take_in(self) -> bool:
         """Make all calls in the inbox. Waits for one while no core has work. False: no core is left."""

@@ -207,6 +207,24 @@ def test_a_call_that_raises_drops_its_core_alone(bench: Bench) -> None:
     assert bench.told[serving].outputs == ["serving"] * 3
 
 
+def test_all_owners_are_told_if_turns_cannot_be_given_and_the_thread_serves_again(bench: Bench) -> None:
+    class Broken(FakeCore):
+        @property
+        def has_work(self) -> bool:
+            raise RuntimeError("test")
+
+    serving = bench.core("serving", 0.01)
+    broken, told = Broken("broken", bench.clock, bench.log, 0.01), Told()
+    bench.thread.add("broken", broken, told.deliver, told.has_failed.set)
+    assert told.has_failed.wait(WAIT)
+    assert bench.told[serving].has_failed.wait(WAIT)
+    bench.thread.remove(broken).result(WAIT)
+    bench.thread.remove(serving).result(WAIT)
+    later = bench.core("later", 0.01)
+    bench.give(later=2)
+    bench.wait(later)
+
+
 def test_calls_reach_their_core_in_order_and_outputs_their_owner(bench: Bench) -> None:
     one, two = bench.core("one", 0.01), bench.core("two", 0.01)
     called: list[tuple[str, int]] = []
