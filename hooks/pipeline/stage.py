@@ -343,7 +343,11 @@ class Stream:
         """
         ended: Ending | None = None
         for place, stage in enumerate(self.stages):
-            if stage.is_closed or (first is not None and place < first.place):
+            if stage.is_closed:
+                if is_final:
+                    yield from stage.abort()  # a hook in shadow mode whose verdict was refused
+                continue
+            if first is not None and place < first.place:
                 continue
             if not fragments and not is_final:
                 break

@@ -128,6 +128,17 @@ async def test_a_hook_whose_verdict_is_refused_gets_its_last_call(  # contract 2
     assert hook.decisions == ["error"]
 
 
+async def test_a_hook_in_shadow_mode_gets_its_last_call_when_each_stream_ends() -> None:  # contract 2.6
+    hook = Script(lambda c: None)
+    calls = [
+        Delta(text="{}", channel="tool_call", tool_call=ToolCall(i, "f"), finish_reason=reason)
+        for i, reason in enumerate((None, None, "tool_calls"))
+    ]
+    await guard_all(Pipeline([LoadedHook.of("bad", hook, is_shadow=True)]), calls)
+    assert [c.aborted for c in hook.chunks] == [False, True, False, True, False]
+    assert [c.is_final for c in hook.chunks] == [False, True, False, True, True]
+
+
 async def test_an_engine_failure_gives_every_stream_its_last_call() -> None:
     hook = Script(passing)
     source = Source(make_deltas(["a"], finish=False), EngineError("gone"))
