@@ -64,8 +64,9 @@ class GrowingText:
         return self._start + len(self._tail)
 
     def add(self, text: str, *, is_final: bool = False) -> Addition:
-        """Append `text`. The last word, or its last `_OPEN` tokens, is given with a later addition, or if
-        this is the final one: more text often changes it. Raises `ValueError` as `Tokenizer.encode_text`."""
+        """Append `text`. The last word, or its last `_OPEN` tokens, is given with a later addition: more text
+        often changes it. With `is_final` it is given as it stands; more text may follow all the same. Raises
+        `ValueError` as `Tokenizer.encode_text`."""
         self._tail += text
         tokens = self._tokenizer.encode_text(self._tail)
         same = _num_same(self._ids, tokens.ids)
@@ -77,13 +78,6 @@ class GrowingText:
         if len(self._tail) > self._shorten_at and not is_final:
             self._shorten(tokens.ids, tokens.ends, tokens.words)
         return addition
-
-    def give_open(self) -> Addition:
-        """The tokens of the last word that were not given yet, as the word stands."""
-        tokens, num = self._tokenizer.encode_text(self._tail), len(self._ids)
-        self._ids = tokens.ids
-        ends = [self._start + end for end in tokens.ends[num:]]
-        return Addition(self._num_before + num, tokens.ids[num:], ends)
 
     def followed_by(self, text: str) -> tuple[int, list[int]]:
         """The tokens if `text` came next and were the end: how many of the first ones stand, and the ids of

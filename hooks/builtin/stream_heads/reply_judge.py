@@ -47,11 +47,12 @@ class ReplyJudge:
             self._stream, lead = await self._begin()
             self._verdicts.begin_with(len(lead))
             text = lead + text
-        num_kept, ids, ends = await tokenize(len(text), partial(self._text.add, text, is_final=is_final))
+        add = self._text.add
+        num_kept, ids, ends = await tokenize(len(text), partial(add, text, is_final=is_final))
         covers_open = covers_open and not self._verdicts.has_reply(ends)
         if covers_open:  # otherwise nothing would be covered
-            opened = self._text.give_open()
-            ids, ends = [*ids, *opened.ids], [*ends, *opened.ends]
+            num_same, rest, rest_ends = await tokenize(len(text), partial(add, "", is_final=True))
+            ids, ends = [*ids[:num_same], *rest], [*ends[:num_same], *rest_ends]
         if num_kept < self._verdicts.num_tokens:
             self._verdicts.truncate(num_kept)
             self._stream.truncate(self._num_prompt + num_kept)

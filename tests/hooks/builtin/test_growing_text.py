@@ -209,7 +209,7 @@ def test_an_open_word_may_be_given_as_it_stands(name: str, text: str, data: st.D
     at = data.draw(st.integers(0, len(text)))
     growing = GrowingText(tokenizer)
     _, ids, ends = growing.add(text[:at])
-    num_kept, more, more_ends = growing.give_open()
+    num_kept, more, more_ends = growing.add("", is_final=True)
     now = tokenizer.encode_text(text[:at])
     assert num_kept == len(ids)
     assert ([*ids, *more], [*ends, *more_ends]) == (now.ids, now.ends)
