@@ -187,7 +187,7 @@ class ActingGuard:
             withheld_from = None
             if matches:
                 return self._suspect(chunk, min(matches, key=order).entity)
-        keeps = self._keeps_alternatives(chunk)
+        keeps = excerpt.keeps_alternatives
         if matches and self._ends:
             first = min(matches, key=order)
             after = excerpt.written(excerpt.widened(text, first)[0])

@@ -131,7 +131,7 @@ class CoverageGuard(ActingGuard):
         """The same as `_verdict` for a stream that goes on, with all its text judged, no offence, and a plain
         excerpt."""
         stream.excerpt.go_on(stream.text, len(stream.text), self._reach)
-        return emit(chunk.pending, alternatives=self._keeps_alternatives(chunk))
+        return emit(chunk.pending, alternatives=stream.excerpt.keeps_alternatives)
 
     def _withheld_from(self, chunk: Chunk, coverage: Coverage, at: int) -> int | None:
         """The beginning of the text that is withheld, because an offence may begin there and the client has

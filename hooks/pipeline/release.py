@@ -171,8 +171,8 @@ def _rewritten(
     fragments: list[Fragment], text: str, keep_tokens: bool, replaced: list[Fragment] | None = None
 ) -> list[Fragment]:
     """Put `text` in the place of the fragments' text. Their tokens are withheld, or with `keep_tokens` the
-    last token takes all of `text`. Tokens without text at the end, such as the end of sequence, pass: they
-    have no character that is changed, and may as well come in a chunk of their own.
+    last token takes all of `text`. Tokens without text at the end, such as the end of sequence, pass: no
+    character of theirs is changed, and they also pass if they come in a chunk of their own.
 
     `replaced`: the fragments that the text stands for, if it is inserted and replaces none.
     """

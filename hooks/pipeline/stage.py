@@ -73,7 +73,7 @@ class HookStage:
         self._keeps_tokens = guarded.options.rewritten_tokens == "keep"
         self.held = HeldText()
         self._is_simple = not hook.is_shadow and not hook.judges
-        """Whether its holds need no more than that text is held: most do, and that is the short way."""
+        """Whether a hold of the hook only moves text. It has effect, and no judged tokens are counted."""
         self.is_closed = False
         """The hook is shown no more text of this stream."""
         self._gets_last_call = True

@@ -24,7 +24,7 @@ class Tally:
     num_emitted: int = 0
     """Verdicts that released the pending text untouched. Almost every chunk has one."""
     num_holds: int = 0
-    """Verdicts that held text, and changed none."""
+    """`hold` verdicts: they hold text, and change none."""
     others: Counter[str] = field(default_factory=Counter)
     """By action: `rewrite`, `suppress`, `terminate`, `rewind` or `redact`; and `error`."""
     seconds: float = 0.0
