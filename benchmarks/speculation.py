@@ -31,7 +31,7 @@ from engine.execution.model_runner import ModelRunner
 from engine.protocol import GenerationRequest, SamplingParams
 from engine.text.tokenizer import LocalTokenizer
 from tools.demo.corpus import conversations
-from tools.demo.train import batches, save, train
+from tools.demo.train import batches, save, train_to_write
 
 DRAFT_DIR = Path("build/draft-model")
 DRAFT_LAYERS = 2
@@ -91,7 +91,7 @@ def make_draft(folder: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(MODEL_DIR, dtype=torch.float32)
     model.model.layers = model.model.layers[:DRAFT_LAYERS]
     _set_layers(model.config, DRAFT_LAYERS)
-    train(model, batches(tokenizer, seed=7), TRAINING_STEPS)
+    train_to_write(model, batches(tokenizer, seed=7), TRAINING_STEPS)
     folder.parent.mkdir(parents=True, exist_ok=True)
     save(model, tokenizer, folder)
 

@@ -16,7 +16,6 @@ from typing import Any
 from benchmarks.guard_models.streams import Models, made_text, run
 from engine.backends.local import LocalEngine
 from engine.classification.local import LocalClassifier
-from engine.classification.logits import TokenLogits
 from engine.config import EngineConfig
 from engine.guard_models import TokenClassifier, TokenStream
 from engine.protocol import Delta, GenerationRequest, Token, Tokenizer
@@ -138,8 +137,7 @@ class CountedStream:
         self._stream.close()
         self._stream = self._model.open()
         logits = await self._stream.feed(self._ids)
-        assert isinstance(logits, TokenLogits)
-        return logits[len(self._ids) - len(ids) :]
+        return {group: rows[len(self._ids) - len(ids) :] for group, rows in logits.items()}
 
     def truncate(self, num_tokens: int) -> None:
         del self._ids[num_tokens:]

@@ -167,6 +167,12 @@ def train(
         progress.set_postfix(loss=f"{mean_loss:.4f}", refresh=False)
 
 
+def train_to_write(model: Any, data: Iterator[dict[str, torch.Tensor]], steps: int) -> None:
+    """Trains a language model in place, by the loss of its next tokens. `data`: as `batches` gives it."""
+    optims = optimizers(model, model.model.layers)
+    train(model, optims, data, steps, lambda batch: model(**batch, use_cache=False).loss)
+
+
 def save(model: Any, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
     """Replaces `out` whole.  Weights are stored as float16; the configuration asks to compute in float32."""
     staging = Path(tempfile.mkdtemp(dir=out.parent))
@@ -205,9 +211,7 @@ def main() -> None:
     tokenizer = train_tokenizer(texts(args.seed, count=12_000))
     model = new_model(tokenizer)
     print(f"{len(tokenizer)} tokens, {sum(p.numel() for p in model.parameters()):,} parameters")
-    optims = optimizers(model, model.model.layers)
-    data = batches(tokenizer, args.seed)
-    train(model, optims, data, args.steps, lambda batch: model(**batch, use_cache=False).loss)
+    train_to_write(model, batches(tokenizer, args.seed), args.steps)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     save(model, tokenizer, args.out)
 
