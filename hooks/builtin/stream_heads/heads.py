@@ -19,6 +19,7 @@ with from_extra("engine", "numpy"):
     import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+Booleans = npt.NDArray[np.bool_]
 
 
 class Level(IntEnum):
@@ -108,7 +109,8 @@ class RiskHeads:
         probabilities = softmax(logits[self._risk])
         categories = _finite(logits[self._category]).argmax(axis=1)
         counting = probabilities[:, self._counting]
-        counts = _reach(self._limits[categories], probabilities, counting.max(axis=1), counting.sum(axis=1))
+        likeliest = counting.max(axis=1) == probabilities.max(axis=1)
+        counts = _reach(self._limits[categories], likeliest, counting.sum(axis=1))
         counts &= self._is_wanted[categories]
         if not counts.any():
             return [SAFE] * len(counts)
@@ -124,30 +126,28 @@ class LabelHeads:
         entities = [_entity(name) for name in labels["labels"]]
         if options.labels is None:
             raise ValueError(f"labels are needed, some of {', '.join(dict.fromkeys(entities))}")
-        counting = frozenset(known(options.labels, entities))
+        counting = list(dict.fromkeys(known(options.labels, entities)))
         known([*options.thresholds], counting)
-        self._counting = [i for i, entity in enumerate(entities) if entity in counting]
-        self._readings = [Reading(Level.UNSAFE, entities[i]) for i in self._counting]
-        self._limits = options.limits(entities)[self._counting]
-        # An entity's tags, as `B-NAME` and `I-NAME`, count together.
-        self._same = np.array([[entities[i] == entity for entity in entities] for i in self._counting], float)
+        self._readings = [Reading(Level.UNSAFE, entity) for entity in counting]
+        self._limits = options.limits(counting)
+        # `[labels, entities]`. An entity's tags, as `B-NAME` and `I-NAME`, count together.
+        self._is_tag = np.array([[entity == one for one in counting] for entity in entities], float)
 
     def read(self, logits: Logits) -> list[Reading]:
         probabilities = softmax(logits["labels"])
-        counting = probabilities[:, self._counting]
-        best = counting.argmax(axis=1)
-        together = (probabilities @ self._same.T)[np.arange(len(best)), best]
-        counts = _reach(self._limits[best], probabilities, counting.max(axis=1), together)
+        together = probabilities @ self._is_tag
+        likeliest = (probabilities == probabilities.max(axis=1, keepdims=True)) @ self._is_tag > 0
+        counts = _reach(self._limits, likeliest, together)
         if not counts.any():
             return [SAFE] * len(counts)
-        found = zip(counts.tolist(), best.tolist(), strict=True)
-        return [self._readings[i] if is_found else SAFE for is_found, i in found]
+        best = np.where(counts, together, -1.0).argmax(axis=1).tolist()
+        return [self._readings[i] if any(row) else SAFE for row, i in zip(counts.tolist(), best, strict=True)]
 
 
-def _reach(limits: Floats, probabilities: Floats, best: Floats, together: Floats) -> npt.NDArray[np.bool_]:
-    """For each token, whether it counts: `together` reaches the limit, or, without a limit, `best` is the
-    highest of all."""
-    return np.where(np.isnan(limits), best == probabilities.max(axis=1), together >= limits)
+def _reach(limits: Floats, likeliest: Booleans, together: Floats) -> Booleans:
+    """Which levels or labels count: `together`, their probability, reaches the limit; or, without a limit,
+    the `likeliest` of all is among them."""
+    return np.where(np.isnan(limits), likeliest, together >= limits)
 
 
 def softmax(logits: npt.NDArray[np.float32]) -> Floats:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from engine.protocol import Delta, EngineError, GenerationRequest, SamplingParams, ToolCall
 from hooks import Chunk, Verdict, emit
 from hooks.builtin.stream_guard import StreamGuard
+from hooks.builtin.stream_heads.heads import HeadOptions, heads_of
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.pipeline import Pipeline
 from hooks.prompts.admission import RefusedError
@@ -388,6 +390,24 @@ def test_any_token_classifier_can_judge_by_labels() -> None:
     args: dict[str, Any] = {"debounce": "single", "labels": ["NAME"], "action": "redact"}
     assert play("I am Wren, of the shop.", model, **args).content == "I am[NAME], of the shop."
     assert play("I am Wren.", model, **args | {"labels": ["PLACE"]}).content == "I am Wren."
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "probabilities", "found"),
+    [
+        ({"NAME": 0.9, "PLACE": 0.3}, [0.1, 0.5, 0.0, 0.4, 0.0], "PLACE"),
+        ({"NAME": 0.5, "PLACE": 0.5}, [0.1, 0.26, 0.26, 0.38, 0.0], "NAME"),
+        ({"NAME": 0.3, "PLACE": 0.3}, [0.1, 0.3, 0.2, 0.4, 0.0], "NAME"),
+        ({"PLACE": 0.5}, [0.1, 0.45, 0.0, 0.44, 0.01], "NAME"),
+        ({"NAME": 0.5, "PLACE": 0.5}, [0.2, 0.4, 0.0, 0.4, 0.0], ""),
+    ],
+)
+def test_a_label_that_reaches_its_threshold_counts_beside_a_likelier_one(
+    thresholds: Mapping[str, float], probabilities: list[float], found: str
+) -> None:
+    heads, _ = heads_of(BIO, HeadOptions(labels=("NAME", "PLACE"), thresholds=thresholds))
+    logits = np.log(np.array([probabilities], np.float32) + 1e-9)
+    assert [reading.category for reading in heads.read({"labels": logits})] == [found]
 
 
 @pytest.mark.parametrize(
