@@ -36,7 +36,7 @@ def add_probe_arguments(parser: argparse.ArgumentParser) -> None:
         help="layers to read, as 12,24 or model.layers.12,model.norm (default: the middle one and the last)",
     )
     trains.add_argument(
-        "--span", type=_count, default=8, help="tokens that a running score spans (%(default)s)"
+        "--span", type=_span, default=8, help="tokens that a running score spans (%(default)s)"
     )
     trains.add_argument("--seed", type=int, default=0, help="(%(default)s)")
     calibrates = _command(commands, "calibrate", "set the threshold for a rate of false positives", calibrate)
@@ -49,7 +49,7 @@ def add_probe_arguments(parser: argparse.ArgumentParser) -> None:
     )
     calibrates.add_argument("--smoothing", choices=get_args(Smoothing), default="rolling_mean")
     calibrates.add_argument(
-        "--span", type=_count, default=8, help="tokens that a running score spans (%(default)s)"
+        "--span", type=_span, default=8, help="tokens that a running score spans (%(default)s)"
     )
     reports = _command(commands, "report", "say what a calibrated probe finds in other exchanges", report_on)
     reports.add_argument(
@@ -69,7 +69,7 @@ def _command(commands: Any, name: str, text: str, run: Any) -> argparse.Argument
     return parser
 
 
-def _count(text: str) -> int:
+def _span(text: str) -> int:
     if not 1 <= (value := int(text)) <= _LONGEST_SPAN:
         raise argparse.ArgumentTypeError(f"must be from 1 to {_LONGEST_SPAN}")
     return value
