@@ -60,7 +60,7 @@ class ClassifierCore:
         self._logits = np.zeros((num_slots, num_labels), np.float32)
         """By slot, as the keys and values are."""
         self._first_wanted: dict[Sequence, int] = {}
-        """The first of the tokens that a text was last fed, until their logits are delivered."""
+        """The position of the first token that a text was last fed, until the logits are delivered."""
         self._tokenizer = tokenizer
         self._num_fed = 0
         self._num_closed_early = 0

@@ -43,10 +43,11 @@ def extend_hashes(
 
 
 class KnownHashes:
-    """The hashes of texts that were asked for last. Of a text that begins like the last one of its kind, only
-    the blocks behind this beginning are hashed again.
+    """Remembers the hashes of the last text of each kind. If the next text of the kind begins alike, only the
+    blocks behind this beginning need to be hashed.
 
-    `kind`: texts of one kind that begin alike have the same hashes, as far as they are alike.
+    `kind`: texts of one kind have the same hashes as far as they are alike: the root, the secret and
+    `num_public` are the same.
     """
 
     def __init__(self, block_size: int, num_kinds: int = 128) -> None:

@@ -37,10 +37,10 @@ MIN_SHARE = 3
 """The least share of a step that has any. With `DITHER`, 2 and 3 tokens take turns: steps of one token alone
 would say nothing of an overhead."""
 PROMPT_SECONDS = 0.125
-"""Seconds of such a step."""
+"""Seconds of a step whose prompts may delay all that decode in it."""
 FEWEST_PROMPT_TOKENS = 128
-"""Prompt tokens that such a step may always have, since small matrix products are slow. It is the share of
-the first one."""
+"""Prompt tokens that a step of about `PROMPT_SECONDS` may always have, since small matrix products are slow.
+The first such step has as many."""
 DITHER = 0.7
 """Every other step gets this part of the share, since a line needs points that differ."""
 NUM_REMEMBERED = 5

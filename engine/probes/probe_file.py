@@ -77,8 +77,8 @@ class Probe:
         return len(self.tensors["mean"])
 
     def save(self, path: Path) -> None:
-        """Write the file, whole or not at all: who reads it meanwhile reads the file that was there before.
-        Raises `OSError`."""
+        """Write the file, whole or not at all. A program that reads it meanwhile reads the file that was
+        there before. Raises `OSError`."""
         info = asdict(self.info)
         header = {"version": VERSION, **info, "layers": self.layers, "model": self.model}
         metadata = {METADATA: json.dumps({**header, "model_hash": self.model_hash})}
@@ -118,7 +118,8 @@ def check_name(name: str) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Raises `OSError` for a path that no probe can be written to, such as a folder or a device."""
+    """Make the file's folder if there is none. Raises `OSError` for a path that no probe can be written to,
+    such as a folder or a device."""
     if path.exists() and not path.is_file():
         raise OSError(f"{path} is not a file")
     path.parent.mkdir(parents=True, exist_ok=True)

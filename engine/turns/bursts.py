@@ -65,7 +65,7 @@ class Bursts:
 
     @staticmethod
     def unprotected_from(running: Sequence[M], waiting: M | None) -> list[M]:
-        """The prompts among `running`, and `waiting`, that came before all that decode had begun."""
+        """The prompts among `running`, and `waiting`, that came before any that decodes had begun."""
         began = min((seq.began for seq in running if seq.num_uncomputed_tokens == 1), default=NEVER)
         prompts = [seq for seq in running if seq.began == NEVER]
         if waiting is not None:
