@@ -207,7 +207,11 @@ def _parquet_rows(path: Path) -> Iterable[Row]:
         parquet = importlib.import_module("pyarrow.parquet")
     except ImportError as error:
         raise ValueError(f"{path}: parquet files need pyarrow (pip install pyarrow)") from error
-    rows: list[Row] = parquet.read_table(path).to_pylist()
+    with path.open("rb") as file:
+        try:
+            rows: list[Row] = parquet.read_table(file).to_pylist()
+        except (ValueError, OSError) as error:
+            raise ValueError(f"{path}: it is no whole parquet file") from error
     return rows
 
 

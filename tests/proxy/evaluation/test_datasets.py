@@ -2,7 +2,9 @@
 
 import csv
 import gzip
+import importlib
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -225,3 +227,35 @@ def test_a_folder_is_read_file_by_file(tmp_path: Path) -> None:
     write(tmp_path / "b.jsonl", [{"prompt": "B", "reply": "x"}])
     write(tmp_path / "a.jsonl", [{"prompt": "A", "reply": "x"}])
     assert [asked_of(one) for one in load(tmp_path)] == ["A", "B"]
+
+
+ROWS = [
+    {"prompt": "A?", "response": "Hm.", "category": {"drugs": False, "theft": True}, "is_safe": False},
+    {"prompt": "B?", "response": "世界", "category": {"drugs": False, "theft": False}, "is_safe": True},
+]
+
+
+def test_parquet_has_the_rows_that_json_lines_have(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = importlib.import_module("pyarrow").Table.from_pylist(ROWS)
+    parquet.write_table(table, tmp_path / "data.parquet")
+    files = tmp_path / "data.parquet", write(tmp_path / "data.jsonl", ROWS)
+    read = [
+        [(asked_of(one), reply_of(one), labels_of(one), one.category) for one in load(file)] for file in files
+    ]
+    assert read[0] == [("A?", "Hm.", (True, None), "theft"), ("B?", "世界", (False, None), None)]
+    assert read[0] == read[1]
+
+
+def test_without_pyarrow_a_parquet_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    (tmp_path / "data.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ValueError, match=r"data\.parquet: .* \(pip install pyarrow\)"):
+        load(tmp_path / "data.parquet")
+
+
+def test_a_damaged_parquet_file_is_refused_by_name(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "data.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(ValueError, match=r"data\.parquet: it is no whole parquet file"):
+        load(tmp_path / "data.parquet")
