@@ -140,7 +140,8 @@ class ProbedStream(ReadStream):
         parts = _parts(chunk)
         for number, (text, tokens) in enumerate(parts, 1):
             was_complete = self.coverage.is_complete
-            new = self.excerpt.read(text, chunk.is_final and number == len(parts))
+            num_read = len(self.text) - len(self.excerpt.text)
+            new = self.excerpt.read(text, chunk.is_final and number == len(parts), num_read)
             self.text += new
             is_judged = was_complete and not tokens  # text that another hook wrote has no score
             for token in tokens:

@@ -62,9 +62,10 @@ class Excerpt:
         self.clear_from = 0
         """No token begins from here up to `num_read`."""
 
-    def read(self, piece: str, is_final: bool) -> str:
-        """The new characters of `text` in the next piece of the stream."""
-        return piece if self._json is None else self._json.read(piece, len(self.text), is_final)
+    def read(self, piece: str, is_final: bool, num_read: int = 0) -> str:
+        """The new characters of `text` in the next piece of the stream. `num_read`: the characters that were
+        read since `text` was last moved on."""
+        return piece if self._json is None else self._json.read(piece, len(self.text) + num_read, is_final)
 
     def written(self, position: int) -> int:
         """The number of pending characters before `position`, as they are written in the stream."""

@@ -107,6 +107,12 @@ class LoadedHook:
             getattr(instance, "needs_probe", None),
         )
 
+    @property
+    def depends_on_cuts(self) -> bool:
+        """Whether the hook may release different text if the stream is cut otherwise: what a judge says of a
+        text depends on the pieces that it is shown. A probe's scores stand with the tokens."""
+        return self.judges and self.needs_probe is None
+
     def wrapped(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> "LoadedHook":
         """The same hook, with its plain methods replaced by `wrap(method)`."""
         hook = self if self.is_async else replace(self, call=wrap(self.call))

@@ -2,7 +2,8 @@
 
 The hook gets each built-in recording in one chunk, then in tokens, in characters, and cut in two at every
 place; first in one process with the checks, then in a worker. The released stream must always be the same,
-unless the hook judges (contract 3.17): what a judge says of a text depends on the pieces that it is shown.
+unless the hook asks a judge (contract 3.17): what a judge says of a text depends on the pieces that it is
+shown.
 
 A hook that reads prompts also gets prompts of every shape. Its answer must be the same in a worker.
 
@@ -178,7 +179,7 @@ class _Checker:
                 if isinstance(released.failure, HookError):
                     result.failure = f"fails {label}{where}"
                     return result
-                if released.outcome != whole.outcome and not probe.hook.judges:
+                if released.outcome != whole.outcome and not probe.hook.depends_on_cuts:
                     result.differing.append(label + where)
                     said = released.text(channel)
                     num_leaked = len(said) - num_shared(said, whole.text(channel))

@@ -1,8 +1,8 @@
 """Searches with Hypothesis, for some seconds, for a text on which a hook is wrong.
 
 A hook is wrong on a text if it fails or takes too long, if what it releases depends on where the text is cut
-(unless it judges: see `hooks.testing.check`), if it releases a secret, or if it holds more characters than
-its `max_hold`.
+(unless it asks a judge: see `hooks.testing.check`), if it releases a secret, or if it holds more characters
+than its `max_hold`.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from hooks.testing.fuzzing.texts import texts
 from hooks.testing.play import Released, opened, play_once
 from hooks.testing.probe import Probe
 from hooks.testing.run_modes import Places, smallest
-from hooks.testing.streams import cut, stream_of
+from hooks.testing.streams import cut, stream_of, with_scores
 
 CHANNELS: tuple[Channel, ...] = ("content", "reasoning", "tool_call")
 PHRASES = (
@@ -164,8 +164,12 @@ class Fuzzer:
         problem = await problem_at(places) or finding.problem
         return replace(finding, example=replace(finding.example, places=places), problem=problem)
 
+    def _stream_of(self, example: Example) -> Recording:
+        needs = self._probe.hook.needs_probe
+        return example.stream if needs is None else with_scores(example.stream, needs)
+
     async def _play(self, example: Example) -> Released:
-        stream = cut(example.stream, example.places)
+        stream = cut(self._stream_of(example), example.places)
         seen = f"{example.text!r} on channel {example.channel}, {cut_at(example.places)} ({example.where})"
         self._tell(f"it saw {seen}")
         async with opened([self._probe.hook], in_worker=example.in_worker, options=self._options) as opener:
@@ -173,14 +177,14 @@ class Fuzzer:
 
     async def _problem_of(self, example: Example) -> str | None:
         self._probe.reset()
-        stream = example.stream
+        stream = self._stream_of(example)
         whole = await self._play(replace(example, places=(), streaming=True, in_worker=False))
         if isinstance(whole.failure, HookError):
             return f"it fails on the whole text: {failure_of(whole)}"
         if whole.refused is not None:
             return f"it refuses the prompt, {stream.request.messages[0]['content']!r}: {whole.refused}"
         got = await self._play(example)
-        if self._probe.hook.judges:
+        if self._probe.hook.depends_on_cuts:
             if isinstance(got.failure, HookError):
                 return f"it fails, {cut_at(example.places)} ({example.where}): {failure_of(got)}"
         elif got.outcome != whole.outcome:

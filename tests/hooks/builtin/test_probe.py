@@ -85,6 +85,22 @@ def test_every_action_acts_on_the_tokens_that_are_found(action: Any, text: str) 
     assert play(Probe(threshold=5.0, action=action), MEAN).content == text
 
 
+def test_arguments_stay_json_if_a_chunk_has_several_tokens() -> None:
+    pieces = (
+        ('{"', 0.0),
+        ("to", 0.0),
+        ('": "', 0.0),
+        ("Zo\\u00eb", 9.0),
+        ('", "', 0.0),
+        ("on", 9.0),
+        ('": 1}', 0.0),
+    )
+    stream = scored(*pieces, channel="tool_call")
+    wanted = '{"to": "[harm]", "[harm]": 1}'
+    for places in ((), (2,), range(1, num_places(stream))):
+        assert play(Probe(threshold=5.0, action="redact"), cut(stream, places)).text("tool_call") == wanted
+
+
 async def test_a_suspicion_is_told_to_the_next_hook() -> None:
     told: list[tuple[str, str | None]] = []
 
