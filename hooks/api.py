@@ -203,7 +203,16 @@ class Chunk:
     Chunks of a stream come in order, one at a time, and exactly one of them, the last, has `is_final`.
     """
 
-    __slots__ = ("_context", "_held", "_num_shown", "_tokens", "aborted", "is_final", "text_diff")
+    __slots__ = (
+        "_context",
+        "_held",
+        "_num_shown",
+        "_tokens",
+        "aborted",
+        "is_final",
+        "num_incomplete",
+        "text_diff",
+    )
 
     def __init__(
         self,
@@ -213,6 +222,7 @@ class Chunk:
         is_final: bool = False,
         aborted: bool = False,
         held: tuple[list[str], int] | None = None,
+        num_incomplete: int = 0,
     ) -> None:
         """The context's pieces already end in `text_diff`. `held`: a list of pieces, and how many of them,
         from the first, are this hook's undecided text."""
@@ -222,6 +232,9 @@ class Chunk:
         """The last call for this stream. It may carry text or be empty."""
         self.aborted = aborted
         """The stream ended early: no part of this chunk reaches a client, whatever the verdict."""
+        self.num_incomplete = num_incomplete
+        """Characters at the end of `text_diff` whose token comes with later text, because a hook before this
+        one holds the rest of the token's text (contract 2.4)."""
         self._context = context
         self._tokens = tokens
         self._num_shown = len(context.pieces)

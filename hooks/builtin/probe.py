@@ -143,7 +143,8 @@ class ProbedStream(ReadStream):
             num_read = len(self.text) - len(self.excerpt.text)
             new = self.excerpt.read(text, chunk.is_final and number == len(parts), num_read)
             self.text += new
-            is_judged = was_complete and not tokens  # text that another hook wrote has no score
+            is_whole = number < len(parts) or not chunk.num_incomplete
+            is_judged = was_complete and not tokens and is_whole  # another hook wrote the text
             for token in tokens:
                 if token.scores is not None:
                     label, score = self._reader.add(token.scores)
@@ -179,9 +180,16 @@ class ProbedStream(ReadStream):
 
 
 def _parts(chunk: Chunk) -> list[tuple[str, Sequence[Token]]]:
-    """The chunk's new text in parts, each with its tokens. Tokens without text go with the text that follows,
-    or are a part at the end. A part of a token that is not whole yet has no scores."""
+    """The chunk's new text in parts, each with its tokens. Text whose token comes later is the last part."""
     text, tokens = chunk.text_diff, chunk.tokens_diff
+    if not chunk.num_incomplete:
+        return _whole_parts(text, tokens)
+    end = len(text) - chunk.num_incomplete
+    return [*_whole_parts(text[:end], tokens), (text[end:], ())]
+
+
+def _whole_parts(text: str, tokens: Sequence[Token]) -> list[tuple[str, Sequence[Token]]]:
+    """Tokens without text go with the text that follows, or are a part at the end."""
     if len(tokens) == 1 or "".join([token.text for token in tokens]) != text:
         return [(text, tokens)]  # it is one part, or another hook has changed some of the text
     parts: list[tuple[str, Sequence[Token]]] = []

@@ -173,6 +173,14 @@ def tokens_of(fragments: list[Fragment]) -> tuple[Token, ...]:
     return shown[0] if len(shown) == 1 else tuple(chain.from_iterable(shown))
 
 
+def num_incomplete_of(fragments: list[Fragment]) -> int:
+    """The characters at the end whose token comes with later text."""
+    group = fragments[-1].group if fragments else None
+    if group is None or group.spoiled or fragments[-1].is_last:
+        return 0
+    return sum(len(fragment.text) for fragment in fragments if fragment.group is group)
+
+
 def have_alternatives(tokens: tuple[Token, ...]) -> bool:
     for token in tokens:  # noqa: SIM110 - `any` would take three times as long
         if token.top:

@@ -20,7 +20,15 @@ from hooks.pipeline.failure import (
     no_verdict,
     place_of,
 )
-from hooks.pipeline.fragments import Fragment, HeldText, TokenGroup, copies, text_of, tokens_of
+from hooks.pipeline.fragments import (
+    Fragment,
+    HeldText,
+    TokenGroup,
+    copies,
+    num_incomplete_of,
+    text_of,
+    tokens_of,
+)
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.release import count_judged, decide, num_held_by, without_alternatives
 from hooks.pipeline.tally import JudgedTokens
@@ -80,13 +88,15 @@ class HookStage:
         self.judged = JudgedTokens() if hook.judges else None
         """None: the hook asks no judge, or the account was told."""
 
-    def show(self, text: str, tokens: tuple[Token, ...], is_final: bool) -> Chunk:
+    def show(self, fragments: list[Fragment], is_final: bool) -> Chunk:
         """The chunk that shows the hook its new text. A final chunk is the hook's last call."""
+        text, num_incomplete = text_of(fragments), num_incomplete_of(fragments)
         if text:
             self.pieces.append(text)
         if is_final:
             self._close()
-        return Chunk(self.context, text, tokens, is_final, False, self.held.pieces)
+        held = self.held.pieces
+        return Chunk(self.context, text, tokens_of(fragments), is_final, False, held, num_incomplete)
 
     def lets_through(self, chunk: Chunk, reply: Reply) -> bool:
         """Whether the reply releases just the new text, untouched; then it is counted."""
@@ -354,7 +364,7 @@ class Stream:
             if first is not None and place == first.place:
                 chunk, reply = first.chunk, first.reply
             else:
-                chunk = stage.show(text_of(fragments), tokens_of(fragments), is_final)
+                chunk = stage.show(fragments, is_final)
                 stage.ask.shown = chunk
                 yield stage.ask
                 reply = stage.ask.reply

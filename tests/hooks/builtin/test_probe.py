@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.protocol import Calibration, Channel, Delta, ProbeInfo, PromptScores, Scores, Token, ToolCall
 from engine.recording import Recording, TimedDelta
-from hooks import Chunk, emit
+from hooks import Chunk, emit, hold
 from hooks.builtin.probe import MissingScoresError, Probe
 from hooks.builtin.probe_scores.smoothing import running_score
 from hooks.detect.acting_guard import Action
@@ -247,6 +247,18 @@ def test_an_argument_that_is_wrong_is_named(arguments: Any, says: str) -> None:
 @pytest.mark.parametrize("arguments", [{}, {"probe": "a", "threshold": 1.0, "labels": ["x", "y"], "span": 3}])
 async def test_its_self_test_has_scores(arguments: dict[str, Any]) -> None:
     await pipeline_of(Probe(**arguments)).start()  # contract 1.10
+
+
+@pytest.mark.parametrize("num_held", range(1, 8))
+async def test_no_part_of_a_token_leaves_before_its_score(num_held: int) -> None:
+    """The hook before the guard releases a token's text in parts."""
+
+    def holding(chunk: Chunk) -> Any:
+        return emit(chunk.pending) if chunk.is_final else hold(min(num_held, len(chunk.pending)))
+
+    deltas = [timed.delta for timed in MEAN.deltas]
+    released = await guard_all(pipeline_of(Script(holding), Probe(threshold=5.0)), deltas)
+    assert text_of(released) == "I hate "
 
 
 async def test_text_of_another_hook_needs_no_score() -> None:

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from benchmarks.leaks import run
 from hooks.api import Chunk, StreamContext
-from hooks.pipeline.fragments import Fragment, HeldText, TokenGroup, cut, take_from, text_of
+from hooks.pipeline.fragments import (
+    Fragment,
+    HeldText,
+    TokenGroup,
+    cut,
+    num_incomplete_of,
+    spoil,
+    take_from,
+    text_of,
+)
 from tests.helpers import make_request
 
 
@@ -51,3 +60,13 @@ def test_held_text_is_the_last_part_of_what_came(steps: list[tuple[list[str], in
         assert text_of(list(held.fragments)) == held.text
     # Earlier chunks go on reading their part, whatever is held by now.
     assert all(chunk.pending == pending for chunk, pending in chunks)
+
+
+def test_text_is_incomplete_until_its_token_comes() -> None:
+    one, other = (Fragment(text, TokenGroup(())) for text in ("ab", "cdef"))
+    begin, end = other.split(3)
+    assert num_incomplete_of([one, begin]) == 3
+    assert num_incomplete_of([one, *begin.split(1)]) == 3
+    assert [num_incomplete_of(part) for part in ([], [one], [end], [begin, end])] == [0] * 4
+    spoil([end])  # the token never comes
+    assert num_incomplete_of([one, begin]) == 0
