@@ -1,1 +1,1 @@
-"""Whose turn it is: queues and threads that callers share, and requests that come together."""
+"""Turns: queues and threads that callers share, and requests that come together."""
