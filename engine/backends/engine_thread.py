@@ -20,6 +20,7 @@ The thread begins with the first core and ends with the last. Models load on thr
 the others answer meanwhile; one loads at a time, because it measures the free memory.
 """
 
+import atexit
 import logging
 import queue
 import threading
@@ -53,6 +54,8 @@ class Core(Protocol):
 
 WAIT_SHARE = 0.05
 """The part of a step's time that the thread may wait behind it for judges."""
+LAST_STEP = 10.0
+"""Seconds that the end of the process waits for the step that runs."""
 
 C = TypeVar("C", bound=Core)
 
@@ -117,6 +120,17 @@ class EngineThread:
             else:
                 self._inbox.put(partial(self._remove, core, gone))
         return gone
+
+    def end(self) -> None:
+        """Drop all cores after the step that runs, and wait for the thread's end.
+
+        For the end of the process: Python would end the thread inside of torch, which aborts the process.
+        """
+        with self._lock:
+            if (thread := self._thread) is None:
+                return
+            self._inbox.put(self._places.clear)
+        thread.join(LAST_STEP)
 
     # Methods of the thread.
 
@@ -215,3 +229,4 @@ class EngineThread:
 
 ENGINE_THREAD = EngineThread()
 """The thread of this process."""
+atexit.register(ENGINE_THREAD.end)

@@ -1,5 +1,7 @@
 """Models' cores take turns on one thread."""
 
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -290,3 +292,30 @@ def test_cores_may_come_and_go_from_any_thread(num_threads: int) -> None:
     for thread in threads:
         thread.join(WAIT)
     assert not any(thread.is_alive() for thread in threads)
+
+
+def test_a_process_that_ends_in_the_middle_of_a_step_is_not_aborted() -> None:
+    code = """
+import subprocess
+import sys
+import threading
+import torch
+from engine.backends.engine_thread import ENGINE_THREAD
+from engine.stats import EngineStats
+
+class Core:
+    has_work = True
+    begins_outputs = False
+    def step(self):
+        has_begun.set()
+        [torch.zeros(8) for _ in range(20_000)]
+        return []
+    def stats(self):
+        return EngineStats()
+
+has_begun = threading.Event()
+ENGINE_THREAD.add("model", Core(), lambda *_: None, lambda: None)
+has_begun.wait()
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT)
+    assert (ended.returncode, ended.stderr) == (0, "")
