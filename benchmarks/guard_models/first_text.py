@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.guard_models.setups import Setup
-from benchmarks.guard_models.streams import made_text, run_many
+from benchmarks.guard_models.streams import made_text
 
 WINDOWS = (1, 4, 16)
 WAYS: dict[str, dict[str, Any]] = {f"hold {window}": {"window": window} for window in WINDOWS}
@@ -35,7 +35,7 @@ async def first_text(setups: Mapping[str, Setup], num_words: int, rounds: int) -
         names = [*setups]
         for name in names if i % 2 else reversed(names):
             setup = setups[name]
-            (stream,) = await run_many(setup.pipeline, setup.engine, [made_text(rng, num_words)], MAX_TOKENS)
+            (stream,) = await setup.answer([made_text(rng, num_words)], MAX_TOKENS)
             if i:  # in the first round, memory and code are touched for the first time
                 results[name].seconds.append(stream.first_cpu)
                 results[name].max_unjudged = max(results[name].max_unjudged, stream.max_unjudged)

@@ -1,7 +1,7 @@
 """The cost of a linear probe on two layers, in a step in which streams decode.
 
-An engine with the probe and one without it take turns, step by step. The ratio is the median of the ratios of
-neighbours. On a CPU, times are CPU times, which other programs disturb little.
+One engine decodes with the probe and without it, in turns of few steps. Times are CPU times, which other
+programs disturb little.
 """
 
 import random
@@ -9,17 +9,24 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from engine.config import EngineConfig
 from engine.core.engine_core import EngineCore
 from engine.core.input_processor import InputProcessor
+from engine.core.sequence import SequenceGroup
 from engine.execution.model_runner import ModelRunner
+from engine.probes.heads import ProbeHeads
 from engine.protocol import GenerationRequest, SamplingParams
 from engine.text.tokenizer import LocalTokenizer
 
 STREAMS = (1, 8, 32)
-ROUNDS = 200
+ROUNDS = 40
+STEPS = 8
+"""Steps of a turn that count."""
+WARM = 3
+"""Steps before them: memory and code are touched for the first time."""
 PROMPT = 64
 """Tokens of each prompt."""
 
@@ -30,54 +37,64 @@ class ProbeTax:
     without: float
     """Seconds of a step without the probe, the median."""
     ratio: float
-    """A step with the probe to one without it, the median."""
+    """A step with the probe to one without it, as medians."""
 
 
 def probe_tax(model: Path, probe: Path, streams: Sequence[int], dtype: str, threads: int) -> list[ProbeTax]:
-    results = []
-    for num_streams in streams:
-        cores = [_decoding(model, files, num_streams, dtype, threads) for files in ((), (str(probe),))]
-        seconds: list[list[float]] = [[], []]
-        for i in range(ROUNDS + 2):
-            for at in (0, 1) if i % 2 else (1, 0):
-                seconds[at].append(_step_seconds(cores[at]))
-        pairs = list(zip(*seconds, strict=True))[2:]  # memory and code are touched for the first time
-        ratio = statistics.median(probed / plain for plain, probed in pairs)
-        results.append(ProbeTax(num_streams, statistics.median(plain for plain, _ in pairs), ratio))
-    return results
-
-
-def _decoding(model: Path, probes: tuple[str, ...], num_streams: int, dtype: str, threads: int) -> EngineCore:
-    """An engine in which so many streams decode."""
     config = EngineConfig(
         model=str(model),
+        device="cpu",
         dtype=dtype,  # type: ignore[arg-type]
         num_threads=threads,
-        max_num_seqs=num_streams,
-        max_model_len=PROMPT + ROUNDS + 16,
-        probes=probes,
+        max_num_seqs=max(streams),
+        max_model_len=PROMPT + STEPS + 16,
+        probes=(str(probe),),
     )
     tokenizer, runner = LocalTokenizer.load(config.model), ModelRunner.load(config)
     core = EngineCore(runner, tokenizer, config)
     processor = InputProcessor.make(tokenizer, runner, config)
-    rng = random.Random(0)
-    sampling = SamplingParams(temperature=0.0, max_tokens=ROUNDS + 8, ignore_eos=True)
-    for i in range(num_streams):
-        prompt = tuple(rng.randrange(2000) for _ in range(PROMPT))
-        request = GenerationRequest(
-            request_id=str(i), model="m", endpoint="completions", prompts=(prompt,), sampling=sampling
-        )
-        core.add(processor.process(request))
-    while core.scheduler.waiting or any(seq.num_output_tokens < 2 for seq in core.scheduler.running):
+    return [_tax(core, processor, num_streams) for num_streams in streams]
+
+
+def _tax(core: EngineCore, processor: InputProcessor, num_streams: int) -> ProbeTax:
+    probes = core.runner.probe_heads
+    seconds: dict[ProbeHeads | None, list[float]] = {None: [], probes: []}
+    for i in range(ROUNDS):
+        # The probe begins, so that the prompts in the cache have scores.
+        for used in (None, probes) if i % 2 else (probes, None):
+            core.runner.use_probes(used)
+            seconds[used] += _step_seconds(core, processor, num_streams)
+    core.runner.use_probes(probes)
+    plain, probed = statistics.median(seconds[None]), statistics.median(seconds[probes])
+    return ProbeTax(num_streams, plain, probed / plain)
+
+
+def _step_seconds(core: EngineCore, processor: InputProcessor, num_streams: int) -> list[float]:
+    """The steps of a turn in which so many streams decode."""
+    groups = [_request(processor, i) for i in range(num_streams)]
+    for group in groups:
+        core.add(group)
+    while core.scheduler.waiting or any(seq.num_output_tokens < WARM for seq in core.scheduler.running):
         core.step()
-    return core
+    times = [time.process_time()]
+    for _ in range(STEPS):
+        core.step()
+        times.append(time.process_time())
+    for group in groups:
+        core.abort(group)
+    return [b - a for a, b in pairwise(times)]
 
 
-def _step_seconds(core: EngineCore) -> float:
-    clock = time.process_time if core.runner.device.type == "cpu" else time.perf_counter
-    begin = clock()
-    core.step()
-    return clock() - begin
+def _request(processor: InputProcessor, number: int) -> SequenceGroup:
+    rng = random.Random(number)
+    request = GenerationRequest(
+        request_id=str(number),
+        model="m",
+        endpoint="completions",
+        prompts=(tuple(rng.randrange(2000) for _ in range(PROMPT)),),
+        sampling=SamplingParams(temperature=0.0, max_tokens=STEPS + 2 * WARM, ignore_eos=True),
+    )
+    return processor.process(request)
 
 
 def report(results: Sequence[ProbeTax]) -> str:

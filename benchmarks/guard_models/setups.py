@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.guard_models.models import TENTHS, make_probe, make_served, make_stream_guard
-from benchmarks.guard_models.streams import Models
+from benchmarks.guard_models.streams import Models, Stream, run_many
 from engine.backends.local import LocalEngine
 from engine.classification.local import LocalClassifier
 from engine.config import EngineConfig
@@ -34,7 +34,7 @@ class StepEnd(NamedTuple):
 
 
 class TimedEngine(LocalEngine):
-    """Notes when its steps end."""
+    """Notes when its steps end, and can be without its probes for a while."""
 
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
@@ -42,6 +42,9 @@ class TimedEngine(LocalEngine):
 
     def _load(self) -> EngineCore:
         core = super()._load()
+        self._probes = core.runner.probe_heads
+        if core.runner.graphs is not None:
+            raise ValueError("graphs hold the work of probes, and cannot be without: set enforce_eager")
         step = core.step
 
         def timed() -> Any:
@@ -54,13 +57,27 @@ class TimedEngine(LocalEngine):
         core.step = timed  # type: ignore[method-assign]
         return core
 
+    def use_probes(self, wanted: bool) -> None:
+        """Have the probes score the tokens of later requests, or not. No request may be under way."""
+        probes = self._probes if wanted else None
+        self._core.call(lambda core: core.runner.use_probes(probes))
+
 
 @dataclass(frozen=True)
 class Setup:
-    """What answers requests."""
+    """One way to answer requests. All ways share an engine, and so one copy of the weights: two copies lie at
+    other places of memory, and their steps take different times."""
 
     engine: TimedEngine
     pipeline: Pipeline
+    is_probed: bool = False
+
+    async def answer(self, prompts: list[str], max_tokens: int) -> list[Stream]:
+        """All at the same time, while nothing else runs."""
+        self.engine.use_probes(self.is_probed)
+        # Prompts that were computed without probes have no scores in the cache.
+        salt = "scored" if self.is_probed else None
+        return await run_many(self.pipeline, self.engine, prompts, max_tokens, cache_salt=salt)
 
 
 @asynccontextmanager
@@ -68,8 +85,8 @@ async def guarded(
     shape: str, folder: Path, guards: Mapping[str, Mapping[str, Any]], **options: Any
 ) -> AsyncIterator[dict[str, Setup]]:
     """The served model without a guard, by the name `nothing`, and with a stream guard of a tenth of its size
-    for each of `guards`: arguments by names. The name `probe` stands for the same model with a probe.
-    `options`: of the engines."""
+    for each of `guards`: arguments by names. The name `probe` stands for a probe, and `again` for no guard
+    either. `options`: of the engines."""
     make_served(shape, options["dtype"], folder / "served")
     make_stream_guard(TENTHS[shape], folder / "guard", 4096)
     options |= {"kv_cache_memory": CACHE, "max_model_len": 4096}
@@ -80,16 +97,19 @@ async def guarded(
             stack.push_async_callback(model.aclose)
             return model
 
-        served = await started(TimedEngine(EngineConfig(model=str(folder / "served"), **options)))
+        probe = folder / "probe.safetensors"
+        make_probe(folder / "served", shape, probe)
+        config = EngineConfig(model=str(folder / "served"), probes=(str(probe),), **options)
+        served = await started(TimedEngine(config))
         setups = {"nothing": Setup(served, Pipeline())}
         judging = None
         for name, arguments in guards.items():
+            if name == "again":
+                setups[name] = setups["nothing"]
+                continue
             if name == "probe":
-                make_probe(folder / "served", shape, folder / "probe.safetensors")
-                probes = (str(folder / "probe.safetensors"),)
-                config = EngineConfig(model=str(folder / "served"), probes=probes, **options)
-                probed = await started(TimedEngine(config))
-                setups[name] = Setup(probed, _pipeline(Probe(threshold=0.0, **arguments)))
+                hook = Probe(threshold=0.0, **arguments)
+                setups[name] = Setup(served, _pipeline(hook), is_probed=True)
                 continue
             if judging is None:
                 config = EngineConfig(model=str(folder / "guard"), only_guards=True, **options)

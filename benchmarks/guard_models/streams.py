@@ -67,7 +67,9 @@ async def run(pipeline: Pipeline, request: GenerationRequest, generate: Generate
     return stream
 
 
-async def run_many(pipeline: Pipeline, engine: Engine, prompts: list[str], max_tokens: int) -> list[Stream]:
+async def run_many(
+    pipeline: Pipeline, engine: Engine, prompts: list[str], max_tokens: int, *, cache_salt: str | None = None
+) -> list[Stream]:
     """All streams at the same time."""
     sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
     requests = [
@@ -77,6 +79,7 @@ async def run_many(pipeline: Pipeline, engine: Engine, prompts: list[str], max_t
             endpoint="chat",
             messages=({"role": "user", "content": prompt},),
             sampling=sampling,
+            cache_salt=cache_salt,
         )
         for i, prompt in enumerate(prompts)
     ]

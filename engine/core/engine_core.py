@@ -138,8 +138,7 @@ class EngineCore:
         """`num_samples` rows of logits for each sequence, `[rows, vocab]`."""
         logits, prompt_logits = self.runner.run(scheduled)
         self.metrics.end_phase("forward")
-        if self.runner.probes:
-            self._scores = StepScores(self.runner, scheduled)
+        self._scores = StepScores(self.runner, scheduled) if self.runner.probes else None
         _keep_prompt_logprobs(prompt_logits, scheduled)
         return logits
 

@@ -14,7 +14,7 @@ StopReason = str | int | None
 
 class OutputProcessor:
     def __init__(self, tokenizer: LocalTokenizer, probes: tuple[ProbeInfo, ...] = ()) -> None:
-        """`probes`: those whose scores every token waits for."""
+        """`probes`: those that score tokens, if any are scored."""
         self._tokenizer = tokenizer
         self._probes = probes
         self.num_generated_tokens = 0
@@ -23,9 +23,10 @@ class OutputProcessor:
     def advance(self, seq: Sequence, sampled: Sampled) -> list[Delta]:
         """Append the token drawn to a sequence that is computed to its end.
 
-        Returns the sequence's echo, if it is due, and then the text that the token decides. If there are
-        probes, this text waits until the next call: then the token is computed, and has scores. A sequence
-        that has ended gets no token. Raises `LogitsProcessorError` and `ValueError` if no token was drawn.
+        Returns the sequence's echo, if it is due, and then the text that the token decides. If probes
+        score the sequence, this text waits until the next call: then the token is computed, and has scores. A
+        sequence that has ended gets no token. Raises `LogitsProcessorError` and `ValueError` if no token was
+        drawn.
         """
         deltas = self._give_due(seq)
         if seq.finish_reason is not None:
@@ -42,7 +43,7 @@ class OutputProcessor:
             tokens, stop_reason = self._decide(seq, self._append(seq, sampled))
         if tokens or seq.finish_reason:
             seq.due = DueTokens(tokens, stop_reason)
-        if not self._probes or len(seq.scores) == seq.num_tokens:
+        if not seq.is_scored or len(seq.scores) == seq.num_tokens:
             deltas += self._give_due(seq)
         return deltas
 
@@ -51,7 +52,7 @@ class OutputProcessor:
         if seq.due is None:
             return []
         (tokens, stop_reason), seq.due = seq.due, None
-        if self._probes:
+        if seq.is_scored:
             # The tokens are the output's next ones: a detokenizer gives every token, and in order.
             first = seq.num_prompt_tokens + seq.num_given_tokens
             seq.num_given_tokens += len(tokens)
@@ -89,7 +90,7 @@ class OutputProcessor:
         # The first token has no logprob. The others have none either, unless the request asks for logprobs.
         logprobs = chain([None], seq.prompt_logprobs, repeat(None))
         tokens = map(self._token, seq.token_ids, logprobs, texts)
-        if not self._probes:
+        if not seq.is_scored:
             return tuple(tokens)
         return tuple(t._replace(scores=scores) for t, scores in zip(tokens, seq.scores, strict=False))
 
@@ -112,7 +113,7 @@ class OutputProcessor:
             finish_reason=None if is_echo else seq.finish_reason,
             stop_reason=stop_reason,
             prompt_token_ids=tuple(seq.prompt_token_ids) if is_first else None,
-            prompt_scores=self._prompt_scores(seq) if is_first and self._probes else None,
+            prompt_scores=self._prompt_scores(seq) if is_first and seq.is_scored else None,
             usage=seq.group.usage,
         )
 

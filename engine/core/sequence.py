@@ -125,6 +125,11 @@ class Sequence:
         return self.finish_reason is not None and self.due is None
 
     @property
+    def is_scored(self) -> bool:
+        """Whether probes score its tokens. Known once its prompt is computed."""
+        return bool(self.scores)
+
+    @property
     def caller(self) -> str:
         return self.group.request.caller
 

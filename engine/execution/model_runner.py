@@ -19,7 +19,7 @@ from engine.execution.threads import Threads
 from engine.execution.trials import TrialRecord
 from engine.probes.heads import ProbeHeads
 from engine.probes.load import load_probes
-from engine.protocol import Scores
+from engine.protocol import ProbeInfo, Scores
 
 logger = logging.getLogger("weir.engine")
 
@@ -38,7 +38,7 @@ class ModelRunner:
         """Size and allocate the cache for a loaded model. Raises `ValueError` if memory does not suffice.
 
         `draft`: the same for the draft model. Both caches have equal numbers of blocks, and share the memory.
-        `probes`: score every token that the model computes.
+        `probes`: see `use_probes`.
         """
         self.model = model
         self.device = model.device
@@ -46,10 +46,8 @@ class ModelRunner:
         self.vocab_size = int(text_config.vocab_size)
         self.eos_token_ids = eos_token_ids_of(config.model, hf_config)
         max_model_len = max_model_len_of(text_config, config)
-        self.probes = () if probes is None else probes.infos
         num_scores = 0 if probes is None else probes.num_scores
-        if probes is not None:
-            model.watch(probes)
+        self.use_probes(probes)
         draft_block_bytes = _block_bytes(draft[0], config) if draft else 0
         block_bytes = _block_bytes(model, config) + draft_block_bytes + 4 * num_scores * config.block_size
         wanted = config.max_num_seqs * -(-max_model_len // config.block_size) * block_bytes
@@ -117,6 +115,17 @@ class ModelRunner:
             logits = self.model.forward(Batch.of(layout, self.device), self.kv_cache).float()
         num_sampled = sum(s.num_samples for s in scheduled)
         return logits[:num_sampled], logits[num_sampled:]
+
+    def use_probes(self, probes: ProbeHeads | None) -> None:
+        """Have them score every token that is computed from now on, into the cache's room for the scores of
+        the probes that this runner was made with. None: no token is scored. No sequence may be under way."""
+        self.probe_heads = probes
+        self.model.watch(probes)
+
+    @property
+    def probes(self) -> tuple[ProbeInfo, ...]:
+        """Those that score tokens."""
+        return () if self.probe_heads is None else self.probe_heads.infos
 
     def scores_at(self, slots: Sequence[int]) -> "HostScores":
         """The probes' scores of the tokens at these places of the cache (`KVCache`), as they are now."""

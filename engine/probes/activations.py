@@ -37,8 +37,11 @@ def activations(
             raise ValueError(f"a text has {len(ids)} tokens, and may have 1 to {runner.max_model_len}")
     collector = _Collector(tuple(layers))
     runner.model.watch(collector)
-    for batch in _batches(texts, max_num_batched_tokens, runner.kv_cache):
-        yield from _read(runner, collector, batch, max_num_batched_tokens)
+    try:
+        for batch in _batches(texts, max_num_batched_tokens, runner.kv_cache):
+            yield from _read(runner, collector, batch, max_num_batched_tokens)
+    finally:
+        runner.model.watch(runner.probe_heads)
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,11 +123,13 @@ class Decoder:
         shape = LayerShape(attention.num_kv_heads, attention.head_dim, attention.head_dim)
         self.layers = dict.fromkeys(range(len(self._layers)), shape)
 
-    def watch(self, capture: Capture) -> None:
+    def watch(self, capture: Capture | None) -> None:
         names = [*(f"model.layers.{i}" for i in range(len(self._layers))), "model.norm"]
-        check_layers(capture, names)
-        self._capture = capture
-        self._takers = {i: partial(capture.take, n) for i, n in enumerate(names) if n in capture.layers}
+        takers: dict[int, Callable[[Tensor], None]] = {}
+        if capture is not None:
+            check_layers(capture, names)
+            takers = {i: partial(capture.take, n) for i, n in enumerate(names) if n in capture.layers}
+        self._capture, self._takers = capture, takers
 
     def forward(self, batch: Batch, kv_cache: KVCache) -> Tensor:
         step = self._kernels.step(batch, kv_cache)

@@ -42,9 +42,9 @@ class Model(Protocol):
     can_be_captured: bool
     """Whether CUDA graphs can hold `forward`: what it launches depends on nothing but the batch's size."""
 
-    def watch(self, capture: Capture) -> None:
-        """Give `capture` the outputs of its layers in every `forward` from now on. Raises `ValueError` for a
-        layer that the model does not have."""
+    def watch(self, capture: Capture | None) -> None:
+        """Give `capture`, and no other, the outputs of its layers in every `forward` from now on. None: give
+        them to nobody. Raises `ValueError` for a layer that the model does not have."""
 
     def forward(self, batch: Batch, kv_cache: KVCache) -> Tensor:
         """Store the tokens' keys and values in the cache. Returns the logits of `batch.logit_rows`,

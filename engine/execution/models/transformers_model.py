@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from engine.config import EngineConfig
@@ -44,6 +45,7 @@ class TransformersModel:
         self.can_be_captured = False  # its code may depend on more than the batch's size
         self.attention: AttentionBackend = PagedAttention
         self._capture: Capture | None = None
+        self._watched: list[RemovableHandle] = []
 
     @classmethod
     def load(cls, config: EngineConfig, hf_config: PreTrainedConfig, device: str) -> "TransformersModel":
@@ -62,12 +64,18 @@ class TransformersModel:
             raise _refusal(config.model, NO_INTERFACE) from error
         return cls(model)
 
-    def watch(self, capture: Capture) -> None:
+    def watch(self, capture: Capture | None) -> None:
         modules = dict(self.model.named_modules())
-        check_layers(capture, modules)
+        if capture is not None:
+            check_layers(capture, modules)
+        for handle in self._watched:
+            handle.remove()
+        self._watched.clear()
         self._capture = capture
-        for name in capture.layers:
-            modules[name].register_forward_hook(partial(_give, capture, name))
+        if capture is not None:
+            for name in capture.layers:
+                give = partial(_give, capture, name)
+                self._watched.append(modules[name].register_forward_hook(give))
 
     def forward(self, batch: Batch, kv_cache: KVCache) -> Tensor:
         if self._capture is not None:

@@ -222,6 +222,31 @@ def test_a_token_waits_for_one_step_and_no_more(probed: Any, tiny_core: Any, com
     assert steps == [[0, 1, 2, 3, 4], [1, 2, 3, 4]]
 
 
+@pytest.mark.parametrize("family", ["qwen3", "gpt2"])
+def test_an_engine_does_without_its_probes_for_a_while(
+    probed: Any, tiny_core: Any, tiny_model: Any, completion_request: Any, family: str
+) -> None:
+    layers = LAYERS if family == "qwen3" else ("transformer.h.0", "transformer.ln_f")
+    probes, files = probed(family, "linear", layers=layers)
+    core = tiny_core(family, probes=files, enable_prefix_caching=False)
+    runner = core.core.runner
+    check = Check(tiny_model(family).model, probes)
+    heads, prompt, answers = runner.probe_heads, tuple(range(5, 25)), []
+    for used in (heads, None, heads):
+        runner.use_probes(used)
+        runner.kv_cache.scores.fill_(7.0)
+        group = core.add(completion_request(prompt, max_tokens=6, ignore_eos=True, echo=True))
+        core.run()
+        answers.append(core.answers(group)[0])
+        assert bool((runner.kv_cache.scores == 7.0).all()) == (used is None)
+    probed_first, without, probed_again = answers
+    check(probed_first, [*prompt])
+    check(probed_again, [*prompt])
+    assert without.ids == probed_first.ids
+    assert without.deltas[0].prompt_scores is None
+    assert not any(token.scores for token in [*without.tokens, *without.echo])
+
+
 def test_scores_that_are_no_numbers_fail_their_request_alone(
     probed: Any, tiny_core: Any, completion_request: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
