@@ -56,8 +56,7 @@ class EngineCore:
             model=DraftModel.of(runner, config),
         )
         self.output_processor = OutputProcessor(tokenizer, runner.probes)
-        self._scores: StepScores | None = None
-        """Those of the step that is under way. None: there are no probes."""
+        self._scores = StepScores.of(runner.kv_cache)
         self.begins_outputs = False
         self._prompt_tokens_total = 0
         self._aborted_total = 0
@@ -138,7 +137,8 @@ class EngineCore:
         """`num_samples` rows of logits for each sequence, `[rows, vocab]`."""
         logits, prompt_logits = self.runner.run(scheduled)
         self.metrics.end_phase("forward")
-        self._scores = StepScores(self.runner, scheduled) if self.runner.probes else None
+        if self._scores is not None and self.runner.probe_heads is not None:
+            self._scores.begin(scheduled)
         _keep_prompt_logprobs(prompt_logits, scheduled)
         return logits
 
@@ -173,7 +173,7 @@ class EngineCore:
         return outputs
 
     def _advance(self, s: ScheduledSequence, sampled: Sampled) -> list[Delta]:
-        if self._scores is not None:
+        if self._scores is not None and self.runner.probe_heads is not None:
             self._scores.give(s)
         return self.output_processor.advance(s.sequence, sampled)
 

@@ -3,7 +3,7 @@
 from itertools import chain, repeat
 
 from engine.core.sequence import DueTokens, Sequence
-from engine.protocol import Delta, LogitsProcessorError, ProbeInfo, PromptScores, Token, TopLogprob
+from engine.protocol import Delta, LogitsProcessorError, ProbeInfo, PromptScores, Scores, Token, TopLogprob
 from engine.sampling.sampler import Sampled
 from engine.sampling.sampling_state import Logprobs
 from engine.text.tokenizer import LocalTokenizer
@@ -56,7 +56,7 @@ class OutputProcessor:
             # The tokens are the output's next ones: a detokenizer gives every token, and in order.
             first = seq.num_prompt_tokens + seq.num_given_tokens
             seq.num_given_tokens += len(tokens)
-            tokens = tuple(t._replace(scores=seq.scores[i]) for i, t in enumerate(tokens, first))
+            tokens = tuple([_scored(token, seq.scores[i]) for i, token in enumerate(tokens, first)])
         return [self._delta(seq, tokens, stop_reason=stop_reason)]
 
     def _append(self, seq: Sequence, sampled: Sampled) -> Token:
@@ -92,7 +92,7 @@ class OutputProcessor:
         tokens = map(self._token, seq.token_ids, logprobs, texts)
         if not seq.is_scored:
             return tuple(tokens)
-        return tuple(t._replace(scores=scores) for t, scores in zip(tokens, seq.scores, strict=False))
+        return tuple([_scored(token, scores) for token, scores in zip(tokens, seq.scores, strict=False)])
 
     def _token(self, token_id: int, logprobs: Logprobs | None, text: str = "") -> Token:
         raw = self._tokenizer.raw
@@ -119,6 +119,10 @@ class OutputProcessor:
 
     def _prompt_scores(self, seq: Sequence) -> PromptScores:
         return PromptScores(self._probes, tuple(seq.scores[: seq.num_prompt_tokens]))
+
+
+def _scored(token: Token, scores: Scores) -> Token:
+    return Token._make((*token[:-1], scores))  # `_replace` takes twice as long
 
 
 def last_tokens(

@@ -3,13 +3,12 @@
 import logging
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 
 from engine.config import EngineConfig
-from engine.execution.batch import Batch, sent
+from engine.execution.batch import Batch
 from engine.execution.cuda_graphs import DecodeGraphs, GraphCapture
 from engine.execution.kv_cache import KVCache, free_memory
 from engine.execution.layout import Layout, Span
@@ -19,7 +18,7 @@ from engine.execution.threads import Threads
 from engine.execution.trials import TrialRecord
 from engine.probes.heads import ProbeHeads
 from engine.probes.load import load_probes
-from engine.protocol import ProbeInfo, Scores
+from engine.protocol import ProbeInfo
 
 logger = logging.getLogger("weir.engine")
 
@@ -68,10 +67,6 @@ class ModelRunner:
             )
         except (MemoryError, torch.OutOfMemoryError) as error:
             raise ValueError(f"there is no room for a kv_cache_memory of {memory} bytes.") from error
-        self._scores_on_host: memoryview[float] | None = None
-        """The numbers of `KVCache.scores`, one after another, if they are on the host."""
-        if self.kv_cache.scores is not None and self.device.type == "cpu":
-            self._scores_on_host = self.kv_cache.scores.numpy().data.cast("B").cast("f")
         self.draft: ModelRunner | None = None
         """Runs the draft model, whose cache has blocks of the same numbers."""
         if draft:
@@ -127,11 +122,6 @@ class ModelRunner:
         """Those that score tokens."""
         return () if self.probe_heads is None else self.probe_heads.infos
 
-    def scores_at(self, slots: Sequence[int]) -> "HostScores":
-        """The probes' scores of the tokens at these places of the cache (`KVCache`), as they are now."""
-        assert self.kv_cache.scores is not None
-        return HostScores(self.kv_cache.scores, self._scores_on_host, slots)
-
     @torch.inference_mode()
     def _try_threads(self, text_config: PreTrainedConfig, config: EngineConfig) -> Threads:
         """Nothing is in the cache yet, so the trial may write there."""
@@ -158,33 +148,6 @@ class ModelRunner:
             max_model_len=self.max_model_len,
             capture=GraphCapture(),
         )
-
-
-class HostScores:
-    """Scores on their way to the host, which goes on meanwhile."""
-
-    def __init__(self, pool: Tensor, on_host: "memoryview[float] | None", slots: Sequence[int]) -> None:
-        """`pool`: as in `KVCache.scores`. `on_host`: its numbers, if they are there."""
-        self._arrived: torch.cuda.Event | None = None
-        width = pool.shape[1]
-        if on_host is not None:
-            # Without an operator of torch or numpy, which takes longer after a step has filled the cache.
-            self._rows = [tuple(on_host[i * width : (i + 1) * width]) for i in slots]
-            return
-        with torch.inference_mode():
-            (index,) = sent([np.array(slots, dtype=np.int64)], pool.device)
-            scores = torch.empty(len(slots), width, pin_memory=True)
-            scores.copy_(pool[index], non_blocking=True)
-        self._scores = scores.numpy()
-        self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._arrived.record()
-
-    def rows(self) -> list[Scores]:
-        """Each token's scores. Waits until they are there: once the step's tokens are drawn, they are."""
-        if self._arrived is None:
-            return self._rows
-        self._arrived.synchronize()
-        return [*map(tuple, self._scores.tolist())]
 
 
 def _load_draft(

@@ -82,15 +82,15 @@ class NativeProbeHeads(ProbeHeads):
     def begin(self, batch: Batch, kv_cache: KVCache) -> None:
         assert kv_cache.scores is not None
         self._scores_address, self._slots_address = kv_cache.scores.data_ptr(), batch.slots.data_ptr()
-        self._num_rows = len(batch.slots)
+        self._num_rows = batch.slots.numel()
         self._bias_address: int | None = self._bias.data_ptr()
 
     def take(self, layer: str, x: Tensor) -> None:
         if x.dtype != self._library.dtype or not x.is_contiguous():
             x = x.to(self._library.dtype).contiguous()
-        rows, dim, columns = len(x), self._hidden_size, self.num_scores
-        if x.shape != (self._num_rows, dim):
-            raise ValueError(f"{layer} gives {tuple(x.shape)} for {self._num_rows} tokens of {dim}.")
+        rows, dim, columns = self._num_rows, self._hidden_size, self.num_scores
+        if x.shape != (rows, dim):
+            raise ValueError(f"{layer} gives {tuple(x.shape)} for {rows} tokens of {dim}.")
         self._library.functions_for(rows * dim * columns).score(
             self._scores_address,
             self._slots_address,

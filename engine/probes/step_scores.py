@@ -5,38 +5,85 @@ prompt, these are the prompt's, those found in the cache included. After a decod
 tokens of a draft that came true.
 """
 
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from math import isfinite
+from struct import Struct
 
-from engine.core.sequence import ScheduledSequence, Sequence
-from engine.execution.model_runner import HostScores, ModelRunner
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.core.sequence import ScheduledSequence
+from engine.execution.batch import sent
+from engine.execution.kv_cache import KVCache
 from engine.protocol import Scores
 
 
 class StepScores:
-    """The scores of one step, which the model has run."""
+    """Reads the scores of one step after another."""
 
-    def __init__(self, runner: ModelRunner, scheduled: Seq[ScheduledSequence]) -> None:
-        size = runner.kv_cache.block_size
-        slots: list[int] = []
-        self._first_rows: dict[Sequence, int] = {}
-        """The place of a sequence's first new scores."""
-        for s in scheduled:
-            seq = s.sequence
-            if s.end == seq.num_tokens:
-                self._first_rows[seq] = len(slots) - len(seq.scores)
-                places = range(len(seq.scores), s.end + len(s.draft))
-                slots += [s.block_table[i // size] * size + i % size for i in places]
-        self._arriving: HostScores | None = runner.scores_at(slots) if slots else None
-        self._rows: list[Scores] = []
+    def __init__(self, scores: Tensor, block_size: int) -> None:
+        """`scores`, `block_size`: those of a `KVCache`."""
+        self._block_size = block_size
+        self._copy = None if scores.device.type == "cpu" else _Copy(scores)
+        self._read = _reader(scores) if self._copy is None else self._copy.read
+
+    @classmethod
+    def of(cls, kv_cache: KVCache) -> "StepScores | None":
+        """None if the cache has no room for scores."""
+        return None if kv_cache.scores is None else cls(kv_cache.scores, kv_cache.block_size)
+
+    def begin(self, scheduled: Seq[ScheduledSequence]) -> None:
+        """The model has run a step of these sequences. Scores on a GPU begin to move to the host."""
+        if self._copy is not None:
+            ending = [s for s in scheduled if s.end == s.sequence.num_tokens]
+            self._copy.begin([slot for s in ending for slot in self._slots(s, s.end + len(s.draft))])
 
     def give(self, s: ScheduledSequence) -> None:
         """Give the sequence the scores of its tokens up to the end of its share. Raises `ValueError` for
         scores that are not finite."""
-        if self._arriving is not None:
-            self._rows, self._arriving = self._arriving.rows(), None
-        first, seq = self._first_rows[s.sequence], s.sequence
-        new = self._rows[first + len(seq.scores) : first + s.end]
-        if not all(isfinite(score) for scores in new for score in scores):
-            raise ValueError("the probes' scores are not finite")
-        seq.scores += new
+        scores = s.sequence.scores
+        for slot in self._slots(s, s.end):
+            row = self._read(slot)
+            if not isfinite(sum(row)):
+                raise ValueError("the probes' scores are not finite")
+            scores.append(row)
+
+    def _slots(self, s: ScheduledSequence, end: int) -> list[int]:
+        """The places in the cache of the sequence's tokens without scores, up to `end`."""
+        table, size = s.block_table, self._block_size
+        return [table[i // size] * size + i % size for i in range(len(s.sequence.scores), end)]
+
+
+def _reader(scores: Tensor) -> Callable[[int], Scores]:
+    """Reads one token's scores on the host, without an operator of torch or numpy, which takes longer after a
+    step has filled the processor's cache."""
+    row = Struct(f"{scores.shape[1]}f")
+    numbers, num_bytes, unpack = scores.numpy().data.cast("B"), row.size, row.unpack_from
+    return lambda slot: unpack(numbers, slot * num_bytes)
+
+
+class _Copy:
+    """Scores on their way from a GPU to the host, which goes on meanwhile."""
+
+    def __init__(self, scores: Tensor) -> None:
+        self._scores = scores
+        self._rows: dict[int, Scores] = {}
+
+    @torch.inference_mode()
+    def begin(self, slots: list[int]) -> None:
+        self._slots = slots
+        self._rows.clear()
+        (index,) = sent([np.array(slots, dtype=np.int64)], self._scores.device)
+        self._arriving = torch.empty(len(slots), self._scores.shape[1], pin_memory=True)
+        self._arriving.copy_(self._scores[index], non_blocking=True)
+        self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._arrived.record()
+
+    def read(self, slot: int) -> Scores:
+        """One token's scores. Waits until all are there: once the step's tokens are drawn, they are."""
+        if not self._rows:
+            self._arrived.synchronize()
+            self._rows.update(zip(self._slots, map(tuple, self._arriving.tolist()), strict=True))
+        return self._rows[slot]
