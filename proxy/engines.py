@@ -52,7 +52,7 @@ def _backend(settings: ModelSettings, can_withhold: bool, only_guards: bool) -> 
         case "vllm":
             return _vllm_engine(settings, can_withhold)
         case "local":
-            return _local_engine(_engine_config(settings, can_withhold, only_guards))
+            return _local_engine(engine_config(settings, can_withhold, only_guards))
 
 
 def _pool(settings: ModelSettings) -> Engine:
@@ -123,13 +123,19 @@ def _upstream_engine(
 
 def make_classifier(settings: ModelSettings) -> "LocalClassifier":
     """The model that classifies tokens, not yet started. Raises as `make_engine` does."""
+    config = classifier_config(settings)
+    from engine.classification.local import LocalClassifier
+
+    return LocalClassifier(config)
+
+
+def classifier_config(settings: ModelSettings) -> EngineConfig:
+    """The options of a model that classifies tokens. Raises `ValueError` for a model that cannot."""
     if settings.engine != "local":
         raise ValueError(
             f"only a model in this process classifies tokens, and not engine {settings.engine!r}"
         )
-    from engine.classification.local import LocalClassifier
-
-    return LocalClassifier(_engine_config(settings, can_withhold=True, only_guards=True))
+    return engine_config(settings, can_withhold=True, only_guards=True)
 
 
 def _local_engine(config: EngineConfig) -> Engine:
@@ -142,10 +148,10 @@ def _vllm_engine(settings: ModelSettings, can_withhold: bool) -> Engine:
     require_vllm()
     from engine.backends.vllm.engine import VLLMEngine
 
-    return VLLMEngine(_engine_config(settings, can_withhold), settings.options(VLLMOptions))
+    return VLLMEngine(engine_config(settings, can_withhold), settings.options(VLLMOptions))
 
 
-def _engine_config(settings: ModelSettings, can_withhold: bool, only_guards: bool = False) -> EngineConfig:
+def engine_config(settings: ModelSettings, can_withhold: bool, only_guards: bool = False) -> EngineConfig:
     """The options that the settings give. Raises `ValueError` for a folder without a model."""
     for option in ("model", "speculative_model"):
         check_folder(f"--{option.replace('_', '-')}", getattr(settings, option))

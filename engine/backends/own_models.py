@@ -32,13 +32,13 @@ class OwnModels:
         self._loading = asyncio.Lock()
 
     async def generator(self, name: str) -> Engine:
-        path = _found(name)
+        path = found_model(name)
         from engine.backends.local import LocalEngine
 
         return await self._loaded(self._generators, path, LocalEngine)
 
     async def classifier(self, name: str) -> TokenClassifier:
-        path = _found(name)
+        path = found_model(name)
         from engine.classification.local import LocalClassifier
 
         return await self._loaded(self._classifiers, path, LocalClassifier)
@@ -73,7 +73,8 @@ def find_model(name: str) -> str | None:
     return name if is_hub_name else None
 
 
-def _found(name: str) -> str:
+def found_model(name: str) -> str:
+    """`find_model` for a process that has no `models:`. Raises `ValueError` if there is none."""
     path = find_model(name)
     if path is None:
         raise ValueError(

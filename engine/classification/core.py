@@ -23,6 +23,7 @@ from engine.core.metrics import EngineMetrics
 from engine.core.scheduler import Scheduler
 from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
 from engine.execution.model_runner import ModelRunner
+from engine.execution.models.heads import labels_of
 from engine.guard_models import Logits
 from engine.protocol import EngineError, EngineStats, GenerationRequest
 from engine.text.detokenizer import Detokenizer
@@ -47,10 +48,8 @@ class ClassifierCore:
 
     def __init__(self, runner: ModelRunner, tokenizer: LocalTokenizer, config: EngineConfig) -> None:
         """Raises `ValueError` for a model without classification heads."""
-        if runner.model.labels is None:
-            raise ValueError(f"{config.model} does not classify tokens: it has no heads for that.")
         self.runner = runner
-        self.labels = runner.model.labels
+        self.labels = labels_of(config.model, runner.model.labels)
         step_budget = JudgingBudget(config.max_num_prefill_tokens)
         self.metrics = EngineMetrics(step_budget)
         self.scheduler = Scheduler.of(config, runner.kv_cache.num_blocks, step_budget)

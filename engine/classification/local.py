@@ -24,7 +24,12 @@ Failure = Callable[[], EngineError]
 """Makes the error of every call from now on."""
 
 ONLY_TO_GENERATE = ("probes", "speculative_model", "num_speculative_tokens", "logits_processors")
-"""Options that a model without next tokens does not have."""
+
+
+def check_options(config: EngineConfig) -> None:
+    """Raise `ValueError` for options that a model without next tokens does not have."""
+    if unused := [name for name in ONLY_TO_GENERATE if getattr(config, name)]:
+        raise ValueError(f"{config.model} classifies tokens: it cannot have {' or '.join(unused)}.")
 
 
 class LocalClassifier:
@@ -127,8 +132,7 @@ class LocalClassifier:
 
     def _load(self) -> ClassifierCore:
         config = self.config
-        if unused := [name for name in ONLY_TO_GENERATE if getattr(config, name)]:
-            raise ValueError(f"{config.model} classifies tokens: it cannot have {' or '.join(unused)}.")
+        check_options(config)
         tokenizer = LocalTokenizer.load(config.tokenizer_name, trust_remote_code=config.trust_remote_code)
         runner = ModelRunner.load(config)
         core = ClassifierCore(runner, tokenizer, config)

@@ -18,6 +18,7 @@ from engine.core.scheduler import Scheduler
 from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
 from engine.core.step_budget import StepBudget
 from engine.execution.model_runner import ModelRunner
+from engine.execution.models.heads import check_generates
 from engine.probes.step_scores import StepScores
 from engine.protocol import Delta, EngineError, EngineStats, Rewind
 from engine.sampling.best_of import hold_candidates
@@ -35,8 +36,7 @@ class EngineCore:
 
     def __init__(self, runner: ModelRunner, tokenizer: LocalTokenizer, config: EngineConfig) -> None:
         """Raises `ValueError` for a model that does not give the next token's logits."""
-        if runner.model.labels is not None:
-            raise ValueError(f"{config.model} classifies tokens: it cannot generate.")
+        check_generates(config.model, runner.model.labels)
         self.runner = runner
         self.sampler = Sampler(runner.device, logprobs_mode=config.logprobs_mode, seed=config.seed)
         step_budget = StepBudget(config.max_num_prefill_tokens)

@@ -53,6 +53,11 @@ FIELDS = FieldSupport(
 """The treatment of fields in every engine that makes its sequences here, whatever the model."""
 
 
+def fields_of(tokenizer: LocalTokenizer) -> FieldSupport:
+    """The treatment of fields with the model of this tokenizer."""
+    return replace(FIELDS, honoured_in_chats=FIELDS.honoured_in_chats | tokenizer.template_hints)
+
+
 class ServedModel(Protocol):
     """The facts about a loaded model that requests are checked against."""
 
@@ -100,8 +105,7 @@ class InputProcessor:
     @property
     def fields(self) -> FieldSupport:
         """The treatment of fields with this model."""
-        hints = self.tokenizer.template_hints
-        return replace(FIELDS, honoured_in_chats=FIELDS.honoured_in_chats | hints)
+        return fields_of(self.tokenizer)
 
     def process(self, request: GenerationRequest) -> SequenceGroup:
         """The request's sequences, ready to be scheduled. Raises `RequestError` and `LogitsProcessorError`. A

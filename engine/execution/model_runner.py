@@ -13,7 +13,7 @@ from engine.execution.cuda_graphs import DecodeGraphs, GraphCapture
 from engine.execution.kv_cache import KVCache, free_memory
 from engine.execution.layout import Layout, Span
 from engine.execution.models.heads import classifies_tokens
-from engine.execution.models.load import Model, load_model
+from engine.execution.models.load import Model, device_of, load_model
 from engine.execution.threads import Threads
 from engine.execution.trials import TrialRecord
 from engine.probes.heads import ProbeHeads
@@ -93,7 +93,7 @@ class ModelRunner:
         if (threads := Threads.fixed(config.num_threads)) is not None:
             threads.use(1)  # kernels are tried with as many
         draft = _load_draft(config, hf_config, max_model_len)
-        model = load_model(config, hf_config, max_model_len)
+        model = load_model(config, hf_config, max_model_len, device_of(config))
         hidden_size = hf_config.get_text_config().hidden_size
         probes = load_probes(config, hidden_size, model.dtype, model.device)
         return cls(model, hf_config, config, draft, probes)
@@ -171,7 +171,8 @@ def _load_draft(
     own = {"model": config.speculative_model, "max_model_len": draft_len}
     none = {"speculative_model": None, "speculative_method": None, "num_speculative_tokens": 0}
     draft_config = config.model_copy(update=own | none)
-    return load_model(draft_config, hf_config, draft_len), hf_config, draft_config
+    draft = load_model(draft_config, hf_config, draft_len, device_of(draft_config))
+    return draft, hf_config, draft_config
 
 
 def _block_bytes(model: Model, config: EngineConfig) -> int:

@@ -1,5 +1,7 @@
 """Loads the probes that a configuration names, for the model that it names."""
 
+from collections.abc import Iterable
+
 import torch
 
 from engine.config import EngineConfig
@@ -7,7 +9,12 @@ from engine.demo import PROBES
 from engine.execution.kernels.cpu import native_library
 from engine.probes.heads import NativeProbeHeads, ProbeHeads
 from engine.probes.model_hash import model_hash
-from engine.probes.probe_file import load_probe
+from engine.probes.probe_file import Probe, load_probe
+
+
+def read_probes(files: Iterable[str]) -> list[Probe]:
+    """`files`: paths, and names of probes that ship. Raises `ValueError` and `OSError` as `load_probe`."""
+    return [load_probe(PROBES.get(file, file)) for file in files]
 
 
 def load_probes(
@@ -17,7 +24,7 @@ def load_probes(
     than `config.model`; `OSError` for a file that cannot be read."""
     if not config.probes:
         return None
-    probes = [load_probe(PROBES.get(path, path)) for path in config.probes]
+    probes = read_probes(config.probes)
     own = model_hash(config.model)
     for path, probe in zip(config.probes, probes, strict=True):
         if probe.model_hash != own:

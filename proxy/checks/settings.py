@@ -1,19 +1,17 @@
 """Checks a configuration without serving it: finds all that is wrong, not only what is found first."""
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from engine.backends.pool.options import UpstreamConfig
 from engine.recording import Recording
-from hooks.loading.loader import HookLoadError, load_hook
-from hooks.pipeline.options import PipelineOptions
-from proxy.access.option_values import parts
 from proxy.access.tls import make_context
+from proxy.checks.hooks import hook_faults
+from proxy.checks.probes import probe_faults
 from proxy.checks.processors import processor_faults
 from proxy.config import ServeSettings
 from proxy.did_you_mean import message_of
@@ -21,10 +19,8 @@ from proxy.engines import check_folder, make_engine
 from proxy.policies.fault import Fault, Place
 from proxy.policies.keys import digest_of
 from proxy.policies.model_settings import UPSTREAM_ENGINES, ModelSettings
-from proxy.policies.policy_settings import Hooks
-from proxy.policies.read import faults
+from proxy.policies.read import directory_of, faults
 
-_HOOKS: TypeAdapter[Any] = TypeAdapter(Hooks)
 _NAMING = ("aliases", "policy", "only_guards")
 
 _LIBRARIES = {"local": ("torch", "engine"), "vllm": ("vllm", "vllm")}
@@ -39,7 +35,8 @@ _DATABASES = {
 
 def check(content: Mapping[str, Any]) -> list[Fault]:
     """All that is wrong with the content of a settings file. Imports, builds and closes each hook, as a
-    server would; makes no engine and asks no other machine."""
+    server would, and starts it if the rest of the file is right. Loads no weights, makes no engine that runs,
+    and asks no other machine."""
     settings, found = _read(dict(content))
     if settings is not None:
         found += faults(settings)
@@ -47,7 +44,8 @@ def check(content: Mapping[str, Any]) -> list[Fault]:
             found += _of_model(place, model)
         found += processor_faults(settings)
         found += [*_missing_databases(settings), *_missing_folders(settings), *_of_certificates(settings)]
-    found += _of_hooks(content)
+    directory = None if settings is None or found else directory_of(settings)
+    found += hook_faults(content, directory)
     return list(dict.fromkeys(found))
 
 
@@ -135,6 +133,8 @@ def _of_model(place: Place, model: ModelSettings) -> Iterator[Fault]:
             check_folder("model", model.model)
         except ValueError as error:
             yield Fault((*place, "model"), str(error).removeprefix("model: "))
+        else:
+            yield from probe_faults(place, model)
     if model.engine in UPSTREAM_ENGINES:
         yield from _of_upstreams((*place, "upstream"), model)
     if model.engine == "replay" and model.recordings is not None:
@@ -187,28 +187,3 @@ def _of_certificates(settings: ServeSettings) -> Iterator[Fault]:
     except ValueError as error:
         option, _, told = str(error).partition(": ")
         yield Fault((option,), told)
-
-
-def _of_hooks(content: Mapping[str, Any]) -> Iterator[Fault]:
-    policies = content.get("policies")
-    groups: list[tuple[Place, Any]] = [((), content)]
-    if isinstance(policies, Mapping):
-        groups += [(("policies", name), policy) for name, policy in policies.items()]
-    for place, group in groups:
-        for option in ("hooks", "allowed_hooks"):
-            given = group.get(option) if isinstance(group, Mapping) else None
-            for i, one in enumerate(parts(given) if isinstance(given, str | dict | list) else ()):
-                yield from _of_hook((*place, option, i), one)
-
-
-def _of_hook(place: Place, given: Any) -> Iterator[Fault]:
-    try:
-        (spec,) = _HOOKS.validate_python([given])
-    except ValidationError:  # the settings say it
-        return
-    try:
-        hook = load_hook(spec)
-    except HookLoadError as error:
-        yield Fault(place, str(error))
-    else:
-        asyncio.run(hook.close(PipelineOptions().hook_timeout))

@@ -52,7 +52,7 @@ def check_config(options: argparse.Namespace) -> None:
     found = [(_line(tree, fault.place), str(fault)) for fault in check(content)]
     found += [(line, f"{name}: this name stands here twice") for line, name in duplicates(tree)]
     for line, told in sorted(found):
-        print(f"{options.file}:{line}: {told}")
+        print(f"{options.file}:{line}: {' '.join(told.split())}")  # an error of a library may have lines
     if found:
         raise SystemExit(1)
     print(f"{options.file}: nothing is wrong")

@@ -55,11 +55,21 @@ class DeployedModels:
     hook asks for it. A newer deployment takes over the guard models of an older one that have the same
     settings."""
 
-    def __init__(self, directory: Directory, served: Mapping[str, Engine]) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        served: Mapping[str, Engine],
+        *,
+        make_generator: Callable[[ModelSettings], Engine] | None = None,
+        make_classifier: Callable[[ModelSettings], Classifier] = make_classifier,
+    ) -> None:
         """`served`: the engines of the models that requests name, not yet started. A model of the directory
-        that is not among them is loaded like a guard model, if a hook asks for it."""
+        that is not among them is loaded like a guard model, if a hook asks for it. The other two make guard
+        models, not yet started."""
         self._directory = directory
         self._served = served
+        self._make_generator = make_generator or partial(make_engine, only_guards=True)
+        self._make_classifier = make_classifier
         self._generators: dict[str, _Used[Engine]] = {}
         self._classifiers: dict[str, _Used[Classifier]] = {}
         self._older: DeployedModels | None = None
@@ -106,13 +116,13 @@ class DeployedModels:
             await self.start([self._served[name]])
             return self._served[name]
         older = self._older._generators if self._older else {}
-        return await self._use(name, self._generators, older, partial(make_engine, only_guards=True))
+        return await self._use(name, self._generators, older, self._make_generator)
 
     async def classifier(self, name: str) -> TokenClassifier:
         if name in self._served:
             raise ValueError(f"the model {name!r} answers requests: it cannot classify tokens")
         older = self._older._classifiers if self._older else {}
-        return await self._use(name, self._classifiers, older, make_classifier)
+        return await self._use(name, self._classifiers, older, self._make_classifier)
 
     async def _use(
         self,

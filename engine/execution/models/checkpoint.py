@@ -1,4 +1,7 @@
-"""A checkpoint's tensors by name, read from safetensors files without building a module tree."""
+"""A checkpoint's tensors by name, read from safetensors files without building a module tree.
+
+On torch's device `meta`, tensors have shapes and no numbers: nothing but the files' headers is read.
+"""
 
 import json
 from contextlib import ExitStack
@@ -60,9 +63,18 @@ class Checkpoint:
         if path not in self._open:
             self._open[path] = self._stack.enter_context(safe_open(path, "pt"))
         self.untaken.discard(name)
+        if self._device.type == "meta":
+            return _without_numbers(self._open[path].get_slice(name))
         tensor: Tensor = self._open[path].get_tensor(name)
         return tensor.to(self._device)
 
     def take_any(self, name: str) -> Tensor | None:
         """None if the checkpoint has no tensor of this name."""
         return self.take(name) if name in self else None
+
+
+def _without_numbers(stored: Any) -> Tensor:
+    """The shape and the type of a tensor in a file."""
+    shape = stored.get_shape()
+    dtype = stored[:0].dtype if shape else stored[...].dtype
+    return torch.empty(shape, dtype=dtype, device="meta")

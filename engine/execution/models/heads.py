@@ -52,6 +52,19 @@ def classifies_tokens(config: PreTrainedConfig) -> bool:
     return _architecture(config) == QWEN3_GUARD or _architecture(config).endswith(TOKEN_CLASSIFICATION)
 
 
+def labels_of(model: str, labels: Labels | None) -> Labels:
+    """The labels that the model classifies tokens by. Raises `ValueError` if there are none."""
+    if labels is None:
+        raise ValueError(f"{model} does not classify tokens: it has no heads for that.")
+    return labels
+
+
+def check_generates(model: str, labels: Labels | None) -> None:
+    """Raise `ValueError` for a model that classifies tokens."""
+    if labels is not None:
+        raise ValueError(f"{model} classifies tokens: it cannot generate.")
+
+
 def classification_heads(config: PreTrainedConfig) -> ClassificationHeads | None:
     """None: the model is none that classifies tokens. Raises `ValueError` if the configuration does not tell
     the labels."""

@@ -51,15 +51,22 @@ class Model(Protocol):
         `[rows, vocab]` or `[rows, labels of all groups]`, in any float type."""
 
 
-def load_model(config: EngineConfig, hf_config: PreTrainedConfig, max_model_len: int) -> Model:
-    """Load `config.model`, whose configuration in transformers' form is `hf_config`. Raises `ValueError` if
-    the engine cannot serve the model as `config` asks, `OSError` if there is no such model."""
-    device = config.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+def device_of(config: EngineConfig) -> torch.device:
+    """The device that the model runs on."""
+    if config.device != "auto":
+        return torch.device(config.device)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def load_model(
+    config: EngineConfig, hf_config: PreTrainedConfig, max_model_len: int, device: torch.device
+) -> Model:
+    """Load `config.model`, whose configuration in transformers' form is `hf_config`, to `device`. On torch's
+    device `meta`, the weights have shapes and no numbers. Raises `ValueError` if the engine cannot serve the
+    model as `config` asks, `OSError` if there is no such model."""
     if config.model_impl != "transformers":
         try:
-            return _load_decoder(config, hf_config, max_model_len, torch.device(device))
+            return _load_decoder(config, hf_config, max_model_len, device)
         except (KeyError, ValueError) as error:
             reason = f"tensor {error} is missing" if isinstance(error, KeyError) else str(error)
             is_wanted = config.model_impl == "weir" or isinstance(error, UnsupportedPackingError)
@@ -73,7 +80,7 @@ def load_model(config: EngineConfig, hf_config: PreTrainedConfig, max_model_len:
     # The import takes seconds, and Weir's own decoder does not need it.
     from engine.execution.models.transformers_model import TransformersModel
 
-    model = TransformersModel.load(config, hf_config, device)
+    model = TransformersModel.load(config, hf_config, str(device))
     model.attention = _attention(model, config, hf_config)
     return model
 

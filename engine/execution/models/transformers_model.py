@@ -51,6 +51,8 @@ class TransformersModel:
     def load(cls, config: EngineConfig, hf_config: PreTrainedConfig, device: str) -> "TransformersModel":
         _check_architecture(hf_config)
         try:
+            if device == "meta":
+                return cls(_without_numbers(config, hf_config))
             model = AutoModelForCausalLM.from_pretrained(
                 config.model,
                 dtype=config.dtype if config.dtype == "auto" else getattr(torch, config.dtype),
@@ -97,6 +99,14 @@ class TransformersModel:
         return logits
 
 
+def _without_numbers(config: EngineConfig, hf_config: PreTrainedConfig) -> PreTrainedModel:
+    with torch.device("meta"):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+            hf_config, attn_implementation=IMPLEMENTATION, trust_remote_code=config.trust_remote_code
+        )
+    return model
+
+
 def _give(capture: Capture, name: str, module: nn.Module, inputs: object, output: Any) -> None:
     hidden = output[0] if isinstance(output, tuple) else output
     capture.take(name, hidden[0].clone())  # some models write to it afterwards
@@ -124,7 +134,8 @@ def _refusal(name: str, reason: object) -> ValueError:
 
 @torch.inference_mode()
 def _probe(model: PreTrainedModel) -> dict[int, LayerShape]:
-    """Each attention layer's shape, as a forward of one token shows it: configurations are not reliable."""
+    """Each attention layer's shape, as a forward of one token shows it: configurations are not reliable.
+    Empty on torch's device `meta`, where not every model can run."""
     name = type(model).__name__
     if not model._supports_attention_backend or getattr(model, "_is_stateful", False):
         raise _refusal(name, NO_INTERFACE)
@@ -132,6 +143,8 @@ def _probe(model: PreTrainedModel) -> dict[int, LayerShape]:
     if missing:
         raise _refusal(name, f"its forward takes no {' and no '.join(sorted(missing))}")
     layers: dict[int, LayerShape] = {}
+    if model.device.type == "meta":
+        return layers
 
     def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **_: Any) -> Tensor:
         layers[layer_index(module)] = LayerShape(key.shape[1], key.shape[3], value.shape[3])
