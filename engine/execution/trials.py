@@ -58,8 +58,7 @@ def relative_slowness(times: Mapping[int, float], best: Mapping[int, float]) -> 
 
 
 class TrialRecord:
-    """The times in one file, for one processor, one build of torch, one version of the kernels, and one
-    setting of how long threads wait awake."""
+    """The times in one file, for one processor, one build of torch, and one version of the kernels."""
 
     def __init__(self, path: Path | None) -> None:
         """None: nothing is kept."""
@@ -71,8 +70,6 @@ class TrialRecord:
     @classmethod
     def open(cls) -> "TrialRecord":
         parts = [*native_library.sources(), native_library.processor(), torch.__version__.encode()]
-        if spin_count := os.environ.get("GOMP_SPINCOUNT"):  # threads that wait awake change the times
-            parts.append(spin_count.encode())
         digest = hashlib.sha256(b"\0".join(parts)).hexdigest()[:24]
         try:
             return cls(native_library.cache_folder() / f"trials-{digest}.json")

@@ -85,18 +85,6 @@ def test_a_record_holds_for_one_processor(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert times_of(TrialRecord.open())[1]
 
 
-def test_threads_that_wait_awake_have_times_of_their_own(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(native_library, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(trials, "_num_preemptions", lambda: 0)
-    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
-    times_of(TrialRecord.open())
-    monkeypatch.setenv("GOMP_SPINCOUNT", "1000")
-    assert times_of(TrialRecord.open())[1]
-    assert not times_of(TrialRecord.open())[1]
-
-
 def test_ways_take_turns() -> None:
     called: list[str] = []
     ways = {name: lambda name=name: called.append(name) for name in "ab"}

@@ -1,8 +1,9 @@
 /* A decoder's operators on a CPU, except matrix multiplications.
 
    native_kernels.py calls these functions, and protocol.py says what each computes. Sums are kept in float. The
-   compiler vectorises the loops over elements. Loops over rows run in torch's own OpenMP threads if they are long. */
+   compiler vectorises the loops over elements. Threads share loops over rows if they are long (pool.c). */
 
+#include "pool.h"
 #include "vectors.h"
 
 #define MAX_DIM 256   /* elements of a head */
@@ -89,16 +90,29 @@ static void norm_row(scalar *out, const scalar *x, const scalar *weight, int64_t
     for (int64_t i = 0; i < dim; i++) out[i] = store(load(store(load(x[i]) * scale)) * load(weight[i]));
 }
 
-void rms_norm(scalar *out, const scalar *x, const scalar *weight, int64_t rows, int64_t dim, float eps) {
-#pragma omp parallel for if (rows * dim > WORTH_THREADS)
-    for (int64_t row = 0; row < rows; row++) norm_row(out + row * dim, x + row * dim, weight, dim, eps);
+typedef struct {
+    scalar *out;
+    const scalar *x, *weight;
+    int64_t dim;
+    float eps;
+} Rows;
+
+static void norm_rows(const void *loop, int64_t first, int64_t end) {
+    const Rows *r = loop;
+    for (int64_t row = first; row < end; row++)
+        norm_row(r->out + row * r->dim, r->x + row * r->dim, r->weight, r->dim, r->eps);
 }
 
-void silu_and_mul(scalar *out, const scalar *gate_up, int64_t rows, int64_t dim) {
-#pragma omp parallel for if (rows * dim > WORTH_THREADS)
-    for (int64_t row = 0; row < rows; row++) {
-        const scalar *gate = gate_up + 2 * row * dim, *up = gate + dim;
-        scalar *to = out + row * dim;
+void rms_norm(scalar *out, const scalar *x, const scalar *weight, int64_t rows, int64_t dim, float eps) {
+    run_loop(norm_rows, &(Rows){out, x, weight, dim, eps}, rows, rows * dim > WORTH_THREADS);
+}
+
+static void silu_and_mul_rows(const void *loop, int64_t first, int64_t end) {
+    const Rows *r = loop;
+    const int64_t dim = r->dim;
+    for (int64_t row = first; row < end; row++) {
+        const scalar *gate = r->x + 2 * row * dim, *up = gate + dim;
+        scalar *to = r->out + row * dim;
         for (int64_t i = 0; i < dim; i++) {
             float x = load(gate[i]), e = exp_negative(-fabsf(x));
             float silu = x * (x < 0 ? e : 1.0f) / (1.0f + e);
@@ -107,19 +121,36 @@ void silu_and_mul(scalar *out, const scalar *gate_up, int64_t rows, int64_t dim)
     }
 }
 
+void silu_and_mul(scalar *out, const scalar *gate_up, int64_t rows, int64_t dim) {
+    run_loop(silu_and_mul_rows, &(Rows){out, gate_up, .dim = dim}, rows, rows * dim > WORTH_THREADS);
+}
+
+typedef struct {
+    float *scores;
+    const int64_t *slots;
+    const scalar *x;
+    const float *weight, *bias;
+    int64_t dim, columns;
+} Scores;
+
+static void score_rows(const void *loop, int64_t first, int64_t end) {
+    const Scores *s = loop;
+    for (int64_t row = first; row < end; row++) {
+        float *to = s->scores + s->slots[row] * s->columns;
+        for (int64_t c = 0; c < s->columns; c++) {
+            float sum = s->bias ? s->bias[c] : to[c];
+            for (int64_t i = 0; i < s->dim; i++) sum += load(s->x[row * s->dim + i]) * s->weight[c * s->dim + i];
+            to[c] = sum;
+        }
+    }
+}
+
 /* Scores of probes: for each row of `x` [rows, dim], its products with the rows of `weight` [columns, dim]. They begin
    with the bias, or with the scores of the row's slot if there is none, and go to this place. */
 void score(float *scores, const int64_t *slots, const scalar *x, const float *weight, const float *bias, int64_t rows,
            int64_t dim, int64_t columns) {
-#pragma omp parallel for if (rows * dim * columns > WORTH_THREADS)
-    for (int64_t row = 0; row < rows; row++) {
-        float *to = scores + slots[row] * columns;
-        for (int64_t c = 0; c < columns; c++) {
-            float sum = bias ? bias[c] : to[c];
-            for (int64_t i = 0; i < dim; i++) sum += load(x[row * dim + i]) * weight[c * dim + i];
-            to[c] = sum;
-        }
-    }
+    run_loop(score_rows, &(Scores){scores, slots, x, weight, bias, dim, columns}, rows,
+             rows * dim * columns > WORTH_THREADS);
 }
 
 static void rotate(scalar *x, const float *rope, int64_t dim) {
@@ -378,25 +409,55 @@ static void attend_tokens(const Shape *s, const Layer *layer, const scalar *qkv,
     }
 }
 
+typedef struct {
+    const Shape *s;
+    const Layer *layer;
+    const Step *step;
+    const Chunk *chunk;
+    scalar *qkv, *out;
+    int64_t band; /* tokens of a chunk whose attention is one unit for each key head */
+} Attention;
+
+static int64_t stride_of(const Shape *s) { return (s->num_heads + 2 * s->num_kv_heads) * s->head_dim; }
+
+static void prepare_tokens(const void *loop, int64_t first, int64_t end) {
+    const Attention *a = loop;
+    for (int64_t i = first; i < end; i++)
+        prepare_token(a->s, a->layer, a->qkv + i * stride_of(a->s), a->step->positions[i], a->step->slots[i]);
+}
+
+/* A unit is a token and a key head. */
+static void attend_singles(const void *loop, int64_t first, int64_t end) {
+    const Attention *a = loop;
+    const Shape *s = a->s;
+    int64_t dim = s->head_dim, heads = s->num_heads, group = heads / s->num_kv_heads;
+    for (int64_t unit = first; unit < end; unit++) {
+        int64_t i = unit / s->num_kv_heads, h = unit % s->num_kv_heads;
+        attend_token(s, a->layer, a->qkv + i * stride_of(s) + h * group * dim,
+                     a->out + (i * heads + h * group) * dim, a->step->block_tables + i * a->step->table_width,
+                     a->step->positions[i], h);
+    }
+}
+
+/* A unit is a band of a chunk's tokens and a key head. */
+static void attend_chunk(const void *loop, int64_t first, int64_t end) {
+    const Attention *a = loop;
+    const Shape *s = a->s;
+    for (int64_t unit = first; unit < end; unit++) {
+        int64_t i = a->chunk->start + unit / s->num_kv_heads * a->band, left = a->chunk->end - i;
+        attend_tokens(s, a->layer, a->qkv + i * stride_of(s), a->out + i * s->num_heads * s->head_dim,
+                      a->chunk->block_table, a->step->positions[i], left < a->band ? left : a->band,
+                      unit % s->num_kv_heads);
+    }
+}
+
 void attend(const Shape *s, const Layer *layer, const Step *step, scalar *qkv, scalar *out) {
-    int64_t dim = s->head_dim, heads = s->num_heads, kv_heads = s->num_kv_heads, group = heads / kv_heads;
-    int64_t stride = (heads + 2 * kv_heads) * dim, num_keys = 0;
-    int64_t band = (PAIRS && dim % 32 == 0 ? PAIRED_BAND : BAND) / group;
+    int64_t dim = s->head_dim, num_keys = 0;
+    int64_t band = (PAIRS && dim % 32 == 0 ? PAIRED_BAND : BAND) / (s->num_heads / s->num_kv_heads);
+    Attention a = {s, layer, step, step->chunks, qkv, out, band};
     for (int64_t i = 0; i < step->num_singles; i++) num_keys += step->positions[i] + 1;
-#pragma omp parallel for if (step->num_tokens * stride > WORTH_THREADS)
-    for (int64_t i = 0; i < step->num_tokens; i++)
-        prepare_token(s, layer, qkv + i * stride, step->positions[i], step->slots[i]);
-#pragma omp parallel for collapse(2) schedule(dynamic) if (num_keys * heads * dim > WORTH_THREADS)
-    for (int64_t i = 0; i < step->num_singles; i++)
-        for (int64_t h = 0; h < kv_heads; h++)
-            attend_token(s, layer, qkv + i * stride + h * group * dim, out + (i * heads + h * group) * dim,
-                         step->block_tables + i * step->table_width, step->positions[i], h);
-    for (const Chunk *chunk = step->chunks; chunk < step->chunks + step->num_chunks; chunk++)
-#pragma omp parallel for collapse(2) schedule(dynamic)
-        for (int64_t i = chunk->start; i < chunk->end; i += band)
-            for (int64_t h = 0; h < kv_heads; h++) {
-                int64_t tokens = chunk->end - i < band ? chunk->end - i : band;
-                attend_tokens(s, layer, qkv + i * stride, out + i * heads * dim, chunk->block_table,
-                              step->positions[i], tokens, h);
-            }
+    run_loop(prepare_tokens, &a, step->num_tokens, step->num_tokens * stride_of(s) > WORTH_THREADS);
+    run_loop(attend_singles, &a, step->num_singles * s->num_kv_heads, num_keys * s->num_heads * dim > WORTH_THREADS);
+    for (; a.chunk < step->chunks + step->num_chunks; a.chunk++)
+        run_loop(attend_chunk, &a, (a.chunk->end - a.chunk->start + band - 1) / band * s->num_kv_heads, 1);
 }

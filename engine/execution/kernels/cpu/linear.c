@@ -6,6 +6,7 @@
 
    Where the processor has AMX, the same panels can be multiplied by its tiles (tiles.h). */
 
+#include "pool.h"
 #include "panels.h"
 
 #define PACKED 512    /* steps packed at a time: this part of a panel stays in the cache */
@@ -57,13 +58,25 @@ static void pack_panel(char *panel, const char *rows, int64_t lanes, int64_t byt
         }
 }
 
+typedef struct {
+    char *panels;
+    const char *weight;
+    int64_t ins, outs;
+} Packing;
+
+static void pack_panels(const void *loop, int64_t first, int64_t end) {
+    const Packing *p = loop;
+    int64_t panel_bytes = packed_bytes(p->ins, 1), row_bytes = p->ins * sizeof(scalar);
+    for (int64_t panel = first; panel < end; panel++) {
+        int64_t o = panel * PANEL, lanes = p->outs - o < PANEL ? p->outs - o : PANEL;
+        pack_panel(p->panels + panel * panel_bytes, p->weight + o * row_bytes, lanes, row_bytes);
+    }
+}
+
 /* Pack a weight [outs, ins] into panels, which hold zeros before. */
 void pack(char *panels, const char *weight, int64_t ins, int64_t outs) {
-    int64_t panel_bytes = packed_bytes(ins, 1), row_bytes = ins * sizeof(scalar);
-#pragma omp parallel for if (ins * outs > WORTH_THREADS)
-    for (int64_t o = 0; o < outs; o += PANEL)
-        pack_panel(panels + o / PANEL * panel_bytes, weight + o * row_bytes, outs - o < PANEL ? outs - o : PANEL,
-                   row_bytes);
+    run_loop(pack_panels, &(Packing){panels, weight, ins, outs}, (outs + PANEL - 1) / PANEL,
+             ins * outs > WORTH_THREADS);
 }
 
 /* Multiply `rows` rows with `steps` steps of a panel. Add to `to` if `is_more`. Also fetch the bytes from `first` to
@@ -144,23 +157,35 @@ static void add_panel_by_tiles(const Linear *l, scalar *out, const input *x, con
     }
 }
 
+typedef struct {
+    const Linear *l;
+    scalar *out;
+    const input *x;
+    const scalar *residual;
+    int64_t tokens, bands, panels;
+} Product;
+
+/* A unit is a band of rows and a panel. */
+static void multiply_units(const void *loop, int64_t first_unit, int64_t end_unit) {
+    const Product *p = loop;
+    const Linear *l = p->l;
+    int64_t shaped = 0;
+    for (int64_t unit = first_unit; unit < end_unit; unit++) {
+        int64_t b = unit / p->panels, o = unit % p->panels * PANEL;
+        int64_t first = p->tokens * b / p->bands, count = p->tokens * (b + 1) / p->bands - first;
+        scalar *to = p->out + first * l->outs;
+        const input *from = p->x + first * l->steps;
+        const scalar *more = p->residual ? p->residual + first * l->outs : NULL;
+        if (l->by_tiles) add_panel_by_tiles(l, to, from, more, count, o, &shaped);
+        else add_panel(l, to, from, more, count, o);
+    }
+    if (shaped) release_tiles();
+}
+
 /* [tokens, steps] to [tokens, outs]: the product plus bias and residual, in float, then rounded. */
 void linear(const Linear *l, scalar *out, const input *x, const scalar *residual, int64_t tokens) {
     int64_t band = l->by_tiles ? (CACHE / (l->steps * sizeof(input)) + MOST) / MOST * MOST : BAND;
-    int64_t bands = (tokens + band - 1) / band;
-#pragma omp parallel if (l->steps * l->outs > WORTH_THREADS)
-    {
-        int64_t shaped = 0;
-#pragma omp for collapse(2) schedule(guided)
-        for (int64_t b = 0; b < bands; b++)
-            for (int64_t o = 0; o < l->outs; o += PANEL) {
-                int64_t first = tokens * b / bands, count = tokens * (b + 1) / bands - first;
-                scalar *to = out + first * l->outs;
-                const input *from = x + first * l->steps;
-                const scalar *more = residual ? residual + first * l->outs : NULL;
-                if (l->by_tiles) add_panel_by_tiles(l, to, from, more, count, o, &shaped);
-                else add_panel(l, to, from, more, count, o);
-            }
-        if (shaped) release_tiles();
-    }
+    int64_t bands = (tokens + band - 1) / band, panels = (l->outs + PANEL - 1) / PANEL;
+    run_loop(multiply_units, &(Product){l, out, x, residual, tokens, bands, panels}, bands * panels,
+             l->steps * l->outs > WORTH_THREADS);
 }

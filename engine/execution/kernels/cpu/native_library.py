@@ -23,8 +23,10 @@ from torch import Tensor
 logger = logging.getLogger("weir.engine")
 
 FOLDER = Path(__file__).parent
-SOURCES = tuple(FOLDER / name for name in ("kernels.c", "linear.c", "quantized.c"))
-HEADERS = tuple(FOLDER / name for name in ("vectors.h", "panels.h", "amx.h", "tiles.h", "attention_pairs.h"))
+SOURCES = tuple(FOLDER / name for name in ("kernels.c", "linear.c", "quantized.c", "pool.c"))
+HEADERS = tuple(
+    FOLDER / name for name in ("pool.h", "vectors.h", "panels.h", "amx.h", "tiles.h", "attention_pairs.h")
+)
 FAST_MATH = ("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math")
 FLAGS = ("-O3", "-march=native", "-mprefer-vector-width=512", "-fopenmp", *FAST_MATH, "-shared", "-fPIC")
 DEFINES = {torch.float32: "-DSCALAR_F32", torch.bfloat16: "-DSCALAR_BF16"}

@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 
+#include "pool.h"
 #include "panels.h"
 
 #define GRAIN 32  /* the inputs are padded to a multiple of this number */
@@ -112,15 +113,27 @@ static inline void pack_number(char *step, int8_t number, int64_t output, int64_
     else step[lane * VECS / 2 + vector / 2] |= (number + 8) << vector % 2 * 4;
 }
 
+typedef struct {
+    char *panels;
+    const int8_t *numbers;
+    int64_t ins, outs, steps;
+    int bits;
+} Packing;
+
+static void pack_panels(const void *loop, int64_t first, int64_t end) {
+    const Packing *p = loop;
+    int64_t bytes = step_bytes(p->bits);
+    for (int64_t o = first * PANEL; o < smaller(p->outs, end * PANEL); o++)
+        for (int64_t i = 0; i < p->ins; i++) {
+            char *to = p->panels + (o / PANEL * p->steps + i / PAIR) * bytes;
+            pack_number(to, p->numbers[o * p->ins + i], o % PANEL, i % PAIR, p->bits);
+        }
+}
+
 /* Pack a matrix [outs, ins] of numbers into panels, which hold zeros before: `steps` steps each. */
 void quantized_pack(char *panels, const int8_t *numbers, int64_t ins, int64_t outs, int64_t steps, int bits) {
-#pragma omp parallel for if (ins * outs > WORTH_THREADS)
-    for (int64_t p = 0; p < (outs + PANEL - 1) / PANEL; p++)
-        for (int64_t o = p * PANEL; o < smaller(outs, (p + 1) * PANEL); o++)
-            for (int64_t i = 0; i < ins; i++) {
-                char *to = panels + (p * steps + i / PAIR) * step_bytes(bits);
-                pack_number(to, numbers[o * ins + i], o % PANEL, i % PAIR, bits);
-            }
+    run_loop(pack_panels, &(Packing){panels, numbers, ins, outs, steps, bits}, (outs + PANEL - 1) / PANEL,
+             ins * outs > WORTH_THREADS);
 }
 
 /* Begin to load what lies AHEAD steps after a step. */
@@ -290,26 +303,43 @@ static float *sums_of_groups(const Quantized *l, const input *x, int64_t tokens)
     return sums;
 }
 
+typedef struct {
+    const Quantized *l;
+    scalar *out;
+    const input *x;
+    const scalar *residual;
+    const float *row_sums; /* [tokens, groups], or NULL */
+    int64_t tokens, bands, panels;
+} Product;
+
+/* A unit is a band of rows and a panel. */
+static void multiply_units(const void *loop, int64_t first_unit, int64_t end_unit) {
+    const Product *product = loop;
+    const Quantized *l = product->l;
+    for (int64_t unit = first_unit; unit < end_unit; unit++) {
+        Sums totals[BAND] __attribute__((aligned(64)));
+        int64_t b = unit / product->panels, p = unit % product->panels, o = p * PANEL;
+        int64_t first = product->tokens * b / product->bands;
+        int64_t rows = product->tokens * (b + 1) / product->bands - first;
+        memset(totals, 0, rows * sizeof(Sums));
+        const float *of_rows = product->row_sums ? product->row_sums + first * groups_of(l) : NULL;
+        add_panel(l, totals, product->x + first * l->steps, of_rows, rows, p);
+        for (int64_t r = 0; r < rows; r++) {
+            int64_t at = (first + r) * l->outs + o;
+            finish(product->out + at, totals[r], l->bias ? l->bias + o : NULL,
+                   product->residual ? product->residual + at : NULL, l->outs - o);
+        }
+    }
+}
+
 /* [tokens, steps] to [tokens, outs]: the product plus bias and residual, in float, then rounded. Returns whether there
    was memory for it. */
 int quantized_linear(const Quantized *l, scalar *out, const input *x, const scalar *residual, int64_t tokens) {
     float *row_sums = l->offsets ? sums_of_groups(l, x, tokens) : NULL;
     if (l->offsets && !row_sums) return 0;
     int64_t bands = (tokens + BAND - 1) / BAND, panels = (l->outs + PANEL - 1) / PANEL;
-#pragma omp parallel for collapse(2) schedule(guided) if (l->steps * l->outs > WORTH_THREADS)
-    for (int64_t b = 0; b < bands; b++)
-        for (int64_t p = 0; p < panels; p++) {
-            Sums totals[BAND] __attribute__((aligned(64)));
-            int64_t first = tokens * b / bands, rows = tokens * (b + 1) / bands - first, o = p * PANEL;
-            memset(totals, 0, rows * sizeof(Sums));
-            const float *of_rows = row_sums ? row_sums + first * groups_of(l) : NULL;
-            add_panel(l, totals, x + first * l->steps, of_rows, rows, p);
-            for (int64_t r = 0; r < rows; r++) {
-                int64_t at = (first + r) * l->outs + o;
-                finish(out + at, totals[r], l->bias ? l->bias + o : NULL, residual ? residual + at : NULL,
-                       l->outs - o);
-            }
-        }
+    run_loop(multiply_units, &(Product){l, out, x, residual, row_sums, tokens, bands, panels}, bands * panels,
+             l->steps * l->outs > WORTH_THREADS);
     free(row_sums);
     return 1;
 }

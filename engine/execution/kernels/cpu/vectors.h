@@ -16,7 +16,6 @@
 #else
 #define LANES 4
 #endif
-#define WORTH_THREADS 65536 /* loops over more elements than this run in several threads */
 
 typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef float floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
