@@ -2,18 +2,19 @@
 
     python -m benchmarks.engine [--shape tiny] [--batches 1,4,16] [--threads 1] [--dtype bfloat16]
 
-CPU time of one decode step for each thread, from the difference between long outputs and short ones, and of
-the prefill of a prompt in one step. Weights are random, in the shape of a Qwen3 of 19M parameters (tiny) or
-150M (medium), of Qwen2.5-0.5B (0.5b), of Qwen3-0.6B (small), or of two layers of Qwen3-8B (8b-layers): what
-they say is noise, what they cost is not. All take turns within one run; medians.
+Times of one decode step, from the difference between long outputs and short ones, and of the prefill of a
+prompt in one step, on a machine where nothing else runs. All take turns within one run; medians. The weights
+(`benchmarks.random_models`) are random: what they say is noise, what they cost is not.
 
 The floor is what reading the matrices takes at the bandwidth of as many threads, or what their multiply-adds
 take at the speed of a large product, if that is longer. It takes its turn in the same run.
 """
 
+import engine.backends  # noqa: F401 -- sets how OpenMP waits, as the server does, before torch is loaded
+
+# isort: split
 import argparse
 import random
-import shutil
 import statistics
 import tempfile
 import time
@@ -22,96 +23,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, Qwen3Config
+from transformers import AutoModelForCausalLM
 
 from benchmarks.machine import bandwidth, multiply_adds, processor
+from benchmarks.random_models import SHAPES, make_model
 from engine.config import EngineConfig
 from engine.core.engine_core import EngineCore
 from engine.core.input_processor import InputProcessor
-from engine.demo import MODEL_DIR
 from engine.execution.model_runner import ModelRunner
 from engine.protocol import GenerationRequest, SamplingParams
 from engine.text.tokenizer import LocalTokenizer
 
-SHAPES: dict[str, dict[str, Any]] = {
-    "tiny": {
-        "vocab_size": 8192,
-        "hidden_size": 384,
-        "intermediate_size": 1024,
-        "num_hidden_layers": 8,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 2,
-        "head_dim": 64,
-        "tie_word_embeddings": False,
-    },
-    "medium": {
-        "vocab_size": 32768,
-        "hidden_size": 768,
-        "intermediate_size": 2048,
-        "num_hidden_layers": 20,
-        "num_attention_heads": 12,
-        "num_key_value_heads": 4,
-        "head_dim": 64,
-        "tie_word_embeddings": True,
-    },
-    "0.5b": {
-        "vocab_size": 151936,
-        "hidden_size": 896,
-        "intermediate_size": 4864,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 14,
-        "num_key_value_heads": 2,
-        "head_dim": 64,
-        "tie_word_embeddings": True,
-    },
-    "small": {
-        "vocab_size": 151936,
-        "hidden_size": 1024,
-        "intermediate_size": 3072,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "tie_word_embeddings": True,
-    },
-    "8b-layers": {
-        "vocab_size": 8192,
-        "hidden_size": 4096,
-        "intermediate_size": 12288,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "tie_word_embeddings": True,
-    },
-}
 PROMPT = 64
 LONG_PROMPT = 512
 
 Generate = Callable[[list[list[int]], int], None]
 """Continues each prompt by so many tokens."""
-
-
-def make_model(shape: str, dtype: str, folder: Path) -> None:
-    torch.manual_seed(0)
-    config = Qwen3Config(**SHAPES[shape], max_position_embeddings=32768, eos_token_id=None)
-    folder.mkdir(parents=True, exist_ok=True)
-    for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        shutil.copy(MODEL_DIR / file, folder)
-    model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
-    _mute_tokens_without_text(model.lm_head.weight.data, LocalTokenizer.load(str(folder)))
-    model.save_pretrained(folder)
-
-
-def _mute_tokens_without_text(head: torch.Tensor, tokenizer: LocalTokenizer) -> None:
-    """Let every token that the model picks have a text of its own. `head`: `[vocab, hidden]`.
-
-    A token that ends inside a character waits for the next tokens. Random weights pick many such tokens, and
-    then the gaps between texts measure luck. Greedy choice never takes a logit of 0 from random ones.
-    """
-    texts = tokenizer.fast.decode_batch([[token_id] for token_id in range(len(head))])
-    is_muted = [not text or "\N{REPLACEMENT CHARACTER}" in text for text in texts]
-    head[torch.tensor(is_muted)] = 0
 
 
 def weir(folder: Path, **settings: Any) -> Generate:
@@ -144,10 +71,9 @@ def transformers_generate(folder: Path) -> Generate:
 
 
 def seconds(generate: Generate, prompts: list[list[int]], max_tokens: int) -> float:
-    """Of the CPU, for each thread."""
-    begin = time.process_time()
+    begin = time.perf_counter()
     generate(prompts, max_tokens)
-    return (time.process_time() - begin) / torch.get_num_threads()
+    return time.perf_counter() - begin
 
 
 class Floor:
@@ -213,7 +139,7 @@ def main() -> None:
         floor = Floor(options.shape, options.dtype, options.threads)
         print(processor())
         print(
-            f"{options.shape}, {options.dtype}, {options.threads} thread(s): CPU ms a decode step and thread "
+            f"{options.shape}, {options.dtype}, {options.threads} thread(s): milliseconds a decode step "
             "(x faster than the first; times the floor)"
         )
         for batch in map(int, options.batches.split(",")):

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from pydantic import BaseModel
 
-from benchmarks.engine import SHAPES, make_model
 from benchmarks.machine import processor
+from benchmarks.random_models import SHAPES, make_model
 from engine.config import EngineConfig, LogitsProcessorConfig
 from engine.core.engine_core import EngineCore
 from engine.core.input_processor import InputProcessor

@@ -20,8 +20,9 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer
 
-from benchmarks.engine import LONG_PROMPT, SHAPES, Generate, make_model, report, seconds, weir
+from benchmarks.engine import LONG_PROMPT, Generate, report, seconds, weir
 from benchmarks.machine import processor
+from benchmarks.random_models import SHAPES, make_model
 from engine.config import EngineConfig
 from engine.core.engine_core import EngineCore
 from engine.core.input_processor import InputProcessor

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import aiohttp
 
-from benchmarks.engine import SHAPES, make_model
 from benchmarks.machine import processor
+from benchmarks.random_models import SHAPES, make_model
 from benchmarks.vllm import Side, ready, running
 
 STREAMS = {"tiny": "1,8,32", "0.5b": "1,4,8", "small": "1,4,8"}

@@ -24,8 +24,8 @@ from contextlib import aclosing, asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.engine import SHAPES, make_model
 from benchmarks.machine import processor
+from benchmarks.random_models import SHAPES, make_model
 from engine.backends.local import LocalEngine
 from engine.config import EngineConfig
 from engine.protocol import GenerationRequest, SamplingParams

@@ -28,8 +28,8 @@ from typing import NamedTuple
 import aiohttp
 import orjson
 
-from benchmarks.engine import make_model
 from benchmarks.machine import processor
+from benchmarks.random_models import make_model
 
 READY_SECONDS = 300.0
 MODEL_ARGUMENTS = {"dtype": "float32", "max-model-len": "2048", "max-num-seqs": "64", "enforce-eager": ""}

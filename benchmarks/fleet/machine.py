@@ -27,7 +27,8 @@ def measure(repeats: int = 7) -> Machine:
     """CPU seconds on one thread. The smallest of several, since a busy machine only makes them longer."""
     import torch
 
-    from benchmarks.engine import make_model, seconds, weir
+    from benchmarks.engine import seconds, weir
+    from benchmarks.random_models import make_model
 
     def prompts(number: int, length: int) -> list[list[int]]:
         return [[random.randrange(300, 2000) for _ in range(length)] for _ in range(number)]

@@ -16,11 +16,11 @@ import os
 import tempfile
 from pathlib import Path
 
-from benchmarks.engine import SHAPES, make_model
 from benchmarks.guard_models import cascade, cost, first_text, flatness, probe_tax, tax
 from benchmarks.guard_models.models import TENTHS, make_judge, make_probe, make_stream_guard
 from benchmarks.guard_models.setups import guarded
 from benchmarks.machine import processor
+from benchmarks.random_models import SHAPES, make_model
 from engine.demo import DEMO_PROBE
 
 LENGTH = 2048

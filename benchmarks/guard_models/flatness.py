@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.engine import SHAPES
+from benchmarks.random_models import SHAPES
 from engine.classification.core import ClassifierCore, new_text
 from engine.config import EngineConfig
 from engine.core.sequence import SequenceGroup

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, Qwen3Config
 
-from benchmarks.engine import SHAPES, make_model
+from benchmarks.random_models import SHAPES, make_model
 from engine.demo import MODEL_DIR
 from engine.probe_info import ProbeInfo
 from engine.probes.model_hash import model_hash
