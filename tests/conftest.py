@@ -5,6 +5,7 @@ which `make test-all` uses, tries five times as many. The profile `search` looks
 `--hypothesis-profile search`, and keep a failure that it finds as an `@example`.
 """
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -19,6 +20,15 @@ from tests.serving import serving
 # Where there is no GPU, Triton's interpreter runs its kernels. It is asked for before anybody imports Triton.
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# Modules and tests live to the end, so the garbage collector never visits them.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
 
 # Time is no measure on a machine that does other things as well.
 timeless = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
