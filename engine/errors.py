@@ -32,6 +32,10 @@ class EngineError(RuntimeError):
         self.status = status
 
 
+class TextTooLongError(EngineError):
+    """A model that judges was given a text that is longer than its context."""
+
+
 class DeadEngineError(EngineError):
     """The engine can never serve again. Only a new process can."""
 

@@ -55,7 +55,8 @@ class TokenClassifier(Protocol):
         """A new text. `caller`: as in `GenerationRequest.caller`. `ids`: the tokens that it begins with. The
         model reads them beside the caller, who gets no logits of them.
 
-        Raises `EngineError` if they are longer than the model's context, or if the model has failed.
+        Raises `TextTooLongError` if they are longer than the model's context, and `EngineError` if the model
+        has failed.
         """
 
 
@@ -74,8 +75,8 @@ class TokenStream(Protocol):
     async def feed(self, ids: Sequence[int]) -> Logits:
         """Append tokens. Returns the logits of the new tokens.
 
-        Raises `EngineError` if the text becomes longer than the model's context, or if the model fails. A
-        call that is cancelled leaves a stream that can only be closed.
+        Raises `TextTooLongError` if the text becomes longer than the model's context, and `EngineError` if
+        the model fails. A call that is cancelled leaves a stream that can only be closed.
         """
 
     def truncate(self, num_tokens: int) -> None:

@@ -20,6 +20,7 @@ from engine.errors import EngineError as EngineError
 from engine.errors import LogitsProcessorError as LogitsProcessorError
 from engine.errors import QueueFullError as QueueFullError
 from engine.errors import RequestError as RequestError
+from engine.errors import TextTooLongError as TextTooLongError
 from engine.fields.sampling_params import SamplingParams as SamplingParams
 from engine.fields.support import FieldSupport
 from engine.probe_info import Calibration as Calibration

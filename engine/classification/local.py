@@ -17,7 +17,7 @@ from engine.config import EngineConfig
 from engine.core.sequence import SequenceGroup
 from engine.execution.model_runner import ModelRunner
 from engine.guard_models import Logits
-from engine.protocol import DeadEngineError, EngineError, EngineStats, Tokenizer
+from engine.protocol import DeadEngineError, EngineError, EngineStats, TextTooLongError, Tokenizer
 from engine.text.tokenizer import LocalTokenizer
 
 Failure = Callable[[], EngineError]
@@ -86,7 +86,7 @@ class LocalClassifier:
         """Raise unless a text of `num_tokens` may get these tokens."""
         self.check_health()
         if num_tokens + len(ids) > self.max_model_len:
-            raise EngineError(f"The model classifies at most {self.max_model_len} tokens of a text.")
+            raise TextTooLongError(f"The model classifies at most {self.max_model_len} tokens of a text.")
         if not all(0 <= i < self._vocab_size for i in ids):
             raise ValueError(f"token ids must be from 0 to {self._vocab_size - 1}")
 

@@ -14,9 +14,9 @@ from typing import Annotated, Literal, Unpack
 from pydantic import Field
 
 from engine.guard_models import GuardModels
-from engine.protocol import Engine
+from engine.protocol import Engine, RequestError
 from hooks import Chunk, GenerationRequest, checked
-from hooks.builtin.guard_prompts.conversation import EMPTY, Turn, conversation_of
+from hooks.builtin.guard_prompts.conversation import EMPTY, TOO_LONG, Turn, conversation_of
 from hooks.builtin.judge_families import by_chat
 from hooks.builtin.judge_families.asking import Asking, Conversation, Opinion
 from hooks.builtin.judge_families.by_chat import ConversationByChat
@@ -121,10 +121,19 @@ class Judge(ModelGuard):
                 return Match(0, 1, EMPTY)
             *before, last = turns
             for some in (before, turns) if last.role == "assistant" else (turns,):
-                opinions = await self._conversation(some, request).ask("", self.may_matter)
-                if (entity := self.offence(opinions)) is not None:
-                    return Match(0, 1, entity)
+                if (reason := await self._judge_turns(some, request)) is not None:
+                    return Match(0, 1, reason)
         return None
+
+    async def _judge_turns(self, turns: Sequence[Turn], request: GenerationRequest) -> str | None:
+        """The reason to refuse a prompt that ends with these turns."""
+        try:
+            opinions = await self._conversation(turns, request).ask("", self.may_matter)
+        except RequestError as error:
+            if error.code != "context_length_exceeded":
+                raise
+            return TOO_LONG
+        return self.offence(opinions)
 
     def may_matter(self, opinion: Opinion) -> bool:
         """Whether the opinion's categories decide, or are wanted in the offence's name."""

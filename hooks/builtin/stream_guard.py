@@ -11,8 +11,9 @@ from typing import Annotated, Unpack
 from pydantic import Field
 
 from engine.guard_models import GuardModels
+from engine.protocol import TextTooLongError
 from hooks import Chunk, GenerationRequest, checked
-from hooks.builtin.guard_prompts.conversation import EMPTY
+from hooks.builtin.guard_prompts.conversation import EMPTY, TOO_LONG
 from hooks.builtin.stream_heads.debounce import Debounce, Offences
 from hooks.builtin.stream_heads.heads import HeadOptions, Level
 from hooks.builtin.stream_heads.reader import Reader
@@ -84,7 +85,10 @@ class StreamGuard(ModelGuard):
             turns = self._started.turns(request, i * request.sampling.n)
             if not any(turn.text.strip() for turn in turns):
                 return Match(0, 1, EMPTY)
-            reading = await self._started.read_prompt(turns, request.caller)
+            try:
+                reading = await self._started.read_prompt(turns, request.caller)
+            except TextTooLongError:
+                return Match(0, 1, TOO_LONG)
             if reading.level is not Level.SAFE:
                 return Match(0, 1, reading.category)
         return None

@@ -8,6 +8,8 @@ from hooks import GenerationRequest
 
 EMPTY = "empty"
 """The reason for refusing a prompt without text. A model would take an empty conversation for a safe one."""
+TOO_LONG = "too_long"
+"""The reason for refusing a prompt that is longer than the guard model's context."""
 Role = Literal["user", "assistant", "system"]
 _BETWEEN = "\n\n"
 """Stands between the texts of neighbouring messages of one role."""

@@ -31,8 +31,8 @@ class Reader:
         return turns if turns and turns[-1].role != "system" else [*turns, Turn("user", "")]
 
     async def read_prompt(self, turns: Sequence[Turn], caller: str) -> Reading:
-        """The reading of the heads for prompts at the token that closes the last user's turn. Raises
-        `EngineError` as `TokenStream.feed` does."""
+        """The reading of the heads for prompts at the token that closes the last user's turn. Raises as
+        `TokenClassifier.open` and `TokenStream.feed` do."""
         prompt = await self._prompt(turns)
         if self._prompt_heads is None or prompt.num_closed is None:
             raise RuntimeError("this model reads no prompts")

@@ -260,6 +260,16 @@ def test_an_empty_conversation_is_refused_and_not_safe() -> None:
     assert engine.prompts == []
 
 
+def test_a_prompt_beyond_the_model_s_context_is_refused() -> None:
+    guard, engine = llama_guard(prompt="refuse")
+    code = "context_length_exceeded"
+    engine.script = lambda request: [RequestError("too long", param="prompt", code=code)]
+    assert play(guard, stream_of("ok", prompt="a cake?")).refused == "too_long"
+    code = "another_fault"
+    with pytest.raises(RequestError):
+        play(guard, stream_of("ok", prompt="a cake?"))
+
+
 def test_white_space_alone_is_not_asked_about() -> None:
     guard, engine = llama_guard()
     assert said(guard, [" ", "\n"]) == " \n"

@@ -317,6 +317,12 @@ def test_a_prompt_without_text_is_refused_and_not_safe() -> None:
     assert "empty" in str(refused)
 
 
+def test_a_prompt_beyond_the_model_s_context_is_refused() -> None:
+    model = FakeClassifier(told_of_birds, max_model_len=40)
+    assert play("Hi.", model, asked="A lamp? " * 40, prompt="refuse").refused == "too_long"
+    assert model.num_open == 0
+
+
 def test_a_reply_that_goes_on_from_a_message_is_read_behind_it() -> None:
     model = FakeClassifier(told_of_birds)
     stream = stream_of("bird.", prompt="What is it?", lead="It is a blue")

@@ -7,7 +7,7 @@ import numpy as np
 
 from engine.demo import MODEL_DIR
 from engine.guard_models import Logits
-from engine.protocol import Engine, EngineError, Tokenizer
+from engine.protocol import Engine, TextTooLongError, Tokenizer
 from engine.text.tokenizer import LocalTokenizer
 
 RISKS = ("Safe", "Unsafe", "Controversial")
@@ -81,7 +81,7 @@ class FakeStream:
         if self.model.failure is not None:
             raise self.model.failure
         if len(self.ids) + len(ids) > self.model.max_model_len:
-            raise EngineError("The text is too long.")
+            raise TextTooLongError("The text is too long.")
         self.feeds.append(tuple(ids))
         rows = [self._logits(token_id) for token_id in ids]
         return {group: np.array([row[group] for row in rows], np.float32) for group in self.model.labels}

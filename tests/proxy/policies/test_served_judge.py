@@ -43,3 +43,15 @@ async def test_a_conversation_beyond_the_judge_s_context_fails_closed(args: dict
         status, answer = await ask(http, SPELLED * 300)
         assert (status, answer["error"]["type"]) == (500, "guardrail_error")
         assert "Coffee" not in str(answer)
+
+
+@pytest.mark.parametrize("guard", ["judge", "stream_guard"])
+async def test_a_prompt_beyond_the_guard_s_context_is_the_caller_s_fault(
+    guard: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # contract 8.8
+    monkeypatch.chdir(tmp_path)
+    async with serving(settings({"path": guard, "args": {"prompt": "refuse"}})) as (_, http):
+        status, answer = await ask(http, "Coffee is better. " * 2000)
+        error = answer["error"]
+        assert (status, error["code"], error["param"]) == (400, "content_filter", "messages")
+        assert error["message"] == "The prompt was refused: too_long"
