@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, TypedDict, Unpack
 from pydantic import Field
 
 from engine.protocol import Calibration, ProbeInfo, Smoothing, Token
-from hooks import Chunk, ProbeNeeds, Verdict, checked, rewind, suspect
-from hooks.builtin.probe_scores.reader import ScoreReader
+from hooks import Chunk, ProbeNeeds, Verdict, checked, emit, rewind, suspect
+from hooks.builtin.probe_scores.reader import Finding, ScoreReader
 from hooks.detect.acting_guard import Action, Channels
 from hooks.detect.argument_types import Count, Names, Template, Text
 from hooks.detect.coverage import Coverage, Judged
@@ -78,9 +78,11 @@ class Probe(CoverageGuard):
         )
 
     def __call__(self, chunk: Chunk) -> Verdict:
+        stream: ProbedStream | None = chunk.state.get("stream")
+        if stream is not None and stream.passes(chunk):
+            return emit(chunk.pending, alternatives=stream.excerpt.keeps_alternatives)
         if self._passes(chunk):
             return self._unasked(chunk)
-        stream: ProbedStream | None = chunk.state.get("stream")
         if stream is None:
             stream = chunk.state["stream"] = self._open(chunk)
         if stream.prompt_label is not None:
@@ -93,17 +95,19 @@ class Probe(CoverageGuard):
                 return suspect(stream.due)
             if self._ends:
                 return self._end(stream.due, after=len(chunk.pending), text=self._text)
-        if stream.is_clear and stream.excerpt.is_plain and not chunk.is_final:
-            return self._pass_on(chunk, stream)
         return self._verdict(chunk, stream)
+
+    def _suspect(self, chunk: Chunk, entity: str) -> suspect:
+        del chunk.state["stream"]
+        return super()._suspect(chunk, entity)
 
     def _open(self, chunk: Chunk) -> "ProbedStream":
         info = self.needs_probe.choose(chunk.probes)
         stream = ProbedStream(self._excerpt(chunk), self._new_coverage(), self._reader(info, chunk.probes))
         if self._reads_prompt:
             before = self._reader(info, chunk.probes)
-            found = [before.add(scores).label for scores in chunk.prompt_scores or ()]
-            label = next(filter(None, [*found, before.end().label]), None)
+            findings = [*map(before.add, chunk.prompt_scores or ()), before.end()]
+            label = next((label for label, _ in findings if label is not None), None)
             if self._suspects:
                 stream.due = label
             else:
@@ -124,15 +128,36 @@ class Probe(CoverageGuard):
 class ProbedStream(ReadStream):
     """One stream, judged token by token as it comes."""
 
-    __slots__ = ("_reader", "due", "prompt_label")
+    __slots__ = ("_ahead", "_reader", "due", "prompt_label")
 
     def __init__(self, excerpt: Excerpt, coverage: Coverage, reader: ScoreReader) -> None:
         super().__init__(excerpt, coverage)
         self._reader = reader
+        self._ahead: list[Finding] = []
+        """What the reader has found in the chunk's first tokens, if it has read them already."""
         self.due: str | None = None
         """A label that was found, and that no text is blamed for yet."""
         self.prompt_label: str | None = None
         """The label that was found in the prompt, if that ends the stream."""
+
+    def passes(self, chunk: Chunk) -> bool:
+        """Judge the chunk the short way, as most can be. True: all text so far is judged, and nothing is
+        found. False: the chunk needs `judge`."""
+        tokens, excerpt = chunk.tokens_diff, self.excerpt
+        if not (tokens and excerpt.is_plain and self.is_clear) or chunk.is_final or chunk.num_incomplete:
+            return False
+        for token in tokens:
+            if token.scores is None:
+                return False
+            label, score = finding = self._reader.add(token.scores)
+            self._ahead.append(finding)
+            if label is not None or score is None:
+                return False
+        self._ahead.clear()
+        self.coverage.add_judged(chunk.text_diff)
+        if excerpt.text:
+            excerpt.forget()
+        return True
 
     def judge(self, chunk: Chunk) -> None:
         """Read the chunk, and judge its text. Raises `MissingScoresError`."""
@@ -147,7 +172,7 @@ class ProbedStream(ReadStream):
             is_judged = was_complete and not tokens and is_whole  # another hook wrote the text
             for token in tokens:
                 if token.scores is not None:
-                    label, score = self._reader.add(token.scores)
+                    label, score = self._ahead.pop(0) if self._ahead else self._reader.add(token.scores)
                     self.due = self.due or label
                     is_judged = is_judged or score is not None
                 elif token.id is not None:
@@ -159,13 +184,19 @@ class ProbedStream(ReadStream):
             if is_judged:
                 self._cover()
         if chunk.is_final:
-            self.due = self.due or self._reader.end().label
+            self.due = self.due or self._reader.end()[0]
             self._cover()
 
     @property
     def is_clear(self) -> bool:
         """Whether all text so far is judged, and nothing was found that is not acted on."""
-        return self.due is None and self.coverage.is_complete and not self.coverage.offences
+        coverage = self.coverage
+        return (
+            self.due is None
+            and self.prompt_label is None
+            and coverage.num_judged == coverage.num_characters
+            and not coverage.offences
+        )
 
     def _cover(self) -> None:
         """All text so far is judged. The part that was not judged before is to blame for what is due."""

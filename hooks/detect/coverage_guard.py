@@ -127,12 +127,6 @@ class CoverageGuard(ActingGuard):
             return verdict  # a verdict covers all that it releases
         return self._with_unjudged(chunk, verdict, coverage.num_unjudged_written)
 
-    def _pass_on(self, chunk: Chunk, stream: ReadStream) -> Verdict:
-        """The same as `_verdict` for a stream that goes on, with all its text judged, no offence, and a plain
-        excerpt."""
-        stream.excerpt.go_on(stream.text, len(stream.text), self._reach)
-        return emit(chunk.pending, alternatives=stream.excerpt.keeps_alternatives)
-
     def _withheld_from(self, chunk: Chunk, coverage: Coverage, at: int) -> int | None:
         """The beginning of the text that is withheld, because an offence may begin there and the client has
         cut the output (contract 3.12). None: nowhere."""

@@ -167,6 +167,11 @@ class Excerpt:
             self.covered = max(0, self.covered - gone)
             self._forget_read(gone)
 
+    def forget(self) -> None:
+        """Forget the text of a plain excerpt that has no undecided text."""
+        self.text = ""
+        self.start = self.pending = self.covered = self.num_read = self.clear_from = 0
+
     def _forget_read(self, gone: int) -> None:
         self.num_read = max(0, self.num_read - gone)
         self.clear_from = max(0, self.clear_from - gone)

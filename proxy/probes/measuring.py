@@ -40,8 +40,8 @@ def running_scores(
     for one, label in zip(inputs, labels, strict=True):
         scores = logits(probe.info.kind, probe.tensors, (one - mean) / scale).tolist()
         reader = ScoreReader(probe.info, (probe.info,), read_as)
-        found = [*(reader.add(tuple(of_token)).score for of_token in scores), reader.end().score]
-        yield RunningScores(tuple(-math.inf if score is None else score for score in found), label)
+        findings = [*(reader.add(tuple(of_token)) for of_token in scores), reader.end()]
+        yield RunningScores(tuple(-math.inf if score is None else score for _, score in findings), label)
 
 
 def calibration(

@@ -1,7 +1,6 @@
 """Compares the running scores of one text with a threshold."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
 
 from engine.protocol import Calibration, ProbeInfo, Scores
 from hooks.builtin.probe_scores.smoothing import AttentionMean, RunningScore, running_score
@@ -10,11 +9,9 @@ Read = Callable[[Scores | None], float | None]
 """A token's scores to the running score of one label; None, at the stream's end, to a last one."""
 
 
-class Finding(NamedTuple):
-    label: str | None
-    """The first label whose running score reaches the threshold."""
-    score: float | None
-    """The greatest running score. None: before the first whole window of `max_of_means` there is none."""
+Finding = tuple[str | None, float | None]
+"""The first label whose running score reaches the threshold, and the greatest running score. Before the first
+whole window of `max_of_means`, there is no score."""
 
 
 class ScoreReader:
@@ -40,15 +37,12 @@ class ScoreReader:
                 )
         self._threshold = calibration.threshold
 
-    def add(self, scores: Scores) -> Finding:
-        """Read one more token."""
-        return self._read(scores)
-
     def end(self) -> Finding:
         """The text has ended."""
-        return self._read(None)
+        return self.add(None)
 
-    def _read(self, scores: Scores | None) -> Finding:
+    def add(self, scores: Scores | None) -> Finding:
+        """Read one more token. None: as `end`."""
         label: str | None = None
         greatest: float | None = None
         for one, read in self._columns:
@@ -59,7 +53,7 @@ class ScoreReader:
             # A score that is no number is not below the threshold either.
             if label is None and not value < self._threshold:
                 label = one
-        return Finding(label, greatest)
+        return label, greatest
 
 
 def _smoothed(column: int, running: RunningScore) -> Read:

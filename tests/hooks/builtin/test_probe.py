@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.protocol import Calibration, Channel, Delta, ProbeInfo, PromptScores, Scores, Token, ToolCall
 from engine.recording import Recording, TimedDelta
 from hooks import Chunk, emit, hold
-from hooks.builtin.probe import MissingScoresError, Probe
+from hooks.builtin.probe import MissingScoresError, Probe, ProbedStream
 from hooks.builtin.probe_scores.smoothing import running_score
 from hooks.detect.acting_guard import Action
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
@@ -195,6 +195,25 @@ def test_a_result_does_not_depend_on_where_the_stream_is_cut(
         was_judged = any(value is not None for value in values[:first])
         kept = "".join(text for text, _ in pieces[:first]) if was_judged else ""
         assert "".join(wanted.texts.values()) == kept
+
+
+@given(
+    scores=st.lists(st.sampled_from([0.0, 1.0, 3.0, 9.0]), min_size=3, max_size=9),
+    places=st.sets(st.integers(1, 18)),
+    action=st.sampled_from(["terminate", "redact", "suppress", "suspect"]),
+    smoothing=st.sampled_from(["ema", "max_of_means"]),
+)
+def test_chunks_that_pass_the_short_way_are_judged_as_others(
+    scores: list[float], places: set[int], action: Any, smoothing: Any
+) -> None:
+    whole = scored(*[(f"{i} ", score) for i, score in enumerate(scores)])
+    stream = cut(whole, sorted(at for at in places if at < num_places(whole)))
+    probe = Probe(threshold=3.0, smoothing=smoothing, span=2, action=action)
+    short = play(probe, stream)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ProbedStream, "passes", lambda stream, chunk: False)
+        long = play(probe, stream)
+    assert short.deltas == long.deltas
 
 
 def missing(**fields: Any) -> Iterable[Recording]:
