@@ -167,7 +167,7 @@ def _rows(path: Path) -> Iterable[tuple[int, Any]]:
     text = _text_of(path)
     if name.endswith(".csv"):
         try:
-            return [*enumerate(csv.DictReader(io.StringIO(text, newline="")), start=1)]
+            return [*enumerate(csv.DictReader(io.StringIO(text, newline=""), strict=True), start=1)]
         except csv.Error as error:
             raise ValueError(f"{path}: {error}") from error
     if name.endswith(".jsonl"):

@@ -107,7 +107,9 @@ class Report:
     @property
     def _judged(self) -> list[Trial]:
         """The exchanges whose reply the hooks judged to an end."""
-        return [one for one in self.trials if one.failed is None and not one.is_refused]
+        return [
+            one for one in self.trials if one.failed is None and not one.is_refused and not one.is_broken_off
+        ]
 
     @property
     def refused(self) -> Share:
@@ -127,6 +129,11 @@ class Report:
         return sum(one.failed is not None for one in self.trials)
 
     @property
+    def num_broken_off(self) -> int:
+        """Recordings that ended with an error. Their replies are not counted."""
+        return sum(one.is_broken_off for one in self.trials)
+
+    @property
     def leaked(self) -> list[int]:
         """For each unsafe reply with a known place: characters of the offence that left."""
         known = [one for one in self._judged if one.exchange.unsafe_from is not None]
@@ -140,6 +147,7 @@ class Report:
         return {
             "exchanges": len(self.trials),
             "failed": self.num_failed,
+            "broken_off": self.num_broken_off,
             "guards": [row.as_json() for row in self.rows],
             "prompts": {"refused": self.refused.as_json(), "wrongly_refused": self.wrongly_refused.as_json()},
             "leaked_characters": quantiles(self.leaked),
@@ -173,6 +181,8 @@ class Report:
             f"{len(self.trials)} exchanges: {row.detected.total} unsafe and {row.false_positives.total} safe"
             f" replies; {self.num_failed} failed closed"
         )
+        if self.num_broken_off:
+            yield f"{self.num_broken_off} not counted: recordings that end with an error"
         if self.refused.total or self.wrongly_refused.total:
             yield f"prompts: unsafe ones refused {self.refused}, safe ones refused {self.wrongly_refused}"
         if self.leaked:

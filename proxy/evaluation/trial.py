@@ -43,6 +43,8 @@ class Trial:
     """A hook refused the prompt."""
     failed: str | None = None
     """The hook that failed. The request then failed closed, which is no verdict."""
+    is_broken_off: bool = False
+    """The reply is a recording that ends with an error, before a hook ended it."""
     flags: dict[str, Flag] = field(default_factory=dict)
     """By hook."""
     flag: Flag | None = None
@@ -71,8 +73,7 @@ async def play_exchange(
     speed: float = 0.0,
 ) -> Trial:
     """Play an exchange through the hooks of `opener`, which add to `judgements`. `stream`: the exchange's
-    stream in other chunks. `speed`: tokens a second; 0: without waiting. Raises the `EngineError` that ended
-    a recording."""
+    stream in other chunks. `speed`: tokens a second; 0: without waiting."""
     judgements.clear()
     trial = Trial(exchange)
     clock = _Clock()
@@ -90,6 +91,8 @@ async def play_exchange(
         trial.failed = error.hook
     except RefusedError:
         trial.is_refused = True
+    except EngineError:
+        trial.is_broken_off = True
     trial.seconds = time.perf_counter() - started
     trial.held_seconds = clock.held
     _add_flags(trial, judgements)

@@ -44,6 +44,26 @@ def test_it_tells_what_was_found(files: tuple[str, str], capsys: pytest.CaptureF
     assert "characters of an offence that left: p50 0, most 0" in told
 
 
+def test_a_recording_that_ends_with_an_error_does_not_end_the_evaluation(
+    files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    messages = [{"role": "user", "content": "A?"}]
+    lines = [
+        {
+            "version": 1,
+            "request": {"request_id": "a", "model": "m", "endpoint": "chat", "messages": messages},
+        },
+        {"t": 0.0, "text": "It is"},
+        {"t": 0.1, "error": {"message": "The engine failed.", "status": 500}},
+    ]
+    recording = tmp_path / "broken.jsonl"
+    recording.write_text("\n".join(map(json.dumps, lines)))
+    assert run(files[0], "--safe", str(recording), "--config", files[1]) == 0
+    told = capsys.readouterr().out
+    assert "3 exchanges: 1 unsafe and 1 safe replies; 0 failed closed" in told
+    assert "1 not counted: recordings that end with an error" in told
+
+
 @pytest.mark.parametrize("cut", ["tokens", "whole", "1", "7"])
 def test_the_report_as_json(files: tuple[str, str], cut: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(files[0], "--config", files[1], "--cut", cut, "--json", "-") == 0

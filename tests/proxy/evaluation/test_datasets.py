@@ -213,6 +213,7 @@ def test_an_unknown_label_is_refused(tmp_path: Path) -> None:
         ("data.json", "{", "data.json: "),
         ("data.jsonl", "x", "data.jsonl"),
         ("data.csv", "", "there is no exchange"),
+        ("data.csv", 'prompt,reply\nHello?,"Hi', "data.csv: unexpected end of data"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused_by_name(
