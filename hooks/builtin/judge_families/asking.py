@@ -1,5 +1,6 @@
 """Questions to a generative guard model about one conversation, which grows at its end."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -8,6 +9,9 @@ from engine.protocol import Engine, EngineError
 from hooks import GenerationRequest
 from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.judge_families.family import Family, Step, Verdict
+
+_ROUNDING = 0.01
+"""A logprob is at most 0, but for the rounding of the engine's numbers."""
 
 
 class UnclearError(EngineError):
@@ -49,6 +53,13 @@ class Asking:
     """The least probability that all verdicts together have in an answer."""
     salt: str
     """Unknown outside of this process: cached prompts are shared within one request only."""
+
+
+def probability(logprob: float) -> float:
+    """Raises `UnclearError` for what no logprob can be, such as 1000."""
+    if not logprob <= _ROUNDING:  # a comparison with what is not a number is false
+        raise UnclearError("The guard model told a probability that cannot be.")
+    return math.exp(logprob)
 
 
 def probabilities(step: Step, masses: Mapping[str, float], least_mass: float) -> dict[Verdict, float]:

@@ -3,14 +3,20 @@
 The upstream lays the prompt out. Whether the judged text can close its own turn there is up to the upstream.
 """
 
-import math
 from collections.abc import Sequence
 from contextlib import aclosing
 
 from engine.protocol import SamplingParams, Token
 from hooks import GenerationRequest
 from hooks.builtin.guard_prompts.conversation import Turn
-from hooks.builtin.judge_families.asking import Asking, MayMatter, Opinion, UnclearError, probabilities
+from hooks.builtin.judge_families.asking import (
+    Asking,
+    MayMatter,
+    Opinion,
+    UnclearError,
+    probabilities,
+    probability,
+)
 from hooks.builtin.judge_families.family import Chat, Step
 
 NUM_TOP = 20
@@ -103,7 +109,7 @@ def _masses(step: Step, token: Token) -> dict[str, float]:
         begun = {verdict for name, verdict in verdict_of.items() if word and name.startswith(word)}
         if len(begun) == 1:
             (verdict,) = begun
-            masses[step.spellings[verdict][0]] += math.exp(one.logprob)
+            masses[step.spellings[verdict][0]] += probability(one.logprob)
             seen.add(verdict)
     known = sum(masses.values())
     if len(seen) < len(step.spellings) and not known >= _ALMOST_ALL:

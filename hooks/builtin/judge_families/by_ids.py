@@ -4,12 +4,11 @@ The engine keeps the prompt's beginning from one question to the next. What all 
 shared by all requests; the rest is kept under a salt of the request.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 
-from engine.protocol import SamplingParams, Tokenizer, TopLogprob
+from engine.protocol import SamplingParams, Tokenizer
 from hooks import GenerationRequest
 from hooks.builtin.guard_prompts.conversation import Turn, length_of
 from hooks.builtin.guard_prompts.spliced_prompt import AddedTokens, SplicedPrompt, mark, text_behind_marks
@@ -21,6 +20,7 @@ from hooks.builtin.judge_families.asking import (
     UnclearError,
     marked,
     probabilities,
+    probability,
     salt_of,
 )
 from hooks.builtin.judge_families.family import Chat, Family, Step
@@ -172,7 +172,7 @@ class ConversationByIds:
         async with aclosing(self._asking.engine.generate(self._asked(prompt, before, sampling))) as deltas:
             async for delta in deltas:
                 for token in delta.tokens:
-                    told |= {one.id: _probability(one) for one in token.top}
+                    told |= {one.id: probability(one.logprob) for one in token.top}
         if missing := set(ids) - told.keys():
             raise UnclearError(f"The engine told the probabilities of too few tokens ({len(missing)} lack).")
         shares = {i: sum(token == i for token in tokens.values()) for i in ids}
@@ -200,7 +200,3 @@ class ConversationByIds:
             num_unsalted_tokens=prompt.num_shared,
             caller=self._request.caller,
         )
-
-
-def _probability(one: TopLogprob) -> float:
-    return math.exp(one.logprob)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.backends.openai.engine import OpenAIEngine
-from engine.protocol import GenerationRequest, RequestError
+from engine.protocol import Delta, GenerationRequest, RequestError, Token, TopLogprob
 from hooks import emit, suspect
 from hooks.builtin.judge import Judge
 from hooks.builtin.judge_families.asking import UnclearError
@@ -371,6 +371,14 @@ def test_a_verdict_in_two_tokens_is_known_by_its_first() -> None:
 )
 def test_an_upstream_s_answer_without_all_verdicts_fails_the_request_closed(tokens: Any) -> None:
     guard, _ = chat_guard(lambda messages: tokens)
+    with pytest.raises(UnclearError):
+        play(guard, ["fine"])
+
+
+def test_an_upstream_s_logprob_that_cannot_be_fails_the_request_closed() -> None:
+    guard, engine = chat_guard(lambda messages: [])
+    top = (TopLogprob(None, b"safe", 1000.0), TopLogprob(None, b"unsafe", -1.0))
+    engine.script = lambda request: [Delta(text="safe", tokens=(Token(None, "safe", b"safe", -0.1, top),))]
     with pytest.raises(UnclearError):
         play(guard, ["fine"])
 
