@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from proxy.probes.measuring import Report, RunningScores
 
 FORMAT = "labelled exchanges, in a format that weir eval-guard knows"
-_LONGEST_SPAN = 1_000_000
 
 
 def add_probe_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +37,7 @@ def add_probe_arguments(parser: argparse.ArgumentParser) -> None:
     trains.add_argument(
         "--span", type=_span, default=8, help="tokens that a running score spans (%(default)s)"
     )
-    trains.add_argument("--seed", type=int, default=0, help="(%(default)s)")
+    trains.add_argument("--seed", type=_seed, default=0, help="(%(default)s)")
     calibrates = _command(commands, "calibrate", "set the threshold for a rate of false positives", calibrate)
     calibrates.add_argument("--probe", type=Path, required=True, help="the probe's file, which is changed")
     calibrates.add_argument(
@@ -69,10 +68,17 @@ def _command(commands: Any, name: str, text: str, run: Any) -> argparse.Argument
     return parser
 
 
-def _span(text: str) -> int:
-    if not 1 <= (value := int(text)) <= _LONGEST_SPAN:
-        raise argparse.ArgumentTypeError(f"must be from 1 to {_LONGEST_SPAN}")
-    return value
+def _number(least: int, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.strip().isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"must be a whole number from {least} to {most}")
+        return int(text)
+
+    return read
+
+
+_span = _number(1, 1_000_000)
+_seed = _number(0, 2**63 - 1)
 
 
 def _probe_file(text: str) -> Path:

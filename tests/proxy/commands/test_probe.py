@@ -80,7 +80,10 @@ def no_model(*_: object) -> None:
         ("exchanges.jsonl/p.safetensors", (), "exchanges.jsonl"),
         ("p q.safetensors", (), "its name may have"),
         ("p.safetensors", ("--name", "p q"), "its name may have"),
-        ("p.safetensors", ("--span", 10**20), "--span: must be from 1 to 1000000"),
+        ("p.safetensors", ("--span", 10**20), "--span: must be a whole number from 1 to 1000000"),
+        ("p.safetensors", ("--seed", 2**70), "--seed: must be a whole number from 0 to 9223372036854775807"),
+        ("p.safetensors", ("--seed", -1), "--seed: must be a whole number from 0 to"),
+        ("p.safetensors", ("--seed", "x"), "--seed: must be a whole number from 0 to"),
     ],
 )
 def test_what_training_cannot_write_is_refused_before_it_begins(
