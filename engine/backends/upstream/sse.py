@@ -24,7 +24,8 @@ class EventTooLongError(ValueError):
 
 
 class SSEDecoder:
-    """Turns bytes, cut anywhere, into events. `max_event`: the largest event, and line, in bytes."""
+    """Turns bytes, cut anywhere, into events. `max_event`: most bytes of an event's lines of data with the
+    line ends between them, and of any other line."""
 
     def __init__(self, max_event: int = MAX_EVENT) -> None:
         self.max_event = max_event
@@ -38,13 +39,14 @@ class SSEDecoder:
         """Whether a CR came last: it may be half of a CRLF."""
         self._data: list[bytes] = []
         self._size = 0
+        """Bytes of the event's lines of data, each with its end, so that empty lines count too."""
         self._event = ""
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that `data` completes. Raises `EventTooLongError`."""
         if self._unread:
             data, self._unread = self._unread + data, b""
-        if self._is_inside or data.find(b"\r") >= 0:
+        if self._is_inside or len(data) > self.max_event or data.find(b"\r") >= 0:
             return self._read_lines(data)
         # Most pieces are one event, and most events are one line of data. They are not read line by line.
         line, _, rest = data.partition(b"\n")
@@ -56,7 +58,7 @@ class SSEDecoder:
             if not block.startswith(b"data: ") or b"\n" in block:
                 return events + self._read_lines(b"\n\n".join((*blocks[number:], rest)))
             events.append(Event(block[6:]))
-        if len(rest) > _SHORT or len(rest) > self.max_event:
+        if len(rest) > _SHORT:
             events += self._read_lines(rest)
         else:
             self._unread = rest
@@ -76,11 +78,15 @@ class SSEDecoder:
                 self._data, self._size, self._event = [], 0, ""
             else:
                 self._event = ""
-        unfinished = len(self._unfinished) + self._size
-        if unfinished > self.max_event:
-            raise EventTooLongError(f"an event of more than {self.max_event} bytes")
-        self._is_inside = bool(unfinished or self._event or self._has_return)
+        if self._unfinished:
+            self._check_size(len(self._unfinished))
+        self._is_inside = bool(self._unfinished or self._size or self._event or self._has_return)
         return events
+
+    def _check_size(self, num_more: int) -> None:
+        """Raise `EventTooLongError` for a line of so many bytes behind the event's lines so far."""
+        if self._size + num_more > self.max_event:
+            raise EventTooLongError(f"an event of more than {self.max_event} bytes")
 
     def _lines(self, data: bytes) -> list[bytes]:
         """The lines that `data` completes, without their ends."""
@@ -97,10 +103,11 @@ class SSEDecoder:
         return lines
 
     def _read(self, line: bytes) -> None:
+        self._check_size(len(line))
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if field == b"data":
             self._data.append(value)
-            self._size += len(value) + 1  # with its end of line, so that empty lines count too
+            self._size += len(line) + 1
         elif field == b"event":
             self._event = value.decode("utf-8", "replace")

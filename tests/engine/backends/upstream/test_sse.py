@@ -72,6 +72,40 @@ def test_refuses_what_never_ends(piece: bytes) -> None:
             decoder.feed(piece)
 
 
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\nid: 1\n\n"])
+@pytest.mark.parametrize("lines", [[b"data: " + b"x" * 44], [b"data: " + b"x" * 20, b"data:" + b"y" * 18]])
+@pytest.mark.parametrize("before", [b"", b"data: first\n\n"])
+def test_refuses_an_event_that_is_too_long_and_comes_whole(
+    before: bytes, lines: list[bytes], end: bytes
+) -> None:
+    event = b"\n".join(lines)
+    assert len(event) == 50
+    longest = 50 + len(b"\nid: 1") * (b"id" in end)
+    assert len(SSEDecoder(longest).feed(before + event + end)) == 1 + bool(before)
+    with pytest.raises(EventTooLongError):
+        SSEDecoder(49).feed(before + event + end)
+
+
+@given(
+    st.lists(st.sampled_from([b"\r", b"\n", b"\n\n", b"data: ", b"data", b"event: e", b": ", b"x", b"xxxx"])),
+    st.lists(st.integers(0, 60)),
+    st.integers(1, 30),
+)
+def test_the_bound_of_an_event_does_not_depend_on_the_cut(
+    parts: list[bytes], cuts: list[int], max_event: int
+) -> None:
+    def read(*pieces: bytes) -> list[Event] | None:
+        decoder = SSEDecoder(max_event)
+        try:
+            return [event for piece in pieces for event in decoder.feed(piece)] + decoder.flush()
+        except EventTooLongError:
+            return None
+
+    stream = b"".join(parts)
+    cuts = [0, *sorted(cuts), len(stream)]
+    assert read(*(stream[a:b] for a, b in itertools.pairwise(cuts))) == read(stream)
+
+
 BLOCKS = [
     *(b"data: one\n\n", b"data: {}\n\n", b"data:two\n\n", b"data: three\nid: 4\n\n", b": hi\n\n"),
     *(b"event: error\ndata: bad\n\n", b"\n", b"data: \n\n", b"data: no end\n", b"x" * 17_000),
