@@ -66,6 +66,18 @@ async def test_a_client_sees_one_unbroken_stream(case: Case, channel: Channel, n
         assert [words[i] for i in answer.only.ids] == engine.teller.said[0]
 
 
+@every_channel(without="echo")
+async def test_usage_of_released_tokens_leaves_out_the_withdrawn_ones(case: Case, channel: Channel) -> None:
+    """Contract 6.1: with `usage: released`, a rewind leaves no trace in usage."""
+    without = await case.answer(RewindableEngine(channel, 0), guard("Looks"), usage="released", **PARSERS)
+    engine = RewindableEngine(channel, 3)
+    answer = await case.answer(engine, guard("Rewinds", word="zebra7"), usage="released", **PARSERS)
+    assert len(engine.teller.rewinds) == 3
+    assert answer.usage == without.usage
+    assert without.usage is not None
+    assert without.usage[1] == len(engine.teller.said[0])
+
+
 @everywhere("outputs")
 async def test_an_output_is_taken_back_alone(case: Case) -> None:  # contract 8.3
     case.withholds("zebra7")
