@@ -42,11 +42,6 @@ static inline void transpose_words(__m512i *x) {
     memcpy(x, y, sizeof(y));
 }
 
-static inline vec exp_vec(vec x) {
-    for (int i = 0; i < LANES; i++) x[i] = exp_negative(x[i]);
-    return x;
-}
-
 /* Words with one bfloat16 of `low` and one of `high`. */
 static inline __m512i pair_up(vec low, vec high) {
     static const uint16_t order[32] = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23,

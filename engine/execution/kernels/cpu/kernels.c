@@ -3,6 +3,7 @@
    native_kernels.py calls these functions, and protocol.py says what each computes. Sums are kept in float. The
    compiler vectorises the loops over elements. Threads share loops over rows if they are long (pool.c). */
 
+#include <omp.h>
 #include "pool.h"
 #include "vectors.h"
 
@@ -10,9 +11,13 @@
 #define MAX_GROUP 16  /* query heads that share a key head */
 #define TILE 32       /* keys that are weighed together */
 #define STRIP 4       /* vectors of a sum that are kept in registers */
-#define HEADS 4       /* query heads that are computed together */
 #define BAND 64       /* rows of a chunk that share a tile; a row is the query of a token and a head */
 #define MAX_VECS (MAX_DIM / LANES)
+#if defined SCALAR_BF16 && defined __AVX512BF16__ && defined __AVX512BW__
+#define PAIRS 1 /* one instruction multiplies pairs of bfloat16 */
+#else
+#define PAIRS 0
+#endif
 
 static inline float total_of(vec x) {
     float sum = 0;
@@ -81,6 +86,21 @@ static inline float exp_negative(float x) {
     p = p * f + 1.0f;
     union { int32_t bits; float value; } u = {((int32_t)n + 127) << 23};
     return p * u.value;
+}
+
+/* `exp_negative` of each lane. */
+static inline vec exp_vec(vec x) {
+    ints is_less = x < -87.0f;
+    vec y = (vec)((is_less & (ints)((vec){0} - 87.0f)) | (~is_less & (ints)x)) * 1.44269504f;
+    ints n = __builtin_convertvector(y - 0.5f, ints);
+    vec f = y - __builtin_convertvector(n, vec);
+    vec p = 1.53533619e-4f * f + 1.33988744e-3f;
+    p = p * f + 9.61843736e-3f;
+    p = p * f + 5.55033125e-2f;
+    p = p * f + 2.40226479e-1f;
+    p = p * f + 6.93147182e-1f;
+    p = p * f + 1.0f;
+    return p * (vec)((n + 127) << 23);
 }
 
 static void norm_row(scalar *out, const scalar *x, const scalar *weight, int64_t dim, float eps) {
@@ -207,101 +227,7 @@ static inline void widen(vec *to, const scalar *from, int64_t dim) {
     }
 }
 
-/* Attention of one token, for query heads that share a key head. It weighs keys tile by tile, and rescales its sums
-   when a greater score comes (Milakov and Gimelshein, 2018). It is inlined for each usual `dim` and number of heads.
-   The loops over them then have constant lengths, and their sums stay in registers. */
-static inline __attribute__((always_inline)) void attend_heads(const Shape *s, const Layer *layer,
-                                                               const scalar *queries, scalar *out,
-                                                               const int64_t *table, int64_t position,
-                                                               int64_t kv_head, const int64_t dim,
-                                                               const int64_t heads) {
-    const int64_t vecs = (dim + LANES - 1) / LANES;
-    int64_t first = layer->window && position >= layer->window ? position - layer->window + 1 : 0;
-    vec query[HEADS * MAX_VECS], sum[HEADS * MAX_VECS], dots[HEADS][TILE];
-    float max[HEADS], total[HEADS], scale = 1.0f / sqrtf((float)dim);
-    for (int64_t g = 0; g < heads; g++) {
-        max[g] = -INFINITY;
-        total[g] = 0;
-        widen(query + g * vecs, queries + g * dim, dim);
-        for (int64_t i = 0; i < vecs; i++) {
-            query[g * vecs + i] *= scale;
-            sum[g * vecs + i] = (vec){0};
-        }
-    }
-    for (int64_t begin = first; begin <= position; begin += TILE) {
-        int64_t left = position + 1 - begin, count = left < TILE ? left : TILE, offset[2 * TILE];
-        int64_t whole = (count + LANES - 1) / LANES * LANES;
-        float weight[HEADS][TILE];
-        places(offset, s, table, begin, left < 2 * TILE ? left : 2 * TILE, kv_head);
-        for (int64_t t = 0; t < count; t++) {
-            vec key[MAX_VECS];
-            fetch(layer->values + offset[t], dim);
-            if (t + TILE < left) fetch(layer->keys + offset[t + TILE], dim);
-            widen(key, layer->keys + offset[t], dim);
-            for (int64_t g = 0; g < heads; g++) {
-                vec dot = query[g * vecs] * key[0];
-                for (int64_t i = 1; i < vecs; i++) dot += query[g * vecs + i] * key[i];
-                dots[g][t] = dot;
-            }
-        }
-        for (int64_t g = 0; g < heads; g++) {
-            float top = max[g], part = 0;
-            for (int64_t t = count; t < whole; t++) dots[g][t] = (vec){0};
-            for (int64_t t = 0; t < whole; t += LANES) *(floats *)(weight[g] + t) = totals_of(dots[g] + t);
-            for (int64_t t = 0; t < count; t++) top = weight[g][t] > top ? weight[g][t] : top;
-            float rescale = exp_negative(max[g] - top);
-            max[g] = top;
-            for (int64_t t = 0; t < count; t++) {
-                weight[g][t] = exp_negative(weight[g][t] - top);
-                part += weight[g][t];
-            }
-            total[g] = total[g] * rescale + part;
-            for (int64_t i = 0; i < vecs; i++) sum[g * vecs + i] *= rescale;
-        }
-        for (int64_t i = 0; i < vecs; i += STRIP) {
-            const int64_t end = vecs - i < STRIP ? vecs - i : STRIP, rest = dim - i * LANES;
-            vec strip[HEADS][STRIP];
-            for (int64_t g = 0; g < heads; g++)
-                for (int64_t k = 0; k < end; k++) strip[g][k] = sum[g * vecs + i + k];
-            for (int64_t t = 0; t < count; t++) {
-                vec value[STRIP];
-                widen(value, layer->values + offset[t] + i * LANES, rest < STRIP * LANES ? rest : STRIP * LANES);
-                for (int64_t g = 0; g < heads; g++)
-                    for (int64_t k = 0; k < end; k++) strip[g][k] += weight[g][t] * value[k];
-            }
-            for (int64_t g = 0; g < heads; g++)
-                for (int64_t k = 0; k < end; k++) sum[g * vecs + i + k] = strip[g][k];
-        }
-    }
-    for (int64_t g = 0; g < heads; g++) {
-        const float *row = (const float *)(sum + g * vecs), share = 1.0f / total[g];
-        for (int64_t i = 0; i < dim; i++) out[g * dim + i] = store(row[i] * share);
-    }
-}
-
-#define ATTEND_HEADS(dim, heads) attend_heads(s, layer, queries, out, table, position, kv_head, dim, heads)
-#define ATTEND_DIM(dim)                         \
-    switch (heads) {                            \
-    case 1: ATTEND_HEADS(dim, 1); break;        \
-    case 2: ATTEND_HEADS(dim, 2); break;        \
-    case 3: ATTEND_HEADS(dim, 3); break;        \
-    default: ATTEND_HEADS(dim, HEADS); break;   \
-    }
-
-static void attend_token(const Shape *s, const Layer *layer, const scalar *queries, scalar *out,
-                         const int64_t *table, int64_t position, int64_t kv_head) {
-    int64_t dim = s->head_dim;
-    for (int64_t left = s->num_heads / s->num_kv_heads; left > 0; left -= HEADS) {
-        int64_t heads = left < HEADS ? left : HEADS;
-        switch (dim) {
-        case 64: ATTEND_DIM(64); break;
-        case 128: ATTEND_DIM(128); break;
-        default: ATTEND_HEADS(dim, heads);
-        }
-        queries += heads * dim;
-        out += heads * dim;
-    }
-}
+#include "attention_span.h"
 
 /* Attention of up to BAND rows of a chunk: consecutive tokens, with the query heads of one key head. All rows use a
    tile of keys that is transposed, so that one register holds one dimension of LANES keys. */
@@ -386,12 +312,10 @@ static inline __attribute__((always_inline)) void attend_band(const Shape *s, co
     }
 }
 
-#if defined SCALAR_BF16 && defined __AVX512BF16__ && defined __AVX512BW__
-#define PAIRS 1
+#if PAIRS
 #include "amx.h"
 #include "attention_pairs.h"
 #else
-#define PAIRS 0
 #define PAIRED_BAND BAND
 #define attend_by_pairs attend_band
 #endif
@@ -416,6 +340,7 @@ typedef struct {
     const Chunk *chunk;
     scalar *qkv, *out;
     int64_t band; /* tokens of a chunk whose attention is one unit for each key head */
+    int64_t most; /* tokens of a span whose attention is one unit for each key head */
 } Attention;
 
 static int64_t stride_of(const Shape *s) { return (s->num_heads + 2 * s->num_kv_heads) * s->head_dim; }
@@ -426,16 +351,16 @@ static void prepare_tokens(const void *loop, int64_t first, int64_t end) {
         prepare_token(a->s, a->layer, a->qkv + i * stride_of(a->s), a->step->positions[i], a->step->slots[i]);
 }
 
-/* A unit is a token and a key head. */
+/* A unit is a key head and a token. Those of a key head follow one another, so that threads take spans of equal length:
+   the first token of a span attends for all of it. */
 static void attend_singles(const void *loop, int64_t first, int64_t end) {
     const Attention *a = loop;
     const Shape *s = a->s;
-    int64_t dim = s->head_dim, heads = s->num_heads, group = heads / s->num_kv_heads;
     for (int64_t unit = first; unit < end; unit++) {
-        int64_t i = unit / s->num_kv_heads, h = unit % s->num_kv_heads;
-        attend_token(s, a->layer, a->qkv + i * stride_of(s) + h * group * dim,
-                     a->out + (i * heads + h * group) * dim, a->step->block_tables + i * a->step->table_width,
-                     a->step->positions[i], h);
+        int64_t i = unit % a->step->num_singles, tokens = length_of_span(s, a->step, i, a->most);
+        attend_span(s, a->layer, a->qkv + i * stride_of(s), a->out + i * s->num_heads * s->head_dim,
+                    a->step->block_tables + i * a->step->table_width, a->step->positions[i], tokens,
+                    unit / a->step->num_singles);
     }
 }
 
@@ -452,12 +377,13 @@ static void attend_chunk(const void *loop, int64_t first, int64_t end) {
 }
 
 void attend(const Shape *s, const Layer *layer, const Step *step, scalar *qkv, scalar *out) {
-    int64_t dim = s->head_dim, num_keys = 0;
+    int64_t dim = s->head_dim, num_keys = 0, units = step->num_singles * s->num_kv_heads;
+    int64_t threads = omp_get_max_threads(), most = units < threads ? 1 : units / threads;
     int64_t band = (PAIRS && dim % 32 == 0 ? PAIRED_BAND : BAND) / (s->num_heads / s->num_kv_heads);
-    Attention a = {s, layer, step, step->chunks, qkv, out, band};
+    Attention a = {s, layer, step, step->chunks, qkv, out, band, most < SPAN ? most : SPAN};
     for (int64_t i = 0; i < step->num_singles; i++) num_keys += step->positions[i] + 1;
     run_loop(prepare_tokens, &a, step->num_tokens, step->num_tokens * stride_of(s) > WORTH_THREADS);
-    run_loop(attend_singles, &a, step->num_singles * s->num_kv_heads, num_keys * s->num_heads * dim > WORTH_THREADS);
+    run_loop(attend_singles, &a, units, num_keys * s->num_heads * dim > WORTH_THREADS);
     for (; a.chunk < step->chunks + step->num_chunks; a.chunk++)
         run_loop(attend_chunk, &a, (a.chunk->end - a.chunk->start + band - 1) / band * s->num_kv_heads, 1);
 }

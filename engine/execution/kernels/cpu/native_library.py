@@ -25,7 +25,16 @@ logger = logging.getLogger("weir.engine")
 FOLDER = Path(__file__).parent
 SOURCES = tuple(FOLDER / name for name in ("kernels.c", "linear.c", "quantized.c", "pool.c"))
 HEADERS = tuple(
-    FOLDER / name for name in ("pool.h", "vectors.h", "panels.h", "amx.h", "tiles.h", "attention_pairs.h")
+    FOLDER / name
+    for name in (
+        "pool.h",
+        "vectors.h",
+        "panels.h",
+        "amx.h",
+        "tiles.h",
+        "attention_span.h",
+        "attention_pairs.h",
+    )
 )
 FAST_MATH = ("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math")
 FLAGS = ("-O3", "-march=native", "-mprefer-vector-width=512", "-fopenmp", *FAST_MATH, "-shared", "-fPIC")

@@ -18,6 +18,7 @@
 #endif
 
 typedef float vec __attribute__((vector_size(4 * LANES)));
+typedef int32_t ints __attribute__((vector_size(4 * LANES)));
 typedef float floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
 #ifdef SCALAR_BF16

@@ -1,6 +1,7 @@
 """Attention in C, for this processor and for others, against attention in float32 over a token's own keys."""
 
 import copy
+import dataclasses
 
 import pytest
 import torch
@@ -52,6 +53,42 @@ def test_keys_that_no_token_has_written_do_not_matter(library: Library, window: 
         return attend(library, case)
 
     assert torch.equal(poisoned(0.0), poisoned(torch.nan))
+
+
+@pytest.mark.parametrize("window", [None, 5, 33])
+@pytest.mark.parametrize(("dim", "heads"), [(16, 4), (64, 14), (96, 2), (128, 6), (128, 8)])
+def test_tokens_of_a_short_span_attend_as_each_alone(
+    library: Library, dim: int, heads: int, window: int | None
+) -> None:
+    spans = [(30, 38), (61, 64), (0, 7)]
+    case = Case(LayerShape(2, dim, dim), heads=heads, dtype=library.dtype, spans=spans, sliding_window=window)
+    together = attend(library, case)
+
+    def alone(token: int) -> Tensor:
+        single = copy.copy(case)
+        rows = slice(token, token + 1)
+        batch = case.batch
+        single.batch = dataclasses.replace(
+            batch,
+            positions=batch.positions[rows],
+            slots=batch.slots[rows],
+            token_ids=batch.token_ids[rows],
+            block_tables=batch.block_tables[rows],
+        )
+        single.query, single.key, single.value = (t[rows] for t in (case.query, case.key, case.value))
+        return attend(library, single)
+
+    assert torch.equal(torch.cat([alone(i) for i in range(len(together))]), together)
+
+
+def test_a_token_sees_nothing_of_the_tokens_after_it_in_a_span(library: Library) -> None:
+    """Values that are not numbers would reach every sum that they enter, whatever their weight."""
+    case = Case(LayerShape(2, 64, 64), dtype=library.dtype, spans=[(30, 35)])
+    before = attend(library, case)
+    case.value[3:] = torch.nan
+    after = attend(library, case)
+    assert torch.equal(after[:3], before[:3])
+    assert after[3:].isnan().all()
 
 
 @pytest.mark.parametrize("window", [None, 33])

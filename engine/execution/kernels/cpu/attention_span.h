@@ -1,0 +1,253 @@
+/* Attention of single tokens, and of the tokens of a short span. Those of a span read each tile of keys one after the
+   other, while it is in the first cache. A token's result does not depend on the other tokens.
+
+   A token weighs keys tile by tile, and rescales its sums when a greater score comes (Milakov and Gimelshein, 2018).
+   Functions are inlined for each usual `dim` and number of rows: their loops then have constant lengths, and what they
+   compute stays in registers. A row is the query of a token and a head. */
+
+#define SPAN 8  /* tokens that share a tile of keys */
+#define HEADS 4 /* rows of a token that are computed together */
+#define INLINE static inline __attribute__((always_inline))
+
+/* Elements are read in pieces, which are wider than registers of float: a piece in float has PARTS vectors. */
+#ifdef SCALAR_BF16
+#define PARTS 2
+typedef uint32_t loose_words __attribute__((vector_size(4 * LANES), aligned(2), may_alias));
+/* The even elements come first. */
+static inline void widen_piece(vec *to, const scalar *from) {
+    words pairs = *(const loose_words *)from;
+    to[0] = (vec)(pairs << 16);
+    to[1] = (vec)(pairs & 0xffff0000);
+}
+#else
+#define PARTS 1
+static inline void widen_piece(vec *to, const scalar *from) { to[0] = load_vec(from); }
+#endif
+#define PIECE (PARTS * LANES)
+#define MAX_PIECES (MAX_DIM / PIECE)
+#define PIECES(dim) (((dim) + PIECE - 1) / PIECE)
+
+#if PAIRS
+typedef __m512bh piece;
+static inline piece load_piece(const scalar *from) { return (piece)_mm512_loadu_si512(from); }
+static inline vec add_products(vec sum, piece x, piece y) { return (vec)_mm512_dpbf16_ps((__m512)sum, x, y); }
+#else
+typedef struct { vec part[PARTS]; } piece;
+static inline piece load_piece(const scalar *from) {
+    piece x;
+    widen_piece(x.part, from);
+    return x;
+}
+static inline vec add_products(vec sum, piece x, piece y) {
+    for (int i = 0; i < PARTS; i++) sum += x.part[i] * y.part[i];
+    return sum;
+}
+#endif
+
+typedef struct {
+    piece query[SPAN * MAX_GROUP * MAX_PIECES];     /* [rows, pieces] */
+    vec sum[SPAN * MAX_GROUP * MAX_PIECES * PARTS]; /* [rows, pieces, PARTS] */
+    vec total[SPAN * MAX_GROUP];                    /* its lanes are not added yet */
+    float max[SPAN * MAX_GROUP];
+} SpanMemory;
+
+typedef struct {
+    const scalar *key[TILE], *value[TILE];
+    const scalar *next_key[TILE]; /* of the next tile */
+    int is_fetched;               /* whether `value` and `next_key` are on their way */
+} Tile;
+
+/* The piece of `dim` elements that begins with element `i`. Its elements beyond `dim` are zeros in `some`. */
+INLINE const scalar *piece_at(scalar *some, const scalar *from, int64_t i, const int64_t dim) {
+    if (dim - i >= PIECE) return from + i;
+    memset(some, 0, PIECE * sizeof(scalar));
+    return memcpy(some, from + i, (dim - i) * sizeof(scalar));
+}
+
+/* Scores of `rows` queries with a tile of keys, before they are scaled. */
+INLINE void score_tile(float (*score)[TILE], const piece *query, const Tile *tile, const int64_t dim, const int rows) {
+    const int pieces = PIECES(dim), keys = LANES / rows;
+    for (int t = 0; t < TILE; t += keys) {
+        vec dot[LANES], total;
+#pragma GCC unroll 16
+        for (int k = 0; k < keys; k++) {
+            if (!tile->is_fetched) {
+                fetch(tile->value[t + k], dim);
+                fetch(tile->next_key[t + k], dim);
+            }
+            for (int r = 0; r < rows; r++) dot[r * keys + k] = (vec){0};
+#pragma GCC unroll 16
+            for (int i = 0; i < pieces; i++) {
+                scalar some[PIECE];
+                piece key = load_piece(piece_at(some, tile->key[t + k], i * PIECE, dim));
+                for (int r = 0; r < rows; r++)
+                    dot[r * keys + k] = add_products(dot[r * keys + k], query[r * pieces + i], key);
+            }
+        }
+        total = totals_of(dot);
+        for (int r = 0; r < rows; r++)
+            memcpy(score[r] + t, (const float *)&total + r * keys, keys * sizeof(float));
+    }
+}
+
+static inline vec greater_of(vec x, vec y) {
+#ifdef __AVX512F__
+    return (vec)_mm512_max_ps((__m512)x, (__m512)y);
+#else
+    for (int i = 0; i < LANES; i++) y[i] = x[i] > y[i] ? x[i] : y[i];
+    return y;
+#endif
+}
+
+static inline float greatest_of(vec x) {
+#ifdef __AVX512F__
+    return _mm512_reduce_max_ps((__m512)x);
+#else
+    float y = x[0];
+    for (int i = 1; i < LANES; i++) y = x[i] > y ? x[i] : y;
+    return y;
+#endif
+}
+
+/* Turns the scores of a row, which sees the keys from `from` to before `end`, into weights. Returns the factor by which
+   its sums so far are rescaled. */
+static inline float weigh_tile(float *score, float *max, vec *total, int from, int end, float scale) {
+    vec top = (vec){0} + *max, part = {0};
+    for (int t = 0; t < from; t++) score[t] = -INFINITY;
+    for (int t = end; t < TILE; t++) score[t] = -INFINITY;
+    for (int t = 0; t < TILE; t += LANES) {
+        vec x = *(const floats *)(score + t) * scale;
+        top = greater_of(x, top);
+        *(floats *)(score + t) = x;
+    }
+    float greatest = greatest_of(top), rescale = exp_negative(*max - greatest);
+    for (int t = 0; t < TILE; t += LANES) {
+        vec weight = exp_vec(*(const floats *)(score + t) - greatest);
+        *(floats *)(score + t) = weight;
+        part += weight;
+    }
+    *max = greatest;
+    *total = *total * rescale + part;
+    return rescale;
+}
+
+/* Adds the values from `from` to before `end`, times their weights, to the sums of `rows` rows. */
+INLINE void add_tile(vec *sum, float (*weight)[TILE], const float *rescale, const Tile *tile, int from, int end,
+                     const int64_t dim, const int rows) {
+    const int pieces = PIECES(dim), strip = 16 / PARTS / rows; /* so many pieces of each row stay in registers */
+    for (int i = 0; i < pieces; i += strip) {
+        const int vecs = (pieces - i < strip ? pieces - i : strip) * PARTS;
+        vec part[HEADS][16];
+        for (int r = 0; r < rows; r++)
+            for (int v = 0; v < vecs; v++) part[r][v] = sum[(r * pieces + i) * PARTS + v] * rescale[r];
+        for (int t = from; t < end; t++) {
+            vec value[16];
+            scalar some[PIECE];
+            for (int v = 0; v < vecs; v += PARTS)
+                widen_piece(value + v, piece_at(some, tile->value[t], i * PIECE + v * LANES, dim));
+            for (int r = 0; r < rows; r++)
+                for (int v = 0; v < vecs; v++) part[r][v] += weight[r][t] * value[v];
+        }
+        for (int r = 0; r < rows; r++)
+            for (int v = 0; v < vecs; v++) sum[(r * pieces + i) * PARTS + v] = part[r][v];
+    }
+}
+
+INLINE void attend_tile(SpanMemory *m, int64_t row, Tile *tile, int from, int end, float scale, const int64_t dim,
+                        const int rows) {
+    const int pieces = PIECES(dim);
+    float weight[HEADS][TILE] __attribute__((aligned(64))), rescale[HEADS];
+    for (int r = 0; r < rows; r += 2, tile->is_fetched = 1) {
+        if (rows - r == 1) score_tile(weight + r, m->query + (row + r) * pieces, tile, dim, 1);
+        else score_tile(weight + r, m->query + (row + r) * pieces, tile, dim, 2);
+    }
+    for (int r = 0; r < rows; r++)
+        rescale[r] = weigh_tile(weight[r], m->max + row + r, m->total + row + r, from, end, scale);
+    add_tile(m->sum + row * pieces * PARTS, weight, rescale, tile, from, end, dim, rows);
+}
+
+INLINE void attend_token(SpanMemory *m, int64_t row, Tile *tile, int from, int end, float scale, int64_t group,
+                         const int64_t dim) {
+    for (; group > 0; group -= HEADS, row += HEADS) switch (group) {
+        case 1: attend_tile(m, row, tile, from, end, scale, dim, 1); break;
+        case 2: attend_tile(m, row, tile, from, end, scale, dim, 2); break;
+        case 3: attend_tile(m, row, tile, from, end, scale, dim, 3); break;
+        default: attend_tile(m, row, tile, from, end, scale, dim, HEADS);
+        }
+}
+
+/* Finds the keys and values from position `begin` to before `end`, and the keys after them. In the place of those that
+   do not exist, it names the last one. */
+static inline void find_tile(Tile *tile, const Shape *s, const Layer *layer, const int64_t *table, int64_t begin,
+                             int64_t end, int64_t kv_head) {
+    int64_t offset[2 * TILE], count = end - begin < 2 * TILE ? end - begin : 2 * TILE;
+    places(offset, s, table, begin, count, kv_head);
+    for (int64_t t = count; t < 2 * TILE; t++) offset[t] = offset[count - 1];
+    for (int64_t t = 0; t < TILE; t++) {
+        tile->key[t] = layer->keys + offset[t];
+        tile->value[t] = layer->values + offset[t];
+        tile->next_key[t] = layer->keys + offset[TILE + t];
+    }
+    tile->is_fetched = 0;
+}
+
+INLINE void attend_rows(const Shape *s, const Layer *layer, const scalar *qkv, scalar *out, const int64_t *table,
+                        int64_t position, int64_t tokens, int64_t kv_head, const int64_t dim) {
+    SpanMemory memory, *m = &memory;
+    const int64_t pieces = PIECES(dim), group = s->num_heads / s->num_kv_heads, rows = tokens * group;
+    const int64_t stride = (s->num_heads + 2 * s->num_kv_heads) * dim;
+    int64_t first = layer->window && position >= layer->window ? position - layer->window + 1 : 0;
+    float scale = 1.0f / sqrtf((float)dim);
+    for (int64_t row = 0; row < rows; row++) {
+        const scalar *query = qkv + row / group * stride + (kv_head * group + row % group) * dim;
+        scalar some[PIECE];
+        for (int64_t i = 0; i < pieces; i++)
+            m->query[row * pieces + i] = load_piece(piece_at(some, query, i * PIECE, dim));
+        m->max[row] = -INFINITY;
+        m->total[row] = (vec){0};
+        for (int64_t v = 0; v < pieces * PARTS; v++) m->sum[row * pieces * PARTS + v] = (vec){0};
+    }
+    for (int64_t begin = first / TILE * TILE; begin < position + tokens; begin += TILE) {
+        Tile tile;
+        find_tile(&tile, s, layer, table, begin, position + tokens, kv_head);
+        for (int64_t i = 0; i < tokens; i++) {
+            int64_t end = position + i + 1 - begin, from = layer->window ? end - layer->window : 0;
+            from = from > 0 ? from : 0;
+            end = end < TILE ? end : TILE;
+            if (from < end) attend_token(m, i * group, &tile, from, end, scale, group, dim);
+        }
+    }
+    for (int64_t row = 0; row < rows; row++) {
+        const float *from = (const float *)(m->sum + row * pieces * PARTS), share = 1.0f / total_of(m->total[row]);
+        scalar *to = out + (row / group * s->num_heads + kv_head * group + row % group) * dim;
+        for (int64_t i = 0; i < dim; i++)
+            to[i] = store(from[i / PIECE * PIECE + i % PARTS * LANES + i % PIECE / PARTS] * share);
+    }
+}
+
+/* Attention of `tokens` consecutive tokens, at most SPAN, for the query heads of one key head. */
+static void attend_span(const Shape *s, const Layer *layer, const scalar *qkv, scalar *out, const int64_t *table,
+                        int64_t position, int64_t tokens, int64_t kv_head) {
+    switch (s->head_dim) {
+    case 64: attend_rows(s, layer, qkv, out, table, position, tokens, kv_head, 64); break;
+    case 128: attend_rows(s, layer, qkv, out, table, position, tokens, kv_head, 128); break;
+    default: attend_rows(s, layer, qkv, out, table, position, tokens, kv_head, s->head_dim);
+    }
+}
+
+/* Whether a single token comes right after the one before it in the flat row, in the same sequence. */
+static inline int follows(const Shape *s, const Step *step, int64_t i) {
+    const int64_t *table = step->block_tables + i * step->table_width;
+    return step->positions[i] == step->positions[i - 1] + 1 &&
+           !memcmp(table, table - step->table_width, (step->positions[i] / s->block_size + 1) * sizeof(*table));
+}
+
+/* The number of tokens, at most `most`, that a single token attends for: itself and those that follow it, or none if an
+   earlier one attends for it. */
+static int64_t length_of_span(const Shape *s, const Step *step, int64_t i, int64_t most) {
+    int64_t begin = i, length = 1;
+    while (begin && follows(s, step, begin)) begin--;
+    if ((i - begin) % most) return 0;
+    while (length < most && i + length < step->num_singles && follows(s, step, i + length)) length++;
+    return length;
+}
