@@ -19,6 +19,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +71,27 @@ def transformers_generate(folder: Path) -> Generate:
     return generate
 
 
-def seconds(generate: Generate, prompts: list[list[int]], max_tokens: int) -> float:
+def random_prompts(number: int, length: int) -> list[list[int]]:
+    return [[random.randrange(300, 2000) for _ in range(length)] for _ in range(number)]
+
+
+def milliseconds(generate: Generate, number: int, length: int, max_tokens: int) -> float:
+    """For so many prompts of so many tokens, of which none is in the cache."""
+    prompts = random_prompts(number, length)
     begin = time.perf_counter()
     generate(prompts, max_tokens)
-    return time.perf_counter() - begin
+    return 1e3 * (time.perf_counter() - begin)
+
+
+def step_milliseconds(generate: Generate, batch: int, max_tokens: int, length: int = PROMPT) -> float:
+    """A decode step: the difference between a long output and a short one."""
+    short = milliseconds(generate, batch, length, 1)
+    return (milliseconds(generate, batch, length, max_tokens) - short) / (max_tokens - 1)
 
 
 class Floor:
-    """The least time of a step on this machine, as measured in turns with the engines."""
+    """The least time of a step on this machine, measured beside each time that it is compared with: the speed
+    of a virtual machine's memory and cores changes within seconds."""
 
     def __init__(self, shape: str, dtype: str, threads: int) -> None:
         sizes = SHAPES[shape]
@@ -88,22 +102,22 @@ class Floor:
         self._head = hidden * sizes["vocab_size"]
         self._bytes = getattr(torch, dtype).itemsize
         self._dtype, self._threads = dtype, threads
-        self._bandwidth = self._multiply_adds = 0.0
-
-    def measure(self) -> None:
-        self._bandwidth = max(self._bandwidth, bandwidth(self._threads))
-        self._multiply_adds = max(self._multiply_adds, multiply_adds(self._threads, self._dtype))
+        self._bandwidths: list[float] = []
+        self._multiply_adds: list[float] = []
 
     def milliseconds(self, rows: int, logits: int) -> float:
-        """`rows`: tokens of the step; `logits`: tokens whose logits are computed."""
-        reading = self._bytes * (self._layers + self._head) / self._bandwidth
-        multiplying = (rows * self._layers + logits * self._head) / self._multiply_adds
+        """Now. `rows`: tokens of the step; `logits`: tokens whose logits are computed."""
+        self._bandwidths.append(bandwidth(self._threads))
+        self._multiply_adds.append(multiply_adds(self._threads, self._dtype))
+        reading = self._bytes * (self._layers + self._head) / self._bandwidths[-1]
+        multiplying = (rows * self._layers + logits * self._head) / self._multiply_adds[-1]
         return 1e3 * max(reading, multiplying)
 
     def __str__(self) -> str:
+        reads, products = sorted(self._bandwidths), sorted(self._multiply_adds)
         return (
-            f"{self._bandwidth / 1e9:.1f} GB/s read, {self._multiply_adds / 1e9:.0f} G multiply-adds/s "
-            f"in {self._dtype}"
+            f"{reads[0] / 1e9:.1f} to {reads[-1] / 1e9:.1f} GB/s read, {products[0] / 1e9:.0f} to "
+            f"{products[-1] / 1e9:.0f} G multiply-adds/s in {self._dtype}"
         )
 
 
@@ -120,55 +134,57 @@ def main() -> None:
     parser.add_argument("--only", default="", help="the engine to measure (default: all)")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    rng = random.Random(0)
-
-    def random_prompts(number: int, length: int) -> list[list[int]]:
-        return [[rng.randrange(300, 2000) for _ in range(length)] for _ in range(number)]
-
     with tempfile.TemporaryDirectory() as folder:
         make_model(options.shape, options.dtype, Path(folder))
         own: dict[str, Any] = {"num_threads": options.threads, "max_num_prefill_tokens": LONG_PROMPT}
-        engines = {
-            "transformers generate": transformers_generate(Path(folder)),
-            "weir": weir(Path(folder), **own),
-            "weir, int8": weir(Path(folder), quantization="int8", **own),
-            "weir, torch's operators": weir(Path(folder), cpu_kernels="torch", **own),
-            "weir, transformers' code": weir(Path(folder), model_impl="transformers", **own),
+        ways: dict[str, Callable[[], Generate]] = {
+            "transformers generate": lambda: transformers_generate(Path(folder)),
+            "weir": lambda: weir(Path(folder), **own),
+            "weir, int8": lambda: weir(Path(folder), quantization="int8", **own),
+            "weir, torch's operators": lambda: weir(Path(folder), cpu_kernels="torch", **own),
+            "weir, transformers' code": lambda: weir(Path(folder), model_impl="transformers", **own),
         }
-        engines = {name: engines[name] for name in engines if options.only in ("", name)}
+        engines = {name: load() for name, load in ways.items() if options.only in ("", name)}
         floor = Floor(options.shape, options.dtype, options.threads)
         print(processor())
         print(
             f"{options.shape}, {options.dtype}, {options.threads} thread(s): milliseconds a decode step "
             "(x faster than the first; times the floor)"
         )
+
+        def compare(what: str, measure: Callable[[Generate], float], rows: int, logits: int) -> None:
+            rounds: list[dict[str, float]] = []
+            floors: list[dict[str, float]] = []
+            for _ in range(options.repeats):
+                rounds.append({})
+                floors.append({})
+                for name, generate in engines.items():
+                    floors[-1][name] = floor.milliseconds(rows, logits)
+                    rounds[-1][name] = measure(generate)
+            report(what, rounds, floors)
+
         for batch in map(int, options.batches.split(",")):
-            steps: dict[str, list[float]] = {name: [] for name in engines}
+            step = partial(step_milliseconds, batch=batch, max_tokens=options.tokens)
             for generate in engines.values():
                 generate(random_prompts(batch, PROMPT), 4)
-            for _ in range(options.repeats):
-                floor.measure()
-                for name, generate in engines.items():
-                    short = seconds(generate, random_prompts(batch, PROMPT), 1)
-                    long = seconds(generate, random_prompts(batch, PROMPT), options.tokens)
-                    steps[name].append(1e3 * (long - short) / (options.tokens - 1))
-            report(f"batch {batch}", steps, floor.milliseconds(batch, batch))
-        prefills: dict[str, list[float]] = {name: [] for name in engines}
-        for _ in range(options.repeats):
-            floor.measure()
-            for name, generate in engines.items():
-                prefills[name].append(1e3 * seconds(generate, random_prompts(1, LONG_PROMPT), 1))
-        report(f"prefill of {LONG_PROMPT}", prefills, floor.milliseconds(LONG_PROMPT, 1))
+            compare(f"batch {batch}", step, batch, batch)
+        prefill = partial(milliseconds, number=1, length=LONG_PROMPT, max_tokens=1)
+        compare(f"prefill of {LONG_PROMPT}", prefill, LONG_PROMPT, 1)
         print(f"  the machine: {floor}")
 
 
-def report(what: str, times: dict[str, list[float]], floor: float | None = None) -> None:
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    first = next(iter(medians.values()))
-    row = [f"{what}:"] if floor is None else [f"{what}: floor {floor:.2f}"]
-    for name, value in medians.items():
-        floors = "" if floor is None else f"; {value / floor:.2f}"
-        row.append(f"{name} {value:.2f} ({first / value:.2f}x{floors})")
+def report(what: str, rounds: list[dict[str, float]], floors: list[dict[str, float]] | None = None) -> None:
+    """Milliseconds by engine, and the floor beside each. Ratios are of one round."""
+    first = next(iter(rounds[0]))
+    floor = [value for by_name in floors or () for value in by_name.values()]
+    row = [f"{what}: floor {statistics.median(floor):.2f}" if floor else f"{what}:"]
+    for name in rounds[0]:
+        took = statistics.median(times[name] for times in rounds)
+        text = f"{name} {took:.2f} ({statistics.median(times[first] / times[name] for times in rounds):.2f}x"
+        if floors:
+            pairs = zip(rounds, floors, strict=True)
+            text += f"; {statistics.median(times[name] / least[name] for times, least in pairs):.2f}"
+        row.append(text + ")")
     print("  " + "   ".join(row), flush=True)
 
 

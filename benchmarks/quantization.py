@@ -3,16 +3,17 @@
     python -m benchmarks.quantization [--shape tiny] [--batches 1,4,16] [--threads 1] [--repeats 5]
 
 Perplexity is that of the assistant's words in conversations that the model's trainer draws from another seed.
-Times are CPU milliseconds of a decode step and of a prompt's first token; all sides take turns within one
+Times are milliseconds of a decode step and of a prompt's first token; all sides take turns within one
 run; medians. Memory is how much the process grows by loading the model.
 """
 
 import argparse
 import gc
 import math
-import random
 import re
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer
 
-from benchmarks.engine import LONG_PROMPT, Generate, report, seconds, weir
+from benchmarks.engine import LONG_PROMPT, Generate, milliseconds, report, step_milliseconds, weir
 from benchmarks.machine import processor
 from benchmarks.random_models import SHAPES, make_model
 from engine.config import EngineConfig
@@ -91,11 +92,6 @@ def main() -> None:
         found = perplexity(options.conversations, **settings)
         exact = exact or found
         print(f"  {name}: {found:.4f} ({found / exact - 1:+.2%})", flush=True)
-    rng = random.Random(0)
-
-    def random_prompts(number: int, length: int) -> list[list[int]]:
-        return [[rng.randrange(300, 2000) for _ in range(length)] for _ in range(number)]
-
     with tempfile.TemporaryDirectory() as folder:
         make_model(options.shape, "bfloat16", Path(folder))
         engines: dict[str, Generate] = {}
@@ -103,21 +99,17 @@ def main() -> None:
             before = memory()
             engines[name] = weir(Path(folder), num_threads=options.threads, **settings)
             print(f"{options.shape}, {name}: {(memory() - before) / 1e6:.0f} MB", flush=True)
-        print(f"{options.shape}, {options.threads} thread(s): CPU ms a decode step (x faster)")
+        print(f"{options.shape}, {options.threads} thread(s): milliseconds a decode step (x faster)")
+
+        def compare(what: str, measure: Callable[[Generate], float]) -> None:
+            rounds = [{name: measure(engines[name]) for name in engines} for _ in range(options.repeats + 1)]
+            report(what, rounds[1:])
+
         for batch in map(int, options.batches.split(",")):
-            steps: dict[str, list[float]] = {name: [] for name in engines}
-            for repeat in range(options.repeats + 1):
-                for name, generate in engines.items():
-                    short = seconds(generate, random_prompts(batch, SHORT_PROMPT), 1)
-                    long = seconds(generate, random_prompts(batch, SHORT_PROMPT), options.tokens)
-                    if repeat:
-                        steps[name].append(1e3 * (long - short) / (options.tokens - 1))
-            report(f"batch {batch}", steps)
-        prefills: dict[str, list[float]] = {name: [] for name in engines}
-        for _ in range(options.repeats):
-            for name, generate in engines.items():
-                prefills[name].append(1e3 * seconds(generate, random_prompts(1, LONG_PROMPT), 1))
-        report(f"prefill of {LONG_PROMPT}", prefills)
+            step = partial(step_milliseconds, batch=batch, max_tokens=options.tokens, length=SHORT_PROMPT)
+            compare(f"batch {batch}", step)
+        prefill = partial(milliseconds, number=1, length=LONG_PROMPT, max_tokens=1)
+        compare(f"prefill of {LONG_PROMPT}", prefill)
 
 
 if __name__ == "__main__":

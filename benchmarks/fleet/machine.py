@@ -1,6 +1,5 @@
 """How long a replica takes. Measured here, not guessed."""
 
-import random
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,17 +23,15 @@ PROMPT, LONG_PROMPT, TOKENS = 64, 512, 32
 
 
 def measure(repeats: int = 7) -> Machine:
-    """CPU seconds on one thread. The smallest of several, since a busy machine only makes them longer."""
+    """On one thread. The least time of several, since a busy machine only makes them longer."""
     import torch
 
-    from benchmarks.engine import seconds, weir
+    from benchmarks.engine import milliseconds, weir
     from benchmarks.random_models import make_model
 
-    def prompts(number: int, length: int) -> list[list[int]]:
-        return [[random.randrange(300, 2000) for _ in range(length)] for _ in range(number)]
-
     def least(number: int, length: int, tokens: int) -> float:
-        return min(seconds(generate, prompts(number, length), tokens) for _ in range(repeats))
+        """Seconds."""
+        return min(milliseconds(generate, number, length, tokens) for _ in range(repeats)) / 1e3
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
