@@ -37,23 +37,23 @@ class StepScores:
     def begin(self, scheduled: Seq[ScheduledSequence]) -> None:
         """The model has run a step of these sequences. Scores on a GPU begin to move to the host."""
         if self._copy is not None:
-            ending = [s for s in scheduled if s.end == s.sequence.num_tokens]
-            self._copy.begin([slot for s in ending for slot in self._slots(s, s.end + len(s.draft))])
+            size, slots = self._block_size, []
+            for s in scheduled:
+                if s.end == s.sequence.num_tokens:
+                    table, places = s.block_table, range(len(s.sequence.scores), s.end + len(s.draft))
+                    slots += [table[i // size] * size + i % size for i in places]
+            self._copy.begin(slots)
 
     def give(self, s: ScheduledSequence) -> None:
         """Give the sequence the scores of its tokens up to the end of its share. Raises `ValueError` for
         scores that are not finite."""
-        scores = s.sequence.scores
-        for slot in self._slots(s, s.end):
-            row = self._read(slot)
+        seq, size, read = s.sequence, self._block_size, self._read
+        scores, table = seq.scores, seq.cache.block_table
+        for i in range(len(scores), s.end):
+            row = read(table[i // size] * size + i % size)
             if not isfinite(sum(row)):
                 raise ValueError("the probes' scores are not finite")
             scores.append(row)
-
-    def _slots(self, s: ScheduledSequence, end: int) -> list[int]:
-        """The places in the cache of the sequence's tokens without scores, up to `end`."""
-        table, size = s.block_table, self._block_size
-        return [table[i // size] * size + i % size for i in range(len(s.sequence.scores), end)]
 
 
 def _reader(scores: Tensor) -> Callable[[int], Scores]:
