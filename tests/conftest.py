@@ -21,6 +21,10 @@ from tests.serving import serving
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# Tests run beside each other, so a second thread of a small model mostly waits. Without this variable, each
+# server also tries numbers of threads at its start, for seconds.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 # Modules and tests live to the end, so the garbage collector never visits them.
 gc.disable()
 
@@ -39,18 +43,7 @@ hypothesis.settings.load_profile("weir")
 
 
 @pytest.fixture(scope="session")
-def one_thread() -> Iterator[None]:
-    """For models so small that several would wait for each other most of the time."""
-    import torch  # which not every test needs
-
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(num_threads)
-
-
-@pytest.fixture(scope="session")
-def text_classifier(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def text_classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model's folder: see `tests.hooks.builtin.classifiers`."""
     from tests.hooks.builtin.classifiers import train_text_classifier
 
@@ -60,7 +53,7 @@ def text_classifier(one_thread: None, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture(scope="session")
-def token_classifier(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def token_classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.hooks.builtin.classifiers import train_token_classifier
 
     folder = tmp_path_factory.mktemp("tokens")

@@ -2,7 +2,7 @@
 
 import dataclasses
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,14 +97,6 @@ CONFIGS: dict[str, PreTrainedConfig] = {
         eos_token_id=1,
     ),
 }
-
-
-@pytest.fixture(scope="session", autouse=True)
-def few_threads() -> Iterator[None]:
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(num_threads)
 
 
 @pytest.fixture(scope="session")
