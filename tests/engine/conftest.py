@@ -5,6 +5,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -339,13 +340,19 @@ def random_prompts(number: int, longest: int, seed: int = 0) -> list[list[int]]:
 
 
 def cramped_core(tiny_core: Callable[..., Any], family: str, **settings: Any) -> Any:
+    sizing = {name: settings[name] for name in SIZING if name in settings}
+    memory = 72 * token_memory(tiny_core, family, **sizing)
+    return tiny_core(family, **CRAMPED, **settings, kv_cache_memory=memory)
+
+
+SIZING = ("model_impl", "num_speculative_tokens", "speculative_model")
+"""The settings that decide how much memory a token takes in the cache."""
+
+
+@cache
+def token_memory(tiny_core: Callable[..., Any], family: str, **settings: Any) -> int:
+    """The bytes of a token in the cache, and in the cache of the draft model."""
     runner = tiny_core(family, **settings).core.runner
-    cache = runner.kv_cache
-    caches = [cache, runner.draft.kv_cache] if runner.draft else [cache]
+    caches = [runner.kv_cache, runner.draft.kv_cache] if runner.draft else [runner.kv_cache]
     pools = [pool for c in caches for pool in (*c.keys.values(), *c.values.values())]
-    return tiny_core(
-        family,
-        **CRAMPED,
-        **settings,
-        kv_cache_memory=sum(pool[0].nbytes for pool in pools) // cache.block_size * 72,
-    )
+    return sum(pool[0].nbytes for pool in pools) // runner.kv_cache.block_size

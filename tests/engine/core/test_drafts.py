@@ -1,5 +1,6 @@
 """Speculation changes the number of steps, and nothing else."""
 
+import itertools
 import json
 import random
 import shutil
@@ -126,7 +127,6 @@ def drafting(tiny_model: Callable[[str], Any]) -> Callable[..., dict[str, Any]]:
 
 
 @pytest.mark.parametrize("is_cramped", [False, True], ids=["roomy", "cramped"])
-@pytest.mark.parametrize("method", ["draft_model", None])
 @pytest.mark.parametrize(
     "sampling",
     [
@@ -136,18 +136,15 @@ def drafting(tiny_model: Callable[[str], Any]) -> Callable[..., dict[str, Any]]:
         {"temperature": 1.0, "top_p": 0.3, "seed": 4, "n": 2},
     ],
 )
-@pytest.mark.parametrize("draft_family", DRAFT_MODELS)
 def test_drafts_of_a_model_change_only_the_number_of_steps(
-    draft_family: str,
     sampling: dict[str, Any],
-    method: str | None,
     is_cramped: bool,
     tiny_core: Callable[..., Any],
     drafting: Callable[..., dict[str, Any]],
     completion_request: Callable[..., GenerationRequest],
 ) -> None:
-    results, steps = [], []
-    for settings in ({}, drafting(draft_family) | {"speculative_method": method}):
+    def served(**settings: Any) -> tuple[list[Any], int]:
+        """The answers and the number of steps."""
         settings |= {"max_num_prefill_tokens": 1000}
         core = cramped_core(tiny_core, "qwen3", **settings) if is_cramped else tiny_core("qwen3", **settings)
         requests = [
@@ -155,20 +152,23 @@ def test_drafts_of_a_model_change_only_the_number_of_steps(
             for prompt in [*REPETITIVE, *random_prompts(3, longest=40)]
         ]
         groups = core.serve(requests, random.Random(5))
-        results.append([answer for group in groups for answer in core.answers(group)])
         stats = core.core.stats()
-        steps.append(stats.steps_total)
         assert (stats.preemptions_total > 0) == is_cramped
-        assert (stats.spec_decode_draft_tokens_total > 0) == (len(results) == 2)
+        assert (stats.spec_decode_draft_tokens_total > 0) == ("speculative_model" in settings)
         assert core.core.block_manager.num_used == 0
-    for without, with_drafts in zip(*results, strict=True):
-        assert with_drafts.ids == without.ids
-        assert with_drafts.finish_reason == without.finish_reason
-        assert [t.logprob for t in with_drafts.tokens] == pytest.approx(
-            [t.logprob for t in without.tokens], abs=1e-4
-        )
-    if draft_family == "qwen3" and not is_cramped:
-        assert steps[1] < steps[0]
+        return [answer for group in groups for answer in core.answers(group)], stats.steps_total
+
+    expected, most_steps = served()
+    for draft_family, method in itertools.product(DRAFT_MODELS, ("draft_model", None)):
+        found, steps = served(**drafting(draft_family), speculative_method=method)
+        for without, with_drafts in zip(expected, found, strict=True):
+            assert with_drafts.ids == without.ids, (draft_family, method)
+            assert with_drafts.finish_reason == without.finish_reason
+            assert [t.logprob for t in with_drafts.tokens] == pytest.approx(
+                [t.logprob for t in without.tokens], abs=1e-4
+            )
+        if draft_family == "qwen3" and not is_cramped:
+            assert steps < most_steps
 
 
 @pytest.mark.parametrize("settings", [{}, {"max_num_batched_tokens": 50, "block_size": 4}])

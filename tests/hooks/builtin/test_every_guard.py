@@ -38,14 +38,20 @@ def test_all_have_a_short_name() -> None:
 
 
 OTHER_ACTIONS = ("suppress", "terminate", "rewind")
+"""In the check, `suppress` redacts to nothing, and `rewind` terminates: no model can go on."""
 
 
 @pytest.mark.parametrize(
     ("name", "action"),
     [
         *((name, "redact") for name in ARGUMENTS),
-        *(("phrases", action) for action in OTHER_ACTIONS),
-        *(slow(name, action) for name in ARGUMENTS if name != "phrases" for action in OTHER_ACTIONS),
+        ("phrases", "terminate"),
+        *(
+            slow(name, action)
+            for name in ARGUMENTS
+            for action in OTHER_ACTIONS
+            if (name, action) != ("phrases", "terminate")
+        ),
     ],
 )
 async def test_each_passes_the_hook_check_and_holds_at_most_what_it_says(name: str, action: str) -> None:

@@ -27,7 +27,7 @@ def test_every_kind_of_token_sees_what_it_should(dtype: torch.dtype) -> None:
     check(Case(dtype=dtype))
 
 
-@pytest.mark.parametrize("block_size", [1, 3, 16, 64, 256])
+@pytest.mark.parametrize("block_size", [1, 3, 64, 256])  # the others have 16
 def test_blocks_may_have_any_size(block_size: int) -> None:
     check(Case(block_size=block_size))
 
