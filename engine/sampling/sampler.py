@@ -21,6 +21,7 @@ from torch import Tensor
 from engine.config import LogprobsMode
 from engine.logits_processors.run import ProcessorRun
 from engine.protocol import LogitsProcessorError
+from engine.sampling.nucleus import dropped_by_top_p
 from engine.sampling.penalties import TokenCounts
 from engine.sampling.sampling_state import Logprobs, SamplingState
 from engine.text.alignment import LOGPROB_FLOOR
@@ -275,6 +276,9 @@ def keep_top_k(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
 
 def keep_top_p(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
     def keep(rows: Tensor, ps: list[float]) -> Tensor:
+        if rows.device.type == "cpu":
+            # Twice as fast as `masked_fill`.
+            return torch.where(dropped_by_top_p(rows, ps), float("-inf"), rows)
         ascending, ids = rows.sort(descending=False)
         dropped = ascending.softmax(-1).cumsum(-1) <= rows.new_tensor([1 - p for p in ps]).unsqueeze(-1)
         dropped[:, -1] = False
