@@ -37,9 +37,10 @@ async def costs(options: argparse.Namespace, folder: Path) -> str:
 
 
 async def flat(options: argparse.Namespace, folder: Path) -> str:
-    contexts = [*map(int, options.contexts.split(","))]
-    make_stream_guard(SHAPES[options.shape], folder, max(contexts) + 2 * flatness.JUDGEMENT)
-    results = flatness.flatness(folder, contexts, options.rounds, options.dtype, options.threads)
+    contexts, windows = ([*map(int, some.split(","))] for some in (options.contexts, options.windows))
+    make_stream_guard(SHAPES[options.shape], folder, max(contexts) + 2 * max(windows))
+    how = (options.rounds, options.dtype, options.threads)
+    results = flatness.flatness(folder, windows, contexts, *how)
     return flatness.report_flatness(options.shape, results)
 
 
@@ -98,6 +99,7 @@ def main() -> None:
     parser.add_argument("--guards", default=",".join(tax.WAYS), help="guards whose tax is measured")
     parser.add_argument("--max-tokens", type=int, default=96)
     parser.add_argument("--contexts", default=flatness.CONTEXTS, help="tokens before a judgement")
+    parser.add_argument("--windows", default=flatness.WINDOWS, help="tokens that are judged together")
     parser.add_argument("--prompts", default="64,512", help="words of prompts")
     parser.add_argument("--probe", type=Path, default=DEMO_PROBE, help="a probe of the demo model")
     parser.add_argument("--harmless", type=int, default=1000)

@@ -1,7 +1,6 @@
-"""The time of a judgement of 16 tokens, behind texts of several lengths.
+"""The time of a judgement, behind texts of several lengths, for windows of several numbers of tokens.
 
 Its tokens attend to all of the context, so its multiply-adds grow with it, the less the larger the model is.
-On a CPU, times are CPU times, which other programs disturb little.
 """
 
 import random
@@ -19,7 +18,7 @@ from engine.execution.model_runner import ModelRunner
 from engine.text.tokenizer import LocalTokenizer
 
 CONTEXTS = "256,1024,4096,8192"
-JUDGEMENT = 16
+WINDOWS = "16"
 """Tokens that are judged together."""
 
 
@@ -34,20 +33,23 @@ def multiply_adds(shape: str, num_context: int) -> float:
 
 @dataclass
 class Judgements:
-    """For texts of one length."""
+    """Of so many tokens, behind texts of one length."""
 
+    window: int
     num_context: int
-    seconds: list[float] = field(default_factory=list)
-    from_scratch: float = 0.0
+    from_scratch: float
     """Seconds to judge the whole text once, with nothing in the cache."""
+    seconds: list[float] = field(default_factory=list)
 
     @property
     def median(self) -> float:
         return statistics.median(self.seconds)
 
 
-def flatness(model: Path, contexts: Sequence[int], rounds: int, dtype: str, threads: int) -> list[Judgements]:
-    """The time of a judgement behind contexts of several lengths. They take turns."""
+def flatness(
+    model: Path, windows: Sequence[int], contexts: Sequence[int], rounds: int, dtype: str, threads: int
+) -> list[Judgements]:
+    """The time of a judgement of each window behind each context. They take turns."""
     config = EngineConfig(
         model=str(model),
         dtype=dtype,  # type: ignore[arg-type]
@@ -58,14 +60,15 @@ def flatness(model: Path, contexts: Sequence[int], rounds: int, dtype: str, thre
     core = ClassifierCore(ModelRunner.load(config), LocalTokenizer.load(config.model), config)
     rng = random.Random(0)
     texts: dict[int, SequenceGroup] = {}
-    results = [Judgements(num_context) for num_context in contexts]
-    for result in results:
-        text = texts[result.num_context] = new_text(config)
-        result.from_scratch = _seconds(core, text, _ids(rng, result.num_context))
+    from_scratch: dict[int, float] = {}
+    for num_context in contexts:
+        text = texts[num_context] = new_text(config)
+        from_scratch[num_context] = _seconds(core, text, _ids(rng, num_context))
+    results = [Judgements(window, n, from_scratch[n]) for window in windows for n in contexts]
     for _ in range(rounds + 1):
         for result in results:
             text = texts[result.num_context]
-            result.seconds.append(_seconds(core, text, _ids(rng, JUDGEMENT)))
+            result.seconds.append(_seconds(core, text, _ids(rng, result.window)))
             core.truncate(text, result.num_context)
     for result in results:
         del result.seconds[0]  # memory and code are touched for the first time
@@ -77,22 +80,21 @@ def _ids(rng: random.Random, number: int) -> list[int]:
 
 
 def _seconds(core: ClassifierCore, text: SequenceGroup, ids: list[int]) -> float:
-    clock = time.process_time if core.runner.device.type == "cpu" else time.perf_counter
     core.feed(text, ids)
-    begin = clock()
+    begin = time.perf_counter()
     while core.has_work:
         core.step()
-    return clock() - begin
+    return time.perf_counter() - begin
 
 
 def report_flatness(shape: str, results: Sequence[Judgements]) -> str:
-    first = results[0]
-    names = ("context", "ms", "times the first", "its multiply-adds", "ms from scratch")
+    names = ("window", "context", "ms", "times the first", "its multiply-adds", "ms from scratch")
     lines = ["".join(f"{name:>19}" for name in names)]
     for result in results:
+        first = next(other for other in results if other.window == result.window)
         arithmetic = multiply_adds(shape, result.num_context) / multiply_adds(shape, first.num_context)
         lines.append(
-            f"{result.num_context:19}{1e3 * result.median:19.2f}{result.median / first.median:19.2f}"
-            f"{arithmetic:19.2f}{1e3 * result.from_scratch:19.0f}"
+            f"{result.window:19}{result.num_context:19}{1e3 * result.median:19.2f}"
+            f"{result.median / first.median:19.2f}{arithmetic:19.2f}{1e3 * result.from_scratch:19.0f}"
         )
     return "\n".join(lines)
