@@ -212,10 +212,16 @@ static inline __attribute__((always_inline)) void attend_by_pairs(const Shape *s
     }
     memset(m->sum, 0, tiles * ROWS * dim * sizeof(float));
     for (int64_t begin = first / KEYS * KEYS; begin < position + tokens; begin += KEYS) {
-        int64_t end = position + tokens, count = end - begin < KEYS ? end - begin : KEYS;
+        int64_t end = position + tokens, left = end - begin, next[KEYS];
+        int64_t count = left < KEYS ? left : KEYS, later = left - count < KEYS ? left - count : KEYS;
         int sees_all = begin + KEYS <= position + 1 && (!layer->window || end - layer->window <= begin);
+        places(next, s, table, begin + count, later, kv_head);
         load_keys(m, s, layer, table, begin, count, kv_head, dim);
         for (int64_t tile = 0; tile < tiles; tile++) {
+            for (int64_t t = later * tile / tiles; t < later * (tile + 1) / tiles; t++) {
+                fetch(layer->keys + next[t], dim);
+                fetch(layer->values + next[t], dim);
+            }
             int32_t from[ROWS], last[ROWS];
             for (int64_t i = 0; i < ROWS; i++) {
                 last[i] = position - begin + (tile * ROWS + i) / group;

@@ -53,8 +53,8 @@ typedef struct {
 
 typedef struct {
     const scalar *key[TILE], *value[TILE];
-    const scalar *next_key[TILE]; /* of the next tile */
-    int is_fetched;               /* whether `value` and `next_key` are on their way */
+    const scalar *next_key[TILE], *next_value[TILE]; /* of the tile that is read next */
+    int is_fetched;                                  /* whether these are on their way */
 } Tile;
 
 /* The piece of `dim` elements that begins with element `i`. Its elements beyond `dim` are zeros in `some`. */
@@ -65,16 +65,14 @@ INLINE const scalar *piece_at(scalar *some, const scalar *from, int64_t i, const
 }
 
 /* Scores of `rows` queries with a tile of keys, before they are scaled. */
-INLINE void score_tile(float (*score)[TILE], const piece *query, const Tile *tile, const int64_t dim, const int rows) {
+INLINE void score_tile(float (*score)[TILE], const piece *query, const Tile *tile, int fetches, const int64_t dim,
+                       const int rows) {
     const int pieces = PIECES(dim), keys = LANES / rows;
     for (int t = 0; t < TILE; t += keys) {
         vec dot[LANES], total;
 #pragma GCC unroll 16
         for (int k = 0; k < keys; k++) {
-            if (!tile->is_fetched) {
-                fetch(tile->value[t + k], dim);
-                fetch(tile->next_key[t + k], dim);
-            }
+            if (fetches) fetch(tile->next_key[t + k], dim);
             for (int r = 0; r < rows; r++) dot[r * keys + k] = (vec){0};
 #pragma GCC unroll 16
             for (int i = 0; i < pieces; i++) {
@@ -143,6 +141,7 @@ INLINE void add_tile(vec *sum, float (*weight)[TILE], const float *rescale, cons
         for (int t = from; t < end; t++) {
             vec value[16];
             scalar some[PIECE];
+            if (!i && !tile->is_fetched) fetch(tile->next_value[t], dim);
             for (int v = 0; v < vecs; v += PARTS)
                 widen_piece(value + v, piece_at(some, tile->value[t], i * PIECE + v * LANES, dim));
             for (int r = 0; r < rows; r++)
@@ -157,13 +156,15 @@ INLINE void attend_tile(SpanMemory *m, int64_t row, Tile *tile, int from, int en
                         const int rows) {
     const int pieces = PIECES(dim);
     float weight[HEADS][TILE] __attribute__((aligned(64))), rescale[HEADS];
-    for (int r = 0; r < rows; r += 2, tile->is_fetched = 1) {
-        if (rows - r == 1) score_tile(weight + r, m->query + (row + r) * pieces, tile, dim, 1);
-        else score_tile(weight + r, m->query + (row + r) * pieces, tile, dim, 2);
+    for (int r = 0; r < rows; r += 2) {
+        int fetches = !r && !tile->is_fetched;
+        if (rows - r == 1) score_tile(weight + r, m->query + (row + r) * pieces, tile, fetches, dim, 1);
+        else score_tile(weight + r, m->query + (row + r) * pieces, tile, fetches, dim, 2);
     }
     for (int r = 0; r < rows; r++)
         rescale[r] = weigh_tile(weight[r], m->max + row + r, m->total + row + r, from, end, scale);
     add_tile(m->sum + row * pieces * PARTS, weight, rescale, tile, from, end, dim, rows);
+    tile->is_fetched = 1;
 }
 
 INLINE void attend_token(SpanMemory *m, int64_t row, Tile *tile, int from, int end, float scale, int64_t group,
@@ -176,30 +177,41 @@ INLINE void attend_token(SpanMemory *m, int64_t row, Tile *tile, int from, int e
         }
 }
 
-/* Finds the keys and values from position `begin` to before `end`, and the keys after them. In the place of those that
-   do not exist, it names the last one. */
-static inline void find_tile(Tile *tile, const Shape *s, const Layer *layer, const int64_t *table, int64_t begin,
-                             int64_t end, int64_t kv_head) {
-    int64_t offset[2 * TILE], count = end - begin < 2 * TILE ? end - begin : 2 * TILE;
-    places(offset, s, table, begin, count, kv_head);
-    for (int64_t t = count; t < 2 * TILE; t++) offset[t] = offset[count - 1];
-    for (int64_t t = 0; t < TILE; t++) {
-        tile->key[t] = layer->keys + offset[t];
-        tile->value[t] = layer->values + offset[t];
-        tile->next_key[t] = layer->keys + offset[TILE + t];
-    }
-    tile->is_fetched = 0;
+/* Consecutive tokens of a sequence, at most SPAN, and a key head. */
+typedef struct {
+    const scalar *qkv; /* of the first token */
+    scalar *out;
+    const int64_t *table;
+    int64_t position, tokens, kv_head;
+} Span;
+
+/* The first position of the first tile that a span reads. */
+static inline int64_t beginning(const Layer *layer, const Span *span) {
+    int64_t unseen = layer->window ? span->position - layer->window + 1 : 0;
+    return unseen > 0 ? unseen / TILE * TILE : 0;
 }
 
-INLINE void attend_rows(const Shape *s, const Layer *layer, const scalar *qkv, scalar *out, const int64_t *table,
-                        int64_t position, int64_t tokens, int64_t kv_head, const int64_t dim) {
+/* Finds a span's keys and values from position `begin` on. It names the last one in the place of those that do not
+   exist. */
+static inline void find_keys(const scalar **key, const scalar **value, const Shape *s, const Layer *layer,
+                             const Span *span, int64_t begin) {
+    int64_t offset[TILE], left = span->position + span->tokens - begin, count = left < TILE ? left : TILE;
+    places(offset, s, span->table, begin, count, span->kv_head);
+    for (int64_t t = 0; t < TILE; t++) {
+        int64_t at = offset[t < count ? t : count - 1];
+        key[t] = layer->keys + at;
+        value[t] = layer->values + at;
+    }
+}
+
+INLINE void attend_rows(const Shape *s, const Layer *layer, const Span *span, const Span *next, const int64_t dim) {
     SpanMemory memory, *m = &memory;
-    const int64_t pieces = PIECES(dim), group = s->num_heads / s->num_kv_heads, rows = tokens * group;
+    const int64_t pieces = PIECES(dim), group = s->num_heads / s->num_kv_heads, rows = span->tokens * group;
     const int64_t stride = (s->num_heads + 2 * s->num_kv_heads) * dim;
-    int64_t first = layer->window && position >= layer->window ? position - layer->window + 1 : 0;
+    int64_t end_of_span = span->position + span->tokens;
     float scale = 1.0f / sqrtf((float)dim);
     for (int64_t row = 0; row < rows; row++) {
-        const scalar *query = qkv + row / group * stride + (kv_head * group + row % group) * dim;
+        const scalar *query = span->qkv + row / group * stride + (span->kv_head * group + row % group) * dim;
         scalar some[PIECE];
         for (int64_t i = 0; i < pieces; i++)
             m->query[row * pieces + i] = load_piece(piece_at(some, query, i * PIECE, dim));
@@ -207,11 +219,14 @@ INLINE void attend_rows(const Shape *s, const Layer *layer, const scalar *qkv, s
         m->total[row] = (vec){0};
         for (int64_t v = 0; v < pieces * PARTS; v++) m->sum[row * pieces * PARTS + v] = (vec){0};
     }
-    for (int64_t begin = first / TILE * TILE; begin < position + tokens; begin += TILE) {
-        Tile tile;
-        find_tile(&tile, s, layer, table, begin, position + tokens, kv_head);
-        for (int64_t i = 0; i < tokens; i++) {
-            int64_t end = position + i + 1 - begin, from = layer->window ? end - layer->window : 0;
+    Tile tile;
+    for (int64_t begin = beginning(layer, span); begin < end_of_span; begin += TILE) {
+        find_keys(tile.key, tile.value, s, layer, span, begin);
+        if (begin + TILE < end_of_span) find_keys(tile.next_key, tile.next_value, s, layer, span, begin + TILE);
+        else if (next) find_keys(tile.next_key, tile.next_value, s, layer, next, beginning(layer, next));
+        tile.is_fetched = begin + TILE >= end_of_span && !next;
+        for (int64_t i = 0; i < span->tokens; i++) {
+            int64_t end = span->position + i + 1 - begin, from = layer->window ? end - layer->window : 0;
             from = from > 0 ? from : 0;
             end = end < TILE ? end : TILE;
             if (from < end) attend_token(m, i * group, &tile, from, end, scale, group, dim);
@@ -219,19 +234,18 @@ INLINE void attend_rows(const Shape *s, const Layer *layer, const scalar *qkv, s
     }
     for (int64_t row = 0; row < rows; row++) {
         const float *from = (const float *)(m->sum + row * pieces * PARTS), share = 1.0f / total_of(m->total[row]);
-        scalar *to = out + (row / group * s->num_heads + kv_head * group + row % group) * dim;
+        scalar *to = span->out + (row / group * s->num_heads + span->kv_head * group + row % group) * dim;
         for (int64_t i = 0; i < dim; i++)
             to[i] = store(from[i / PIECE * PIECE + i % PARTS * LANES + i % PIECE / PARTS] * share);
     }
 }
 
-/* Attention of `tokens` consecutive tokens, at most SPAN, for the query heads of one key head. */
-static void attend_span(const Shape *s, const Layer *layer, const scalar *qkv, scalar *out, const int64_t *table,
-                        int64_t position, int64_t tokens, int64_t kv_head) {
+/* Attention of a span, for the query heads of its key head. It begins to load what the span `next`, or NULL, reads. */
+static void attend_span(const Shape *s, const Layer *layer, const Span *span, const Span *next) {
     switch (s->head_dim) {
-    case 64: attend_rows(s, layer, qkv, out, table, position, tokens, kv_head, 64); break;
-    case 128: attend_rows(s, layer, qkv, out, table, position, tokens, kv_head, 128); break;
-    default: attend_rows(s, layer, qkv, out, table, position, tokens, kv_head, s->head_dim);
+    case 64: attend_rows(s, layer, span, next, 64); break;
+    case 128: attend_rows(s, layer, span, next, 128); break;
+    default: attend_rows(s, layer, span, next, s->head_dim);
     }
 }
 
@@ -242,12 +256,12 @@ static inline int follows(const Shape *s, const Step *step, int64_t i) {
            !memcmp(table, table - step->table_width, (step->positions[i] / s->block_size + 1) * sizeof(*table));
 }
 
-/* The number of tokens, at most `most`, that a single token attends for: itself and those that follow it, or none if an
-   earlier one attends for it. */
-static int64_t length_of_span(const Shape *s, const Step *step, int64_t i, int64_t most) {
-    int64_t begin = i, length = 1;
-    while (begin && follows(s, step, begin)) begin--;
-    if ((i - begin) % most) return 0;
-    while (length < most && i + length < step->num_singles && follows(s, step, i + length)) length++;
-    return length;
+/* Cuts a step's single tokens into spans of at most `most` tokens. `begins` gets the first token of each span, and the
+   end of the last one. Returns the number of spans. */
+static int64_t cut_into_spans(int64_t *begins, const Shape *s, const Step *step, int64_t most) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < step->num_singles; i++)
+        if (!i || i - begins[count - 1] == most || !follows(s, step, i)) begins[count++] = i;
+    begins[count] = step->num_singles;
+    return count;
 }

@@ -340,7 +340,7 @@ typedef struct {
     const Chunk *chunk;
     scalar *qkv, *out;
     int64_t band; /* tokens of a chunk whose attention is one unit for each key head */
-    int64_t most; /* tokens of a span whose attention is one unit for each key head */
+    const int64_t *spans; /* the first token of each span, and the end of the last */
 } Attention;
 
 static int64_t stride_of(const Shape *s) { return (s->num_heads + 2 * s->num_kv_heads) * s->head_dim; }
@@ -351,17 +351,23 @@ static void prepare_tokens(const void *loop, int64_t first, int64_t end) {
         prepare_token(a->s, a->layer, a->qkv + i * stride_of(a->s), a->step->positions[i], a->step->slots[i]);
 }
 
-/* A unit is a key head and a token. Those of a key head follow one another, so that threads take spans of equal length:
-   the first token of a span attends for all of it. */
-static void attend_singles(const void *loop, int64_t first, int64_t end) {
+static Span span_of(const Attention *a, int64_t unit) {
+    int64_t i = a->spans[unit / a->s->num_kv_heads], end = a->spans[unit / a->s->num_kv_heads + 1];
+    return (Span){a->qkv + i * stride_of(a->s), a->out + i * a->s->num_heads * a->s->head_dim,
+                  a->step->block_tables + i * a->step->table_width, a->step->positions[i], end - i,
+                  unit % a->s->num_kv_heads};
+}
+
+/* A unit is a span of single tokens and a key head. */
+static void attend_spans(const void *loop, int64_t first, int64_t end) {
     const Attention *a = loop;
-    const Shape *s = a->s;
-    for (int64_t unit = first; unit < end; unit++) {
-        int64_t i = unit % a->step->num_singles, tokens = length_of_span(s, a->step, i, a->most);
-        attend_span(s, a->layer, a->qkv + i * stride_of(s), a->out + i * s->num_heads * s->head_dim,
-                    a->step->block_tables + i * a->step->table_width, a->step->positions[i], tokens,
-                    unit / a->step->num_singles);
+    Span span = span_of(a, first);
+    for (int64_t unit = first + 1; unit < end; unit++) {
+        Span next = span_of(a, unit);
+        attend_span(a->s, a->layer, &span, &next);
+        span = next;
     }
+    attend_span(a->s, a->layer, &span, NULL);
 }
 
 /* A unit is a band of a chunk's tokens and a key head. */
@@ -377,13 +383,15 @@ static void attend_chunk(const void *loop, int64_t first, int64_t end) {
 }
 
 void attend(const Shape *s, const Layer *layer, const Step *step, scalar *qkv, scalar *out) {
-    int64_t dim = s->head_dim, num_keys = 0, units = step->num_singles * s->num_kv_heads;
-    int64_t threads = omp_get_max_threads(), most = units < threads ? 1 : units / threads;
+    int64_t dim = s->head_dim, num_keys = 0, spans[step->num_singles + 1];
+    int64_t most = step->num_singles * s->num_kv_heads / omp_get_max_threads(); /* each thread gets a unit */
+    int64_t num_spans = cut_into_spans(spans, s, step, most < 1 ? 1 : most < SPAN ? most : SPAN);
     int64_t band = (PAIRS && dim % 32 == 0 ? PAIRED_BAND : BAND) / (s->num_heads / s->num_kv_heads);
-    Attention a = {s, layer, step, step->chunks, qkv, out, band, most < SPAN ? most : SPAN};
+    Attention a = {s, layer, step, step->chunks, qkv, out, band, spans};
     for (int64_t i = 0; i < step->num_singles; i++) num_keys += step->positions[i] + 1;
     run_loop(prepare_tokens, &a, step->num_tokens, step->num_tokens * stride_of(s) > WORTH_THREADS);
-    run_loop(attend_singles, &a, units, num_keys * s->num_heads * dim > WORTH_THREADS);
+    if (num_spans)
+        run_loop(attend_spans, &a, num_spans * s->num_kv_heads, num_keys * s->num_heads * dim > WORTH_THREADS);
     for (; a.chunk < step->chunks + step->num_chunks; a.chunk++)
         run_loop(attend_chunk, &a, (a.chunk->end - a.chunk->start + band - 1) / band * s->num_kv_heads, 1);
 }
