@@ -1,5 +1,5 @@
 """`python -m proxy` runs the `weir` command."""
 
-from proxy.commands.cli import main
+from proxy.commands import main
 
 main()

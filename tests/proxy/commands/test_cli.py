@@ -19,6 +19,22 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert process.returncode == 0
 
 
+def test_an_interrupt_while_the_command_is_imported_is_told_in_a_line() -> None:
+    code = """
+import sys
+
+class Interrupted:
+    def find_spec(self, name, *_):
+        if name == "proxy.config":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted())
+import proxy.__main__
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (130, "weir: interrupted\n")
+
+
 @pytest.mark.parametrize("command", [["chat"], ["shadow", "report"]])
 @pytest.mark.parametrize(
     "url", ["ftp://x", "http://", "http://[::1", "http://127.0.0.1:99999", "127.0.0.1:x"]
