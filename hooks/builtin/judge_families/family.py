@@ -79,8 +79,9 @@ class Family(ABC):
         return ()
 
     def may_tell(self, category: str, criteria: Sequence[str]) -> bool:
-        """Whether an offence may have this name, as far as the family knows. `criteria`: those asked."""
-        return not self.criteria or category in criteria
+        """Whether an offence may have this name, as far as the family knows. `criteria`: those asked. A model
+        that reasons may name what its policy names."""
+        return category in criteria if self.criteria else self.reasons
 
     def read(self, answer: str) -> Answer:
         """Read a whole answer. Raises `AnswerError`."""

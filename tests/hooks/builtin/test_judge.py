@@ -183,6 +183,7 @@ def test_criteria_are_asked_one_by_one() -> None:
         ("llama-guard-3", {"thresholds": {"S1,S2": 0.2}}),
         ("nemoguard", {"categories": ["violence"]}),
         ("granite-guardian-3.3", {"categories": ["violence"]}),
+        ("wildguard", {"thresholds": {"violence": 0.2}}),
     ],
 )
 def test_a_name_that_no_offence_can_have_keeps_the_judge_from_starting(
@@ -211,6 +212,14 @@ def test_any_chat_model_follows_a_policy_in_words(tmp_path: Path) -> None:
     guard = started(Judge("chat", policy=policy_file(tmp_path), answers=["allow", "deny"]), engine)
     assert said(guard, ["a bomb"]) == ""
     assert said(guard, ["a cake"]) == "a cake"
+
+
+def test_a_policy_in_words_has_no_categories(tmp_path: Path) -> None:
+    """A threshold of its own for a category would never be used."""
+    engine = GuardEngine(tokenizer_of("chatml"), lambda prompt: {"safe": 0.9})
+    guard = Judge("chat", policy=policy_file(tmp_path), thresholds={"bombs": 0.2})
+    with pytest.raises(ValueError, match="thresholds: the family policy tells no category bombs"):
+        started(guard, engine)
 
 
 def test_a_system_message_has_its_own_turn_where_the_layout_has_one(tmp_path: Path) -> None:
