@@ -112,9 +112,11 @@ $(VENV)/.engine: pyproject.toml constraints.txt
 	$(PIP) --editable '.[engine,guards,chat]'
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.engine
+# One installation for both: a second one goes through every package again.
+$(VENV)/.dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable '.[engine,guards,dev]'
-	touch $@
+	touch $(VENV)/.engine $@
 
 # vLLM brings builds of torchvision, torchaudio and torchcodec that a CPU's torch cannot load, and needs none.
 $(VLLM_VENV)/.vllm: pyproject.toml
