@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
+from pydantic import BaseModel
 
 from engine.protocol import Delta
 from hooks.pipeline.pipeline import Pipeline
@@ -94,6 +95,13 @@ class Client:
             return Events(200, response.headers, *read_events(raw))
 
 
+def settings_of(**given: Any) -> ServeSettings:
+    """The settings `given`. The environment is not read, which takes longer than most requests."""
+    made = ServeSettings.__new__(ServeSettings)
+    BaseModel.__init__(made, **given)
+    return made
+
+
 Serve = Callable[..., Awaitable[Client]]
 
 
@@ -113,7 +121,7 @@ async def serve(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
             clock: Callable[[], float] = time.time,
             **settings: Any,
         ) -> Client:
-            made = ServeSettings(port=0, **settings)
+            made = settings_of(port=0, **settings)
             deployment = Deployment.of_one(
                 engine,
                 pipeline or pipeline_of(*hooks),
