@@ -32,7 +32,7 @@ class FixedRunner:
     """Stands in for a model. The logits after a token depend only on that token."""
 
     device = torch.device("cpu")
-    kv_cache = SimpleNamespace(num_blocks=NUM_BLOCKS)
+    kv_cache = SimpleNamespace(num_blocks=NUM_BLOCKS, scores=None)
     model = SimpleNamespace(labels=None)
     max_model_len = 160
     vocab_size = VOCAB_SIZE
