@@ -7,7 +7,9 @@ because the engine keeps the rest.
 
 import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Annotated, Literal, Unpack
 
@@ -26,7 +28,7 @@ from hooks.builtin.judge_families.find import FamilyOptions, find_family, knows_
 from hooks.detect.argument_types import Names, Share, Text, blamed_on
 from hooks.detect.coverage import Judged
 from hooks.detect.detector import Match
-from hooks.detect.model_guard import ModelGuard, ModelOptions, StreamJudge
+from hooks.detect.model_guard import ModelGuard, ModelOptions, WindowJudge
 
 FamilyName = Literal[
     "llama_guard",
@@ -48,6 +50,8 @@ _FIRST_CRITERION = ("granite_guardian",)
 
 class Judge(ModelGuard):
     """Asks a generative guard model about each stream, and about prompts (`prompt: refuse`)."""
+
+    judges_windows = True
 
     @checked
     def __init__(
@@ -108,11 +112,11 @@ class Judge(ModelGuard):
         engine = await models.generator(self._model)
         await asyncio.to_thread(self._prepare, engine)  # a large vocabulary takes a while to read
 
-    def open_judge(self, chunk: Chunk) -> StreamJudge:
+    def open_judge(self, chunk: Chunk) -> WindowJudge:
         turns = self._turns(chunk.request, chunk.output_index)
         if turns[-1].role != "assistant":
             turns.append(Turn("assistant", ""))
-        return _StreamJudge(self, self._conversation(turns, chunk.request))
+        return _StreamJudge(self, partial(self._conversation, turns, chunk.request))
 
     async def judge_prompt(self, request: GenerationRequest) -> Match | None:
         for i in range(max(1, len(request.prompts))):
@@ -198,26 +202,54 @@ class Judge(ModelGuard):
 
 
 class _StreamJudge:
-    """One stream. An offence covers the text that came since the last question."""
+    """One stream. An offence is a window: the first one to which the model objects, or one behind it.
 
-    def __init__(self, guard: Judge, conversation: Conversation) -> None:
+    The model is asked about all windows that have ended. If these are several, and the model objects, it is
+    asked again about the first ones, so that the offence is the same however fast the text came.
+    """
+
+    def __init__(self, guard: Judge, begin: Callable[[], Conversation]) -> None:
+        """`begin`: makes the conversation up to the stream."""
         self._guard = guard
-        self._conversation = conversation
+        self._begin = begin
+        self._conversation = begin()
+        self._text: list[str] = []
         self._num_characters = 0
         self._unasked = ""
 
-    async def judge(self, text: str, is_final: bool) -> Judged:
+    async def judge_windows(self, windows: Sequence[str], is_final: bool) -> Judged:
+        start, text = self._num_characters, "".join(windows)
+        self._text.append(text)
         self._num_characters += len(text)
         self._unasked += text
         if not text.strip():  # white space says nothing that the text before it did not say
             return Judged(self._num_characters)
         asked, self._unasked = self._unasked, ""
-        opinions = await self._conversation.ask(asked, self._guard.may_matter)
-        entity = self._guard.offence(opinions)
+        entity = await self._ask(self._conversation, asked)
         if entity is None:
             return Judged(self._num_characters)
-        start = self._num_characters - len(asked)
-        return Judged(self._num_characters, Match(start, self._num_characters, entity))
+        places = [*accumulate(map(len, windows), initial=start)]
+        first, entity = await self._find_first(places[1:], entity)
+        offences = [Match(begin, end, entity) for begin, end in pairwise(places[first:])]
+        return Judged(self._num_characters, offences[0], offences[1:])
+
+    async def _find_first(self, ends: Sequence[int], entity: str) -> tuple[int, str]:
+        """The number of the first window to which the model objects, and the offence. `ends`: the windows'.
+        `entity`: the offence at the last one. A model that objects to a text objects to what goes on from it,
+        so that half of the windows are left after each question."""
+        first, last = 0, len(ends) - 1
+        text = "".join(self._text) if last else ""
+        while first < last:
+            middle = (first + last) // 2
+            found = await self._ask(self._begin(), text[: ends[middle]])
+            if found is None:
+                first = middle + 1
+            else:
+                last, entity = middle, found
+        return first, entity
+
+    async def _ask(self, conversation: Conversation, text: str) -> str | None:
+        return self._guard.offence(await conversation.ask(text, self._guard.may_matter))
 
     def close(self) -> None:
         """The engine keeps what it computed as long as it has room; there is nothing to free."""

@@ -68,18 +68,21 @@ class _Piece(NamedTuple):
 class Coverage:
     """One stream's account: text that came, text that the judge was asked about, text that it has judged.
 
-    The judge is asked when enough text has come. In mode `hold`, enough are `first_window` tokens at first,
-    then twice as many each time, up to `window`: so the first text leaves early. In mode `release`, enough is
-    half a window, which leaves the judge the time of the other half. The stream waits when more than `window`
-    + `debounce` tokens would be out unjudged.
+    The stream has windows, which follow from its tokens alone. In mode `hold`, the first window has
+    `first_window` tokens, and each later one twice as many, up to `window`: so the first text leaves early.
+    In mode `release`, each has half of `window`, which leaves the judge the time of the other half. The judge
+    is asked when a window has ended, about all text that has come by then (`whole_windows`: about ended
+    windows alone). The stream waits when more than `window` + `debounce` tokens would be out unjudged.
     """
 
     __slots__ = (
         "_debounce",
+        "_ended",
         "_enough",
-        "_num_unasked",
+        "_has_whole_windows",
+        "_num_open",
+        "_open",
         "_pieces",
-        "_unasked",
         "_window",
         "mode",
         "num_asked",
@@ -89,7 +92,15 @@ class Coverage:
         "open_from",
     )
 
-    def __init__(self, mode: Mode, window: int, *, debounce: int = 0, first_window: int = 1) -> None:
+    def __init__(
+        self,
+        mode: Mode,
+        window: int,
+        *,
+        debounce: int = 0,
+        first_window: int = 1,
+        whole_windows: bool = False,
+    ) -> None:
         """`window`, `first_window`: tokens, 1 or more. `debounce`: tokens at the end of a text that the judge
         leaves unjudged, because its rule needs to see the tokens after them."""
         self.mode: Mode = mode
@@ -98,9 +109,13 @@ class Coverage:
         self._enough = min(first_window, window) if mode == "hold" else max(1, window // 2)
         self._pieces: deque[_Piece] = deque()
         """The pieces that have characters that are not judged."""
-        self._unasked: list[str] = []
-        self._num_unasked = 0
-        """Tokens of the text that the judge was not asked about."""
+        self._has_whole_windows = whole_windows
+        self._ended: list[str] = []
+        """Windows that the judge was not asked about. If it was asked about a part, the rest."""
+        self._open: list[str] = []
+        """The same of the window that has not ended."""
+        self._num_open = 0
+        """Tokens of the window that has not ended."""
         self.num_characters = 0
         """Characters of the stream so far."""
         self.num_asked = 0
@@ -118,8 +133,17 @@ class Coverage:
             self.num_characters += len(text)
             written = len(text) if num_written is None else num_written
             self._pieces.append(_Piece(self.num_characters, written, num_tokens))
-            self._unasked.append(text)
-        self._num_unasked += num_tokens
+            self._open.append(text)
+        self._num_open += num_tokens
+        if self._num_open >= self._enough and self._open:
+            self._end_window()
+
+    def _end_window(self) -> None:
+        self._ended.append("".join(self._open))
+        self._open.clear()
+        self._num_open = 0
+        if self.mode == "hold":
+            self._enough = min(2 * self._enough, self._window)
 
     def add_judged(self, text: str) -> None:
         """The stream has a piece more, which is judged already. So is all text before it."""
@@ -134,7 +158,12 @@ class Coverage:
     @property
     def is_due(self) -> bool:
         """Whether enough text has come for the judge to be asked again."""
-        return self._num_unasked >= self._enough and bool(self._unasked)
+        return bool(self._ended)
+
+    @property
+    def has_unasked(self) -> bool:
+        """Whether the judge can be asked about more, before the stream ends."""
+        return bool(self._ended) or (bool(self._open) and not self._has_whole_windows)
 
     @property
     def must_wait(self) -> bool:
@@ -161,15 +190,15 @@ class Coverage:
             end = piece.end
         return end
 
-    def take(self) -> str:
-        """The text that the judge is asked about next: all that it was not asked about."""
-        text = "".join(self._unasked)
-        self._unasked.clear()
-        self._num_unasked = 0
-        self.num_asked += len(text)
-        if self.mode == "hold":
-            self._enough = min(2 * self._enough, self._window)
-        return text
+    def take(self, *, is_final: bool = False) -> list[str]:
+        """The text that the judge is asked about next, in windows. `is_final`: the stream ends, and all of
+        its text is taken."""
+        windows, self._ended = self._ended, []
+        if self._open and (is_final or not self._has_whole_windows):
+            windows.append("".join(self._open))
+            self._open.clear()
+        self.num_asked += sum(map(len, windows))
+        return windows
 
     def judged(self, answer: Judged) -> None:
         """Take in the judge's answer. Raises `JudgeError` for one that cannot be true."""

@@ -66,6 +66,8 @@ class CoverageGuard(ActingGuard):
     """
 
     judges = True
+    judges_windows = False
+    """Whether the judge's offences are windows, so that it must be asked about whole ones."""
 
     @checked
     def __init__(
@@ -97,7 +99,13 @@ class CoverageGuard(ActingGuard):
         return stream
 
     def _new_coverage(self) -> Coverage:
-        return Coverage(self._mode, self._window, debounce=self._debounce, first_window=self._first_window)
+        return Coverage(
+            self._mode,
+            self._window,
+            debounce=self._debounce,
+            first_window=self._first_window,
+            whole_windows=self.judges_windows,
+        )
 
     def _unasked(self, chunk: Chunk) -> Verdict:
         """The verdict on a chunk of a stream that this guard does not judge."""

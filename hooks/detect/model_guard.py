@@ -2,9 +2,9 @@
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal, Protocol, Unpack
+from typing import Literal, Protocol, Unpack, runtime_checkable
 
 from hooks import Chunk, GenerationRequest, Verdict, checked, rewind, terminate
 from hooks.detect.acting_guard import PromptReply
@@ -27,6 +27,19 @@ class StreamJudge(Protocol):
 
     def close(self) -> None:
         """Free what the judge keeps. No call is running, and none follows. Closing twice is fine."""
+
+
+@runtime_checkable
+class WindowJudge(Protocol):
+    """Judges one stream, as `StreamJudge` does, for a guard that `judges_windows`."""
+
+    async def judge_windows(self, windows: Sequence[str], is_final: bool) -> Judged:
+        """Judge the stream with its next windows. They are several if tokens come faster than answers."""
+
+    def close(self) -> None: ...
+
+
+AnyJudge = StreamJudge | WindowJudge
 
 
 class ModelOptions(CoverageOptions, total=False):
@@ -61,7 +74,7 @@ class ModelGuard(CoverageGuard):
         """Cancelled judgements that have not ended yet."""
 
     @abstractmethod
-    def open_judge(self, chunk: Chunk) -> StreamJudge:
+    def open_judge(self, chunk: Chunk) -> AnyJudge:
         """A judge for the chunk's stream, which will be shown the stream from its beginning."""
 
     async def judge_prompt(self, request: GenerationRequest) -> Match | None:
@@ -125,10 +138,10 @@ class _Judging:
 
     __slots__ = ("_coverage", "_judge", "_open", "_task", "_timeout")
 
-    def __init__(self, open_judge: Callable[[], StreamJudge], coverage: Coverage, timeout: float) -> None:
-        self._open: Callable[[], StreamJudge] | None = open_judge
+    def __init__(self, open_judge: Callable[[], AnyJudge], coverage: Coverage, timeout: float) -> None:
+        self._open: Callable[[], AnyJudge] | None = open_judge
         """None: it was called, or is not needed. It refers to the stream, whose state has this object."""
-        self._judge: StreamJudge | None = None
+        self._judge: AnyJudge | None = None
         """None: it was not asked yet, or it is closed."""
         self._coverage = coverage
         self._timeout = timeout
@@ -144,12 +157,12 @@ class _Judging:
         while not is_final and coverage.must_wait and not coverage.offences:
             if self._task is not None:
                 await self._finish(self._task)
-            elif coverage.num_asked < coverage.num_characters:
+            elif coverage.has_unasked:
                 coverage.judged(await self._ask(coverage.take(), is_final=False))
             else:
                 break  # the judge needs to see more, so text that may not be out is held
         if is_final and not coverage.is_complete:
-            coverage.judged(await self._ask(coverage.take(), is_final=True))
+            coverage.judged(await self._ask(coverage.take(is_final=True), is_final=True))
         elif coverage.is_due and not is_final and self._task is None and not coverage.offences:
             self._task = asyncio.get_running_loop().create_task(self._ask(coverage.take(), is_final=False))
 
@@ -157,12 +170,14 @@ class _Judging:
         self._coverage.judged(await task)
         self._task = None
 
-    async def _ask(self, text: str, is_final: bool) -> Judged:
+    async def _ask(self, windows: Sequence[str], is_final: bool) -> Judged:
         if self._open is not None:
             self._judge, self._open = self._open(), None
         assert self._judge is not None
         async with asyncio.timeout(self._timeout):
-            return await self._judge.judge(text, is_final)
+            if isinstance(self._judge, WindowJudge):
+                return await self._judge.judge_windows(windows, is_final)
+            return await self._judge.judge("".join(windows), is_final)
 
     def drop(self, dropped: set[asyncio.Task[Judged]]) -> None:
         """Cancel the judgement that runs, and close the judge. `dropped` has the judgement until it ends."""

@@ -19,7 +19,7 @@ from hooks.builtin.judge_families.family import AnswerError
 from hooks.pipeline.failure import HookError
 from hooks.testing import play, stream_of
 from tests.engine.backends.conftest import fake_upstream
-from tests.helpers import Script, examples, make_deltas, make_request, pipeline_of, text_of
+from tests.helpers import Script, examples, make_deltas, make_request, make_token, pipeline_of, text_of
 from tests.helpers import guard_all as guarded_by
 from tests.hooks.builtin.judges import ChatEngine, GuardEngine, Models, tokenizer_of
 from tests.hooks.builtin.streams import cut, run, said
@@ -95,6 +95,43 @@ def test_nothing_leaves_that_no_verdict_covers(places: list[int], window: int) -
     judged = [prompt.split("Agent: ")[1].split("\n\n<END")[0] for prompt in engine.prompts]
     assert TEXT.startswith(released)
     assert released.strip() in ("", *(text for text in judged if BOMB not in text))
+
+
+LONG = words("one two three four five six seven a bomb eight nine ten eleven a bomb twelve thirteen fourteen")
+
+
+def joined(tokens: list[str], sizes: list[int]) -> list[Delta]:
+    """Deltas of so many tokens, as they come to a guard that is slow. The last one has the rest."""
+    deltas, left = [], [make_token(token, i) for i, token in enumerate(tokens)]
+    for size in [*sizes, len(tokens)]:
+        some, left = left[:size], left[size:]
+        if some:
+            deltas.append(Delta(text="".join(token.text for token in some), tokens=tuple(some)))
+    return [*deltas, Delta(finish_reason="stop")]
+
+
+@given(sizes=st.lists(st.integers(1, 20), max_size=8), window=st.integers(1, 8))
+@pytest.mark.parametrize("action", ["terminate", "redact"])
+@examples(25)
+def test_an_offence_is_the_same_however_text_came_together(
+    action: Any, sizes: list[int], window: int
+) -> None:
+    guard, _ = llama_guard(window=window, action=action)
+    alone = asyncio.run(guarded_by(pipeline_of(guard), joined(LONG, [1] * len(LONG))))
+    loaded = asyncio.run(guarded_by(pipeline_of(guard), joined(LONG, sizes)))
+    assert text_of(loaded) == text_of(alone)
+    assert loaded[-1].stop_reason == alone[-1].stop_reason
+    assert BOMB not in text_of(alone)
+
+
+def test_a_clean_stream_costs_no_more_questions_if_text_comes_together() -> None:
+    clean = words("one two three four five six seven eight nine ten eleven")
+    asked = []
+    for sizes in ([1] * 11, [3, 8], [11]):
+        guard, engine = llama_guard(window=4)
+        asyncio.run(guarded_by(pipeline_of(guard), joined(clean, sizes)))
+        asked.append(len(engine.prompts))
+    assert asked == [4, 2, 1]  # windows of 1, 2, 4 and 4 tokens
 
 
 def test_offences_in_reasoning_and_calls_are_found_too() -> None:
@@ -329,7 +366,8 @@ def test_a_judge_behind_a_cheap_guard_reads_the_whole_stream_once_it_is_suspect(
     assert engine.prompts == []
     released = text_of(asyncio.run(_through(cheap, guard, words("first fine then odd then a bomb"))))
     assert BOMB not in released
-    assert "Agent: first fine then odd" in engine.prompts[0]
+    assert "Agent: first fine then" in engine.prompts[0]
+    assert "Agent: first fine then odd" in engine.prompts[-1]
 
 
 def _emit(chunk: Any) -> Any:

@@ -31,7 +31,7 @@ def test_the_first_questions_are_short_so_that_text_leaves_early() -> None:
     for _ in range(40):
         coverage.add("a", 1)
         if coverage.is_due:
-            asked.append(len(coverage.take()))
+            asked.append(len("".join(coverage.take())))
     assert asked == [1, 2, 4, 8, 8, 8, 8]
 
 
@@ -45,9 +45,20 @@ def test_a_later_first_question_is_never_longer_than_the_window() -> None:
 
 def test_the_judge_is_asked_about_all_that_has_come() -> None:
     coverage = coverage_of("hold", 4, "ab", "c", "", "def")
-    assert coverage.take() == "abcdef"
+    assert coverage.take() == ["ab", "c", "def"]
     assert not coverage.is_due
     assert coverage.num_asked == 6
+
+
+def test_a_judge_of_windows_is_asked_about_whole_ones() -> None:
+    coverage = coverage_of("hold", 4, "ab", "c", "d", "ef", "g", whole_windows=True)
+    assert coverage.take() == ["ab", "cd"]
+    assert (coverage.has_unasked, coverage.is_due) == (False, False)
+    coverage.add("hi", 2)
+    assert coverage.take() == ["efghi"]
+    coverage.add("j", 1)
+    assert coverage.take(is_final=True) == ["j"]
+    assert coverage.num_asked == coverage.num_characters == 10
 
 
 def test_in_mode_release_the_stream_waits_once_a_window_and_the_debounce_are_out() -> None:
