@@ -103,11 +103,24 @@ static inline vec exp_vec(vec x) {
     return p * (vec)((n + 127) << 23);
 }
 
+/* As a scalar holds it. */
+static inline vec rounded(vec x) {
+    scalar y[LANES];
+    store_vec(y, x);
+    return load_vec(y);
+}
+
+/* `out` may be `x`. The compiler would not vectorise it then. */
 static void norm_row(scalar *out, const scalar *x, const scalar *weight, int64_t dim, float eps) {
-    float sum = 0;
-    for (int64_t i = 0; i < dim; i++) sum += load(x[i]) * load(x[i]);
+    int64_t whole = dim / LANES * LANES;
+    vec squares = {0};
+    for (int64_t i = 0; i < whole; i += LANES) squares += load_vec(x + i) * load_vec(x + i);
+    float sum = total_of(squares);
+    for (int64_t i = whole; i < dim; i++) sum += load(x[i]) * load(x[i]);
     float scale = 1.0f / sqrtf(sum / dim + eps);
-    for (int64_t i = 0; i < dim; i++) out[i] = store(load(store(load(x[i]) * scale)) * load(weight[i]));
+    for (int64_t i = 0; i < whole; i += LANES)
+        store_vec(out + i, rounded(load_vec(x + i) * scale) * load_vec(weight + i));
+    for (int64_t i = whole; i < dim; i++) out[i] = store(load(store(load(x[i]) * scale)) * load(weight[i]));
 }
 
 typedef struct {
@@ -174,8 +187,14 @@ void score(float *scores, const int64_t *slots, const scalar *x, const float *we
 }
 
 static void rotate(scalar *x, const float *rope, int64_t dim) {
-    int64_t half = dim / 2;
-    for (int64_t i = 0; i < half; i++) {
+    int64_t half = dim / 2, whole = half / LANES * LANES;
+    for (int64_t i = 0; i < whole; i += LANES) {
+        vec a = load_vec(x + i), b = load_vec(x + i + half);
+        vec c = *(const floats *)(rope + i), s = *(const floats *)(rope + i + half);
+        store_vec(x + i, a * c - b * s);
+        store_vec(x + i + half, b * c + a * s);
+    }
+    for (int64_t i = whole; i < half; i++) {
         float a = load(x[i]), b = load(x[i + half]), c = rope[i], s = rope[i + half];
         x[i] = store(a * c - b * s);
         x[i + half] = store(b * c + a * s);

@@ -2,7 +2,7 @@
 
 #include <stdint.h>
 
-#define WORTH_THREADS 65536 /* loops over more elements than this are shared */
+#define WORTH_THREADS 32768 /* loops over more elements than this are shared */
 
 /* Computes the units from `first` to `end` of a loop. `loop` is what they are computed from. */
 typedef void (*Units)(const void *loop, int64_t first, int64_t end);
