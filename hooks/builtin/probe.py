@@ -134,7 +134,7 @@ class ProbedStream(ReadStream):
         super().__init__(excerpt, coverage)
         self._reader = reader
         self._ahead: list[Finding] = []
-        """What the reader has found in the chunk's first tokens, if it has read them already."""
+        """The reader's findings in the chunk's first tokens, if it has read them already."""
         self.due: str | None = None
         """A label that was found, and that no text is blamed for yet."""
         self.prompt_label: str | None = None
