@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from engine.config import EngineConfig
@@ -19,10 +18,12 @@ from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
 from engine.core.step_budget import StepBudget
 from engine.execution.model_runner import ModelRunner
 from engine.execution.models.heads import check_generates
+from engine.execution.transfers import on_device
 from engine.probes.step_scores import StepScores
 from engine.protocol import Delta, EngineError, EngineStats, Rewind
 from engine.sampling.best_of import hold_candidates
-from engine.sampling.sampler import Sampled, Sampler, logprobs_of
+from engine.sampling.logprobs import logprobs_of
+from engine.sampling.sampler import Sampled, Sampler
 from engine.sampling.speculation import Speculation
 from engine.text.tokenizer import LocalTokenizer
 
@@ -194,7 +195,7 @@ def _keep_prompt_logprobs(logits: Tensor, scheduled: Seq[ScheduledSequence]) -> 
             row = rows.stop
             ids = seq.token_ids[positions.start + 1 : positions.stop + 1]
             num_top = [seq.group.request.num_prompt_logprobs or 0] * len(positions)
-            chosen = torch.tensor(ids, device=logits.device)
+            chosen = on_device(ids, logits.device)
             found.append((seq, logprobs_of(logits[rows], chosen, num_top, ranked=True)))
     for seq, logprobs in found:
         seq.prompt_logprobs += logprobs

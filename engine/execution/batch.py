@@ -1,14 +1,13 @@
 """A step's tokens as the model gets them: a `Layout` on the device, and masks."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from engine.execution.layout import Ids, Layout
+from engine.execution.layout import Layout
+from engine.execution.transfers import sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +84,6 @@ def may_see(positions: Tensor, num_keys: int, window: int | None) -> Tensor:
     keys, positions = torch.arange(num_keys, device=positions.device), positions.unsqueeze(-1)
     seen = keys <= positions
     return seen if window is None else seen & (keys > positions - window)
-
-
-def sent(arrays: Sequence[Ids], device: torch.device) -> list[Tensor]:
-    """The arrays on `device`, in one copy. On CUDA, the GPU reads pinned memory while the host goes on."""
-    host = torch.empty(sum(a.size for a in arrays), dtype=torch.int64, pin_memory=device.type == "cuda")
-    np.concatenate([array.reshape(-1) for array in arrays], out=host.numpy())
-    there = host.to(device, non_blocking=True)
-    ends = accumulate(array.size for array in arrays)
-    return [there[end - a.size : end].view(a.shape) for end, a in zip(ends, arrays, strict=True)]
 
 
 def _chunks(layout: Layout, tables: Tensor) -> tuple[PrefillChunk, ...]:

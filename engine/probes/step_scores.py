@@ -10,13 +10,12 @@ from collections.abc import Sequence as Seq
 from math import isfinite
 from struct import Struct
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from engine.core.sequence import ScheduledSequence
-from engine.execution.batch import sent
 from engine.execution.kv_cache import KVCache
+from engine.execution.transfers import HostCopy, on_device
 from engine.protocol import Scores
 
 
@@ -75,15 +74,11 @@ class _Copy:
     def begin(self, slots: list[int]) -> None:
         self._slots = slots
         self._rows.clear()
-        (index,) = sent([np.array(slots, dtype=np.int64)], self._scores.device)
-        self._arriving = torch.empty(len(slots), self._scores.shape[1], pin_memory=True)
-        self._arriving.copy_(self._scores[index], non_blocking=True)
-        self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._arrived.record()
+        self._copy = HostCopy([self._scores[on_device(slots, self._scores.device)]])
 
     def read(self, slot: int) -> Scores:
         """One token's scores. Waits until all are there: once the step's tokens are drawn, they are."""
         if not self._rows:
-            self._arrived.synchronize()
-            self._rows.update(zip(self._slots, map(tuple, self._arriving.tolist()), strict=True))
+            (scores,) = self._copy.tensors()
+            self._rows.update(zip(self._slots, map(tuple, scores.tolist()), strict=True))
         return self._rows[slot]

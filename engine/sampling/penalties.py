@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from engine.execution.transfers import on_device
+
 
 class TokenCounts:
     """Which tokens one sequence has, for its penalties."""
@@ -19,7 +21,7 @@ class TokenCounts:
 
     def update(self, token_ids: Sequence[int]) -> None:
         """Count the tokens that are new. `token_ids`: prompt and output, whole."""
-        new = torch.tensor(token_ids[self._num_counted :], dtype=torch.long, device=self.seen.device)
+        new = on_device(token_ids[self._num_counted :], self.seen.device)
         self.seen[new] = True
         generated = new[max(0, self._num_prompt_tokens - self._num_counted) :]
         self.output.index_add_(0, generated, torch.ones_like(generated, dtype=self.output.dtype))
@@ -36,6 +38,6 @@ class LogitBias:
     def tensors(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Token ids and their biases, on the device of `logits` and in its dtype."""
         if self._tensors is None:
-            ids = torch.tensor(list(self._biases), dtype=torch.long, device=logits.device)
-            self._tensors = ids, logits.new_tensor(list(self._biases.values()))
+            ids = on_device(list(self._biases), logits.device)
+            self._tensors = ids, on_device(list(self._biases.values()), logits.device, logits.dtype)
         return self._tensors

@@ -10,21 +10,25 @@ The order (contract 7.5):
  4. the draw. A greedy sequence skips step 3 and takes the most likely token.
 
 A sequence with a seed draws its row from a generator of its own. Its tokens do not depend on its neighbours.
+
+`draw` leaves all that it finds on the device. The host waits for nothing, except where a logits processor
+reads its logits. `Drawn.read` gives the tokens to the host, in one copy.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from engine.config import LogprobsMode
+from engine.execution.transfers import HostCopy, on_device
 from engine.logits_processors.run import ProcessorRun
 from engine.protocol import LogitsProcessorError
+from engine.sampling.logprobs import LogprobTensors, logprob_tensors, read_logprobs
 from engine.sampling.nucleus import dropped_by_top_p
 from engine.sampling.penalties import TokenCounts
 from engine.sampling.sampling_state import Logprobs, SamplingState
-from engine.text.alignment import LOGPROB_FLOOR
 
 GREEDY_BELOW = 1e-5
 """A lower temperature counts as 0, as in vLLM: to divide by it would overflow."""
@@ -38,6 +42,39 @@ class SampledToken:
 
 Sampled = SampledToken | LogitsProcessorError | None
 """None: no token can be drawn, because all are masked or the logits are not numbers."""
+
+
+class Drawn:
+    """The tokens of one draw, on their way to the host."""
+
+    def __init__(
+        self,
+        token_ids: Tensor,
+        best: Tensor,
+        states: Sequence[SamplingState],
+        failed: Mapping[int, LogitsProcessorError],
+        logprobs: LogprobTensors | None,
+    ) -> None:
+        """`best`: the best logit of each row. `logprobs`: of the rows that want some, if any do."""
+        self.token_ids = token_ids
+        """A token for each row, on the device, `[rows]`. A row that has none to draw has any."""
+        self._states = states
+        self._failed = failed
+        self._copy = HostCopy([token_ids, *(logprobs or ()), best.isfinite()])
+
+    def read(self) -> list[Sampled]:
+        """Row by row. Waits for the device."""
+        token_ids, *logprob_tensors, are_drawable = self._copy.tensors()
+        logprobs: dict[int, Logprobs] = {}
+        if logprob_tensors:
+            rows, num_top, asked = _wanted_logprobs(self._states)
+            read = read_logprobs(LogprobTensors(*logprob_tensors), num_top, asked)
+            logprobs = dict(zip(rows, read, strict=True))
+        drawn = zip(token_ids.tolist(), are_drawable.tolist(), strict=True)
+        return [
+            self._failed.get(row, SampledToken(token_id, logprobs.get(row)) if is_drawable else None)
+            for row, (token_id, is_drawable) in enumerate(drawn)
+        ]
 
 
 class Sampler:
@@ -54,23 +91,22 @@ class Sampler:
             self._generator.manual_seed(seed % 2**64)
 
     @torch.inference_mode()
-    def sample(self, logits: Tensor, states: Sequence[SamplingState]) -> list[Sampled]:
+    def draw(self, logits: Tensor, states: Sequence[SamplingState]) -> Drawn:
         """One token for each row of `logits` `[rows, vocab]`, float32, which are not changed."""
         run = ProcessorRun(logits, states)
         processed = self._process(logits, states, run)
         best, token_ids = _best(processed)
         random = [row for row, s in enumerate(states) if not is_greedy(s)]
         if random:
-            drawn_ids = self._draw(processed[random], [states[row] for row in random])
+            drawn_ids = self._draw(_rows(processed, random), [states[row] for row in random])
             token_ids = token_ids.index_put((_index(random, logits),), drawn_ids)
         # A token that was taken back is not given as an alternative either.
         source = processed if self._logprobs_mode == "processed_logprobs" else mask_banned(logits, states)
-        logprobs = self._logprobs(source, token_ids, states)
-        drawn = zip(token_ids.tolist(), best.isfinite().tolist(), strict=True)
-        return [
-            run.failed.get(row, SampledToken(token_id, logprobs.get(row)) if is_drawable else None)
-            for row, (token_id, is_drawable) in enumerate(drawn)
-        ]
+        return Drawn(token_ids, best, states, run.failed, _logprobs(source, token_ids, states))
+
+    def sample(self, logits: Tensor, states: Sequence[SamplingState]) -> list[Sampled]:
+        """`draw`, read at once."""
+        return self.draw(logits, states).read()
 
     def _process(self, logits: Tensor, states: Sequence[SamplingState], run: ProcessorRun) -> Tensor:
         for stage in (
@@ -112,49 +148,22 @@ class Sampler:
         drawn = torch.searchsorted(sums, shares * sums[:, -1:]).squeeze(-1)
         return drawn.clamp_max_(sums.shape[-1] - 1)  # of a row that is not numbers, whose token is not used
 
-    def _logprobs(
-        self, logits: Tensor, token_ids: Tensor, states: Sequence[SamplingState]
-    ) -> dict[int, Logprobs]:
-        wanted = {row: n for row, s in enumerate(states) if (n := s.num_logprobs) is not None}
-        if not wanted:
-            return {}
-        rows = _index(list(wanted), logits)
-        asked = [states[row].params.logprob_token_ids for row in wanted]
-        logprobs = logprobs_of(logits[rows], token_ids[rows], list(wanted.values()), asked=asked)
-        return dict(zip(wanted, logprobs, strict=True))
-
 
 def is_greedy(state: SamplingState) -> bool:
     return state.params.temperature < GREEDY_BELOW
 
 
-@torch.inference_mode()
-def logprobs_of(
-    logits: Tensor,
-    token_ids: Tensor,
-    num_top: Sequence[int],
-    *,
-    asked: Sequence[Sequence[int]] = (),
-    ranked: bool = False,
-) -> list[Logprobs]:
-    """The tokens' logprobs and their `num_top` best alternatives, row by row of `logits` `[rows, vocab]`.
-    `asked`: token ids that a row has in place of the best ones, if any. `ranked`: with the tokens' ranks."""
-    logprobs = logits.log_softmax(-1).nan_to_num(nan=LOGPROB_FLOOR).clamp_min(LOGPROB_FLOOR)
-    chosen = logprobs.gather(-1, token_ids.unsqueeze(-1))
-    ranks = (logprobs >= chosen).sum(-1).tolist() if ranked else [None] * len(num_top)
-    top = logprobs.topk(min(max(num_top, default=0), logits.shape[-1]), dim=-1)
-    rows = zip(
-        chosen.squeeze(-1).tolist(), top.indices.tolist(), top.values.tolist(), num_top, ranks, strict=True
-    )
-    found = [
-        Logprobs(logprob, list(zip(ids[:n], values[:n], strict=True)), rank)
-        for logprob, ids, values, n, rank in rows
-    ]
-    for row, ids in enumerate(asked):
-        if ids:
-            values = logprobs[row, _index(ids, logits)].tolist()
-            found[row] = found[row]._replace(top=list(zip(ids, values, strict=True)))
-    return found
+def _wanted_logprobs(states: Sequence[SamplingState]) -> tuple[list[int], list[int], list[tuple[int, ...]]]:
+    """The rows that want logprobs; for each, the number of its alternatives and those asked for by id."""
+    wanted = {row: n for row, s in enumerate(states) if (n := s.num_logprobs) is not None}
+    return list(wanted), list(wanted.values()), [states[row].params.logprob_token_ids for row in wanted]
+
+
+def _logprobs(logits: Tensor, token_ids: Tensor, states: Sequence[SamplingState]) -> LogprobTensors | None:
+    rows, num_top, asked = _wanted_logprobs(states)
+    if not rows:
+        return None
+    return logprob_tensors(_rows(logits, rows), _rows(token_ids, rows), num_top, asked=asked)
 
 
 def _best(logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -228,9 +237,9 @@ def penalize_repetition(logits: Tensor, states: Sequence[SamplingState]) -> Tens
     asked = [row for row, s in enumerate(states) if s.params.repetition_penalty != 1]
     if not asked:
         return logits
-    rows, index = logits[asked], _index(asked, logits)
+    rows, index = _rows(logits, asked), _index(asked, logits)
     seen = torch.stack([_counts(states[row], logits).seen for row in asked])
-    penalties = logits.new_tensor([states[row].params.repetition_penalty for row in asked]).unsqueeze(-1)
+    penalties = _column([states[row].params.repetition_penalty for row in asked], logits)
     penalized = torch.where(rows < 0, rows * penalties, rows / penalties)
     return logits.index_copy(0, index, torch.where(seen, penalized, rows))
 
@@ -242,8 +251,8 @@ def penalize_frequency(logits: Tensor, states: Sequence[SamplingState]) -> Tenso
         return logits
     counts = torch.stack([_counts(states[row], logits).output for row in asked])
     params = [states[row].params for row in asked]
-    presence = logits.new_tensor([p.presence_penalty for p in params]).unsqueeze(-1)
-    frequency = logits.new_tensor([p.frequency_penalty for p in params]).unsqueeze(-1)
+    presence = _column([p.presence_penalty for p in params], logits)
+    frequency = _column([p.frequency_penalty for p in params], logits)
     penalty = presence * (counts > 0) + frequency * counts
     return logits.index_add(0, _index(asked, logits), penalty, alpha=-1)
 
@@ -261,7 +270,7 @@ def scale_temperature(logits: Tensor, states: Sequence[SamplingState]) -> Tensor
     temperatures = [1.0 if is_greedy(s) else s.params.temperature for s in states]
     if all(t == 1 for t in temperatures):
         return logits
-    return logits / logits.new_tensor(temperatures).unsqueeze(-1)
+    return logits / _column(temperatures, logits)
 
 
 def keep_top_k(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
@@ -280,7 +289,7 @@ def keep_top_p(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
             # Twice as fast as `masked_fill`.
             return torch.where(dropped_by_top_p(rows, ps), float("-inf"), rows)
         ascending, ids = rows.sort(descending=False)
-        dropped = ascending.softmax(-1).cumsum(-1) <= rows.new_tensor([1 - p for p in ps]).unsqueeze(-1)
+        dropped = ascending.softmax(-1).cumsum(-1) <= _column([1 - p for p in ps], rows)
         dropped[:, -1] = False
         return rows.masked_fill(dropped.scatter(-1, ids, dropped), float("-inf"))
 
@@ -291,7 +300,7 @@ def keep_min_p(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
     def keep(rows: Tensor, ps: list[float]) -> Tensor:
         probs = rows.softmax(-1)
         best = probs.amax(-1, keepdim=True)
-        return rows.masked_fill(probs < rows.new_tensor(ps).unsqueeze(-1) * best, float("-inf"))
+        return rows.masked_fill(probs < _column(ps, rows) * best, float("-inf"))
 
     return _where(logits, states, [s.params.min_p for s in states], lambda p: p > 0, keep)
 
@@ -310,8 +319,7 @@ def _where(
     chosen = [values[row] for row in asked]
     if len(asked) == len(states):
         return keep(logits, chosen)
-    rows = _index(asked, logits)
-    return logits.index_copy(0, rows, keep(logits[rows], chosen))
+    return logits.index_copy(0, _index(asked, logits), keep(_rows(logits, asked), chosen))
 
 
 def _mask(logits: Tensor, masked: list[tuple[int, int]]) -> Tensor:
@@ -319,8 +327,18 @@ def _mask(logits: Tensor, masked: list[tuple[int, int]]) -> Tensor:
     if not masked:
         return logits
     rows, ids = _index(masked, logits).unbind(1)
-    return logits.index_put((rows, ids), logits.new_tensor(float("-inf")))
+    return logits.index_put((rows, ids), logits.new_full((), float("-inf")))
+
+
+def _rows(tensor: Tensor, rows: Sequence[int]) -> Tensor:
+    """Some rows of the tensor, in order. If they are all rows, nothing is copied."""
+    return tensor if len(rows) == len(tensor) else tensor.index_select(0, _index(rows, tensor))
 
 
 def _index(values: Sequence[object], like: Tensor) -> Tensor:
-    return torch.tensor(values, dtype=torch.long, device=like.device)
+    return on_device(values, like.device)
+
+
+def _column(values: Sequence[float], like: Tensor) -> Tensor:
+    """A value for each row, `[rows, 1]`."""
+    return on_device(values, like.device, like.dtype).unsqueeze(-1)

@@ -22,8 +22,9 @@ from engine.logits_processors import TokenIds
 from engine.logits_processors.run import ProcessorRun
 from engine.protocol import GenerationRequest, SamplingParams
 from engine.sampling.penalties import LogitBias
-from engine.sampling.sampler import LOGPROB_FLOOR, Sampler
+from engine.sampling.sampler import Sampler
 from engine.sampling.sampling_state import SamplingState
+from engine.text.alignment import LOGPROB_FLOOR
 
 VOCAB_SIZE = 200
 
@@ -194,6 +195,28 @@ def test_a_token_without_probability_is_never_drawn_on_a_gpu() -> None:
     sampler = Sampler(logits.device, seed=0)
     for _ in range(100):
         assert all(token and token.id % 2 for token in sampler.sample(logits, [state()] * len(logits)))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_draw_does_not_wait_for_a_gpu() -> None:
+    """All stages but logits processors. Torch raises where the host would wait."""
+    states = [
+        state([5], min_tokens=3, logprobs=2),
+        state([5], logit_bias={4: 1.0}, repetition_penalty=1.2, frequency_penalty=0.5, seed=1),
+        state([5], top_k=9, top_p=0.9, min_p=0.1, logprobs=1, logprob_token_ids=(3, 4)),
+        state([5], temperature=0.0),
+    ]
+    states[3].rewind(1, {7})
+    logits = logits_of(4).to("cuda")
+    sampler = Sampler(logits.device, seed=0)
+    sampler.sample(logits, states)  # what is made once may wait
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        drawn = sampler.draw(logits, states)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert all(drawn.read())
 
 
 def test_unlikely_tokens_of_a_large_vocabulary_are_drawn_as_often_as_they_should() -> None:
