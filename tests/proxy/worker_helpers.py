@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +52,15 @@ class Workers:
             assert self.process.poll() is None, self.log.read_text()
             await asyncio.sleep(0.02)
 
+    async def drains(self) -> None:
+        """Wait until no process takes new connections."""
+        host, port = self.url.removeprefix("http://").split(":")
+        with suppress(OSError):
+            while True:
+                _, writer = await asyncio.open_connection(host, int(port))
+                writer.close()
+                await asyncio.sleep(0.01)
+
 
 def _open_files(pid: int) -> set[str]:
     found = set()
@@ -90,13 +99,37 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def recorded(folder: Path, *, num_words: int = 20, seconds: float = 1.0) -> tuple[str, ...]:
+def recorded(folder: Path, *, num_words: int = 2, seconds: float = 0.0) -> tuple[str, ...]:
     """The options of a replay that says so many words in so many seconds."""
     gap = seconds / num_words
     words = [TimedDelta(gap * i, Delta(text=f"w{i} ")) for i in range(num_words)]
     end = TimedDelta(seconds, Delta(finish_reason="stop", usage=Usage(1, num_words)))
     Recording(make_request(), (*words, end)).dump(folder / "words.jsonl")
     return "--engine", "replay", "--recordings", str(folder), "--replay-speed", "1"
+
+
+WAITS = """
+import asyncio
+from pathlib import Path
+from hooks import emit
+
+class Waits:
+    async def __call__(self, chunk):
+        while chunk.is_final and chunk.request_id != "weir-self-test" and not Path(__file__ + ".go").exists():
+            await asyncio.sleep(0.01)
+        return emit(chunk.pending)
+"""
+
+
+def waiting(folder: Path) -> tuple[str, ...]:
+    """The options of a replay whose streams end once `let_end` is called."""
+    (folder / "waits.py").write_text(WAITS)
+    return *recorded(folder), "--hook", f"{folder}/waits.py:Waits", "--hook-timeout", "600"
+
+
+def let_end(folder: Path) -> None:
+    """Let the streams of `waiting` end."""
+    (folder / "waits.py.go").touch()
 
 
 @dataclass

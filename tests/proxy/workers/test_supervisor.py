@@ -18,7 +18,18 @@ from proxy.config import ServeSettings
 from proxy.workers import supervisor as module
 from proxy.workers.supervisor import WorkerError, supervised
 from tests.proxy.test_metrics import Samples
-from tests.proxy.worker_helpers import CHATS, Stream, Workers, asker, begin, is_running, recorded, workers
+from tests.proxy.worker_helpers import (
+    CHATS,
+    Stream,
+    Workers,
+    asker,
+    begin,
+    is_running,
+    let_end,
+    recorded,
+    waiting,
+    workers,
+)
 from tests.serving import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc, as Linux has it")
@@ -47,18 +58,20 @@ def one_connection_each() -> aiohttp.ClientSession:
 
 
 async def test_a_worker_that_is_killed_costs_its_own_requests_and_is_replaced(tmp_path: Path) -> None:
-    with workers(tmp_path, *recorded(tmp_path)) as service:
+    with workers(tmp_path, *waiting(tmp_path)) as service:
         async with one_connection_each() as session:
             streams = [await begin(session, service) for _ in range(2)]
             while len({stream.pid for stream in streams}) < 2:
                 streams.append(await begin(session, service))
             number, pid = next(iter(service.pids().items()))
             os.kill(pid, signal.SIGKILL)
-            assert [await stream.ended_well() for stream in streams] == [s.pid != pid for s in streams]
             await service.replaced(number, pid)
-            while service.pids()[number] not in {s.pid for s in streams}:
-                streams.append(await begin(session, service))
-            assert await streams[-1].ended_well()
+            more = [await begin(session, service)]
+            while service.pids()[number] not in {stream.pid for stream in more}:
+                more.append(await begin(session, service))
+            let_end(tmp_path)
+            assert [await stream.ended_well() for stream in streams] == [s.pid != pid for s in streams]
+            assert all([await stream.ended_well() for stream in more])
         assert f"worker {number} was killed by signal 9; it is replaced" in service.log.read_text()
 
 
@@ -113,13 +126,15 @@ async def test_metrics_add_up_before_and_after_a_worker_is_killed(tmp_path: Path
 async def test_a_signal_to_the_whole_group_lets_streams_finish(tmp_path: Path) -> None:
     """A hang-up, which asks for a reload, is in the way of nobody. The log tells which worker says what."""
     options = ("--hook", "pii", "--log-level", "debug")
-    with workers(tmp_path, *recorded(tmp_path), *options) as service:
+    with workers(tmp_path, *waiting(tmp_path), *options) as service:
         pids = service.pids()
         assert len(pids) == 2
         async with one_connection_each() as session:
             streams = [await begin(session, service) for _ in range(4)]
             os.killpg(service.process.pid, signal.SIGHUP)
             os.killpg(service.process.pid, signal.SIGTERM)
+            await service.drains()
+            let_end(tmp_path)
             assert all([await stream.ended_well() for stream in streams])
         assert await asyncio.to_thread(service.process.wait) == 0
         assert not any(map(is_running, pids.values()))
