@@ -22,6 +22,8 @@ logger = logging.getLogger("weir.proxy")
 
 _GIVE_WAY = 0.05
 """Seconds for which the main thread lets the thread of the signals run."""
+_MOST_TIMES = 100
+"""How often the main thread does so, at most, until the end of the process has a time limit."""
 _LAST = 1.0
 """Seconds between the end of a process that is late, and its end if no Python code can run."""
 
@@ -40,7 +42,7 @@ class Signals:
         signal.set_wakeup_fd(self._written.fileno(), warn_on_full_buffer=False)
         # Under `nohup` the signal is ignored already, without a line in the log.
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            signal.signal(signal.SIGHUP, _give_way)
+            signal.signal(signal.SIGHUP, self._give_way)
         threading.Thread(target=self._listen, name="signals", daemon=True).start()
 
     def obey(self, leave: float, reload: Callable[[], None]) -> asyncio.Event:
@@ -49,7 +51,7 @@ class Signals:
         self._leave = leave
         self._reload = reload
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, _give_way)
+            signal.signal(number, self._give_way)
         return self._ending
 
     def _listen(self) -> None:
@@ -70,9 +72,16 @@ class Signals:
     def _end(self, leave: float) -> None:
         if self._is_ending:
             os._exit(1)
-        self._is_ending = True
         leave_within(leave)
+        self._is_ending = True
         self._call(self._ending.set)
+
+    def _give_way(self, number: int, frame: FrameType | None) -> None:
+        """Gives up the interpreter's lock. Code such as `re` keeps it, but lets signals be handled."""
+        for _ in range(_MOST_TIMES):
+            time.sleep(_GIVE_WAY)
+            if number == signal.SIGHUP or self._is_ending:
+                return
 
     def _call(self, function: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # a loop that has ended
@@ -94,8 +103,3 @@ def _leave(status: int) -> None:
     logger.warning("not everything ended in time; leaving without it")
     flush_log()
     os._exit(status)
-
-
-def _give_way(number: int, frame: FrameType | None) -> None:
-    """Gives up the interpreter's lock. Code such as `re` keeps it, but lets signals be handled."""
-    time.sleep(_GIVE_WAY)

@@ -11,9 +11,10 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 
-def weir(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
+def weir(*arguments: str, before: str = "", **environment: str) -> "subprocess.Popen[str]":
+    """`before`: Python code that runs first in the process."""
     return subprocess.Popen(
-        [sys.executable, "-m", "proxy", *arguments],
+        [sys.executable, "-c", f"{before}\nimport proxy.__main__", *arguments],
         cwd=ROOT,
         env={**os.environ, **environment},
         stdin=subprocess.PIPE,
