@@ -43,6 +43,13 @@ class DeadEngineError(EngineError):
         super().__init__(message, status=503)
 
 
+class DeviceLostError(DeadEngineError):
+    """No call on the device can work any more, for any model of the process."""
+
+    def __init__(self) -> None:
+        super().__init__("The engine's device has failed.")
+
+
 class LogitsProcessorError(EngineError):
     """The logits processor `processor` failed its request (contract 7.6). The message does not name it."""
 

@@ -13,8 +13,8 @@ the text in. If the next step of the served model began meanwhile, the first tex
 that step too. So after a step that begins outputs, the thread waits a moment for the work of judges, at most
 a twentieth of the step's time.
 
-A core that raises in a step or a call is dropped, and its owner is told. The others go on. If the thread's
-own work raises, all cores are dropped.
+A core that raises in a step or a call is dropped, and its owner is told. The others go on. If the device is
+lost, or the thread's own work raises, all cores are dropped.
 
 The thread begins with the first core and ends with the last. Models load on threads of their own, so that
 the others answer meanwhile; one loads at a time, because it measures the free memory.
@@ -32,6 +32,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
+from engine.errors import DeviceLostError
 from engine.stats import EngineStats
 
 logger = logging.getLogger("weir.engine")
@@ -203,9 +204,12 @@ class EngineThread:
 
     @contextmanager
     def _dropping(self, place: _Place) -> Iterator[None]:
-        """Drop the core if it raises inside."""
+        """Drop the core if it raises inside, and every core if the device is lost."""
         try:
             yield
+        except DeviceLostError:
+            logger.critical("the device is lost, and all engines with it", exc_info=True)
+            self._drop_all()
         except BaseException:
             logger.critical("the engine of %s died", place.name, exc_info=True)
             del self._places[place.core]

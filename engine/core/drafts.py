@@ -8,35 +8,31 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
-from torch import Tensor
-
 from engine.core.sequence import ScheduledSequence, Sequence
 from engine.sampling.speculation import Speculation
 
 
 class Turn(NamedTuple):
-    """Sequences that move on together, and the logits of those among them that draw a token."""
+    """Sequences that move on together, and those among them that draw a token."""
 
     scheduled: list[ScheduledSequence]
     sequences: list[Sequence]
     """The sequences that draw a token."""
-    logits: Tensor
-    """A row for each of `sequences`, `[rows, vocab]`."""
+    rows: list[int]
+    """The row of the step's logits that each of `sequences` draws from."""
 
 
-def turns(scheduled: Iterable[ScheduledSequence], logits: Tensor, speculation: Speculation) -> Iterator[Turn]:
+def turns(scheduled: Iterable[ScheduledSequence], speculation: Speculation) -> Iterator[Turn]:
     """First a turn of all sequences; then, as long as drafts come true, turns of those whose draft did.
 
-    `logits`: each sequence's `num_samples` rows, `[rows, vocab]`. Update a turn's sequences before you ask
-    for the next turn.
+    The step's logits have `num_samples` rows for each sequence, in order. Update a turn's sequences before
+    you ask for the next turn.
     """
     first_rows = accumulate((s.num_samples for s in scheduled), initial=0)
     turn = list(zip(scheduled, first_rows, strict=False))
     while turn:
         drawing = [(s.sequence, row) for s, row in turn if s.is_sampled]
-        rows = [row for _, row in drawing]
-        drawn = logits if len(rows) == len(logits) else logits[rows]  # nothing is copied if they are all rows
-        yield Turn([s for s, _ in turn], [seq for seq, _ in drawing], drawn)
+        yield Turn([s for s, _ in turn], [seq for seq, _ in drawing], [row for _, row in drawing])
         turn = [(follower, row + 1) for s, row in turn if (follower := _foretold(s))]
         speculation.num_accepted_tokens += len(turn)
 

@@ -85,8 +85,8 @@ class EngineCore:
             outputs += self._fail({group: out_of_memory() for group in dropped})
             if logits is None:
                 return outputs
-            for turn in turns(scheduled, logits, self.speculation):
-                sampled = self._sample(turn)
+            for turn in turns(scheduled, self.speculation):
+                sampled = self._sample(turn, logits)
                 outputs += self._update(turn, sampled)
         return outputs
 
@@ -143,8 +143,8 @@ class EngineCore:
         _keep_prompt_logprobs(prompt_logits, scheduled)
         return logits
 
-    def _sample(self, turn: Turn) -> dict[Sequence, Sampled]:
-        sampled = sample_apart(self.sampler, turn.logits, turn.sequences)
+    def _sample(self, turn: Turn, logits: Tensor) -> dict[Sequence, Sampled]:
+        sampled = sample_apart(self.sampler, logits, turn.rows, turn.sequences)
         self.metrics.end_phase("sample")
         return sampled
 

@@ -1,7 +1,7 @@
 """Keeps a failure to the requests that it concerns.
 
-`torch.AcceleratorError` is never kept: the device has lost its state, and no later step can work. A step
-that finds too little memory runs again without its newest requests.
+The loss of the device concerns all requests, so it is raised: no later step can work. A step that finds too
+little memory runs again without its newest requests.
 """
 
 import logging
@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
-from engine.protocol import EngineError, LogitsProcessorError
+from engine.errors import DeviceLostError
+from engine.execution.device_loss import raise_if_lost
+from engine.protocol import EngineError
 from engine.sampling.sampler import Sampled, Sampler
 
 logger = logging.getLogger("weir.engine")
@@ -33,14 +35,16 @@ def out_of_memory() -> EngineError:
 
 
 def attempt(doing: str, call: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result | EngineError:
-    """The call's result, or the error for the requests that it concerns. `doing` is for the log."""
+    """The call's result, or the error for the requests that it concerns. `doing` is for the log. Raises
+    `DeviceLostError`."""
     try:
         return call(*arguments)
-    except LogitsProcessorError as error:
-        return error
-    except torch.AcceleratorError:
+    except DeviceLostError:
         raise
-    except Exception:
+    except EngineError as error:
+        return error
+    except Exception as error:
+        raise_if_lost(error)
         logger.exception("%s failed", doing)
         return failure()
 
@@ -64,8 +68,7 @@ def run_what_fits(
                 raise
             logger.exception("a step of %d sequences finds too little memory", len(scheduled))
         # Not in the handler: the error holds the frames of the step, and they hold tensors.
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()  # libraries find no memory that torch keeps for itself
         newest_first = sorted({s.sequence.group for s in scheduled}, key=lambda group: -(group.arrival or 0))
         dropped.update(newest_first[:num_dropped])
         scheduled = [s for s in scheduled if s.sequence.group not in dropped]
@@ -74,24 +77,35 @@ def run_what_fits(
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    # Torch's allocator of the host's memory raises a plain `RuntimeError`.
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+    """Libraries have errors of their own: torch's allocator of the host's memory, CUDA's driver for pinned
+    memory and graphs, Triton, cuBLAS."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    signs = ("DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
 
 
-def sample_apart(sampler: Sampler, logits: Tensor, sequences: Seq[Sequence]) -> dict[Sequence, Sampled]:
-    """A token for each sequence, or the reason why it has none. If a batch fails, its halves are tried."""
+def sample_apart(
+    sampler: Sampler, logits: Tensor, rows: Seq[int], sequences: Seq[Sequence]
+) -> dict[Sequence, Sampled]:
+    """A token for each sequence, drawn from its row of `logits`, or the reason why it has none. If a batch
+    fails, its halves are tried: they need less memory, too. Raises `DeviceLostError`."""
     if not sequences:
         return {}
     try:
-        return dict(zip(sequences, sampler.sample(logits, [s.sampling for s in sequences]), strict=True))
-    except torch.AcceleratorError:
-        raise
-    except Exception:
+        # Nothing is copied if they are all rows.
+        drawn = logits if len(rows) == len(logits) else logits[rows]
+        return dict(zip(sequences, sampler.sample(drawn, [s.sampling for s in sequences]), strict=True))
+    except Exception as error:
+        raise_if_lost(error)
+        is_out_of_memory = _is_out_of_memory(error)
         if len(sequences) == 1:
             logger.exception("sampling failed for one sequence")
-            return {sequences[0]: None}
-        middle = len(sequences) // 2
-        return {
-            **sample_apart(sampler, logits[:middle], sequences[:middle]),
-            **sample_apart(sampler, logits[middle:], sequences[middle:]),
-        }
+            return {sequences[0]: out_of_memory() if is_out_of_memory else None}
+    if is_out_of_memory:
+        torch.cuda.empty_cache()
+    middle = len(sequences) // 2
+    return {
+        **sample_apart(sampler, logits, rows[:middle], sequences[:middle]),
+        **sample_apart(sampler, logits, rows[middle:], sequences[middle:]),
+    }

@@ -3,7 +3,7 @@
 from itertools import chain, repeat
 
 from engine.core.sequence import DueTokens, Sequence
-from engine.protocol import Delta, LogitsProcessorError, ProbeInfo, PromptScores, Scores, Token, TopLogprob
+from engine.protocol import Delta, EngineError, ProbeInfo, PromptScores, Scores, Token, TopLogprob
 from engine.sampling.sampler import Sampled
 from engine.sampling.sampling_state import Logprobs
 from engine.text.tokenizer import LocalTokenizer
@@ -25,8 +25,8 @@ class OutputProcessor:
 
         Returns the sequence's echo, if it is due, and then the text that the token decides. If probes
         score the sequence, this text waits until the next call: then the token is computed, and has scores. A
-        sequence that has ended gets no token. Raises `LogitsProcessorError` and `ValueError` if no token was
-        drawn.
+        sequence that has ended gets no token. Raises the `EngineError` that stands in place of a token, and
+        `ValueError` if there is neither.
         """
         deltas = self._give_due(seq)
         if seq.finish_reason is not None:
@@ -60,7 +60,7 @@ class OutputProcessor:
         return [self._delta(seq, tokens, stop_reason=stop_reason)]
 
     def _append(self, seq: Sequence, sampled: Sampled) -> Token:
-        if isinstance(sampled, LogitsProcessorError):
+        if isinstance(sampled, EngineError):
             raise sampled
         if sampled is None:
             raise ValueError("no token can be drawn: all are masked, or the logits are not numbers")

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from engine.execution.device_loss import raise_if_lost
 from engine.logits_processors.api import BatchLogitsProcessor, Kind
 from engine.logits_processors.started import BadLogitsError, ProcessorEntry, StartedProcessor, log_failure
 from engine.protocol import LogitsProcessorError
@@ -125,9 +126,10 @@ def _outcome(call: Callable[[], Tensor]) -> Tensor | BaseException:
     """The call's result, or the exception that fails its rows. The loss of the device is raised."""
     try:
         return call()
-    except (torch.AcceleratorError, KeyboardInterrupt):
+    except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - a panic in Rust is no `Exception`; the caller logs it
+        raise_if_lost(error)
         return error
 
 

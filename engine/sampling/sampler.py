@@ -24,7 +24,7 @@ from torch import Tensor
 from engine.config import LogprobsMode
 from engine.execution.transfers import HostCopy, on_device
 from engine.logits_processors.run import ProcessorRun
-from engine.protocol import LogitsProcessorError
+from engine.protocol import EngineError
 from engine.sampling.logprobs import LogprobTensors, logprob_tensors, read_logprobs
 from engine.sampling.nucleus import dropped_by_top_p
 from engine.sampling.penalties import TokenCounts
@@ -40,8 +40,9 @@ class SampledToken:
     logprobs: Logprobs | None
 
 
-Sampled = SampledToken | LogitsProcessorError | None
-"""None: no token can be drawn, because all are masked or the logits are not numbers."""
+Sampled = SampledToken | EngineError | None
+"""The error for the request, or None: no token can be drawn, because all are masked or the logits are not
+numbers."""
 
 
 class Drawn:
@@ -52,7 +53,7 @@ class Drawn:
         token_ids: Tensor,
         best: Tensor,
         states: Sequence[SamplingState],
-        failed: Mapping[int, LogitsProcessorError],
+        failed: Mapping[int, EngineError],
         logprobs: LogprobTensors | None,
     ) -> None:
         """`best`: the best logit of each row. `logprobs`: of the rows that want some, if any do."""

@@ -1,16 +1,13 @@
 """`weir serve`: start the service, greet whoever started it, and serve until a signal."""
 
 import asyncio
-import contextlib
-from collections.abc import Callable
 
-from engine.protocol import DeadEngineError
 from proxy.admin.reload import Read
 from proxy.commands.signals import Signals, leave_within
 from proxy.config import ServeSettings
 from proxy.policies.read import check_directory
 from proxy.telemetry.logs import flush_log, log_to_stderr
-from proxy.workers.run import running
+from proxy.workers.run import ENGINE_FAILED, running, until_over
 from proxy.workers.start_errors import START_ERRORS, start_error
 from proxy.workers.supervisor import supervised
 
@@ -39,23 +36,7 @@ async def _serve(settings: ServeSettings, read: Read) -> None:
             if not signalled.is_set():
                 leave_within(server.ending.leave, status=1)
     if has_failed:
-        raise SystemExit("weir serve: the engine has failed; a new process is needed")
-
-
-async def until_over(
-    signalled: asyncio.Event, check_alive: Callable[[], None], interval: float = 1.0
-) -> bool:
-    """Wait for a signal, or for an engine to fail for good. Returns whether one has failed.
-
-    `check_alive` is called every `interval` seconds."""
-    while not signalled.is_set():
-        try:
-            check_alive()
-        except DeadEngineError:
-            return True
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(signalled.wait(), interval)
-    return False
+        raise SystemExit(f"weir serve: {ENGINE_FAILED}")
 
 
 async def _supervise(settings: ServeSettings, read: Read) -> None:

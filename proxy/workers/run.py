@@ -1,11 +1,14 @@
 """One service in this process, from its start to the end of its last stream."""
 
+import asyncio
+import contextlib
 import gc
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from engine.protocol import DeadEngineError
 from hooks.loading.async_call import open_calls
 from proxy.access.listener import check_free
 from proxy.app import Server
@@ -14,6 +17,8 @@ from proxy.policies.build import build
 from proxy.telemetry.logs import flush_log
 
 logger = logging.getLogger("weir.proxy")
+
+ENGINE_FAILED = "the engine has failed; a new process is needed"
 
 
 def freeze_objects() -> None:
@@ -55,3 +60,17 @@ async def running(
             logger.warning("a hook does not end; leaving without it")
             flush_log()
             os._exit(0)
+
+
+async def until_over(over: asyncio.Event, check_alive: Callable[[], None], interval: float = 1.0) -> bool:
+    """Wait until `over` is set, or an engine fails for good. Returns whether one has failed.
+
+    `check_alive` is called every `interval` seconds."""
+    while not over.is_set():
+        try:
+            check_alive()
+        except DeadEngineError:
+            return True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(over.wait(), interval)
+    return False

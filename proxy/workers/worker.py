@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from functools import partial
 
+from engine.protocol import DeadEngineError
 from hooks.workers.messages import Connection
 from hooks.workers.process import inherited
 from proxy.commands.signals import leave_within
@@ -13,7 +14,7 @@ from proxy.telemetry.logs import log_to_stderr
 from proxy.workers.messages import Failed, Ready, Start
 from proxy.workers.metrics import CommonMetrics
 from proxy.workers.reload import ReloadAnswers, reload_all
-from proxy.workers.run import running
+from proxy.workers.run import ENGINE_FAILED, running, until_over
 from proxy.workers.siblings import Siblings
 from proxy.workers.start_errors import START_ERRORS, start_error
 
@@ -51,10 +52,19 @@ async def _serve(start: Start, connection: Connection) -> None:
             if start.predecessor is not None:
                 with contextlib.suppress(StateError):  # its lease will end
                     await service.state.forget(start.predecessor)
+            over = asyncio.Event()
+            listening = asyncio.get_running_loop().create_task(siblings.listen())
+            listening.add_done_callback(lambda _: over.set())
             try:
-                await siblings.listen()
+                has_failed = await until_over(over, lambda: service.deployment.check_alive())
+                if not has_failed:
+                    listening.result()
             finally:
                 leave_within(server.ending.leave)
+                listening.cancel()
+                await asyncio.wait([listening])
         metrics.close()
+        if has_failed:
+            raise DeadEngineError(ENGINE_FAILED)
     except START_ERRORS as error:
         connection.send(Failed(start_error(error)))

@@ -8,6 +8,7 @@ import torch
 
 from engine.execution.attention import Attention, AttentionBackend, PagedAttention, Scoring
 from engine.execution.batch import Batch
+from engine.execution.device_loss import raise_if_lost
 from engine.execution.kv_cache import KVCache, LayerShape
 from engine.execution.layout import Layout
 
@@ -55,9 +56,8 @@ def _why_not(backend: AttentionBackend, needs: AttentionNeeds, shape: LayerShape
             error = float((found.float() - expected).abs().nan_to_num(torch.inf).max())
             if not error < TOLERANCE[needs.dtype]:
                 return f"it is wrong by {error:.1e}"
-    except torch.AcceleratorError:
-        raise  # the device can no longer be used
     except Exception as error:
+        raise_if_lost(error)
         logger.debug("an attention backend failed its trial", exc_info=True)
         return f"{type(error).__name__}: {error}".splitlines()[0][:200]
     return None

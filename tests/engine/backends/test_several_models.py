@@ -3,15 +3,21 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
+import torch
+from transformers import PreTrainedTokenizerFast
 
 from engine.backends.local import LocalEngine
+from engine.classification.local import LocalClassifier
 from engine.config import EngineConfig
 from engine.core.engine_core import EngineCore
+from engine.execution import device_loss
 from engine.execution.model_runner import ModelRunner
-from engine.protocol import EngineError
+from engine.protocol import DeadEngineError, EngineError
+from tests.engine.execution.classifiers import save_guard
 from tests.helpers import until
 
 Start = Callable[..., Awaitable[Any]]
@@ -56,6 +62,39 @@ async def test_an_engine_that_fails_or_closes_leaves_the_others_their_thread(
     await closing.aclose()
     serving.check_health()
     assert len((await long)[0].ids) == 300
+
+
+async def test_the_loss_of_the_device_ends_all_engines_and_whatever_waits_for_them(
+    start_engine: Start, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = torch.AcceleratorError("CUDA error: unspecified launch failure")
+
+    def fail(*_: object) -> NoReturn:
+        monkeypatch.setattr(device_loss, "synchronize", fail)
+        raise lost
+
+    one, other = [await start_engine(max_num_seqs=1) for _ in range(2)]
+    tokenizer.save_pretrained(tmp_path)
+    guard = save_guard(tmp_path)
+    classifier = LocalClassifier(EngineConfig(model=str(guard.path), num_threads=1, max_num_seqs=8))
+    await classifier.start()
+    asking = [
+        asyncio.get_running_loop().create_task(engine.complete("hello", max_tokens=400, ignore_eos=True))
+        for engine in (one, one, other)
+    ]
+    await until(lambda: one.stats().num_running and one.stats().num_waiting and other.stats().num_running)
+    monkeypatch.setattr(ModelRunner, "run", fail)
+    asking.append(asyncio.get_running_loop().create_task(classifier.open().feed([5])))
+    errors = await asyncio.gather(*asking, return_exceptions=True)
+    assert {type(error) for error in errors} <= {EngineError, DeadEngineError}
+    assert {error.status for error in errors if isinstance(error, EngineError)} == {503}
+    assert not any("CUDA" in str(error) for error in errors)
+    for model in (one, other, classifier):
+        with pytest.raises(DeadEngineError):
+            model.check_health()
+    with pytest.raises(DeadEngineError):
+        await one.complete("hello", max_tokens=5)
+    await classifier.aclose()
 
 
 async def test_closing_while_the_model_loads_leaves_nothing(

@@ -8,6 +8,8 @@ import torch
 
 from engine.core.isolation import attempt, run_what_fits, sample_apart
 from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
+from engine.errors import DeviceLostError
+from engine.execution import device_loss
 from engine.protocol import EngineError, LogitsProcessorError
 from tests.engine.conftest import completion
 
@@ -35,7 +37,7 @@ def sequences(number: int) -> list[Sequence]:
 def test_halves_are_tried_until_only_the_row_at_fault_fails(caplog: pytest.LogCaptureFixture) -> None:
     sampler, rows = FailingSampler(), sequences(5)
     logits = torch.tensor([[4.0], [5.0], [6.0], [-1.0], [8.0]])
-    sampled = sample_apart(sampler, logits, rows)  # type: ignore[arg-type]
+    sampled = sample_apart(sampler, logits, range(5), rows)  # type: ignore[arg-type]
     assert sampled == dict(zip(rows, [4, 5, 6, None, 8], strict=True))
     assert sampler.sizes == [5, 2, 3, 1, 2, 1, 1]
     assert "sampling failed for one sequence" in caplog.text
@@ -43,17 +45,46 @@ def test_halves_are_tried_until_only_the_row_at_fault_fails(caplog: pytest.LogCa
 
 def test_a_batch_without_failure_is_one_call() -> None:
     sampler, rows = FailingSampler(), sequences(3)
-    assert list(sample_apart(sampler, torch.ones(3, 1), rows).values()) == [1, 1, 1]  # type: ignore[arg-type]
+    logits = torch.ones(3, 1)
+    assert list(sample_apart(sampler, logits, range(3), rows).values()) == [1, 1, 1]  # type: ignore[arg-type]
     assert sampler.sizes == [3]
-    assert sample_apart(sampler, torch.ones(0, 1), []) == {}  # type: ignore[arg-type]
+    assert sample_apart(sampler, torch.ones(0, 1), [], []) == {}  # type: ignore[arg-type]
 
 
-def test_the_loss_of_the_device_is_raised() -> None:
-    sampler = FailingSampler(torch.AcceleratorError)
-    with pytest.raises(torch.AcceleratorError):
-        sample_apart(sampler, -torch.ones(2, 1), sequences(2))  # type: ignore[arg-type]
-    with pytest.raises(torch.AcceleratorError):
+def test_a_sequence_draws_from_its_own_row() -> None:
+    sampler, two = FailingSampler(), sequences(2)
+    logits = torch.tensor([[4.0], [-1.0], [6.0]])
+    assert sample_apart(sampler, logits, [2, 0], two) == dict(zip(two, [6, 4], strict=True))  # type: ignore[arg-type]
+
+
+def test_a_draw_that_finds_too_little_memory_is_tried_in_halves() -> None:
+    sampler, rows = FailingSampler(torch.OutOfMemoryError), sequences(3)
+    sampled = sample_apart(sampler, torch.tensor([[4.0], [5.0], [-1.0]]), range(3), rows)  # type: ignore[arg-type]
+    *drawn, failed = sampled.values()
+    assert drawn == [4, 5]
+    assert isinstance(failed, EngineError)
+    assert failed.status == 503
+
+
+@pytest.mark.parametrize("error", [torch.AcceleratorError, RuntimeError])
+def test_the_loss_of_the_device_is_raised(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise error("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(device_loss, "synchronize", fails)
+    sampler = FailingSampler(error)
+    with pytest.raises(DeviceLostError):
+        sample_apart(sampler, -torch.ones(2, 1), range(2), sequences(2))  # type: ignore[arg-type]
+    assert sampler.sizes == [2]
+    with pytest.raises(DeviceLostError):
         attempt("a step", sampler.sample, -torch.ones(1, 1), [None])
+
+
+def test_an_error_of_a_device_that_still_answers_is_no_loss() -> None:
+    sampler = FailingSampler(torch.AcceleratorError)
+    error = attempt("a step", sampler.sample, -torch.ones(1, 1), [None])
+    assert isinstance(error, EngineError)
+    assert error.status == 500
 
 
 def test_an_error_says_nothing_about_its_cause(caplog: pytest.LogCaptureFixture) -> None:

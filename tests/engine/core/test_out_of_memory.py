@@ -15,6 +15,9 @@ ERRORS = {
     "device": torch.OutOfMemoryError("CUDA out of memory"),
     "host": RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"),
     "python": MemoryError(),
+    "pinned": torch.AcceleratorError("CUDA error: out of memory"),
+    "cublas": RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    "triton": RuntimeError("Triton Error [CUDA]: out of memory"),
 }
 
 

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from engine.protocol import DeadEngineError
-from proxy.commands.serve import until_over
+from proxy.workers.run import until_over
 from tests.weir import run_weir
 
 

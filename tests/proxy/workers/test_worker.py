@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from engine.protocol import DeadEngineError
 from hooks.workers.messages import Connection
 from proxy.config import ServeSettings
 from proxy.metrics import Metrics
 from proxy.policies.deployment import Deployment
 from proxy.workers import worker
-from proxy.workers.messages import AskAll, Ready, Start, WriteMetrics
+from proxy.workers.messages import AskAll, Failed, Ready, Start, WriteMetrics
 from proxy.workers.others import Others
 from tests.helpers import ScriptedEngine, pipeline_of
 
@@ -41,30 +42,51 @@ class Service:
             group.create_task(self.render_metrics())
 
 
-async def test_a_question_follows_the_first_message_in_a_frame_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The supervisor reads one frame, and expects one message."""
+@asynccontextmanager
+async def serving(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, service: Service
+) -> AsyncIterator[tuple[Connection, "asyncio.Task[None]"]]:
+    """A worker, and the supervisor's end of its connection. Inside, the worker must end."""
 
     @asynccontextmanager
     async def running(*_: Any, **__: Any) -> AsyncIterator[tuple[Any, str]]:
-        yield SimpleNamespace(service=Service(), ending=SimpleNamespace(leave=1.0)), "url"
+        yield SimpleNamespace(service=service, ending=SimpleNamespace(leave=1.0)), "url"
 
     monkeypatch.setattr(worker, "running", running)
     monkeypatch.setattr(worker, "log_to_stderr", lambda *_: None)
     monkeypatch.setattr(worker, "leave_within", lambda _: None)
     ours, theirs = [Connection(*await asyncio.open_connection(sock=sock)) for sock in socket.socketpair()]
     start = Start(
-        number=1,
-        settings={"log_level": "info"},
-        configuration=1,
-        predecessor="p1",
-        salt=None,
-        folder=tmp_path,
+        number=1, settings={"log_level": "info"}, configuration=1, predecessor="p1", salt=None, folder=folder
     )
-    serving = asyncio.get_running_loop().create_task(worker._serve(start, theirs))
-    assert await ours.receive() == [Ready("m", "p2", b"salt")]
-    assert await ours.receive() == [AskAll(0, WriteMetrics())]
+    task = asyncio.get_running_loop().create_task(worker._serve(start, theirs))
+    yield ours, task
+    await task
     await ours.close()
-    await serving
     await theirs.close()
+
+
+async def test_a_question_follows_the_first_message_in_a_frame_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor reads one frame, and expects one message."""
+    async with serving(tmp_path, monkeypatch, Service()) as (supervisor, _):
+        assert await supervisor.receive() == [Ready("m", "p2", b"salt")]
+        assert await supervisor.receive() == [AskAll(0, WriteMetrics())]
+        await supervisor.close()
+
+
+async def test_a_worker_whose_model_has_failed_for_good_ends_so_that_it_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dead() -> None:
+        raise DeadEngineError("The engine has failed.")
+
+    service = Service()
+    monkeypatch.setattr(service.deployment.models["m"].engine, "check_health", dead)
+    async with serving(tmp_path, monkeypatch, service) as (supervisor, task):
+        await task
+        heard: list[Any] = []
+        while not any(isinstance(message, Failed) for message in heard):
+            heard += await supervisor.receive()
+        assert heard[-1] == Failed("the engine has failed; a new process is needed")

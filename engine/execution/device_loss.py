@@ -1,0 +1,28 @@
+"""Tells a failure of one step from the loss of the device. After the loss, no call on the device works.
+
+CUDA keeps the error of a kernel that has failed (a device-side assert, an illegal address, an error of the
+memory), and returns it from every later call, also of other libraries. So the device is asked: the texts of
+errors are many, and some `torch.AcceleratorError` are of one call alone (an invalid argument, too little
+memory). Not run on a GPU yet.
+"""
+
+import torch
+
+from engine.errors import DeviceLostError
+
+
+def raise_if_lost(error: BaseException) -> None:
+    """After a failure with `error`: raise `DeviceLostError` if the device is lost.
+
+    Waits for what the device computes. A process that has not used CUDA can lose no device.
+    """
+    try:
+        synchronize()
+    except RuntimeError:
+        raise DeviceLostError from error
+
+
+def synchronize() -> None:
+    """Wait until the device has computed all that it was given. Raises `RuntimeError` if it is lost."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
