@@ -121,7 +121,7 @@ async def serve(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
             clock: Callable[[], float] = time.time,
             **settings: Any,
         ) -> Client:
-            made = settings_of(port=0, **settings)
+            made = settings_of(**{"port": 0, "state_timeout": 600.0, "store_timeout": 600.0} | settings)
             deployment = Deployment.of_one(
                 engine,
                 pipeline or pipeline_of(*hooks),

@@ -31,8 +31,9 @@ class Place:
         self.url = url
 
     @asynccontextmanager
-    async def connect(self, **options: Any) -> AsyncIterator[State]:
+    async def connect(self, *, state_timeout: float = 600.0, **options: Any) -> AsyncIterator[State]:
         """A process's own connection, as a service has it."""
+        options["state_timeout"] = state_timeout
         state = make_state(StateOptions(state=SecretStr(self.url), **options))
         await state.start()
         try:

@@ -37,11 +37,13 @@ async def test_what_needs_the_state_is_refused_and_the_rest_goes_on(
     serve: Serve, redis: Any, number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     process, url = redis
-    client = await serve(saying("a"), state=SecretStr(url), state_timeout=0.2)
+    client = await serve(saying("a"), state=SecretStr(url))
+    state: Any = client.server.service.state
     stored = check_events(await client.stream(PATH, ASK))
     assert stored["store"] is True
     assert (await client.get(f"{PATH}/{stored['id']}"))[0] == 200
     os.kill(process.pid, number)
+    state._timeout = 0.2
     again = {**ASK, "previous_response_id": stored["id"]}
     for status, body, headers in [
         await client.post(PATH, again),
@@ -60,6 +62,7 @@ async def test_what_needs_the_state_is_refused_and_the_rest_goes_on(
     assert len(limited) == 1, "once a minute"
     if number == signal.SIGSTOP:
         process.send_signal(signal.SIGCONT)
+        state._timeout = 600.0
         while (await client.get(f"{PATH}/{stored['id']}"))[0] != 200:
             await asyncio.sleep(0.01)
         assert (await client.post(PATH, again))[1]["store"] is True

@@ -28,7 +28,7 @@ async def test_a_full_shelf_takes_responses_after_redis_evicted_keys(
     """No script looks for ever for room that is not there."""
     from redis.asyncio import Redis
 
-    bounds = {"max_stored_responses": 4, "max_stored_responses_per_caller": 3, "state_timeout": 10.0}
+    bounds = {"max_stored_responses": 4, "max_stored_responses_per_caller": 3}
     await redis_place.wipe()
     async with aclosing(Redis.from_url(redis_place.url)) as client, redis_place.connect(**bounds) as state:
         owners = [Owner(caller, "k") for caller in ("a", "a", "a", "b")]
