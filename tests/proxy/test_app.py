@@ -9,7 +9,7 @@ import pytest
 from engine.protocol import Delta
 from hooks import Chunk, Verdict, emit, hold, rewind
 from hooks.loading.loader import HookLoadError
-from proxy.app import Server
+from proxy.app import Ending, Server
 from proxy.config import ServeSettings
 from proxy.policies.deployment import Deployment
 from tests.helpers import Script, ScriptedEngine, make_deltas, pipeline_of, until
@@ -84,7 +84,8 @@ async def test_a_running_stream_finishes_before_the_server_stops(serve: Serve) -
 
 async def test_a_stream_that_runs_too_long_at_shutdown_gets_an_error_event(serve: Serve) -> None:
     engine = ScriptedEngine(lambda r: [Delta(text="a"), asyncio.Event()])
-    client = await serve(engine, shutdown_timeout=0.05)
+    client = await serve(engine)
+    client.server.ending = Ending(drain=0.05, tell=600.0, close=600.0, leave=600.0)
     async with client.http.post(client.url + CHATS, json={**CHAT, "stream": True}) as response:
         await response.content.readline()
         await client.server.stop()

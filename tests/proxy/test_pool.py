@@ -105,7 +105,7 @@ async def fronted(serve: Serve) -> Any:
 
 @pytest.mark.parametrize("failure", BEFORE_THE_FIRST_TOKEN)
 async def test_whatever_fails_before_the_first_token_all_are_answered(fronted: Any, failure: str) -> None:
-    front = await fronted(BEFORE_THE_FIRST_TOKEN[failure], upstream_first_token_timeout=2.0)
+    front = await fronted(BEFORE_THE_FIRST_TOKEN[failure], upstream_first_token_timeout=4.0)
     answers = await front.ask_all()
     assert [answer.content() for answer in answers] == [ANSWER] * NUMBER
     assert all(answer.events[-1] == (None, "[DONE]") for answer in answers)

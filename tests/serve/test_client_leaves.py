@@ -20,7 +20,13 @@ async def test_a_client_that_leaves_frees_its_slot(weir_serve: Callable[..., str
     url = weir_serve()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as http:
         aborted = await metric(http, url, "weir_requests_aborted_total")
-        body = {"messages": [{"role": "user", "content": LOOP}], "ignore_eos": True, "stream": stream}
+        # So many outputs take longer than any pause of this process.
+        body = {
+            "messages": [{"role": "user", "content": LOOP}],
+            "ignore_eos": True,
+            "n": 64,
+            "stream": stream,
+        }
         if stream:
             async with http.post(url + "/v1/chat/completions", json=body) as response:
                 for _ in range(10):

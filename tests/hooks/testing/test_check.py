@@ -147,7 +147,7 @@ CARD = "saw the recording 'card and key', whole"
         (
             "Sleeps",
             {"at": "later", "stubborn": True},
-            {"hook_timeout": 1.0, "hook_load_timeout": 5.0},  # the process must start within this time
+            {"hook_timeout": 1.0, "hook_load_timeout": 9.0},  # the process must start within this time
             f"did not end while it {CARD}",
         ),
     ],

@@ -8,7 +8,7 @@ import pytest
 from engine.protocol import Delta, EngineError, Usage
 from hooks import Chunk, Verdict, emit, hold, redact, refuse, suppress, terminate
 from tests.helpers import Script, ScriptedEngine, make_deltas, pipeline_of
-from tests.proxy.conftest import Serve
+from tests.proxy.conftest import Serve, read_events
 from tests.proxy.messages.conftest import ASK, PATH, TOOL, both, call, calling, folded, saying, thinking
 
 
@@ -199,16 +199,28 @@ async def test_a_failure_in_the_stream_is_an_error_event_and_nothing_follows(ser
 
 
 async def test_silence_is_filled_with_pings(serve: Serve) -> None:
-    client = await serve(saying("Hello"), Slow(), keep_alive_interval=0.02)
-    stream = await client.stream(PATH, ASK)
-    assert ("ping", {"type": "ping"}) in stream.events
-    assert not stream.comments
-    assert folded(stream.events)["content"] == [{"type": "text", "text": "Hello"}]
+    hook = Waits()
+    client = await serve(saying("Hello"), hook, keep_alive_interval=0.02)
+    hook.may_go_on.clear()
+    body = b""
+    async with client.http.post(client.url + PATH, json={**ASK, "stream": True}) as response:
+        async for data in response.content.iter_any():
+            body += data
+            if b"event: ping" in body:
+                hook.may_go_on.set()
+    events, comments = read_events(body)
+    assert ("ping", {"type": "ping"}) in events
+    assert not comments
+    assert folded(events)["content"] == [{"type": "text", "text": "Hello"}]
 
 
-class Slow:
-    """Answers once the stream has been silent for a while."""
+class Waits:
+    """Answers once it may."""
+
+    def __init__(self) -> None:
+        self.may_go_on = asyncio.Event()
+        self.may_go_on.set()
 
     async def __call__(self, chunk: Chunk) -> Verdict:
-        await asyncio.sleep(0.1)
+        await self.may_go_on.wait()
         return emit(chunk.pending)

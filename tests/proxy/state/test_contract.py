@@ -207,15 +207,15 @@ async def test_a_place_that_hangs_is_given_up_and_used_again(place: Place) -> No
     async with place.connect() as state:
         await state.put(owner, "r", stored, {})
     async with AsyncExitStack() as stack:
-        state = None
-        while state is None:  # a slow machine may take longer
+        hasty: State | None = None
+        while hasty is None:  # a slow machine may take longer
             with suppress(StateError):
-                state = await stack.enter_async_context(place.connect(state_timeout=0.5))
+                hasty = await stack.enter_async_context(place.connect(state_timeout=0.5))
         with place.hanging():
-            asked = [state.count("p", {"a": 1}) for _ in range(20)]
-            for error in await asyncio.gather(state.get(owner, "r"), *asked, return_exceptions=True):
+            asked = [hasty.count("p", {"a": 1}) for _ in range(20)]
+            for error in await asyncio.gather(hasty.get(owner, "r"), *asked, return_exceptions=True):
                 assert isinstance(error, StateError)
         while True:
             with suppress(StateError):
-                assert await state.get(owner, "r") == stored
+                assert await hasty.get(owner, "r") == stored
                 break
