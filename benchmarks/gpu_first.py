@@ -8,6 +8,8 @@ spot, with random weights. A line that says WRONG makes the exit status 1.
 - Which attention backends pass their trial, by type and by shape.
 - Greedy tokens and their logprobs against transformers' on the same device: three architectures, by each
   backend, with CUDA graphs and without. Where two tokens are as good as even, either is right.
+- The cache's size: the share of the GPU that was asked for is filled, within 5%, and the largest steps have
+  room.
 
 Without a GPU it is a smoke test of itself: tiny models, float32, Triton's interpreter.
 """
@@ -29,10 +31,13 @@ from engine.core.block_manager import BlockManager
 from engine.core.scheduler import Scheduler
 from engine.core.sequence import Sequence, SequenceGroup
 from engine.execution.cuda_graphs import DecodeGraphs
+from engine.execution.device.budget import budget_of
 from engine.execution.kernels.choice import choose_attention
 from engine.execution.kernels.probe import AttentionNeeds
 from engine.execution.kv_cache import LayerShape
 from engine.execution.model_runner import ModelRunner
+from engine.execution.models.load import device_of
+from engine.execution.warm_up import WarmUp
 from engine.protocol import GenerationRequest, SamplingParams
 
 HAS_GPU = torch.cuda.is_available()
@@ -141,13 +146,13 @@ def generate(runner: ModelRunner, prompts: list[list[int]], max_tokens: int) -> 
     return list(outputs.values())
 
 
-def runner_of(folder: str, dtype: Any, backend: Any, *, graphs: bool, **settings: Any) -> ModelRunner:
+def config_of(folder: str, dtype: Any, backend: Any, *, graphs: bool, **settings: Any) -> EngineConfig:
     settings = {
         "max_num_seqs": 64,
         "kv_cache_memory": 2**30 if HAS_GPU else 2**22,
         "num_threads": 1,
     } | settings
-    config = EngineConfig(
+    return EngineConfig(
         model=folder,
         model_impl="weir",
         dtype=dtype,
@@ -156,7 +161,10 @@ def runner_of(folder: str, dtype: Any, backend: Any, *, graphs: bool, **settings
         enforce_eager=not graphs,
         **settings,
     )
-    runner = ModelRunner.load(config)
+
+
+def runner_of(folder: str, dtype: Any, backend: Any, *, graphs: bool, **settings: Any) -> ModelRunner:
+    runner = ModelRunner.load(config_of(folder, dtype, backend, graphs=graphs, **settings))
     if graphs and not HAS_GPU:
         # The same buffers, and what would have been captured.
         with torch.inference_mode():
@@ -274,6 +282,40 @@ def _compare(
     )
 
 
+@torch.inference_mode()
+def check_memory() -> None:
+    """The largest steps have room beside a cache that fills the share of the GPU that was asked for."""
+    share = 0.5
+    dtype = DTYPES[-1]
+    with tempfile.TemporaryDirectory() as folder:
+        torch.manual_seed(3)
+        AutoModelForCausalLM.from_config(MODELS["llama"], dtype=getattr(torch, dtype)).save_pretrained(folder)
+        for backend, graphs in usable(dtype):
+            settings: dict[str, Any] = {"max_num_batched_tokens": 100}
+            if HAS_GPU:
+                # So many sequences want more than there is.
+                settings = {"kv_cache_memory": None, "gpu_memory_utilization": share, "max_num_seqs": 2**17}
+            config = config_of(folder, dtype, backend, graphs=graphs, **settings)
+            free()
+            budget = budget_of(device_of(config))
+            before = budget.memory.free() if budget else 0
+            runner = ModelRunner.load(config)
+            warm_up = WarmUp(runner.model, config, runner.max_model_len)
+            what = f"{backend}, {'graphs' if graphs else 'eager'}: the largest steps"
+            try:
+                warm_up.run_prompts()
+                warm_up.run_decodes(64)
+            except torch.OutOfMemoryError:
+                tell(f"{what} find too little memory", wrong=True)
+            else:
+                tell(f"{what} have room")
+            if budget:
+                filled = (before - budget.memory.free()) / budget.memory.total
+                told = f"{filled:.1%} of the GPU are filled, and {share:.0%} were asked for"
+                tell(told, wrong=abs(filled - share) > 0.05 * share)
+            del runner, warm_up
+
+
 def free() -> None:
     gc.collect()
     if HAS_GPU:
@@ -289,6 +331,7 @@ def main() -> None:
     check_backends()
     for name in MODELS:
         check_model(name)
+    check_memory()
     sys.exit(_is_wrong)
 
 

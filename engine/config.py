@@ -120,10 +120,13 @@ class EngineOptions(BaseModel):
     """Tokens in a block of the key-value cache"""
     enable_prefix_caching: bool = True
     """Compute a beginning that several prompts share only once"""
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """Share of a GPU's memory that this process may fill with weights, steps, CUDA graphs, keys and values.
+    Models load one after another, and each gets what is left below its share. No effect on a CPU"""
     kv_cache_memory: AtLeastOne | None = None
-    """Bytes for keys and values (default: enough for max_num_seqs sequences of max_model_len, but at most a
-    quarter of the device's free memory, or of the memory that a container may still use; an eighth for a
-    model that only guards use)"""
+    """Bytes for keys and values (default: enough for max_num_seqs sequences of max_model_len, but at most
+    what gpu_memory_utilization leaves on a GPU, an eighth of it for a model that only guards use; on a CPU, a
+    quarter of the free memory, or of the memory that a container may still use, and an eighth for guards)"""
     num_speculative_tokens: NotNegative = 0
     """Tokens to guess and to compute in the same step; outputs stay the same. 0: none"""
     speculative_model: str | None = None

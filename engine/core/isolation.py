@@ -14,7 +14,7 @@ from torch import Tensor
 
 from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
 from engine.errors import DeviceLostError
-from engine.execution.device_loss import raise_if_lost
+from engine.execution.device.loss import raise_if_lost
 from engine.protocol import EngineError
 from engine.sampling.sampler import Sampled, Sampler
 

@@ -1,13 +1,10 @@
 """The memory for keys and values, in blocks. The `BlockManager` decides which sequence owns a block."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-
-from engine.execution import cgroup
 
 
 class LayerShape(NamedTuple):
@@ -63,17 +60,6 @@ class KVCache:
         """Keys and values of the blocks `[rows, blocks]`, each `[rows, heads, blocks * block_size, dim]`."""
         keys, values = self.keys[layer][block_tables], self.values[layer][block_tables]
         return keys.transpose(1, 2).flatten(2, 3), values.transpose(1, 2).flatten(2, 3)
-
-
-def free_memory(device: torch.device) -> int:
-    """The device's free memory in bytes, within a container's limits. 4 GiB if the system does not say."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    meminfo = Path("/proc/meminfo")
-    lines = meminfo.read_text().splitlines() if meminfo.exists() else []
-    available = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    limited = cgroup.free_memory()
-    return min([*available, *([] if limited is None else [limited])], default=4 * 2**30)
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -10,12 +10,15 @@ from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 from engine.config import EngineConfig
 from engine.execution.batch import Batch
 from engine.execution.cuda_graphs import DecodeGraphs, GraphCapture
-from engine.execution.kv_cache import KVCache, free_memory
+from engine.execution.device.budget import budget_of, gib
+from engine.execution.device.loss import raise_if_lost
+from engine.execution.kv_cache import KVCache
 from engine.execution.layout import Layout, Span
 from engine.execution.models.heads import classifies_tokens
 from engine.execution.models.load import Model, device_of, load_model
 from engine.execution.threads import Threads
 from engine.execution.trials import TrialRecord
+from engine.execution.warm_up import WarmUp, room_for_cache
 from engine.probes.heads import ProbeHeads
 from engine.probes.load import load_probes
 from engine.protocol import ProbeInfo
@@ -52,7 +55,11 @@ class ModelRunner:
         wanted = config.max_num_seqs * -(-max_model_len // config.block_size) * block_bytes
         memory = config.kv_cache_memory
         if memory is None:
-            memory = min(wanted, free_memory(self.device) // (8 if config.only_guards else 4))
+            warm_ups = [WarmUp(model, config, max_model_len, num_scores)]
+            if draft:
+                draft_len = max_model_len_of(draft[1].get_text_config(), draft[2])
+                warm_ups.append(WarmUp(draft[0], draft[2], draft_len))
+            memory = min(wanted, room_for_cache(warm_ups, config))
         num_blocks = memory // block_bytes
         if not num_blocks:
             raise ValueError(f"kv_cache_memory of {memory} bytes holds not one block of {block_bytes} bytes.")
@@ -87,7 +94,25 @@ class ModelRunner:
     @classmethod
     def load(cls, config: EngineConfig) -> "ModelRunner":
         """Load `config.model`, and the draft model if `config` names one. Raises `ValueError` if one of them
-        cannot be served, `OSError` if it does not exist."""
+        cannot be served or has no room, `OSError` if it does not exist, and `DeviceLostError`."""
+        budget = budget_of(device_of(config))  # it sees the memory before the models take theirs
+        try:
+            return cls._load(config)
+        except torch.OutOfMemoryError as error:
+            if budget is None:
+                raise
+            memory = f"{gib(budget.memory.free())} of the GPU's {gib(budget.memory.total)} are free"
+            raise ValueError(
+                f"{config.model} finds too little memory: {memory}. End other programs on the GPU, give the"
+                " models loaded before less memory (gpu_memory_utilization, kv_cache_memory), round the"
+                " weights (quantization), or make steps smaller (max_num_batched_tokens, max_model_len)."
+            ) from error
+        except RuntimeError as error:
+            raise_if_lost(error)
+            raise
+
+    @classmethod
+    def _load(cls, config: EngineConfig) -> "ModelRunner":
         hf_config = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
         max_model_len = max_model_len_of(hf_config.get_text_config(), config)
         if (threads := Threads.fixed(config.num_threads)) is not None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from engine.execution.device_loss import raise_if_lost
+from engine.execution.device.loss import raise_if_lost
 from engine.logits_processors.api import BatchLogitsProcessor, Kind
 from engine.logits_processors.started import BadLogitsError, ProcessorEntry, StartedProcessor, log_failure
 from engine.protocol import LogitsProcessorError

@@ -263,7 +263,7 @@ class TinyCore:
     """An `EngineCore` that tests step by hand. Its blocks are checked after each step."""
 
     def __init__(self, path: Path, **settings: Any) -> None:
-        config = EngineConfig(model=str(path), num_threads=1, **settings)
+        config = self.config = EngineConfig(model=str(path), num_threads=1, **settings)
         tokenizer = LocalTokenizer.load(config.model)
         runner = ModelRunner.load(config)
         self.core = EngineCore(runner, tokenizer, config)

@@ -13,7 +13,7 @@ import orjson
 import pytest
 import torch
 
-from engine.execution import device_loss
+from engine.execution.device import loss
 from engine.execution.model_runner import ModelRunner
 from proxy.app import Server
 from proxy.config import ServeSettings
@@ -27,11 +27,11 @@ LONG = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 400, "ign
 LOST = torch.AcceleratorError("CUDA error: unspecified launch failure")
 PROCESSOR = """
 import torch
-from engine.execution import device_loss
+from engine.execution.device import loss
 
 class Lose:
     def __call__(self, input_ids, logits):
-        device_loss.synchronize = lose
+        loss.synchronize = lose
         lose()
 
 def lose():
@@ -45,7 +45,7 @@ async def test_every_client_is_told_and_the_service_is_not_healthy(
     monkeypatch.chdir(tmp_path)  # where the server's store is
 
     def lose(*_: object) -> NoReturn:
-        monkeypatch.setattr(device_loss, "synchronize", lose)
+        monkeypatch.setattr(loss, "synchronize", lose)
         raise LOST
 
     models: dict[str, Any] = {name: {"num_threads": 1, "max_num_seqs": 2} for name in ("main", "other")}

@@ -8,7 +8,7 @@ import torch
 
 from engine.execution.attention import Attention, AttentionBackend, PagedAttention, Scoring
 from engine.execution.batch import Batch
-from engine.execution.device_loss import raise_if_lost
+from engine.execution.device.loss import raise_if_lost
 from engine.execution.kv_cache import KVCache, LayerShape
 from engine.execution.layout import Layout
 

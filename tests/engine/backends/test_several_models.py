@@ -14,7 +14,7 @@ from engine.backends.local import LocalEngine
 from engine.classification.local import LocalClassifier
 from engine.config import EngineConfig
 from engine.core.engine_core import EngineCore
-from engine.execution import device_loss
+from engine.execution.device import loss
 from engine.execution.model_runner import ModelRunner
 from engine.protocol import DeadEngineError, EngineError
 from tests.engine.execution.classifiers import save_guard
@@ -70,7 +70,7 @@ async def test_the_loss_of_the_device_ends_all_engines_and_whatever_waits_for_th
     lost = torch.AcceleratorError("CUDA error: unspecified launch failure")
 
     def fail(*_: object) -> NoReturn:
-        monkeypatch.setattr(device_loss, "synchronize", fail)
+        monkeypatch.setattr(loss, "synchronize", fail)
         raise lost
 
     one, other = [await start_engine(max_num_seqs=1) for _ in range(2)]

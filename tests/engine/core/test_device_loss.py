@@ -11,7 +11,7 @@ from engine.config import LogitsProcessorConfig
 from engine.core import engine_core
 from engine.core.draft_model import DraftModel
 from engine.errors import DeviceLostError
-from engine.execution import device_loss
+from engine.execution.device import loss
 from engine.probes.step_scores import StepScores
 from engine.protocol import GenerationRequest
 from engine.sampling.sampler import Sampler
@@ -47,7 +47,7 @@ class Device:
 @pytest.fixture(params=ERRORS.values(), ids=ERRORS)
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Device:
     device = Device(request.param)
-    monkeypatch.setattr(device_loss, "synchronize", device.synchronize)
+    monkeypatch.setattr(loss, "synchronize", device.synchronize)
     return device
 
 

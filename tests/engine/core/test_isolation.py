@@ -9,7 +9,7 @@ import torch
 from engine.core.isolation import attempt, run_what_fits, sample_apart
 from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
 from engine.errors import DeviceLostError
-from engine.execution import device_loss
+from engine.execution.device import loss
 from engine.protocol import EngineError, LogitsProcessorError
 from tests.engine.conftest import completion
 
@@ -71,7 +71,7 @@ def test_the_loss_of_the_device_is_raised(error: type[Exception], monkeypatch: p
     def fails() -> None:
         raise error("CUDA error: device-side assert triggered")
 
-    monkeypatch.setattr(device_loss, "synchronize", fails)
+    monkeypatch.setattr(loss, "synchronize", fails)
     sampler = FailingSampler(error)
     with pytest.raises(DeviceLostError):
         sample_apart(sampler, -torch.ones(2, 1), range(2), sequences(2))  # type: ignore[arg-type]

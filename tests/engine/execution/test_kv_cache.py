@@ -1,10 +1,8 @@
-"""The memory for keys and values: its contents, and its size."""
+"""The memory for keys and values: its contents."""
 
-import pytest
 import torch
 
-from engine.execution import cgroup
-from engine.execution.kv_cache import KVCache, LayerShape, free_memory
+from engine.execution.kv_cache import KVCache, LayerShape
 
 
 def test_gathered_keys_and_values_are_those_written() -> None:
@@ -16,11 +14,3 @@ def test_gathered_keys_and_values_are_those_written() -> None:
     assert torch.equal(k[0, :, :3].transpose(0, 1), keys)
     assert torch.equal(v[0, :, :3].transpose(0, 1), values)
     assert not k[0, :, 3].any(), "slots that were never written are zero"
-
-
-def test_free_memory_is_at_most_the_containers(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = torch.device("cpu")
-    monkeypatch.setattr(cgroup, "free_memory", lambda: None)
-    assert free_memory(device) > 2**27
-    monkeypatch.setattr(cgroup, "free_memory", lambda: 12345)
-    assert free_memory(device) == 12345

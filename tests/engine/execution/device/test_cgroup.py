@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.execution import cgroup
+from engine.execution.device import cgroup
 
 GIB = 2**30
 

@@ -1,0 +1,51 @@
+"""How much memory there is: a device's, seen from this process, and the host's."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from engine.execution.device import cgroup
+
+
+class DeviceMemory(Protocol):
+    """The memory of one device, in bytes."""
+
+    @property
+    def total(self) -> int: ...
+    def free(self) -> int:
+        """What no process holds, once torch has given back what it keeps of freed tensors."""
+
+    def peak_of(self, run: Callable[[], object]) -> int:
+        """The most that tensors take while `run` runs, beside those that exist before."""
+
+
+class CudaMemory:
+    """Implements `DeviceMemory`. It has not run on a GPU yet. What other threads compute on the device at the
+    same time is counted, too."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        _, self.total = torch.cuda.mem_get_info(device)
+
+    def free(self) -> int:
+        torch.cuda.synchronize(self._device)
+        torch.cuda.empty_cache()
+        return torch.cuda.mem_get_info(self._device)[0]
+
+    def peak_of(self, run: Callable[[], object]) -> int:
+        torch.cuda.reset_peak_memory_stats(self._device)
+        before = torch.cuda.memory_allocated(self._device)
+        run()
+        torch.cuda.synchronize(self._device)
+        return torch.cuda.max_memory_allocated(self._device) - before
+
+
+def free_host_memory() -> int:
+    """The machine's free memory in bytes, within a container's limits. 4 GiB if the system does not say."""
+    meminfo = Path("/proc/meminfo")
+    lines = meminfo.read_text().splitlines() if meminfo.exists() else []
+    available = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    limited = cgroup.free_memory()
+    return min([*available, *([] if limited is None else [limited])], default=4 * 2**30)

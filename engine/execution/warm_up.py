@@ -1,0 +1,142 @@
+"""How much memory a model's cache may have. On a GPU, the steps that take the most memory are run first.
+
+They run over a cache of one block, in which all texts lie: to the kernels, a block that occurs many times in
+a table is as good as many blocks. What they compute means nothing.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.config import EngineConfig
+from engine.execution.batch import Batch
+from engine.execution.cuda_graphs import buckets_for
+from engine.execution.device.budget import StepMemory, budget_of
+from engine.execution.device.memory import DeviceMemory, free_host_memory
+from engine.execution.kv_cache import KVCache
+from engine.execution.layout import Layout
+from engine.execution.models.load import Model, device_of
+from engine.logits_processors import TokenIds
+from engine.protocol import SamplingParams
+from engine.sampling.sampler import Sampler
+from engine.sampling.sampling_state import SamplingState
+
+COSTLY = SamplingParams(
+    temperature=0.9,
+    top_p=0.9,
+    top_k=50,
+    min_p=0.01,
+    repetition_penalty=1.1,
+    frequency_penalty=0.1,
+    logprobs=20,
+)
+"""Every stage of a draw takes part."""
+
+
+class WarmUp:
+    """The largest steps of one model."""
+
+    def __init__(self, model: Model, config: EngineConfig, max_model_len: int, num_scores: int = 0) -> None:
+        """`num_scores`: as in `KVCache`."""
+        self._model = model
+        self._config = config
+        self._max_model_len = max_model_len
+        self._num_scores = num_scores
+        self._max_decodes = config.max_num_seqs * (1 + config.num_speculative_tokens)
+
+    @cached_property
+    def _kv_cache(self) -> KVCache:
+        return KVCache(
+            self._model.layers,
+            num_blocks=1,
+            block_size=self._config.block_size,
+            dtype=self._model.dtype,
+            device=self._model.device,
+            num_scores=self._num_scores,
+        )
+
+    @torch.inference_mode()
+    def measure(self, memory: DeviceMemory) -> StepMemory:
+        """Raises `torch.OutOfMemoryError` if not even one step has room."""
+        self.run_prompts()  # it also compiles kernels and sets up libraries, which is no step's memory
+        step = memory.peak_of(self.run_prompts)
+        if self._config.enforce_eager or not self._model.can_be_captured:
+            return StepMemory(step)
+        num_bytes = self.run_decodes(1).nbytes
+        *smaller, largest = buckets_for(self._max_decodes)
+        # All graphs compute in the memory of the largest one, and each keeps its logits.
+        graphs = memory.peak_of(lambda: self.run_decodes(largest)) + sum(smaller) * num_bytes
+        return StepMemory(step, graphs)
+
+    def run_prompts(self) -> None:
+        """A step full of prompts that end at the longest context, and a draw for all sequences."""
+        config = self._config
+        layout = _prompts(config.max_num_batched_tokens, self._max_model_len, config.block_size)
+        num_tokens = len(layout.token_ids)
+        generates = self._model.labels is None
+        num_rows = min(num_tokens, self._max_decodes) if generates else num_tokens
+        logits = self._forward(layout, num_rows).float()
+        if generates:
+            sampler = Sampler(self._model.device, logprobs_mode=config.logprobs_mode, seed=0)
+            sampler.sample(logits, [_state() for _ in range(num_rows)])
+
+    def run_decodes(self, num_sequences: int) -> Tensor:
+        """A step in which so many sequences decode. Returns the logits `[sequences, vocab]`."""
+        layout = _decodes(num_sequences, self._max_model_len, self._config.block_size)
+        return self._forward(layout, num_sequences)
+
+    def _forward(self, layout: Layout, num_rows: int) -> Tensor:
+        """The logits of the last `num_rows` tokens."""
+        num_tokens = len(layout.token_ids)
+        layout = layout._replace(logit_rows=np.arange(num_tokens - num_rows, num_tokens))
+        return self._model.forward(Batch.of(layout, self._model.device), self._kv_cache)
+
+
+def room_for_cache(warm_ups: Sequence[WarmUp], config: EngineConfig) -> int:
+    """Bytes for the keys and values of models that are loaded and share one cache. Raises `ValueError` if no
+    memory is left for them."""
+    part = 8 if config.only_guards else 1
+    if (budget := budget_of(device_of(config))) is None:
+        return free_host_memory() // max(part, 4)
+    needs = [warm_up.measure(budget.memory) for warm_up in warm_ups]
+    both = StepMemory(max(n.step for n in needs), sum(n.graphs for n in needs))
+    return budget.room(config.gpu_memory_utilization, both) // part
+
+
+def _prompts(num_tokens: int, max_model_len: int, block_size: int) -> Layout:
+    """As few chunks as have so many tokens. Each ends a text of `max_model_len` tokens, in block 0."""
+    starts = np.arange(0, num_tokens, max_model_len)
+    bounds = np.append(starts, num_tokens)
+    positions = np.concatenate([max_model_len - size + np.arange(size) for size in np.diff(bounds)])
+    return Layout(
+        block_size=block_size,
+        token_ids=np.zeros(num_tokens, dtype=np.int64),
+        positions=positions,
+        slots=positions % block_size,
+        logit_rows=bounds[:0],
+        block_tables=np.zeros((0, 0), dtype=np.int64),
+        chunk_bounds=bounds,
+        chunk_tables=np.zeros((len(starts), -(-max_model_len // block_size)), dtype=np.int64),
+    )
+
+
+def _decodes(num_sequences: int, max_model_len: int, block_size: int) -> Layout:
+    """Texts in block 0, each of which computes its last token of `max_model_len`."""
+    positions = np.full(num_sequences, max_model_len - 1)
+    return Layout(
+        block_size=block_size,
+        token_ids=np.zeros(num_sequences, dtype=np.int64),
+        positions=positions,
+        slots=positions % block_size,
+        logit_rows=positions[:0],
+        block_tables=np.zeros((num_sequences, -(-max_model_len // block_size)), dtype=np.int64),
+        chunk_bounds=np.array([num_sequences]),
+        chunk_tables=np.zeros((0, 0), dtype=np.int64),
+    )
+
+
+def _state() -> SamplingState:
+    return SamplingState("warm-up", COSTLY, TokenIds([0], num_prompt_tokens=1), frozenset())
