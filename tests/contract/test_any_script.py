@@ -165,7 +165,9 @@ async def scene(serve: Serve) -> Scene:
     return Scene(await serve(ScriptedEngine(lambda request: list(script)), *plans), plans, script)
 
 
-few = settings(examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+few = settings(
+    examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 """A server has no state that an answer depends on."""
 
 

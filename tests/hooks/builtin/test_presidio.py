@@ -80,7 +80,7 @@ def test_an_entity_that_there_is_not_keeps_the_server_from_starting(analyzer: Fa
 
 
 # The fixture is the same for every example: none changes it.
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(["Dr ", "Ames", "x", ". ", "!", "\n", "。", '" ', " "])).map("".join), PLACES)
 def test_where_a_stream_is_cut_changes_nothing(analyzer: FakeAnalyzer, text: str, places: list[int]) -> None:
     guard = load_hook(HookSpec("presidio", {"max_sentence": 12})).call

@@ -353,7 +353,11 @@ def raw_server() -> Iterator[tuple[str, int]]:
         yield host, int(port)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=200)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+    max_examples=200,
+)
 @given(st.lists(st.binary(max_size=200) | st.sampled_from([*MALFORMED, STREAM, b"\r\n", b"GET / HTTP/1.1"])))
 def test_any_bytes_are_answered_or_refused(raw_server: tuple[str, int], pieces: list[bytes]) -> None:
     """No answer is an error of the server, and none leaves a connection without an end."""
