@@ -1,5 +1,6 @@
 """Schemas: patterns as JSON schemas write them, the schemas of a value's parts, and comparable values."""
 
+import time
 from decimal import Decimal
 from typing import Any
 
@@ -57,6 +58,13 @@ def test_patterns_have_little_time_after_each_start() -> None:
         _ = stopwatch.left
     stopwatch.start()
     assert 0 < stopwatch.left <= PATTERN_TIMEOUT
+
+
+def test_a_pause_takes_nothing_of_the_time_for_patterns() -> None:
+    stopwatch = Stopwatch()
+    stopwatch.start()
+    time.sleep(PATTERN_TIMEOUT)
+    assert stopwatch.left > 0
 
 
 def test_a_property_has_the_schemas_of_its_name_and_of_its_patterns() -> None:
