@@ -156,26 +156,30 @@ class KeepsThread:
 """
 
 
-def ends_by(ending: Ending, last: float = 600.0) -> str:
+def ends_by(ending: Ending, last: float = 600.0, flush: float = 600.0) -> str:
     """Code that gives a service this ending. `last`: seconds after `leave`; then a process ends whose Python
-    code cannot run."""
+    code cannot run. `flush`: seconds for the last lines of the log."""
     return f"""
 from proxy import app
 from proxy.commands import signals
+from proxy.telemetry import logs
 
 signals._LAST = {last}
+logs.FLUSH_SECONDS = {flush}
 app.Ending.within = lambda timeout: app.Ending(*{astuple(ending)})
 """
 
 
-LEAVES = replace(PATIENT, leave=0.5)
+WAITS = ends_by(PATIENT)
+AT_ONCE = replace(PATIENT, leave=0.5)
+LEAVES = ends_by(AT_ONCE)
 
 
 @contextmanager
 def served(
-    *options: str, engine: str = "echo", ending: Ending = PATIENT, last: float = 600.0
+    *options: str, engine: str = "echo", before: str = WAITS
 ) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    process = weir("serve", "--engine", engine, "--port", "0", *options, before=ends_by(ending, last))
+    process = weir("serve", "--engine", engine, "--port", "0", *options, before=before)
     try:
         assert process.stdout
         yield process, process.stdout.readline().split(" at ")[1].split("/v1")[0]
@@ -206,7 +210,7 @@ async def test_no_hook_is_blamed_for_clients() -> None:
 async def test_a_hook_that_does_not_end_is_told_of_and_left(tmp_path: Path) -> None:
     (tmp_path / "guards.py").write_text(NEVER_ENDS)
     hook = ("--hook", f"{tmp_path}/guards.py:NeverEnds")
-    with served(*hook, ending=replace(PATIENT, close=1.0)) as (process, url), ExitStack() as stack:
+    with served(*hook, before=ends_by(replace(PATIENT, close=1.0))) as (process, url), ExitStack() as stack:
         ask(stack, url, orjson.dumps({"messages": CHAT["messages"]}))
         await until((tmp_path / "guards.py.called").exists)
         log = await ended(process)
@@ -216,7 +220,7 @@ async def test_a_hook_that_does_not_end_is_told_of_and_left(tmp_path: Path) -> N
 async def test_a_thread_that_does_not_end_does_not_keep_the_process(tmp_path: Path) -> None:
     (tmp_path / "guards.py").write_text(NEVER_ENDS)
     hook = ("--hook", f"{tmp_path}/guards.py:KeepsThread")
-    with served(*hook, ending=LEAVES) as (process, _):
+    with served(*hook, before=LEAVES) as (process, _):
         assert "not everything ended in time" in await ended(process)
 
 
@@ -246,13 +250,7 @@ class Blocks:
 
 @contextmanager
 def blocked(
-    folder: Path,
-    how: str,
-    *,
-    ending: Ending = LEAVES,
-    last: float = 600.0,
-    engine: str = "echo",
-    **fields: Any,
+    folder: Path, how: str, *, before: str = LEAVES, engine: str = "echo", **fields: Any
 ) -> Iterator["subprocess.Popen[str]"]:
     """A service whose hook holds the event loop for ever, and a request with these fields."""
     (folder / "guards.py").write_text(BLOCKS)
@@ -260,7 +258,7 @@ def blocked(
         f"hooks:\n  - path: {folder}/guards.py:Blocks\n    args: {{how: {how}}}\n"
     )
     options = ("--config", f"{folder}/weir.yaml")
-    with served(*options, engine=engine, ending=ending, last=last) as (process, url), ExitStack() as stack:
+    with served(*options, engine=engine, before=before) as (process, url), ExitStack() as stack:
         ask(stack, url, orjson.dumps({"messages": CHAT["messages"], **fields}))
         yield process
 
@@ -272,12 +270,16 @@ async def test_a_hook_that_holds_the_event_loop_does_not_keep_the_process(tmp_pa
         assert "not everything ended in time" in await ended(process)
 
 
-@pytest.mark.parametrize(("how", "last", "status"), [("keeps_the_lock", 0.1, 1), ("fills_the_log", 600.0, 0)])
+@pytest.mark.parametrize(
+    ("how", "last", "flush", "status"),
+    [("keeps_the_lock", 0.1, 600.0, 1), ("fills_the_log", 600.0, 0.1, 0)],
+    ids=["keeps_the_lock", "fills_the_log"],
+)
 async def test_a_hook_that_lets_no_python_code_run_or_no_line_be_logged_does_not_keep_the_process(
-    tmp_path: Path, how: str, last: float, status: int
+    tmp_path: Path, how: str, last: float, flush: float, status: int
 ) -> None:
     """The log has a thread of its own: where it alone is stuck, the process ends as any other late one."""
-    with blocked(tmp_path, how, last=last) as process:
+    with blocked(tmp_path, how, before=ends_by(AT_ONCE, last, flush)) as process:
         await until((tmp_path / "guards.py.called").exists)
         process.send_signal(signal.SIGTERM)
         await asyncio.to_thread(process.wait)
@@ -288,7 +290,7 @@ async def test_a_hook_that_lets_no_python_code_run_or_no_line_be_logged_does_not
 async def test_a_second_signal_ends_a_process_at_once_whose_event_loop_is_held(
     tmp_path: Path, number: int
 ) -> None:
-    with blocked(tmp_path, "sleeps", ending=PATIENT) as process:
+    with blocked(tmp_path, "sleeps", before=WAITS) as process:
         await until((tmp_path / "guards.py.called").exists)
         process.send_signal(signal.SIGTERM)
         while process.poll() is None:  # signals that wait to be handled may become one
