@@ -51,8 +51,33 @@ class LinearMaker(Protocol):
         weights."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DecoderLayer:
+    """The weights of one layer."""
+
+    attention: AttentionLayer
+    input_norm: Tensor
+    qkv: Linear
+    """Gives queries, keys and values, in this order, `[tokens, (heads + 2 kv_heads) * head_dim]`."""
+    o: Linear
+    post_attention_norm: Tensor
+    gate_up: Linear
+    """Gives gate and up, in this order, `[tokens, 2 intermediate]`."""
+    down: Linear
+
+
 class StepKernels(Protocol):
     """The kernels for one batch. Inputs and outputs have the model's type; sums are kept in float32."""
+
+    def run(self, layer: DecoderLayer, x: Tensor, rows: Tensor | None = None) -> Tensor:
+        """A whole layer, `[tokens, hidden]` to `[rows, hidden]`. `rows` `[rows]`: the tokens that go on when
+        all keys and values are stored; None: all of them."""
+        attended = self.attend(layer.attention, layer.qkv(self.rms_norm(x, layer.input_norm)))
+        if rows is not None:
+            x, attended = x[rows], attended[rows]
+        x = layer.o(attended, residual=x)
+        gate_up = layer.gate_up(self.rms_norm(x, layer.post_attention_norm))
+        return layer.down(self.silu_and_mul(gate_up), residual=x)
 
     def rms_norm(self, x: Tensor, weight: Tensor) -> Tensor:
         """The root mean square norm of each row `[rows, dim]` (Zhang and Sennrich, 2019)."""

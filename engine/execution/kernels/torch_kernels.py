@@ -8,7 +8,7 @@ from torch import Tensor
 
 from engine.execution.attention import Attention, AttentionBackend, PagedAttention, Scoring
 from engine.execution.batch import Batch
-from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, LinearMaker
+from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, LinearMaker, StepKernels
 from engine.execution.kv_cache import KVCache
 
 
@@ -24,7 +24,7 @@ class TorchKernels:
         return TorchStep(self._shape, batch, self._attention(kv_cache, batch))
 
 
-class TorchStep:
+class TorchStep(StepKernels):
     """Implements `StepKernels`."""
 
     def __init__(self, shape: AttentionShape, batch: Batch, attention: Attention) -> None:

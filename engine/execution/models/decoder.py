@@ -16,7 +16,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from engine.execution.batch import Batch
 from engine.execution.capture import Capture, check_layers
-from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, Kernels, Linear
+from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, DecoderLayer, Kernels, Linear
 from engine.execution.kernels.torch_kernels import TorchKernels
 from engine.execution.kv_cache import KVCache, LayerShape
 from engine.execution.models.checkpoint import Checkpoint
@@ -61,21 +61,6 @@ class DecoderConfig:
             rope_table=_rope_table(config, head_dim, max_len, device),
         )
         return cls(attention, _windows(config), config.tie_word_embeddings)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Layer:
-    """The weights of one layer."""
-
-    attention: AttentionLayer
-    input_norm: Tensor
-    qkv: Linear
-    """Gives queries, keys and values, in this order, `[tokens, (heads + 2 kv_heads) * head_dim]`."""
-    o: Linear
-    post_attention_norm: Tensor
-    gate_up: Linear
-    """Gives gate and up, in this order, `[tokens, 2 intermediate]`."""
-    down: Linear
 
 
 class Decoder:
@@ -139,13 +124,8 @@ class Decoder:
         if self._capture is not None:
             self._capture.begin(batch, kv_cache)
         for i, layer in enumerate(self._layers):
-            attended = step.attend(layer.attention, layer.qkv(step.rms_norm(x, layer.input_norm)))
-            if i == last and not keeps_all:
-                # Every token's keys and values are stored now. Only tokens whose logits are wanted go on.
-                x, attended = x[batch.logit_rows], attended[batch.logit_rows]
-            x = layer.o(attended, residual=x)
-            gate_up = layer.gate_up(step.rms_norm(x, layer.post_attention_norm))
-            x = layer.down(step.silu_and_mul(gate_up), residual=x)
+            # Behind the last layer's attention, only tokens whose logits are wanted go on.
+            x = step.run(layer, x, batch.logit_rows if i == last and not keeps_all else None)
             if i in self._takers:
                 self._takers[i](x)
         x = step.rms_norm(x, self._norm)
@@ -153,7 +133,7 @@ class Decoder:
             self._takers[last + 1](x)
         return self._head(x[batch.logit_rows] if keeps_all else x)
 
-    def _layer(self, checkpoint: Checkpoint, index: int, window: int | None) -> Layer:
+    def _layer(self, checkpoint: Checkpoint, index: int, window: int | None) -> DecoderLayer:
         name = f"model.layers.{index}."
 
         def linear(*parts: str) -> Linear:
@@ -164,7 +144,7 @@ class Decoder:
 
         q_norm = checkpoint.take_any(f"{name}self_attn.q_norm.weight")
         k_norm = checkpoint.take_any(f"{name}self_attn.k_norm.weight")
-        return Layer(
+        return DecoderLayer(
             attention=AttentionLayer(index, window, q_norm, k_norm),
             input_norm=checkpoint.take(f"{name}input_layernorm.weight"),
             qkv=linear("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),

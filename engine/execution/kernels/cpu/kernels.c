@@ -1,11 +1,11 @@
 /* A decoder's operators on a CPU, except matrix multiplications.
 
-   native_kernels.py calls these functions, and protocol.py says what each computes. Sums are kept in float. The
-   compiler vectorises the loops over elements. Threads share loops over rows if they are long (pool.c). */
+   protocol.py says what each computes. Sums are kept in float. The compiler vectorises the loops over elements. Threads
+   share loops over rows if they are long (pool.c). */
 
 #include <omp.h>
+#include "operators.h"
 #include "pool.h"
-#include "vectors.h"
 
 #define MAX_DIM 256   /* elements of a head */
 #define MAX_GROUP 16  /* query heads that share a key head */
@@ -49,29 +49,6 @@ static inline vec totals_of(const vec *x) {
 #endif
     return y;
 }
-
-typedef struct {
-    int64_t num_heads, num_kv_heads, head_dim, block_size;
-    float eps;
-    const float *rope; /* [positions, head_dim]: cosines, then sines */
-} Shape;
-
-typedef struct {
-    const scalar *q_norm, *k_norm; /* [head_dim], or NULL */
-    scalar *keys, *values;         /* [blocks, num_kv_heads, block_size, head_dim] */
-    int64_t window;                /* tokens that a token sees, itself included; 0: all before it */
-} Layer;
-
-typedef struct {
-    int64_t start, end; /* the chunk's tokens in the flat row */
-    const int64_t *block_table;
-} Chunk;
-
-typedef struct {
-    int64_t num_tokens, num_singles, num_chunks, table_width;
-    const int64_t *positions, *slots, *block_tables;
-    const Chunk *chunks;
-} Step;
 
 /* exp(x) for x <= 0, to 2 units in the last place: 2^n * 2^f, with a polynomial for the fraction f. */
 static inline float exp_negative(float x) {

@@ -12,8 +12,16 @@ from torch import Tensor
 from engine.execution.batch import Batch
 from engine.execution.kernels.cpu.native_library import QUICK, Library, address
 from engine.execution.kernels.cpu.native_linear import NativeLinear
+from engine.execution.kernels.cpu.native_matrix import Matrix, NativeMatrix, out_of_memory
 from engine.execution.kernels.cpu.native_quantized import NativeQuantizedLinear
-from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, Linear, LinearMaker
+from engine.execution.kernels.protocol import (
+    AttentionLayer,
+    AttentionShape,
+    DecoderLayer,
+    Linear,
+    LinearMaker,
+    StepKernels,
+)
 from engine.execution.kernels.quantized import QuantizedWeight, Weight
 from engine.execution.kv_cache import KVCache
 
@@ -31,6 +39,13 @@ class _Shape(ctypes.Structure):
 
 class _Layer(ctypes.Structure):
     _fields_ = (*((name, c_void_p) for name in ("q_norm", "k_norm", "keys", "values")), ("window", c_int64))
+
+
+class _DecoderLayer(ctypes.Structure):
+    _fields_ = (
+        *((name, c_void_p) for name in ("attention", "input_norm", "post_attention_norm")),
+        *((name, Matrix) for name in ("qkv", "o", "gate_up", "down")),
+    )
 
 
 class _Chunk(ctypes.Structure):
@@ -51,7 +66,10 @@ class NativeKernels:
         self.linears: Mapping[str, LinearMaker] = native_linears(library)
         self.functions_for = library.functions_for
         self.shape = shape
-        self._layers: dict[int, _Layer] = {}
+        self.run_layer: Any = library.functions.run_layer
+        self.layer_scratch: Any = library.functions.layer_scratch
+        self._attention_layers: dict[int, _Layer] = {}
+        self._layers: dict[DecoderLayer, _DecoderLayer | None] = {}
 
     @staticmethod
     def can_run(shape: AttentionShape) -> bool:
@@ -60,11 +78,11 @@ class NativeKernels:
     def step(self, batch: Batch, kv_cache: KVCache) -> "NativeStep":
         return NativeStep(self, batch, kv_cache)
 
-    def layer(self, layer: AttentionLayer, kv_cache: KVCache) -> _Layer:
+    def attention_layer(self, layer: AttentionLayer, kv_cache: KVCache) -> _Layer:
         """The layer as C reads it, made once: every step has the same cache."""
-        known = self._layers.get(layer.index)
+        known = self._attention_layers.get(layer.index)
         if known is None:
-            known = self._layers[layer.index] = _Layer(
+            known = self._attention_layers[layer.index] = _Layer(
                 address(layer.q_norm),
                 address(layer.k_norm),
                 kv_cache.keys[layer.index].data_ptr(),
@@ -72,6 +90,23 @@ class NativeKernels:
                 layer.window or 0,
             )
         return known
+
+    def layer(self, layer: DecoderLayer, kv_cache: KVCache) -> _DecoderLayer | None:
+        """The layer as C reads it, made once. None: C does not multiply all its matrices."""
+        if layer not in self._layers:
+            linears = layer.qkv, layer.o, layer.gate_up, layer.down
+            matrices = [linear.matrix for linear in linears if isinstance(linear, NativeMatrix)]
+            self._layers[layer] = (
+                _DecoderLayer(
+                    ctypes.addressof(self.attention_layer(layer.attention, kv_cache)),
+                    layer.input_norm.data_ptr(),
+                    layer.post_attention_norm.data_ptr(),
+                    *matrices,
+                )
+                if len(matrices) == len(linears) and None not in matrices
+                else None
+            )
+        return self._layers[layer]
 
 
 def native_linears(library: Library) -> Mapping[str, LinearMaker]:
@@ -93,7 +128,7 @@ def _native_linear(library: Library, weight: Weight, bias: Tensor | None, /) -> 
     return NativeLinear(library, weight, bias)
 
 
-class NativeStep:
+class NativeStep(StepKernels):
     """Implements `StepKernels`."""
 
     def __init__(self, kernels: NativeKernels, batch: Batch, kv_cache: KVCache) -> None:
@@ -122,9 +157,33 @@ class NativeStep:
             batch.block_tables.data_ptr(),
             ctypes.addressof(self._chunks),
         )
+        self._scratch = torch.empty(0)
         # An upper bound. It does not know the chunks, which read more.
         read = batch.block_tables.numel() * kv_cache.block_size * 2 * shape.num_kv_heads * shape.head_dim
         self._attend: Any = kernels.functions_for(QUICK + 1 if batch.chunks else read).attend
+
+    def run(self, layer: DecoderLayer, x: Tensor, rows: Tensor | None = None) -> Tensor:
+        whole = self._kernels.layer(layer, self._kv_cache)
+        if whole is None:
+            return super().run(layer, x, rows)
+        itself, shape = ctypes.byref(whole), ctypes.byref(self._shape)
+        num_rows = (x if rows is None else rows).shape[0]
+        num_scratch = max(x.shape[0], num_rows) * self._kernels.layer_scratch(shape, itself)
+        if self._scratch.shape[0] < num_scratch:
+            self._scratch = x.new_empty(num_scratch)
+        out = x.new_empty(num_rows, x.shape[1])
+        if not self._kernels.run_layer(
+            itself,
+            shape,
+            ctypes.byref(self._step),
+            out.data_ptr(),
+            x.data_ptr(),
+            address(rows),
+            num_rows,
+            self._scratch.data_ptr(),
+        ):
+            raise out_of_memory()
+        return out
 
     def rms_norm(self, x: Tensor, weight: Tensor) -> Tensor:
         out = torch.empty_like(x)
@@ -146,7 +205,7 @@ class NativeStep:
         out = qkv.new_empty(qkv.shape[0], shape.num_heads * shape.head_dim)
         self._attend(
             ctypes.byref(self._shape),
-            ctypes.byref(self._kernels.layer(layer, self._kv_cache)),
+            ctypes.byref(self._kernels.attention_layer(layer, self._kv_cache)),
             ctypes.byref(self._step),
             qkv.data_ptr(),
             out.data_ptr(),

@@ -23,12 +23,13 @@ from torch import Tensor
 logger = logging.getLogger("weir.engine")
 
 FOLDER = Path(__file__).parent
-SOURCES = tuple(FOLDER / name for name in ("kernels.c", "linear.c", "quantized.c", "pool.c"))
+SOURCES = tuple(FOLDER / name for name in ("kernels.c", "layer.c", "linear.c", "quantized.c", "pool.c"))
 HEADERS = tuple(
     FOLDER / name
     for name in (
         "pool.h",
         "vectors.h",
+        "operators.h",
         "panels.h",
         "amx.h",
         "tiles.h",
@@ -100,13 +101,17 @@ def _declared(functions: ctypes.CDLL) -> ctypes.CDLL:
     functions.rms_norm.argtypes = (pointer, pointer, pointer, size, size, c_float)
     functions.silu_and_mul.argtypes = (pointer, pointer, size, size)
     functions.attend.argtypes = (pointer,) * 5
+    functions.layer_scratch.argtypes, functions.layer_scratch.restype = (pointer, pointer), size
+    functions.run_layer.argtypes = (pointer,) * 6 + (size, pointer)
+    functions.run_layer.restype = c_int
     functions.score.argtypes = (pointer,) * 5 + (size,) * 3
     functions.linear.argtypes = (pointer, pointer, pointer, pointer, size)
+    functions.linear.restype = c_int
     functions.pack.argtypes = (pointer, pointer, size, size)
     functions.quantized_linear.argtypes = (pointer, pointer, pointer, pointer, size)
     functions.quantized_linear.restype = c_int
     functions.quantized_pack.argtypes = (pointer, pointer, size, size, size, c_int)
-    for name in ("quantized_pack", "rms_norm", "silu_and_mul", "attend", "score", "linear", "pack"):
+    for name in ("quantized_pack", "rms_norm", "silu_and_mul", "attend", "score", "pack"):
         getattr(functions, name).restype = None
     functions.can_use_tiles.argtypes, functions.can_use_tiles.restype = (), size
     functions.packed_bytes.argtypes, functions.packed_bytes.restype = (size, size), size

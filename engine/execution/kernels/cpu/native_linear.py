@@ -7,10 +7,10 @@ from ctypes import c_int64, c_void_p
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from engine.execution.kernels.cpu.native_library import Library, address
+from engine.execution.kernels.cpu.native_matrix import NativeMatrix
 
 
 class _Linear(ctypes.Structure):
@@ -20,9 +20,8 @@ class _Linear(ctypes.Structure):
     )
 
 
-class NativeLinear:
-    """Implements `Linear`. It rounds once, at the end, and a row's result does not depend on the other rows.
-    `weight` `[out, in]` has the library's type."""
+class NativeLinear(NativeMatrix):
+    """`weight` `[out, in]` has the library's type."""
 
     def __init__(
         self, library: Library, weight: Tensor, bias: Tensor | None = None, *, by_tiles: bool = False
@@ -36,21 +35,8 @@ class NativeLinear:
         padded = -(-ins // library.grain) * library.grain
         steps = padded // library.pair
         self._tensors = panels, bias  # keeps them alive: C has only their addresses
-        self._layout = _Linear(panels.data_ptr(), address(bias), steps, outs, by_tiles)
-        self._itself = ctypes.byref(self._layout)
-        self._linear = functions.linear
-        self._outs = outs
-        self._padding = padded - ins
-        self._input = library.dtype if library.pair > 1 else torch.float32
-        self._is_read_as_it_is = not self._padding and self._input == library.dtype
-
-    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        tokens = x.shape[0]
-        out = x.new_empty(tokens, self._outs)
-        if not self._is_read_as_it_is:
-            x = F.pad(x, (0, self._padding)).to(self._input)
-        self._linear(self._itself, out.data_ptr(), x.data_ptr(), address(residual), tokens)
-        return out
+        layout = _Linear(panels.data_ptr(), address(bias), steps, outs, by_tiles)
+        super().__init__(library, functions.linear, layout, ins, padded, outs)
 
 
 class Memory:

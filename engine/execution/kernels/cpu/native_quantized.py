@@ -3,12 +3,12 @@
 import ctypes
 from ctypes import c_int64, c_void_p
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from engine.execution.kernels.cpu.native_library import Library, address
 from engine.execution.kernels.cpu.native_linear import memory
+from engine.execution.kernels.cpu.native_matrix import NativeMatrix
 from engine.execution.kernels.quantized import QuantizedWeight
 
 
@@ -19,9 +19,8 @@ class _Quantized(ctypes.Structure):
     )
 
 
-class NativeQuantizedLinear:
-    """Implements `Linear` for a weight whose columns are in the order of the inputs. It rounds once, at the
-    end, and a row's result does not depend on the other rows."""
+class NativeQuantizedLinear(NativeMatrix):
+    """The columns of `weight` are in the order of the inputs."""
 
     def __init__(self, library: Library, weight: QuantizedWeight, bias: Tensor | None = None) -> None:
         outs, ins = weight.numbers.shape
@@ -37,15 +36,8 @@ class NativeQuantizedLinear:
         group = padded if weight.scales.shape[1] == 1 else weight.group_size
         bias = bias.float() if bias is not None else None
         self._tensors = panels, scales, offsets, bias  # keeps them alive: C has only their addresses
-        self._layout = _Quantized(
-            *map(address, self._tensors), weight.bits, steps, group // library.pair, outs
-        )
-        self._itself = ctypes.byref(self._layout)
-        self._linear = functions.quantized_linear
-        self._outs = outs
-        self._padding = padded - ins
-        self._input = library.dtype if library.pair > 1 else torch.float32
-        self._is_read_as_it_is = not self._padding and self._input == library.dtype
+        layout = _Quantized(*map(address, self._tensors), weight.bits, steps, group // library.pair, outs)
+        super().__init__(library, functions.quantized_linear, layout, ins, padded, outs)
 
     @staticmethod
     def can_multiply(library: Library, weight: QuantizedWeight) -> bool:
@@ -63,12 +55,3 @@ class NativeQuantizedLinear:
         outs, groups = values.shape
         padded = F.pad(values, (0, 0, 0, -outs % size))
         return padded.view(-1, size, groups).transpose(1, 2).contiguous()
-
-    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        tokens = x.shape[0]
-        out = x.new_empty(tokens, self._outs)
-        if not self._is_read_as_it_is:
-            x = F.pad(x, (0, self._padding)).to(self._input)
-        if not self._linear(self._itself, out.data_ptr(), x.data_ptr(), address(residual), tokens):
-            raise MemoryError("there is no memory for the sums of a matrix multiplication's inputs")
-        return out

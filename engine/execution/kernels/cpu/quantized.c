@@ -332,8 +332,8 @@ static void multiply_units(const void *loop, int64_t first_unit, int64_t end_uni
     }
 }
 
-/* [tokens, steps] to [tokens, outs]: the product plus bias and residual, in float, then rounded. Returns whether there
-   was memory for it. */
+/* [tokens, steps] to [tokens, outs]: the product plus bias and residual, in float, then rounded. `out` may be `residual`.
+   Returns whether there was memory for it. */
 int quantized_linear(const Quantized *l, scalar *out, const input *x, const scalar *residual, int64_t tokens) {
     float *row_sums = l->offsets ? sums_of_groups(l, x, tokens) : NULL;
     if (l->offsets && !row_sums) return 0;

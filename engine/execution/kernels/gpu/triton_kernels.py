@@ -11,7 +11,7 @@ from engine.execution.batch import Batch
 from engine.execution.kernels.gpu.triton_decode import decode
 from engine.execution.kernels.gpu.triton_pointwise import rotate_and_keep, silu_and_mul
 from engine.execution.kernels.gpu.triton_prefill import prefill
-from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, LinearMaker
+from engine.execution.kernels.protocol import AttentionLayer, AttentionShape, LinearMaker, StepKernels
 from engine.execution.kv_cache import KVCache
 
 
@@ -52,7 +52,7 @@ class TritonKernels:
         return TritonStep(self._shape, batch, kv_cache, self._attention(kv_cache, batch))
 
 
-class TritonStep:
+class TritonStep(StepKernels):
     """Implements `StepKernels`."""
 
     def __init__(
