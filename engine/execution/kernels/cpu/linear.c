@@ -107,7 +107,7 @@ static void multiply_rows(Sums *to, const input *x, int64_t stride, const char *
    the memory is always busy. The rows of a single tile pass all steps: they wait for the weights, and the processor
    fetches these by itself. */
 static int64_t run_of(int64_t tiles, int64_t steps) {
-    return tiles == 1 ? steps : tiles == 2 ? 16 : tiles < 8 ? 32 : 64;
+    return tiles == 1 ? steps : tiles == 2 ? 16 : 64;
 }
 
 /* Multiply `count` rows with a panel. Each of several tiles fetches a part of the weights: if the first one fetched
