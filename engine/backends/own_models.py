@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from engine.demo import GUARDS
 from engine.guard_models import TokenClassifier
-from engine.protocol import Engine
+from engine.protocol import DeadEngineError, Engine
 
 if TYPE_CHECKING:
     from engine.backends.local import LocalEngine
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 class _Model(Protocol):
     async def start(self) -> None: ...
+    def check_health(self) -> None: ...
     async def aclose(self) -> None: ...
 
 
@@ -57,10 +58,23 @@ class OwnModels:
                 models[path] = model
             return models[path]
 
+    @property
+    def _all(self) -> list[_Model]:
+        return [*self._generators.values(), *self._classifiers.values()]
+
+    @property
+    def are_alive(self) -> bool:
+        """Whether none of the models has failed for good, so that only a new process can serve it."""
+        for model in self._all:
+            try:
+                model.check_health()
+            except DeadEngineError:
+                return False
+        return True
+
     async def aclose(self) -> None:
         """Close all models."""
-        models: list[_Model] = [*self._generators.values(), *self._classifiers.values()]
-        await asyncio.gather(*(model.aclose() for model in models))
+        await asyncio.gather(*(model.aclose() for model in self._all))
 
 
 def find_model(name: str) -> str | None:

@@ -198,6 +198,11 @@ class Pipeline:
         for hook in self._all:
             await hook.start(models or self._own_models)
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the models that the pipeline has loaded can serve: if not, only a new process can."""
+        return self._own_models.are_alive
+
     async def _test(self, hook: LoadedHook, tallies: Tallies) -> None:
         """Show the hook two requests, whatever it says of them, and then a short stream to its end."""
         # The canaries' decisions are nobody's to hear. A hook in shadow mode would fail in silence.

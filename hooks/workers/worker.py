@@ -36,6 +36,8 @@ logger = logging.getLogger("weir.hooks")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 PROMPT_THREADS = 1
 """Threads on which hooks read long prompts, beside the calls for other requests."""
+ALIVE_INTERVAL = 1.0
+"""Seconds between two looks at the models that the process has loaded."""
 PATIENCE = 0.005
 """Seconds of work on a frame after which callers take turns. To look for other callers' messages takes a
 twentieth of a millisecond, which many short calls would notice."""
@@ -314,6 +316,19 @@ async def _serve(pipeline: Pipeline, connection: Connection) -> None:
                 needed_probes=pipeline.needed_probes,
             )
         )
-        await Worker(connection, pipeline).serve()
+        await _serve_while_alive(Worker(connection, pipeline), pipeline)
     finally:
         await pipeline.aclose()
+
+
+async def _serve_while_alive(worker: Worker, pipeline: Pipeline) -> None:
+    """Serve until the other end is gone, or a model of the hooks has failed for good."""
+    serving = asyncio.get_running_loop().create_task(worker.serve())
+    try:
+        while pipeline.is_alive:
+            if (await asyncio.wait([serving], timeout=ALIVE_INTERVAL))[0]:
+                return serving.result()
+        logger.critical("a model of the hooks has failed for good; this hook worker ends")
+    finally:
+        serving.cancel()
+        await asyncio.wait([serving])

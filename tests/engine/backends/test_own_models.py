@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from engine.backends.own_models import OwnModels, find_model
+from engine.core.engine_core import EngineCore
 from engine.demo import GUARDS
+from engine.errors import DeviceLostError, EngineError
 from tests.engine.conftest import completion
 from tests.helpers import until
 
@@ -29,6 +31,24 @@ async def test_a_model_is_loaded_once_and_closed_with_the_others(
     assert sum(len(delta.tokens) for delta in deltas) == 3
     await models.aclose()
     await until(lambda: not any(thread.name == "weir-engine" for thread in threading.enumerate()))
+
+
+async def test_a_model_that_has_failed_for_good_is_told(
+    tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = OwnModels()
+    assert models.are_alive
+    engine = await models.generator(str(tiny_model("llama").path))
+    assert models.are_alive
+
+    def step(core: EngineCore) -> Any:
+        raise DeviceLostError
+
+    monkeypatch.setattr(EngineCore, "step", step)
+    with pytest.raises(EngineError):
+        _ = [delta async for delta in engine.generate(completion("hello", max_tokens=3))]
+    assert not models.are_alive
+    await models.aclose()
 
 
 async def test_a_model_that_cannot_be_loaded_may_be_asked_for_again(

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from engine.config import EngineConfig
+from engine.errors import DeviceLostError
 from engine.execution import model_runner, warm_up
 from engine.execution.batch import Batch
+from engine.execution.device import loss
 from engine.execution.device.budget import DeviceBudget
 from engine.execution.kv_cache import KVCache
 from engine.execution.model_runner import ModelRunner
@@ -139,6 +141,20 @@ def test_graphs_keep_the_memory_of_the_largest_and_logits_of_all(
     memory.peaks = [7]
     eager = core.config.model_copy(update={"enforce_eager": True})
     assert WarmUp(model, eager, 100).measure(memory) == (7, 0)
+
+
+def test_a_device_that_is_lost_while_a_model_loads_ends_the_start(
+    tiny_core: Callable[..., TinyCore], memory: FakeMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(Sampler, "sample", fail)
+    with pytest.raises(torch.AcceleratorError):
+        tiny_core()
+    monkeypatch.setattr(loss, "synchronize", fail)
+    with pytest.raises(DeviceLostError):
+        tiny_core()
 
 
 @pytest.mark.parametrize("where", [(Sampler, "sample"), (KVCache, "__init__")])

@@ -9,6 +9,7 @@ import pytest
 
 from engine.protocol import GenerationRequest
 from hooks.api import Chunk, Verdict, emit
+from hooks.pipeline.pipeline import Pipeline
 from hooks.workers import worker
 from hooks.workers.messages import Admit, Close, Feed, Open, Reply
 from hooks.workers.worker import Worker
@@ -123,6 +124,20 @@ async def test_the_messages_of_a_request_stay_in_order(serving: Serving) -> None
             request,
             *(f"{request}:{text}" for text in texts),
         ]
+
+
+async def test_a_worker_whose_model_has_failed_for_good_ends_so_that_it_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker, "ALIVE_INTERVAL", 0.001)
+    wire, pipeline = Wire(), pipeline_of(Hook([], lambda _: None))
+    serving = asyncio.get_running_loop().create_task(worker._serve(pipeline, wire))  # type: ignore[arg-type]
+    opened = messages(0, "a")[:2]
+    wire.frames.put_nowait(opened)
+    await until(lambda: any(isinstance(one, Reply) for one in wire.sent))
+    monkeypatch.setattr(Pipeline, "is_alive", False)
+    await serving
+    assert wire.closed == [0], "the open stream has its last call"
 
 
 async def test_a_worker_whose_service_is_gone_ends_though_messages_wait(serving: Serving) -> None:
