@@ -23,3 +23,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(helpers, "mode", request.param)
     return str(request.param)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is killed for being slow: this machine may be."""
+    monkeypatch.setattr("hooks.workers.pool.GRACE", 600.0)
+    monkeypatch.setattr("hooks.workers.process.GRACE", 600.0)

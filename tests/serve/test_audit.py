@@ -4,7 +4,7 @@ import asyncio
 import json
 import signal
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,15 @@ def files(folder: Path) -> list[Path]:
     return [file for file in folder.glob("audit.jsonl*") if file.suffix != ".lock"]
 
 
+def written(folder: Path) -> bytes:
+    """The lines so far, while others are written."""
+    found = b""
+    for file in files(folder):
+        with suppress(FileNotFoundError):
+            found += file.read_bytes()
+    return found
+
+
 async def said(http: aiohttp.ClientSession, url: str, user: str, **fields: Any) -> tuple[int, str]:
     body = {"messages": [QUESTION], "user": user, **fields}
     async with http.post(url + "/v1/chat/completions", json=body) as response:
@@ -79,6 +88,8 @@ async def test_every_decision_is_there_once_and_whole(tmp_path: Path, start: Sta
         async with aiohttp.ClientSession() as http:
             asked = [said(http, url, user, stream=i % 2 == 0) for i, user in enumerate(users)]
             answers = await asyncio.gather(*asked)
+        if workers:  # a worker has a second to write the rest
+            await until(lambda: written(tmp_path).count(b"\n") == 2 * len(users))
         process.send_signal(signal.SIGTERM)
         assert process.wait() == 0
     assert {status for status, _ in answers} == {200}
@@ -122,6 +133,8 @@ async def test_a_hooks_failure_is_there_without_its_text(tmp_path: Path, start: 
     with start(workers) as process:
         async with aiohttp.ClientSession() as http:
             status, _ = await said(http, url_of(process), "fail")
+        if workers:
+            await until(lambda: written(tmp_path).endswith(b"\n"))
         process.send_signal(signal.SIGTERM)
         assert process.wait() == 0
     assert status == 500
@@ -139,6 +152,7 @@ async def test_a_worker_that_dies_leaves_whole_lines(tmp_path: Path, start: Star
             done = [user for user, (status, _) in zip(users, answers, strict=True) if status == 200]
             while (await said(http, url, "last"))[0] != 200:
                 await asyncio.sleep(0.05)
+        await until(lambda: b'"last"' in written(tmp_path))
         process.send_signal(signal.SIGTERM)
         assert process.wait() == 0
     kept = {record["user"] for record in records(tmp_path)}

@@ -107,7 +107,9 @@ async def test_those_built_before_one_that_cannot_be_are_closed(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_worker_closes_its_hooks_when_it_ends(tmp_path: Path, fails: bool) -> None:  # contract 1.7
+async def test_a_worker_closes_its_hooks_when_it_ends(
+    tmp_path: Path, patient: None, fails: bool
+) -> None:  # contract 1.7
     (tmp_path / "closes.py").write_text(CLOSES)
     spec = HookSpec(f"{tmp_path}/closes.py:Closes", {"file": str(tmp_path / "log"), "fails": fails})
     pool = WorkerPool(1, [spec])

@@ -184,13 +184,6 @@ async def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         await one.aclose()
 
 
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is killed for being slow: this machine may be."""
-    monkeypatch.setattr("hooks.workers.pool.GRACE", 600.0)
-    monkeypatch.setattr("hooks.workers.process.GRACE", 600.0)
-
-
 async def run(pool: WorkerPool, *words: str, **fields: object) -> list[Delta]:
     async with aclosing(vetted(pool.open(make_request(**fields)), Source(make_deltas(words)))) as released:
         return [delta async for delta in released]
