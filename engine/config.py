@@ -107,6 +107,9 @@ class EngineOptions(BaseModel):
     max_num_prefill_tokens: AtLeastOne | None = None
     """Prompt tokens in a step in which other sequences decode (default: as many as let the step take up to
     twice as long as without them, which the engine learns)"""
+    async_scheduling: bool | None = None
+    """Begin the next step while the tokens of the last one are read, if it only decodes and nothing guesses
+    or scores tokens; outputs stay the same (default: on CUDA)"""
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     """Order of one caller's waiting requests. fcfs: by arrival, and a request with a priority is refused;
     priority: by priority, then by arrival. Callers take turns, among requests of the same priority"""

@@ -9,8 +9,8 @@ from torch import Tensor
 from engine.config import EngineConfig
 from engine.core.draft_model import DraftModel
 from engine.core.drafter import Drafter
-from engine.core.drafts import Turn, turns
-from engine.core.isolation import attempt, failure, out_of_memory, run_what_fits, sample_apart
+from engine.core.in_flight import InFlight, Turn
+from engine.core.isolation import attempt, draw_apart, failure, out_of_memory, read_apart, run_what_fits
 from engine.core.metrics import EngineMetrics
 from engine.core.output_processor import OutputProcessor
 from engine.core.scheduler import Scheduler
@@ -18,7 +18,7 @@ from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
 from engine.core.step_budget import StepBudget
 from engine.execution.model_runner import ModelRunner
 from engine.execution.models.heads import check_generates
-from engine.execution.transfers import on_device
+from engine.execution.transfers import on_device, rows_of
 from engine.probes.step_scores import StepScores
 from engine.protocol import Delta, EngineError, EngineStats, Rewind
 from engine.sampling.best_of import hold_candidates
@@ -58,6 +58,12 @@ class EngineCore:
         )
         self.output_processor = OutputProcessor(tokenizer, runner.probes)
         self._scores = StepScores.of(runner.kv_cache)
+        is_async = config.async_scheduling
+        if is_async is None:
+            is_async = runner.device.type == "cuda"
+        self._goes_ahead = is_async and not config.num_speculative_tokens
+        self._ahead: InFlight | None = None
+        """The next step, if it runs while the tokens of the last one are read."""
         self.begins_outputs = False
         self._prompt_tokens_total = 0
         self._aborted_total = 0
@@ -67,28 +73,23 @@ class EngineCore:
         return bool(self.scheduler.running or self.scheduler.waiting)
 
     def step(self) -> list[Output]:
-        """Schedule, run, sample, update. A request that fails gets an error; an exception ends the engine."""
+        """Schedule, run, sample, update. A request that fails gets an error; an exception ends the engine.
+
+        The step that went ahead is sampled, if there is one. Before its tokens are read, the next step goes
+        ahead, if it can.
+        """
         outputs: list[Output] = []
         self.begins_outputs = False
         with self.metrics.step():
-            scheduled = self.scheduler.schedule()
-            if not scheduled:  # the only sequence freed its own blocks
-                return outputs
-            self.metrics.end_phase("schedule")
-            scheduled = self._draft(scheduled)
-            self.metrics.end_phase("draft")
-            self.metrics.begin(scheduled)
-            ran = attempt(f"a step of {len(scheduled)} sequences", run_what_fits, self._run, scheduled)
-            if isinstance(ran, EngineError):
-                return self._fail({s.sequence.group: failure() for s in scheduled})
-            logits, scheduled, dropped = ran
-            outputs += self._fail({group: out_of_memory() for group in dropped})
-            if logits is None:
-                return outputs
-            for turn in turns(scheduled, self.speculation):
-                sampled = self._sample(turn, logits)
+            step, self._ahead = self._ahead, None
+            if step is None:
+                step = self._begin()
+            else:
+                self.metrics.begin(step.scheduled)
+            for turn in step.turns(self.speculation):
+                sampled = self._sample(turn)
                 outputs += self._update(turn, sampled)
-        return outputs
+            return outputs + self._fail(step.errors)
 
     def add(self, group: SequenceGroup) -> None:
         self._prompt_tokens_total += group.num_prompt_tokens
@@ -103,7 +104,7 @@ class EngineCore:
         group.is_aborted = True
         self._aborted_total += 1
         for seq in group.sequences:
-            self.scheduler.remove(seq)
+            self._remove(seq)
 
     def rewind(self, group: SequenceGroup, rewind: Rewind) -> None:
         """Take an output back to an earlier token. A finished output runs again. Nothing happens if the
@@ -114,6 +115,7 @@ class EngineCore:
         if banned is not None:
             banned = tuple(i for i in banned if 0 <= i < self.runner.vocab_size)
         seq.rewind(rewind.num_tokens, banned)
+        self._leave_ahead(seq)
         self.scheduler.rewind(seq)
 
     def stats(self) -> EngineStats:
@@ -127,6 +129,35 @@ class EngineCore:
             spec_decode_accepted_tokens_total=self.speculation.num_accepted_tokens,
         )
 
+    def _begin(self) -> InFlight:
+        """Plan a step, and have the model run it."""
+        scheduled = self.scheduler.schedule()
+        if not scheduled:  # the only sequence freed its own blocks
+            return InFlight()
+        self.metrics.end_phase("schedule")
+        scheduled = self._draft(scheduled)
+        self.metrics.end_phase("draft")
+        self.metrics.begin(scheduled)
+        ran = attempt(f"a step of {len(scheduled)} sequences", run_what_fits, self._run, scheduled)
+        if isinstance(ran, EngineError):
+            return InFlight(errors={s.sequence.group: failure() for s in scheduled})
+        logits, scheduled, dropped = ran
+        errors = {group: out_of_memory() for group in dropped}
+        return InFlight(errors=errors) if logits is None else InFlight(scheduled, logits, errors)
+
+    def _begin_ahead(self, turn: Turn, token_ids: Tensor) -> None:
+        """Have the model run the next step, if it can be planned before the turn's `token_ids` are read."""
+        scheduled = self.scheduler.schedule_ahead(turn.scheduled)
+        self.metrics.end_phase("schedule")
+        if not scheduled:
+            return
+        going_on = {s.sequence for s in scheduled}
+        rows = [row for row, seq in enumerate(turn.sequences) if seq in going_on]
+        # If it fails, it runs again when nothing else is in flight, and fails those that are at fault.
+        logits = attempt("a step ahead", self._run, scheduled, rows_of(token_ids, rows))
+        if not isinstance(logits, EngineError):
+            self._ahead = InFlight(scheduled, logits)
+
     def _draft(self, scheduled: list[ScheduledSequence]) -> list[ScheduledSequence]:
         """Add drafts to the step. Without them, it gives the same tokens."""
         if not self.speculation.num_speculative_tokens:
@@ -134,17 +165,24 @@ class EngineCore:
         drafted = attempt("a draft", self.drafter.add_drafts, scheduled)
         return scheduled if isinstance(drafted, EngineError) else drafted
 
-    def _run(self, scheduled: Seq[ScheduledSequence]) -> Tensor:
+    def _run(self, scheduled: Seq[ScheduledSequence], token_ids: Tensor | None = None) -> Tensor:
         """`num_samples` rows of logits for each sequence, `[rows, vocab]`."""
-        logits, prompt_logits = self.runner.run(scheduled)
+        logits, prompt_logits = self.runner.run(scheduled, token_ids)
         self.metrics.end_phase("forward")
         if self._scores is not None and self.runner.probe_heads is not None:
             self._scores.begin(scheduled)
         _keep_prompt_logprobs(prompt_logits, scheduled)
         return logits
 
-    def _sample(self, turn: Turn, logits: Tensor) -> dict[Sequence, Sampled]:
-        sampled = sample_apart(self.sampler, logits, turn.rows, turn.sequences)
+    def _sample(self, turn: Turn) -> dict[Sequence, Sampled]:
+        """A token for each sequence that draws one, or the reason why it has none."""
+        draws = draw_apart(self.sampler, turn.logits, turn.rows, turn.sequences)
+        is_scoring = self._scores is not None and self.runner.probe_heads is not None
+        if self._goes_ahead and len(draws) == 1 and not is_scoring:
+            self.metrics.end_phase("sample")
+            if not isinstance(drawn := draws[0][1], EngineError):
+                self._begin_ahead(turn, drawn.token_ids)
+        sampled = {seq: one for draw in draws for seq, one in read_apart(*draw).items()}
         self.metrics.end_phase("sample")
         return sampled
 
@@ -166,12 +204,22 @@ class EngineCore:
                 deltas += [(seq.group, delta) for delta in advanced]
             self.metrics.advance(seq)
             if seq.is_done:
-                self.scheduler.remove(seq)
+                self._remove(seq)
         if failed:
             deltas = [(group, delta) for group, delta in deltas if group not in failed]
         outputs = [*hold_candidates(deltas), *self._fail(failed)]
         self.metrics.end_phase("update")
         return outputs
+
+    def _remove(self, seq: Sequence) -> None:
+        self._leave_ahead(seq)
+        self.scheduler.remove(seq)
+
+    def _leave_ahead(self, seq: Sequence) -> None:
+        if self._ahead is not None:
+            self._ahead.leave(seq)
+            if not self._ahead.scheduled:
+                self._ahead = None
 
     def _advance(self, s: ScheduledSequence, sampled: Sampled) -> list[Delta]:
         if self._scores is not None and self.runner.probe_heads is not None:

@@ -15,8 +15,9 @@ from torch import Tensor
 from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
 from engine.errors import DeviceLostError
 from engine.execution.device.loss import raise_if_lost
+from engine.execution.transfers import rows_of
 from engine.protocol import EngineError
-from engine.sampling.sampler import Sampled, Sampler
+from engine.sampling.sampler import Drawn, Sampled, Sampler
 
 logger = logging.getLogger("weir.engine")
 
@@ -85,27 +86,35 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
 
 
-def sample_apart(
+def draw_apart(
     sampler: Sampler, logits: Tensor, rows: Seq[int], sequences: Seq[Sequence]
-) -> dict[Sequence, Sampled]:
-    """A token for each sequence, drawn from its row of `logits`, or the reason why it has none. If a batch
-    fails, its halves are tried: they need less memory, too. Raises `DeviceLostError`."""
+) -> list[tuple[Seq[Sequence], Drawn | EngineError]]:
+    """A draw for all sequences, each from its row of `logits`. If it fails, its halves are tried: they need
+    less memory, too. One sequence that fails gets an error. Raises `DeviceLostError`."""
     if not sequences:
-        return {}
+        return []
     try:
-        # Nothing is copied if they are all rows.
-        drawn = logits if len(rows) == len(logits) else logits[rows]
-        return dict(zip(sequences, sampler.sample(drawn, [s.sampling for s in sequences]), strict=True))
+        drawn = sampler.draw(rows_of(logits, rows), [s.sampling for s in sequences])
+        return [(sequences, drawn)]
     except Exception as error:
         raise_if_lost(error)
         is_out_of_memory = _is_out_of_memory(error)
         if len(sequences) == 1:
             logger.exception("sampling failed for one sequence")
-            return {sequences[0]: out_of_memory() if is_out_of_memory else None}
+            return [(sequences, out_of_memory() if is_out_of_memory else failure())]
     if is_out_of_memory:
         torch.cuda.empty_cache()
     middle = len(sequences) // 2
-    return {
-        **sample_apart(sampler, logits, rows[:middle], sequences[:middle]),
-        **sample_apart(sampler, logits, rows[middle:], sequences[middle:]),
-    }
+    return [
+        *draw_apart(sampler, logits, rows[:middle], sequences[:middle]),
+        *draw_apart(sampler, logits, rows[middle:], sequences[middle:]),
+    ]
+
+
+def read_apart(sequences: Seq[Sequence], drawn: Drawn | EngineError) -> dict[Sequence, Sampled]:
+    """The token of each sequence, or the error in its place. Waits for the device. Raises
+    `DeviceLostError`."""
+    read = drawn if isinstance(drawn, EngineError) else attempt("a draw", drawn.read)
+    if isinstance(read, EngineError):
+        return dict.fromkeys(sequences, read)
+    return dict(zip(sequences, read, strict=True))

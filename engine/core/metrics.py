@@ -26,7 +26,8 @@ LONG_TIMES = (
 POWERS_OF_TWO = tuple(2**n for n in range(15))
 
 PHASES = ("schedule", "draft", "forward", "sample", "update")
-"""The phases of a step. `update` makes text and deltas. If drafts come true, `sample` and `update` repeat."""
+"""The phases of a step. `update` makes text and deltas. If the next step goes ahead, its `schedule` and its
+`forward` count to this one, and it has no `draft`."""
 
 
 class EngineMetrics:
@@ -52,6 +53,8 @@ class EngineMetrics:
         self._now = 0.0
         self._num_decodes = self._num_tokens = 0
         """The counts of this step, as scheduled. No tokens: nothing is scheduled yet."""
+        self._spent: dict[str, float] = {}
+        """Seconds of this step, by phase."""
         self._attended = 0.0
         """The `num_attended` of the step's prompt tokens."""
 
@@ -60,17 +63,20 @@ class EngineMetrics:
         """A step runs in this context. A step that raises, or that computes nothing, does not count."""
         started = self._now = perf_counter()
         self._num_tokens = 0
+        self._spent.clear()
         yield
         if self._num_tokens:
             self.num_steps += 1
+            for phase, seconds in self._spent.items():
+                self.step_seconds[phase].observe(seconds)
             num_prefill_tokens = self._num_tokens - self._num_decodes
             seconds = perf_counter() - started
             self._budget.observe(self._num_decodes, num_prefill_tokens, seconds, self._attended)
 
     def end_phase(self, phase: str) -> None:
-        """End one of the `PHASES`. It began where the last one ended."""
+        """End one of the `PHASES`, or a part of it. It began where the last one ended."""
         began, self._now = self._now, perf_counter()
-        self.step_seconds[phase].observe(self._now - began)
+        self._spent[phase] = self._spent.get(phase, 0.0) + self._now - began
 
     def queue(self, seq: Sequence) -> None:
         """Note that a sequence was added."""

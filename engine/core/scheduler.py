@@ -37,11 +37,12 @@ before any running sequence is preempted.
 """
 
 from collections import Counter, OrderedDict
+from collections.abc import Sequence as Seq
 from contextlib import suppress
 from operator import attrgetter
 
 from engine.config import EngineConfig
-from engine.core.block_hash import KnownHashes, extend_hashes
+from engine.core.block_hash import KnownHashes
 from engine.core.block_manager import BlockManager
 from engine.core.sequence import ScheduledSequence, Sequence
 from engine.core.step_budget import Budget, StepBudget
@@ -51,9 +52,6 @@ from engine.turns.fair_queue import FairQueue
 MAX_PARTIAL_PREFILLS = 4
 """Prompts that may be begun and unfinished at a time, among those of the same place or a better one. One more
 that the step cannot finish would take a place and blocks, and get next to nothing of the step."""
-PROMPT_LOGPROBS_CHUNK = 256
-"""Most prompt tokens computed in one step for a sequence that wants their logprobs. Each of them needs a row
-of logits as wide as the vocabulary; other sequences need one row in all."""
 
 _rank = attrgetter("rank")
 
@@ -161,7 +159,7 @@ class Scheduler:
         if scheduled.end == seq.num_tokens:
             self._bursts.begin(seq)
         if full := range(scheduled.start // size, scheduled.end // size):
-            self._extend_hashes(seq, full.stop)
+            seq.extend_hashes(size, full.stop)
             for i in full:
                 self.block_manager.cache(cache.block_table[i], cache.block_hashes[i])
         if scheduled.end == seq.num_prompt_tokens == seq.num_tokens and not seq.was_rewound:
@@ -182,6 +180,20 @@ class Scheduler:
         scheduled = [ScheduledSequence(seq, seq.cache.num_computed_tokens, end) for seq, end in ends.items()]
         return sorted(scheduled, key=lambda s: s.end - s.start > 1)
 
+    def schedule_ahead(self, scheduled: Seq[ScheduledSequence]) -> list[ScheduledSequence]:
+        """Plan the step after this one, whose tokens are drawn but not read. The same sequences decode, in
+        the same order, but for those that now have all their tokens. Empty if a prompt goes on, a sequence
+        has gone back, another one may run next, or blocks are short."""
+        is_of_all = len(scheduled) == len(self.running) and all(s.is_sampled for s in scheduled)
+        if not is_of_all or any(not s.is_decode and s.sequence.followers for s in scheduled):
+            return []
+        going_on = [s for s in scheduled if s.sequence.num_output_tokens + 1 < s.sequence.max_tokens]
+        if self.waiting and (len(going_on) < self._max_num_seqs or self._one_to_give_way() is not None):
+            return []
+        if not all(self.block_manager.allocate(s.block_table, s.end + 1) for s in going_on):
+            return []
+        return [ScheduledSequence(s.sequence, s.end, s.end + 1) for s in going_on]
+
     def _sort_running(self) -> None:
         if self._is_sorted:
             return
@@ -195,17 +207,19 @@ class Scheduler:
         self._is_sorted = True
 
     def _give_way(self) -> None:
-        """Preempt one sequence of a caller that has more than its share of what another caller waits for."""
         is_full = len(self.running) == self._max_num_seqs or self._is_short_of_blocks
         self._is_short_of_blocks = False
-        if not (is_full and self.running and self.waiting):
-            return
+        if is_full and self.running and self.waiting and (last := self._one_to_give_way()) is not None:
+            self._preempt(last)
+
+    def _one_to_give_way(self) -> Sequence | None:
+        """One sequence of a caller that has more than its share of what another caller waits for."""
         places = self._places()
         seq = self._next(places)
-        if seq is not None:
-            last = max(self.running, key=lambda s: (s.rank[0] >= seq.rank[0], s.place, s.rank))
-            if last.rank[0] >= seq.rank[0] and last.place > places[seq.caller]:
-                self._preempt(last)
+        if seq is None:
+            return None
+        last = max(self.running, key=lambda s: (s.rank[0] >= seq.rank[0], s.place, s.rank))
+        return last if last.rank[0] >= seq.rank[0] and last.place > places[seq.caller] else None
 
     def _places(self) -> Counter[str]:
         """The number of running sequences, by caller."""
@@ -239,7 +253,7 @@ class Scheduler:
         waiting = self._next(self._places()) if self.waiting else None
         prompts = self._bursts.unprotected_from(self.running, waiting)
         units = self._step_budget.plan_prompts() if prompts else None
-        return units is not None and any(self._units(seq, _longest_chunk(seq)) <= units for seq in prompts)
+        return units is not None and any(self._units(seq, seq.longest_chunk) <= units for seq in prompts)
 
     def _go_on(self, ends: dict[Sequence, int], num_decodes: int, units: float) -> float:
         """Set where the chunks of running sequences end. Returns the units that are left."""
@@ -319,7 +333,7 @@ class Scheduler:
                 continue
             begin = seq.cache.num_computed_tokens
             units += self._units(seq, end - begin)
-            chunk = min(self._step_budget.num_tokens(units, begin), _longest_chunk(seq))
+            chunk = min(self._step_budget.num_tokens(units, begin), seq.longest_chunk)
             if chunk > end - begin and self.block_manager.allocate(seq.cache.block_table, begin + chunk):
                 ends[seq] = begin + chunk
             units -= self._units(seq, ends[seq] - begin)
@@ -328,7 +342,7 @@ class Scheduler:
         """The tokens that this sequence gets for `units`; what they leave is for those behind it."""
         if units < 1:
             return 0
-        begin, wanted = seq.cache.num_computed_tokens, _longest_chunk(seq)
+        begin, wanted = seq.cache.num_computed_tokens, seq.longest_chunk
         if wanted <= self._step_budget.num_tokens(units, begin):
             return wanted
         return self._step_budget.num_tokens((units + 1) / 2, begin)
@@ -361,27 +375,17 @@ class Scheduler:
         # At least one token is always computed, to get the logits of the next one. Prompt tokens whose logits
         # give wanted logprobs are computed too.
         num_tokens = len(seq.prompt_logprobs) if seq.needs_prompt_logprobs else seq.num_tokens - 1
-        num_blocks = num_tokens // self.block_manager.block_size
+        size = self.block_manager.block_size
+        num_blocks = num_tokens // size
         if seq.group.num_public_tokens is None:
-            self._extend_hashes(seq, num_blocks)
+            seq.extend_hashes(size, num_blocks)
         else:  # a guard asks about a text again and again while the text grows
             kind = seq.group.secret, seq.group.num_public_tokens
             seq.cache.block_hashes = seq.cache.block_hashes or self._known_hashes.find(kind, seq.token_ids)
-            self._extend_hashes(seq, num_blocks)
+            seq.extend_hashes(size, num_blocks)
             self._known_hashes.keep(kind, seq.token_ids, seq.cache.block_hashes)
         self.block_manager.reuse(seq.cache.block_table, seq.cache.block_hashes[:num_blocks])
-        seq.cache.num_computed_tokens = len(seq.cache.block_table) * self.block_manager.block_size
-
-    def _extend_hashes(self, seq: Sequence, num_blocks: int) -> None:
-        extend_hashes(
-            seq.cache.block_hashes,
-            seq.group.root_hash,
-            seq.token_ids,
-            self.block_manager.block_size,
-            num_blocks,
-            num_public=seq.num_public_tokens,
-            secret=seq.group.secret,
-        )
+        seq.cache.num_computed_tokens = len(seq.cache.block_table) * size
 
     def _num_shareable_blocks(self, seq: Sequence) -> int:
         """Blocks of its prompt that the prompt's other candidates can share."""
@@ -393,8 +397,3 @@ class Scheduler:
                 follower.cache.block_hashes = seq.cache.block_hashes[:num_blocks]
                 follower.prompt_logprobs = list(seq.prompt_logprobs)
                 self.waiting.add(follower.caller, follower)
-
-
-def _longest_chunk(seq: Sequence) -> int:
-    num_tokens = seq.num_uncomputed_tokens
-    return min(num_tokens, PROMPT_LOGPROBS_CHUNK) if seq.needs_prompt_logprobs else num_tokens

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.core.block_hash import root_hash
+from engine.core.block_hash import extend_hashes, root_hash
 from engine.logits_processors import TokenIds
 from engine.protocol import Delta, FinishReason, GenerationRequest, Scores, Token, Usage
 from engine.sampling.sampling_state import Logprobs, SamplingState
@@ -20,6 +20,11 @@ from engine.turns.bursts import NEVER
 if TYPE_CHECKING:
     from engine.sampling.penalties import LogitBias
     from engine.text.detokenizer import Detokenizer
+
+
+PROMPT_LOGPROBS_CHUNK = 256
+"""Most prompt tokens computed in one step for a sequence that wants their logprobs. Each of them needs a row
+of logits as wide as the vocabulary; other sequences need one row in all."""
 
 
 class DueTokens(NamedTuple):
@@ -119,6 +124,20 @@ class Sequence:
         del self.scores[end:]
         self.due, self.num_given_tokens = None, num_output_tokens
 
+    def extend_hashes(self, block_size: int, num_blocks: int) -> None:
+        """Make the hashes of its first `num_blocks` blocks, which must be full."""
+        group, cache = self.group, self.cache
+        public, secret = self.num_public_tokens, group.secret
+        extend_hashes(
+            cache.block_hashes,
+            group.root_hash,
+            self.token_ids,
+            block_size,
+            num_blocks,
+            num_public=public,
+            secret=secret,
+        )
+
     @property
     def is_done(self) -> bool:
         """Whether it has ended and all its tokens were given."""
@@ -165,6 +184,12 @@ class Sequence:
     @property
     def num_uncomputed_tokens(self) -> int:
         return len(self.token_ids) - self.cache.num_computed_tokens
+
+    @property
+    def longest_chunk(self) -> int:
+        """Most tokens that one step may compute for it."""
+        num_tokens = self.num_uncomputed_tokens
+        return min(num_tokens, PROMPT_LOGPROBS_CHUNK) if self.needs_prompt_logprobs else num_tokens
 
     @property
     def was_rewound(self) -> bool:
@@ -250,8 +275,8 @@ class ScheduledSequence:
 
     @property
     def token_ids(self) -> list[int]:
-        """The tokens that the model computes, with the draft."""
-        return [*self.sequence.token_ids[self.start : self.end], *self.draft]
+        """The tokens that the model computes, with the draft. 0 stands for a token that is not read yet."""
+        return [*self.sequence.token_ids[self.start : self.end], *self.draft] or [0]
 
     @property
     def num_tokens(self) -> int:
@@ -281,7 +306,8 @@ class ScheduledSequence:
 
     @property
     def _is_at_end(self) -> bool:
-        return self.end == self.sequence.num_tokens
+        # The last token may be drawn, but not read yet: then the sequence does not have it.
+        return self.end >= self.sequence.num_tokens
 
     @property
     def prompt_logprob_positions(self) -> range:

@@ -31,6 +31,11 @@ def on_device(values: Sequence[object], device: torch.device, dtype: torch.dtype
     return host.to(device, non_blocking=True)
 
 
+def rows_of(tensor: Tensor, rows: Sequence[int]) -> Tensor:
+    """Some rows of the tensor, in order. If they are all rows, nothing is copied."""
+    return tensor if len(rows) == len(tensor) else tensor.index_select(0, on_device(rows, tensor.device))
+
+
 class HostCopy:
     """Tensors of one device on their way to the host, in one copy. It begins at once."""
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from engine.config import LogprobsMode
-from engine.execution.transfers import HostCopy, on_device
+from engine.execution.transfers import HostCopy, on_device, rows_of
 from engine.logits_processors.run import ProcessorRun
 from engine.protocol import EngineError
 from engine.sampling.logprobs import LogprobTensors, logprob_tensors, read_logprobs
@@ -99,7 +99,7 @@ class Sampler:
         best, token_ids = _best(processed)
         random = [row for row, s in enumerate(states) if not is_greedy(s)]
         if random:
-            drawn_ids = self._draw(_rows(processed, random), [states[row] for row in random])
+            drawn_ids = self._draw(rows_of(processed, random), [states[row] for row in random])
             token_ids = token_ids.index_put((_index(random, logits),), drawn_ids)
         # A token that was taken back is not given as an alternative either.
         source = processed if self._logprobs_mode == "processed_logprobs" else mask_banned(logits, states)
@@ -164,7 +164,7 @@ def _logprobs(logits: Tensor, token_ids: Tensor, states: Sequence[SamplingState]
     rows, num_top, asked = _wanted_logprobs(states)
     if not rows:
         return None
-    return logprob_tensors(_rows(logits, rows), _rows(token_ids, rows), num_top, asked=asked)
+    return logprob_tensors(rows_of(logits, rows), rows_of(token_ids, rows), num_top, asked=asked)
 
 
 def _best(logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -238,7 +238,7 @@ def penalize_repetition(logits: Tensor, states: Sequence[SamplingState]) -> Tens
     asked = [row for row, s in enumerate(states) if s.params.repetition_penalty != 1]
     if not asked:
         return logits
-    rows, index = _rows(logits, asked), _index(asked, logits)
+    rows, index = rows_of(logits, asked), _index(asked, logits)
     seen = torch.stack([_counts(states[row], logits).seen for row in asked])
     penalties = _column([states[row].params.repetition_penalty for row in asked], logits)
     penalized = torch.where(rows < 0, rows * penalties, rows / penalties)
@@ -320,7 +320,7 @@ def _where(
     chosen = [values[row] for row in asked]
     if len(asked) == len(states):
         return keep(logits, chosen)
-    return logits.index_copy(0, _index(asked, logits), keep(_rows(logits, asked), chosen))
+    return logits.index_copy(0, _index(asked, logits), keep(rows_of(logits, asked), chosen))
 
 
 def _mask(logits: Tensor, masked: list[tuple[int, int]]) -> Tensor:
@@ -329,11 +329,6 @@ def _mask(logits: Tensor, masked: list[tuple[int, int]]) -> Tensor:
         return logits
     rows, ids = _index(masked, logits).unbind(1)
     return logits.index_put((rows, ids), logits.new_full((), float("-inf")))
-
-
-def _rows(tensor: Tensor, rows: Sequence[int]) -> Tensor:
-    """Some rows of the tensor, in order. If they are all rows, nothing is copied."""
-    return tensor if len(rows) == len(tensor) else tensor.index_select(0, _index(rows, tensor))
 
 
 def _index(values: Sequence[object], like: Tensor) -> Tensor:

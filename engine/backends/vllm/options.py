@@ -15,6 +15,7 @@ from engine.did_you_mean import did_you_mean
 
 SHARED = frozenset(
     {
+        "async_scheduling",
         "block_size",
         "dtype",
         "enable_prefix_caching",

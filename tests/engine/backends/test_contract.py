@@ -91,7 +91,7 @@ def messages(engine: Engine) -> Backend:
 
 
 BACKENDS = ["echo", "replay", "openai", "messages", "pool", "local"]
-BACKENDS += [f"recorded {name}" for name in BACKENDS]
+BACKENDS += [*(f"recorded {name}" for name in BACKENDS), "local ahead"]
 
 
 @pytest.fixture(params=BACKENDS)
@@ -116,9 +116,11 @@ async def backend(
             made = Backend(PoolEngine([Replica(name, OpenAIEngine(upstream.url)) for name in "ab"]), bad)
         case "local":
             made = Backend(await start_engine(), bad)
+        case "local ahead":
+            made = Backend(await start_engine(async_scheduling=True), bad)
     if name != request.param:
         made.engine = RecordingEngine(made.engine, tmp_path, max_bytes=10**9)
-    if name != "local":  # which has started
+    if not name.startswith("local"):  # which has started
         await made.engine.start()
     yield made
     await made.engine.aclose()

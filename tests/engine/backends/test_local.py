@@ -384,10 +384,10 @@ async def test_an_error_in_the_forward_fails_the_step_s_requests(
     engine = await start_engine()
     run = ModelRunner.run
 
-    def fail(self: Any, scheduled: Any) -> Any:
+    def fail(self: Any, scheduled: Any, token_ids: Any) -> Any:
         if any(s.sequence.num_output_tokens == 5 for s in scheduled):
             raise RuntimeError("hook of the test")
-        return run(self, scheduled)
+        return run(self, scheduled, token_ids)
 
     monkeypatch.setattr(ModelRunner, "run", fail)
     results = await asyncio.gather(

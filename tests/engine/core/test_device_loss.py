@@ -14,7 +14,7 @@ from engine.errors import DeviceLostError
 from engine.execution.device import loss
 from engine.probes.step_scores import StepScores
 from engine.protocol import GenerationRequest
-from engine.sampling.sampler import Sampler
+from engine.sampling.sampler import Drawn, Sampler
 from tests.engine.conftest import TinyCore
 from tests.engine.execution.steps import graphs_of
 from tests.engine.logits_processors.processors import HERE, Likes, named
@@ -31,17 +31,17 @@ class Device:
     """Once `fail` was called, it is lost or, if `answers`, as before."""
 
     def __init__(self, error: Exception) -> None:
-        self.error = error
+        self.kind, self.text = type(error), str(error)
         self.answers = False
         self.has_failed = False
 
     def fail(self, *_: object, **__: object) -> NoReturn:
         self.has_failed = True
-        raise self.error
+        raise self.kind(self.text)  # an error of its own: it keeps the frames that it passes
 
     def synchronize(self) -> None:
         if self.has_failed and not self.answers:
-            raise self.error
+            raise self.kind(self.text)
 
 
 @pytest.fixture(params=ERRORS.values(), ids=ERRORS)
@@ -63,7 +63,11 @@ def graphs(core: TinyCore, device: Device, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def draw(core: TinyCore, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sampler, "sample", device.fail)
+    monkeypatch.setattr(Sampler, "draw", device.fail)
+
+
+def read(core: TinyCore, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Drawn, "read", device.fail)
 
 
 def prompt_logprobs(core: TinyCore, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,6 +95,7 @@ PLACES: list[Break] = [
     forward,
     graphs,
     draw,
+    read,
     prompt_logprobs,
     scores_leave,
     scores_arrive,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.core.isolation import attempt, run_what_fits, sample_apart
+from engine.core.isolation import attempt, draw_apart, read_apart, run_what_fits
 from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
 from engine.errors import DeviceLostError
 from engine.execution.device import loss
@@ -21,7 +21,7 @@ class FailingSampler:
         self.error = error
         self.sizes: list[int] = []
 
-    def sample(self, logits: torch.Tensor, states: list[Any]) -> list[int]:
+    def draw(self, logits: torch.Tensor, states: list[Any]) -> Any:
         self.sizes.append(len(states))
         assert len(logits) == len(states)
         if (logits < 0).any():
@@ -37,8 +37,11 @@ def sequences(number: int) -> list[Sequence]:
 def test_halves_are_tried_until_only_the_row_at_fault_fails(caplog: pytest.LogCaptureFixture) -> None:
     sampler, rows = FailingSampler(), sequences(5)
     logits = torch.tensor([[4.0], [5.0], [6.0], [-1.0], [8.0]])
-    sampled = sample_apart(sampler, logits, range(5), rows)  # type: ignore[arg-type]
-    assert sampled == dict(zip(rows, [4, 5, 6, None, 8], strict=True))
+    *draws, (failed, error), last = draw_apart(sampler, logits, range(5), rows)  # type: ignore[arg-type]
+    assert [*draws, last] == [(rows[:2], [4, 5]), (rows[2:3], [6]), (rows[4:], [8])]
+    assert failed == rows[3:4]
+    assert isinstance(error, EngineError)
+    assert error.status == 500
     assert sampler.sizes == [5, 2, 3, 1, 2, 1, 1]
     assert "sampling failed for one sequence" in caplog.text
 
@@ -46,24 +49,42 @@ def test_halves_are_tried_until_only_the_row_at_fault_fails(caplog: pytest.LogCa
 def test_a_batch_without_failure_is_one_call() -> None:
     sampler, rows = FailingSampler(), sequences(3)
     logits = torch.ones(3, 1)
-    assert list(sample_apart(sampler, logits, range(3), rows).values()) == [1, 1, 1]  # type: ignore[arg-type]
+    assert draw_apart(sampler, logits, range(3), rows) == [(rows, [1, 1, 1])]  # type: ignore[arg-type]
     assert sampler.sizes == [3]
-    assert sample_apart(sampler, torch.ones(0, 1), [], []) == {}  # type: ignore[arg-type]
+    assert draw_apart(sampler, torch.ones(0, 1), [], []) == []  # type: ignore[arg-type]
 
 
 def test_a_sequence_draws_from_its_own_row() -> None:
     sampler, two = FailingSampler(), sequences(2)
     logits = torch.tensor([[4.0], [-1.0], [6.0]])
-    assert sample_apart(sampler, logits, [2, 0], two) == dict(zip(two, [6, 4], strict=True))  # type: ignore[arg-type]
+    assert draw_apart(sampler, logits, [2, 0], two) == [(two, [6, 4])]  # type: ignore[arg-type]
 
 
 def test_a_draw_that_finds_too_little_memory_is_tried_in_halves() -> None:
     sampler, rows = FailingSampler(torch.OutOfMemoryError), sequences(3)
-    sampled = sample_apart(sampler, torch.tensor([[4.0], [5.0], [-1.0]]), range(3), rows)  # type: ignore[arg-type]
-    *drawn, failed = sampled.values()
-    assert drawn == [4, 5]
-    assert isinstance(failed, EngineError)
-    assert failed.status == 503
+    logits = torch.tensor([[4.0], [5.0], [-1.0]])
+    *draws, (_, error) = draw_apart(sampler, logits, range(3), rows)  # type: ignore[arg-type]
+    assert draws == [(rows[:1], [4]), (rows[1:2], [5])]
+    assert isinstance(error, EngineError)
+    assert error.status == 503
+
+
+class FailingDraw:
+    """Fails once its tokens are read, as kernels do that run later."""
+
+    def read(self) -> list[Any]:
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered")
+
+
+def test_a_draw_that_cannot_be_read_fails_its_sequences_or_tells_the_loss_of_the_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    two, draw = sequences(2), FailingDraw()
+    read = read_apart(two, draw)  # type: ignore[arg-type]
+    assert [type(one) for one in read.values()] == [EngineError] * 2
+    monkeypatch.setattr(loss, "synchronize", draw.read)
+    with pytest.raises(DeviceLostError):
+        read_apart(two, draw)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("error", [torch.AcceleratorError, RuntimeError])
@@ -74,21 +95,21 @@ def test_the_loss_of_the_device_is_raised(error: type[Exception], monkeypatch: p
     monkeypatch.setattr(loss, "synchronize", fails)
     sampler = FailingSampler(error)
     with pytest.raises(DeviceLostError):
-        sample_apart(sampler, -torch.ones(2, 1), range(2), sequences(2))  # type: ignore[arg-type]
+        draw_apart(sampler, -torch.ones(2, 1), range(2), sequences(2))  # type: ignore[arg-type]
     assert sampler.sizes == [2]
     with pytest.raises(DeviceLostError):
-        attempt("a step", sampler.sample, -torch.ones(1, 1), [None])
+        attempt("a step", sampler.draw, -torch.ones(1, 1), [None])
 
 
 def test_an_error_of_a_device_that_still_answers_is_no_loss() -> None:
     sampler = FailingSampler(torch.AcceleratorError)
-    error = attempt("a step", sampler.sample, -torch.ones(1, 1), [None])
+    error = attempt("a step", sampler.draw, -torch.ones(1, 1), [None])
     assert isinstance(error, EngineError)
     assert error.status == 500
 
 
 def test_an_error_says_nothing_about_its_cause(caplog: pytest.LogCaptureFixture) -> None:
-    error = attempt("a step", FailingSampler().sample, -torch.ones(1, 1), [None])
+    error = attempt("a step", FailingSampler().draw, -torch.ones(1, 1), [None])
     assert isinstance(error, EngineError)
     assert "hush" not in str(error)
     assert "a step failed" in caplog.text

@@ -42,18 +42,22 @@ class FixedRunner:
     def __init__(self) -> None:
         self.logits = torch.randn(VOCAB_SIZE, VOCAB_SIZE, generator=torch.Generator().manual_seed(0))
 
-    def run(self, scheduled: Sequence[ScheduledSequence]) -> tuple[torch.Tensor, torch.Tensor]:
-        sampled = [s.sequence.token_ids[-1] for s in scheduled if s.is_sampled]
+    def run(
+        self, scheduled: Sequence[ScheduledSequence], token_ids: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        sampled = [s.token_ids[-1] for s in scheduled if s.is_sampled]
         prompt = [s.sequence.token_ids[i] for s in scheduled for i in s.prompt_logprob_positions]
-        return self.logits[sampled], self.logits[prompt]
+        return self.logits[sampled if token_ids is None else token_ids], self.logits[prompt]
 
 
 class Load:
     """Sends requests to an engine. Some of them leave early."""
 
-    def __init__(self, tokenizer: LocalTokenizer, request: Callable[..., GenerationRequest]) -> None:
-        runner = FixedRunner()
-        self.core = EngineCore(runner, tokenizer, CONFIG)  # type: ignore[arg-type]
+    def __init__(
+        self, tokenizer: LocalTokenizer, request: Callable[..., GenerationRequest], is_async: bool
+    ) -> None:
+        runner, config = FixedRunner(), CONFIG.model_copy(update={"async_scheduling": is_async})
+        self.core = EngineCore(runner, tokenizer, config)  # type: ignore[arg-type]
         self.processor = InputProcessor.make(tokenizer, runner, CONFIG)  # type: ignore[arg-type]
         self.request = request
         self.rng = random.Random(0)
@@ -125,15 +129,16 @@ def num_allocated() -> int:
     return sys.getallocatedblocks()
 
 
-@pytest.mark.parametrize("count", [1000, slow(10_000)])
+@pytest.mark.parametrize(("count", "is_async"), [(1000, False), (1000, True), slow(10_000, False)])
 def test_many_requests_leave_nothing_behind(
     count: int,
+    is_async: bool,
     tiny_model: Callable[[str], Any],
     completion_request: Callable[..., GenerationRequest],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(logging.getLogger("weir.engine"), "disabled", True)
-    load = Load(LocalTokenizer.load(str(tiny_model("llama").path)), completion_request)
+    load = Load(LocalTokenizer.load(str(tiny_model("llama").path)), completion_request, is_async)
     load.serve(count // 2)
     before = num_allocated()
     load.serve(count // 2)

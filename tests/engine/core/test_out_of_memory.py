@@ -25,10 +25,10 @@ def limit(core: TinyCore, most: int, error: Exception) -> None:
     """Let no step compute more than `most` sequences."""
     run = core.core.runner.run
 
-    def limited(scheduled: Sequence[Span]) -> Any:
+    def limited(scheduled: Sequence[Span], token_ids: torch.Tensor | None) -> Any:
         if len(scheduled) > most:
             raise error
-        return run(scheduled)
+        return run(scheduled, token_ids)
 
     core.core.runner.run = limited  # type: ignore[method-assign]
 

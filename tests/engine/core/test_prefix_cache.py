@@ -19,9 +19,9 @@ def count_computed(core: Any) -> list[int]:
     counts: list[int] = []
     run = core.core.runner.run
 
-    def counted(scheduled: Any) -> Any:
+    def counted(scheduled: Any, token_ids: Any) -> Any:
         counts.append(sum(s.end - s.start for s in scheduled))
-        return run(scheduled)
+        return run(scheduled, token_ids)
 
     core.core.runner.run = counted
     return counts

@@ -26,6 +26,11 @@ Plan = Callable[[Delta, list[Token]], Rewind | None]
 PROMPT = (20, 30, 40, 50, 60, 70)
 
 
+@pytest.fixture(params=[False, True], ids=["in turn", "ahead"])
+async def engine(request: pytest.FixtureRequest, start_engine: Start) -> Any:
+    return await start_engine(async_scheduling=request.param)
+
+
 async def play(engine: Any, request: GenerationRequest, plan: Plan) -> tuple[dict[int, list[Token]], Delta]:
     """The final tokens of each output, and the last delta."""
     outputs: dict[int, list[Token]] = {}

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from engine.core.block_hash import root_hash, unique_root
 from engine.core.block_manager import BlockManager
-from engine.core.scheduler import MAX_PARTIAL_PREFILLS, PROMPT_LOGPROBS_CHUNK, Scheduler
-from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
+from engine.core.scheduler import MAX_PARTIAL_PREFILLS, Scheduler
+from engine.core.sequence import PROMPT_LOGPROBS_CHUNK, ScheduledSequence, Sequence, SequenceGroup
 from engine.core.step_budget import StepBudget
 from engine.protocol import GenerationRequest, SamplingParams
 from tests.engine.core.block_accounting import check_blocks

@@ -69,6 +69,26 @@ def test_draft_tokens_have_rows_of_their_own(runner: ModelRunner) -> None:
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("has_graphs", [False, True])
+def test_tokens_that_only_the_device_knows_take_the_place_of_those_given(
+    has_graphs: bool, runner: ModelRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs = graphs_of(runner, capture=lambda run: run) if has_graphs else None
+    monkeypatch.setattr(runner, "graphs", graphs)
+    group = SequenceGroup(completion((5,)))
+    sequences = [group.add((5, i), max_tokens=9, detokenizer=None) for i in (40, 7, 120)]  # type: ignore[arg-type]
+    for block, seq in enumerate(sequences):
+        seq.cache.block_table = [block]
+    step = [ScheduledSequence(seq, 1, 2) for seq in sequences]
+    expected, _ = runner.run(step)
+    for seq in sequences:
+        del seq.token_ids[1:]
+    found, _ = runner.run(step, torch.tensor([40, 7, 120]))
+    assert torch.allclose(found, expected, atol=1e-5)
+    assert not torch.allclose(runner.run(step)[0], expected, atol=1e-5)
+
+
+@torch.inference_mode()
 def test_a_steps_logits_outlive_the_next_step(runner: ModelRunner) -> None:
     static = torch.zeros(16, runner.vocab_size)
 
@@ -103,9 +123,9 @@ def test_the_whole_engine_generates_the_same(
     graphs = core.core.runner.graphs = graphs_of(core.core.runner, max_rows=32)
     sizes, run = [], graphs.run
 
-    def counted(layout: Layout) -> torch.Tensor:
+    def counted(layout: Layout, token_ids: torch.Tensor | None) -> torch.Tensor:
         sizes.append(layout.num_singles)
-        return run(layout)
+        return run(layout, token_ids)
 
     graphs.run = counted
     prompts = [

@@ -259,8 +259,8 @@ def test_scores_that_are_no_numbers_fail_their_request_alone(
     scores = core.core.runner.kv_cache.scores
     run = core.core.runner.run
 
-    def break_scores(scheduled: Any) -> Any:
-        result = run(scheduled)
+    def break_scores(scheduled: Any, token_ids: Any) -> Any:
+        result = run(scheduled, token_ids)
         slot = next(s for s in scheduled if s.sequence.group is bad)
         at = slot.start
         scores[slot.block_table[at // 16] * 16 + at % 16] = float("nan")
