@@ -100,6 +100,12 @@ CONFIGS: dict[str, PreTrainedConfig] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """A test draws the same numbers whichever tests ran before it in its process."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def fast_tokenizer() -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
