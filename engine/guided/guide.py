@@ -119,12 +119,13 @@ class GuidedMask:
 
     def __call__(self, logits: Tensor, params: list[dict[str, Any]]) -> Tensor:
         bits = self._allowed([one["guide"] for one in params], logits.shape[-1])
-        most = unpack(bits.to(logits.device), self._limits)[:, : logits.shape[-1]]
+        most = unpack(bits.to(logits.device, non_blocking=True), self._limits)[:, : logits.shape[-1]]
         return torch.minimum(logits, most, out=logits)
 
     def _allowed(self, guides: list[Guide], vocab_size: int) -> Tensor:
         """A bit for each token, packed in int32 `[rows, vocab / 32]`."""
-        bits = torch.zeros(len(guides), (vocab_size + 31) // 32, dtype=torch.int32)
+        shape, is_pinned = (len(guides), (vocab_size + 31) // 32), self._limits.is_cuda
+        bits = torch.zeros(shape, dtype=torch.int32, pin_memory=is_pinned)
         rows = list(zip(guides, bits, strict=True))
         own, *others = (rows[i :: self._num_threads] for i in range(min(self._num_threads, len(rows))))
         filled = [self._threads.submit(_fill, some) for some in others]

@@ -4,7 +4,8 @@ A processor of the batch form is called once for all rows that have it. If the c
 alone, so that only the row at fault fails. Each row gets the same result as alone.
 
 After each call the result is limited: a mask raises no logit, and a shaper brings back no token that is minus
-infinity. A processor that leaves something that is not a number, or no token to draw, fails its row.
+infinity. A processor that leaves something that is not a number, or no token to draw, fails its row. That is
+found when the draw is read, so that the host need not wait for the device before.
 """
 
 import math
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from engine.execution.device.loss import raise_if_lost
+from engine.execution.transfers import on_device
 from engine.logits_processors.api import BatchLogitsProcessor, Kind
 from engine.logits_processors.started import BadLogitsError, ProcessorEntry, StartedProcessor, log_failure
 from engine.protocol import LogitsProcessorError
@@ -34,15 +36,18 @@ class _Row(NamedTuple):
 
 
 class ProcessorRun:
-    """The processors of one draw. `failed`: the rows that a processor failed, with the error."""
+    """The processors of one draw."""
 
     def __init__(self, logits: Tensor, states: Sequence[SamplingState]) -> None:
         """`logits` `[rows, vocab]` are not changed."""
-        self.failed: dict[int, LogitsProcessorError] = {}
+        self.bests: list[Tensor] = []
+        """The best logits that each call left, one for each of its rows."""
+        self._called: list[list[_Row]] = []
+        """The rows of each call."""
+        self._failed: dict[int, LogitsProcessorError] = {}
+        """Rows whose processor raised or returned what it may not."""
         self._given = logits
         self._rows = [_Row(i, s, started) for i, s in enumerate(states) for started in s.processors]
-        self._bests: list[tuple[list[_Row], Tensor]] = []
-        """The best logits that a call left, for each of its rows."""
 
     def mask(self, logits: Tensor, _: Sequence[SamplingState]) -> Tensor:
         return self._run("mask", logits)
@@ -53,31 +58,41 @@ class ProcessorRun:
     def _run(self, kind: Kind, logits: Tensor) -> Tensor:
         calls: dict[ProcessorEntry, list[_Row]] = {}
         for row in self._rows:
-            if row.started.entry.kind == kind and row.at not in self.failed:
+            if row.started.entry.kind == kind:
                 calls.setdefault(row.started.entry, []).append(row)
         if not calls:
             return logits
         if logits is self._given:
             logits = logits.clone()
         for entry in sorted(calls, key=attrgetter("rank")):
+            rows = [row for row in calls[entry] if row.at not in self._failed]
             if entry.batch is None:
-                for row in calls[entry]:
+                for row in rows:
                     self._call(row, logits)
-            else:
-                self._call_batch(calls[entry], entry.batch, logits)
-        self._check()
+            elif rows:
+                self._call_batch(rows, entry.batch, logits)
         return logits
+
+    def failures(self, bests: Sequence[Tensor]) -> dict[int, LogitsProcessorError]:
+        """The rows that a processor failed, with the error. `bests`: on the host."""
+        failed: dict[int, LogitsProcessorError] = {}
+        for rows, best_logits in zip(self._called, bests, strict=True):
+            for row, best in zip(rows, best_logits.tolist(), strict=True):
+                if not math.isfinite(best) and row.at not in failed and self._given[row.at].amax().isfinite():
+                    left = "something that is not a number" if math.isnan(best) else "no token to draw"
+                    failed[row.at] = _failure(row, BadLogitsError(f"it left {left}"))
+        return self._failed | failed  # a row is not called again once it has raised
 
     def _call(self, row: _Row, logits: Tensor) -> None:
         own, kind = logits[row.at], row.started.entry.kind
         outcome = _outcome(lambda: torch.minimum(_call_row(row, own), _limit(kind, own), out=own))
         if isinstance(outcome, BaseException):
-            self._fail(row, outcome)
+            self._failed[row.at] = _failure(row, outcome)
         else:
-            self._bests.append(([row], own.amax(-1, keepdim=True)))
+            self._note([row], own.amax(-1, keepdim=True))
 
     def _call_batch(self, rows: list[_Row], processor: BatchLogitsProcessor, logits: Tensor) -> None:
-        index = torch.tensor([row.at for row in rows], device=logits.device)
+        index = on_device([row.at for row in rows], logits.device)
         own, kind = logits[index], rows[0].started.entry.kind
         params = [row.started.params or {} for row in rows]
         saved = [_copied(one) for one in params]
@@ -86,30 +101,24 @@ class ProcessorRun:
         )
         if not isinstance(outcome, BaseException):
             logits.index_copy_(0, index, outcome)
-            self._bests.append((rows, outcome.amax(-1)))
+            self._note(rows, outcome.amax(-1))
         elif len(rows) == 1:
-            self._fail(rows[0], outcome)
+            self._failed[rows[0].at] = _failure(rows[0], outcome)
         else:
             for row, changed, before in zip(rows, params, saved, strict=True):
                 changed.clear()
                 changed.update(before)
                 self._call_batch([row], processor, logits)
 
-    def _check(self) -> None:
-        """Fail the rows whose best logit is not a finite number."""
-        bests = torch.cat([best for _, best in self._bests]).tolist() if self._bests else []
-        rows = [row for rows, _ in self._bests for row in rows]
-        self._bests.clear()
-        for row, best in zip(rows, bests, strict=True):
-            if not math.isfinite(best) and self._given[row.at].amax().isfinite():
-                left = "something that is not a number" if math.isnan(best) else "no token to draw"
-                self._fail(row, BadLogitsError(f"it left {left}"))
+    def _note(self, rows: list[_Row], bests: Tensor) -> None:
+        self._called.append(rows)
+        self.bests.append(bests)
 
-    def _fail(self, row: _Row, error: BaseException) -> None:
-        name = row.started.entry.name
-        if row.at not in self.failed:
-            log_failure(name, f"failed request {row.state.request_id}", error)
-            self.failed[row.at] = LogitsProcessorError(name)
+
+def _failure(row: _Row, error: BaseException) -> LogitsProcessorError:
+    name = row.started.entry.name
+    log_failure(name, f"failed request {row.state.request_id}", error)
+    return LogitsProcessorError(name)
 
 
 def _limit(kind: Kind, logits: Tensor) -> Tensor:

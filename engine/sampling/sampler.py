@@ -11,11 +11,11 @@ The order (contract 7.5):
 
 A sequence with a seed draws its row from a generator of its own. Its tokens do not depend on its neighbours.
 
-`draw` leaves all that it finds on the device. The host waits for nothing, except where a logits processor
-reads its logits. `Drawn.read` gives the tokens to the host, in one copy.
+`draw` leaves all that it finds on the device. The host waits for nothing, unless a logits processor reads its
+logits. `Drawn.read` gives the tokens to the host, in one copy.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -53,27 +53,29 @@ class Drawn:
         token_ids: Tensor,
         best: Tensor,
         states: Sequence[SamplingState],
-        failed: Mapping[int, EngineError],
+        run: ProcessorRun,
         logprobs: LogprobTensors | None,
     ) -> None:
         """`best`: the best logit of each row. `logprobs`: of the rows that want some, if any do."""
         self.token_ids = token_ids
         """A token for each row, on the device, `[rows]`. A row that has none to draw has any."""
         self._states = states
-        self._failed = failed
-        self._copy = HostCopy([token_ids, *(logprobs or ()), best.isfinite()])
+        self._run = run
+        self._copy = HostCopy([token_ids, best.isfinite(), *run.bests, *(logprobs or ())])
 
     def read(self) -> list[Sampled]:
         """Row by row. Waits for the device."""
-        token_ids, *logprob_tensors, are_drawable = self._copy.tensors()
+        token_ids, are_drawable, *others = self._copy.tensors()
+        num_bests = len(self._run.bests)
+        failed = self._run.failures(others[:num_bests])
         logprobs: dict[int, Logprobs] = {}
-        if logprob_tensors:
+        if others[num_bests:]:
             rows, num_top, asked = _wanted_logprobs(self._states)
-            read = read_logprobs(LogprobTensors(*logprob_tensors), num_top, asked)
+            read = read_logprobs(LogprobTensors(*others[num_bests:]), num_top, asked)
             logprobs = dict(zip(rows, read, strict=True))
         drawn = zip(token_ids.tolist(), are_drawable.tolist(), strict=True)
         return [
-            self._failed.get(row, SampledToken(token_id, logprobs.get(row)) if is_drawable else None)
+            failed.get(row, SampledToken(token_id, logprobs.get(row)) if is_drawable else None)
             for row, (token_id, is_drawable) in enumerate(drawn)
         ]
 
@@ -103,7 +105,7 @@ class Sampler:
             token_ids = token_ids.index_put((_index(random, logits),), drawn_ids)
         # A token that was taken back is not given as an alternative either.
         source = processed if self._logprobs_mode == "processed_logprobs" else mask_banned(logits, states)
-        return Drawn(token_ids, best, states, run.failed, _logprobs(source, token_ids, states))
+        return Drawn(token_ids, best, states, run, _logprobs(source, token_ids, states))
 
     def sample(self, logits: Tensor, states: Sequence[SamplingState]) -> list[Sampled]:
         """`draw`, read at once."""

@@ -119,7 +119,7 @@ class WeirLogitsProcessors(LogitsProcessor):
         states = [self._rows[at].state for at in places]
         run = ProcessorRun(own := logits[index], states)
         logits[index] = run.shape(run.mask(own, states), states)
-        for number, error in run.failed.items():
+        for number, error in run.failures(run.bests).items():
             self._fail(self._rows[places[number]], error)
         for at, row in self._rows.items():
             if row.has_failed:  # the request will be aborted; until then any token will do

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from engine.execution.transfers import on_device
+
 MASKED = float("-inf")
 
 
 def as_index(token_ids: Sequence[int], device: torch.device) -> Tensor:
-    return torch.tensor(token_ids, dtype=torch.long, device=device)
+    return on_device(token_ids, device)
 
 
 def keep_only(logits: Tensor, token_ids: Tensor | int) -> None:

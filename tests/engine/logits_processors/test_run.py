@@ -59,7 +59,7 @@ def logits_of(rows: int, seed: int = 0) -> Tensor:
 def processed(sampler: Sampler, logits: Tensor, sequences: list[Sequence]) -> tuple[Tensor, dict[int, Any]]:
     states = [seq.sampling for seq in sequences]
     run = ProcessorRun(logits, states)
-    return sampler._process(logits, states, run), run.failed
+    return sampler._process(logits, states, run), run.failures(run.bests)
 
 
 def sample(sampler: Sampler, logits: Tensor, sequences: list[Sequence]) -> list[Sampled]:
@@ -219,6 +219,25 @@ def test_masks_that_leave_no_token_fail_their_row(
     assert isinstance(second, SampledToken)
     assert isinstance(third, LogitsProcessorError)
     assert "no token to draw" in caplog.text
+
+
+def test_the_first_of_several_that_fail_a_row_is_named_when_the_draw_is_read(
+    sampler: Sampler, sequence: Callable[..., Sequence], caplog: pytest.LogCaptureFixture
+) -> None:  # contract 7.6
+    """Until then, the host has not waited for the logits that the processors left."""
+    sequences = [
+        sequence(failsmask={"how": "nan"}, failsalone={"how": "raise"}),
+        sequence(failsmask={"how": "raise"}, failsalone={"how": "nan"}),
+        sequence(failsmask={"how": ""}, failsalone={"how": "nan"}),
+    ]
+    drawn = sampler.draw(logits_of(3), [seq.sampling for seq in sequences])
+    assert "it left" not in caplog.text
+    errors = drawn.read()
+    assert [e.processor for e in errors if isinstance(e, LogitsProcessorError)] == [
+        "failsmask",
+        "failsmask",
+        "failsalone",
+    ]
 
 
 def test_processors_are_not_blamed_for_a_model_s_invalid_logits(
