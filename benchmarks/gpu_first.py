@@ -291,7 +291,7 @@ def check_memory() -> None:
         torch.manual_seed(3)
         AutoModelForCausalLM.from_config(MODELS["llama"], dtype=getattr(torch, dtype)).save_pretrained(folder)
         for backend, graphs in usable(dtype):
-            settings: dict[str, Any] = {"max_num_batched_tokens": 100}
+            settings: dict[str, Any] = {"max_num_batched_tokens": 40, "max_num_seqs": 2, "max_model_len": 100}
             if HAS_GPU:
                 # So many sequences want more than there is.
                 settings = {"kv_cache_memory": None, "gpu_memory_utilization": share, "max_num_seqs": 2**17}
@@ -303,8 +303,7 @@ def check_memory() -> None:
             warm_up = WarmUp(runner.model, config, runner.max_model_len)
             what = f"{backend}, {'graphs' if graphs else 'eager'}: the largest steps"
             try:
-                warm_up.run_prompts()
-                warm_up.run_decodes(64)
+                warm_up.run_largest_steps()
             except torch.OutOfMemoryError:
                 tell(f"{what} find too little memory", wrong=True)
             else:

@@ -2,6 +2,9 @@
 
 They run over a cache of one block, in which all texts lie: to the kernels, a block that occurs many times in
 a table is as good as many blocks. What they compute means nothing.
+
+Rare steps take more: prompts that want logprobs, and, where attention gathers keys, many short prompts behind
+long cached beginnings. If memory does not suffice, such a step fails its newest requests.
 """
 
 from collections.abc import Sequence
@@ -61,37 +64,39 @@ class WarmUp:
     @torch.inference_mode()
     def measure(self, memory: DeviceMemory) -> StepMemory:
         """Raises `torch.OutOfMemoryError` if not even one step has room."""
-        self.run_prompts()  # it also compiles kernels and sets up libraries, which is no step's memory
-        step = memory.peak_of(self.run_prompts)
+        self.run_largest_steps()  # it also compiles kernels and sets up libraries, which is no step's memory
+        step = memory.peak_of(self.run_largest_steps)
         if self._config.enforce_eager or not self._model.can_be_captured:
             return StepMemory(step)
-        num_bytes = self.run_decodes(1).nbytes
+        num_bytes = self._decodes(1).nbytes
         *smaller, largest = buckets_for(self._max_decodes)
         # All graphs compute in the memory of the largest one, and each keeps its logits.
-        graphs = memory.peak_of(lambda: self.run_decodes(largest)) + sum(smaller) * num_bytes
-        return StepMemory(step, graphs)
+        return StepMemory(step, memory.peak_of(lambda: self._decodes(largest)) + sum(smaller) * num_bytes)
 
-    def run_prompts(self) -> None:
-        """A step full of prompts that end at the longest context, and a draw for all sequences."""
-        config = self._config
-        layout = _prompts(config.max_num_batched_tokens, self._max_model_len, config.block_size)
-        num_tokens = len(layout.token_ids)
-        generates = self._model.labels is None
-        num_rows = min(num_tokens, self._max_decodes) if generates else num_tokens
-        logits = self._forward(layout, num_rows).float()
-        if generates:
-            sampler = Sampler(self._model.device, logprobs_mode=config.logprobs_mode, seed=0)
-            sampler.sample(logits, [_state() for _ in range(num_rows)])
+    @torch.inference_mode()
+    def run_largest_steps(self) -> None:
+        """One full of prompts, and one in which as many sequences decode as may; the rest of it are prompts.
+        All texts have the longest context, and a token is drawn for every sequence."""
+        num_tokens = self._config.max_num_batched_tokens
+        for num_decodes in (0, min(num_tokens, self._max_decodes)):
+            self._run(num_decodes, num_tokens)
 
-    def run_decodes(self, num_sequences: int) -> Tensor:
+    def _run(self, num_decodes: int, num_tokens: int) -> None:
+        if self._model.labels is not None:  # a classifier gives logits for all tokens, and draws none
+            self._forward(num_decodes, num_tokens, num_tokens).float()
+            return
+        num_rows = min(num_tokens, self._max_decodes)
+        logits = self._forward(num_decodes, num_tokens, num_rows).float()
+        sampler = Sampler(self._model.device, logprobs_mode=self._config.logprobs_mode, seed=0)
+        sampler.sample(logits, [_state() for _ in range(num_rows)])
+
+    def _decodes(self, num_sequences: int) -> Tensor:
         """A step in which so many sequences decode. Returns the logits `[sequences, vocab]`."""
-        layout = _decodes(num_sequences, self._max_model_len, self._config.block_size)
-        return self._forward(layout, num_sequences)
+        return self._forward(num_sequences, num_sequences, num_sequences)
 
-    def _forward(self, layout: Layout, num_rows: int) -> Tensor:
-        """The logits of the last `num_rows` tokens."""
-        num_tokens = len(layout.token_ids)
-        layout = layout._replace(logit_rows=np.arange(num_tokens - num_rows, num_tokens))
+    def _forward(self, num_decodes: int, num_tokens: int, num_rows: int) -> Tensor:
+        """The logits of the first `num_rows` tokens."""
+        layout = _layout(num_decodes, num_tokens, num_rows, self._max_model_len, self._config.block_size)
         return self._model.forward(Batch.of(layout, self._model.device), self._kv_cache)
 
 
@@ -106,35 +111,23 @@ def room_for_cache(warm_ups: Sequence[WarmUp], config: EngineConfig) -> int:
     return budget.room(config.gpu_memory_utilization, both) // part
 
 
-def _prompts(num_tokens: int, max_model_len: int, block_size: int) -> Layout:
-    """As few chunks as have so many tokens. Each ends a text of `max_model_len` tokens, in block 0."""
-    starts = np.arange(0, num_tokens, max_model_len)
+def _layout(num_decodes: int, num_tokens: int, num_rows: int, max_model_len: int, block_size: int) -> Layout:
+    """Sequences that decode, and then as few prompts as have the other tokens. Each text has `max_model_len`
+    tokens, which end with those that the step computes."""
+    starts = np.arange(num_decodes, num_tokens, max_model_len)
     bounds = np.append(starts, num_tokens)
-    positions = np.concatenate([max_model_len - size + np.arange(size) for size in np.diff(bounds)])
+    sizes = [*[1] * num_decodes, *np.diff(bounds)]
+    positions = np.concatenate([np.arange(max_model_len - size, max_model_len) for size in sizes])
+    width = -(-max_model_len // block_size)
     return Layout(
         block_size=block_size,
         token_ids=np.zeros(num_tokens, dtype=np.int64),
         positions=positions,
         slots=positions % block_size,
-        logit_rows=bounds[:0],
-        block_tables=np.zeros((0, 0), dtype=np.int64),
+        logit_rows=np.arange(num_rows),
+        block_tables=np.zeros((num_decodes, width), dtype=np.int64),
         chunk_bounds=bounds,
-        chunk_tables=np.zeros((len(starts), -(-max_model_len // block_size)), dtype=np.int64),
-    )
-
-
-def _decodes(num_sequences: int, max_model_len: int, block_size: int) -> Layout:
-    """Texts in block 0, each of which computes its last token of `max_model_len`."""
-    positions = np.full(num_sequences, max_model_len - 1)
-    return Layout(
-        block_size=block_size,
-        token_ids=np.zeros(num_sequences, dtype=np.int64),
-        positions=positions,
-        slots=positions % block_size,
-        logit_rows=positions[:0],
-        block_tables=np.zeros((num_sequences, -(-max_model_len // block_size)), dtype=np.int64),
-        chunk_bounds=np.array([num_sequences]),
-        chunk_tables=np.zeros((0, 0), dtype=np.int64),
+        chunk_tables=np.zeros((len(starts), width), dtype=np.int64),
     )
 
 

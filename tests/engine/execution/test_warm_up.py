@@ -25,8 +25,8 @@ from tests.engine.execution.classifiers import save_guard
 from tests.engine.execution.device.test_budget import GIB, FakeMemory
 from tests.engine.probes.made import make_probe, save_probe
 
-Step = tuple[int, int, int]
-"""Tokens, rows of logits, and the longest text of a step."""
+Step = tuple[int, int, int, int]
+"""All tokens of a step, those that attend as single tokens, the rows of logits, and the longest text."""
 
 
 @pytest.fixture
@@ -51,7 +51,8 @@ def steps_of(runner: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> list[Step]
     forward = runner.model.forward
 
     def recorded(batch: Batch, kv_cache: KVCache) -> Tensor:
-        steps.append((len(batch.token_ids), len(batch.logit_rows), int(batch.positions.max()) + 1))
+        sizes = len(batch.token_ids), batch.num_singles, len(batch.logit_rows)
+        steps.append((*sizes, int(batch.positions.max()) + 1))
         return forward(batch, kv_cache)
 
     monkeypatch.setattr(runner.model, "forward", recorded)
@@ -102,13 +103,17 @@ def test_no_step_is_larger_than_the_one_that_was_measured(
     steps = steps_of(runner, monkeypatch)
     memory.peaks = [GIB]
     WarmUp(runner.model, config, runner.max_model_len).measure(memory)
-    measured = steps[-1]
+    measured = [max(sizes) for sizes in zip(*steps, strict=True)]
     steps.clear()
     sampling = {"temperature": 1.0, "ignore_eos": True}
     for prompt in random_prompts(20, longest=runner.max_model_len - 8):
         core.add(completion_request(tuple(prompt), max_tokens=6, **sampling))
     core.run()
-    assert all(a <= b for step in steps for a, b in zip(step, measured, strict=True))
+    for tokens, _, rows, longest in steps:
+        assert tokens <= measured[0]
+        assert rows <= measured[2]
+        assert longest <= measured[3]
+    assert steps[-1][1] <= measured[1], "the last step decodes"
 
 
 def test_classifiers_probes_and_draft_models_take_part(
@@ -137,7 +142,7 @@ def test_graphs_keep_the_memory_of_the_largest_and_logits_of_all(
     needs = WarmUp(model, core.config, 100).measure(memory)
     num_bytes = core.core.runner.vocab_size * model.dtype.itemsize
     assert needs == (7, 50 + (1 + 2 + 4 + 8) * num_bytes)
-    assert steps[-1] == (16, 16, 100)
+    assert steps[-1] == (16, 16, 16, 100)
     memory.peaks = [7]
     eager = core.config.model_copy(update={"enforce_eager": True})
     assert WarmUp(model, eager, 100).measure(memory) == (7, 0)
