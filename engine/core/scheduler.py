@@ -185,13 +185,16 @@ class Scheduler:
         the same order, but for those that now have all their tokens. Empty if a prompt goes on, a sequence
         has gone back, another one may run next, or blocks are short."""
         is_of_all = len(scheduled) == len(self.running) and all(s.is_sampled for s in scheduled)
-        if not is_of_all or any(not s.is_decode and s.sequence.followers for s in scheduled):
+        prompts = [s for s in scheduled if not s.is_decode]
+        if not is_of_all or any(s.sequence.followers for s in prompts):
             return []
         going_on = [s for s in scheduled if s.sequence.num_output_tokens + 1 < s.sequence.max_tokens]
         if self.waiting and (len(going_on) < self._max_num_seqs or self._one_to_give_way() is not None):
             return []
         if not all(self.block_manager.allocate(s.block_table, s.end + 1) for s in going_on):
             return []
+        if going_on and not prompts:  # then the budget learns the time of this step; no other is planned
+            self._step_budget.plan(len(going_on), 0, sum(s.end + 1 for s in going_on))
         return [ScheduledSequence(s.sequence, s.end, s.end + 1) for s in going_on]
 
     def _sort_running(self) -> None:
@@ -215,8 +218,7 @@ class Scheduler:
     def _one_to_give_way(self) -> Sequence | None:
         """One sequence of a caller that has more than its share of what another caller waits for."""
         places = self._places()
-        seq = self._next(places)
-        if seq is None:
+        if (seq := self._next(places)) is None:
             return None
         last = max(self.running, key=lambda s: (s.rank[0] >= seq.rank[0], s.place, s.rank))
         return last if last.rank[0] >= seq.rank[0] and last.place > places[seq.caller] else None
@@ -375,8 +377,7 @@ class Scheduler:
         # At least one token is always computed, to get the logits of the next one. Prompt tokens whose logits
         # give wanted logprobs are computed too.
         num_tokens = len(seq.prompt_logprobs) if seq.needs_prompt_logprobs else seq.num_tokens - 1
-        size = self.block_manager.block_size
-        num_blocks = num_tokens // size
+        num_blocks = num_tokens // (size := self.block_manager.block_size)
         if seq.group.num_public_tokens is None:
             seq.extend_hashes(size, num_blocks)
         else:  # a guard asks about a text again and again while the text grows

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from engine.config import LogitsProcessorConfig
 from engine.core.sequence import SequenceGroup
+from engine.core.step_budget import StepBudget
 from engine.errors import DeviceLostError
 from engine.execution.device import loss
 from engine.protocol import GenerationRequest, Rewind
@@ -174,6 +175,23 @@ def test_a_waiting_request_gets_the_next_place_before_a_step_goes_ahead(
     assert third.num_output_tokens == 1
     core.run()
     assert [len(ids_of(g)[0]) for g in (first, second, third)] == [9, 5, 3]
+
+
+def test_steps_that_go_ahead_teach_the_budget_how_long_one_takes(
+    ahead: Ahead, completion_request: Complete, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a prompt that comes needs no step of its own for it. No step with a prompt is taken for another."""
+    core, _ = ahead()
+    budget = core.core.scheduler._step_budget
+    assert isinstance(budget, StepBudget)
+    planned, plan = [], budget.plan
+    monkeypatch.setattr(budget, "plan", lambda *sizes: planned.append(sizes) or plan(*sizes))  # type: ignore[func-returns-value]
+    core.add(completion_request(PROMPT, max_tokens=6, ignore_eos=True))
+    core.step()
+    assert not planned
+    core.run()
+    assert planned == [(1, 0, num_tokens) for num_tokens in (8, 9, 10, 11)]
+    assert len(budget._decodes.seconds) == 4
 
 
 def test_steps_do_not_go_ahead_of_whom_they_would_leave_behind(
