@@ -68,6 +68,8 @@ class NativeKernels:
         self.shape = shape
         self.run_layer: Any = library.functions.run_layer
         self.layer_scratch: Any = library.functions.layer_scratch
+        self._kv_cache: KVCache | None = None
+        """The cache whose addresses the layers have."""
         self._attention_layers: dict[int, _Layer] = {}
         self._layers: dict[DecoderLayer, _DecoderLayer | None] = {}
 
@@ -76,10 +78,13 @@ class NativeKernels:
         return shape.head_dim <= MAX_DIM and shape.num_heads <= MAX_GROUP * shape.num_kv_heads
 
     def step(self, batch: Batch, kv_cache: KVCache) -> "NativeStep":
+        if kv_cache is not self._kv_cache:
+            self._attention_layers, self._layers = {}, {}
+            self._kv_cache = kv_cache
         return NativeStep(self, batch, kv_cache)
 
     def attention_layer(self, layer: AttentionLayer, kv_cache: KVCache) -> _Layer:
-        """The layer as C reads it, made once: every step has the same cache."""
+        """The layer as C reads it, made once for a cache."""
         known = self._attention_layers.get(layer.index)
         if known is None:
             known = self._attention_layers[layer.index] = _Layer(
@@ -92,7 +97,7 @@ class NativeKernels:
         return known
 
     def layer(self, layer: DecoderLayer, kv_cache: KVCache) -> _DecoderLayer | None:
-        """The layer as C reads it, made once. None: C does not multiply all its matrices."""
+        """The layer as C reads it, made once for a cache. None: C does not multiply all its matrices."""
         if layer not in self._layers:
             linears = layer.qkv, layer.o, layer.gate_up, layer.down
             matrices = [linear.matrix for linear in linears if isinstance(linear, NativeMatrix)]

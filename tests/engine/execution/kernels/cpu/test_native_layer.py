@@ -63,15 +63,15 @@ class Ways:
     def __init__(self, library: Library, layer: DecoderLayer, rows: list[int] | None = None) -> None:
         angles = torch.arange(256.0)[:, None] / 100 ** (torch.arange(DIM // 2) / DIM)
         rope = torch.cat([angles.cos(), angles.sin()], dim=1)
-        kernels = [NativeKernels(library, AttentionShape(HEADS, KV_HEADS, DIM, 1e-6, rope)) for _ in range(2)]
+        kernels = NativeKernels(library, AttentionShape(HEADS, KV_HEADS, DIM, 1e-6, rope))
         self.cases = [Case(SHAPE, heads=HEADS, dtype=library.dtype) for _ in range(2)]
-        self.is_one_call = kernels[0].layer(layer, self.cases[0].kv_cache) is not None
         x = torch.randn(self.cases[0].batch.positions.shape[0], HIDDEN).to(library.dtype)
         before = x.clone()
         chosen = None if rows is None else torch.tensor(rows, dtype=torch.int64)
-        steps = [k.step(case.batch, case.kv_cache) for k, case in zip(kernels, self.cases, strict=True)]
-        self.whole = steps[0].run(layer, x, chosen)
-        self.by_operators = StepKernels.run(steps[1], layer, x, chosen)
+        one, other = self.cases
+        self.whole = kernels.step(one.batch, one.kv_cache).run(layer, x, chosen)
+        self.is_one_call = kernels.layer(layer, one.kv_cache) is not None
+        self.by_operators = StepKernels.run(kernels.step(other.batch, other.kv_cache), layer, x, chosen)
         assert torch.equal(x, before)
 
 
