@@ -42,7 +42,7 @@ class HostCopy:
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._tensors = tensors
         self._arrived: torch.cuda.Event | None = None
-        if tensors[0].device.type == "cuda":
+        if tensors[0].is_cuda:
             there = packed(tensors)
             self._bytes = torch.empty(there.shape, dtype=torch.uint8, pin_memory=True)
             self._bytes.copy_(there, non_blocking=True)

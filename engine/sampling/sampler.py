@@ -17,6 +17,7 @@ logits. `Drawn.read` gives the tokens to the host, in one copy.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 import torch
 from torch import Tensor
@@ -61,11 +62,11 @@ class Drawn:
         """A token for each row, on the device, `[rows]`. A row that has none to draw has any."""
         self._states = states
         self._run = run
-        self._copy = HostCopy([token_ids, best.isfinite(), *run.bests, *(logprobs or ())])
+        self._copy = HostCopy([token_ids, best, *run.bests, *(logprobs or ())])
 
     def read(self) -> list[Sampled]:
         """Row by row. Waits for the device."""
-        token_ids, are_drawable, *others = self._copy.tensors()
+        token_ids, best, *others = self._copy.tensors()
         num_bests = len(self._run.bests)
         failed = self._run.failures(others[:num_bests])
         logprobs: dict[int, Logprobs] = {}
@@ -73,10 +74,10 @@ class Drawn:
             rows, num_top, asked = _wanted_logprobs(self._states)
             read = read_logprobs(LogprobTensors(*others[num_bests:]), num_top, asked)
             logprobs = dict(zip(rows, read, strict=True))
-        drawn = zip(token_ids.tolist(), are_drawable.tolist(), strict=True)
+        drawn = zip(token_ids.tolist(), best.tolist(), strict=True)
         return [
-            failed.get(row, SampledToken(token_id, logprobs.get(row)) if is_drawable else None)
-            for row, (token_id, is_drawable) in enumerate(drawn)
+            failed.get(row, SampledToken(token_id, logprobs.get(row)) if isfinite(logit) else None)
+            for row, (token_id, logit) in enumerate(drawn)
         ]
 
 
