@@ -62,45 +62,22 @@ def graphs(core: TinyCore, device: Device, monkeypatch: pytest.MonkeyPatch) -> N
     core.core.runner.graphs = graphs_of(core.core.runner, capture=lambda run: device.fail)
 
 
-def draw(core: TinyCore, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sampler, "draw", device.fail)
+def method(owner: Any, name: str) -> Break:
+    """The method, or the function of a module, fails."""
+    return lambda core, device, monkeypatch: monkeypatch.setattr(owner, name, device.fail)
 
 
-def read(core: TinyCore, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Drawn, "read", device.fail)
-
-
-def prompt_logprobs(core: TinyCore, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_core, "logprobs_of", device.fail)
-
-
-def scores_leave(core: TinyCore, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StepScores, "begin", device.fail)
-
-
-def scores_arrive(core: TinyCore, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StepScores, "give", device.fail)
-
-
-def drafts(core: TinyCore, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DraftModel, "draft", device.fail)
-
-
-def processors(core: TinyCore, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Likes, "__call__", device.fail)
-
-
-PLACES: list[Break] = [
-    processors,
-    forward,
-    graphs,
-    draw,
-    read,
-    prompt_logprobs,
-    scores_leave,
-    scores_arrive,
-    drafts,
-]
+PLACES: dict[str, Break] = {
+    "processors": method(Likes, "__call__"),
+    "forward": forward,
+    "graphs": graphs,
+    "draw": method(Sampler, "draw"),
+    "read": method(Drawn, "read"),
+    "prompt logprobs": method(engine_core, "logprobs_of"),
+    "scores leave": method(StepScores, "begin"),
+    "scores arrive": method(StepScores, "give"),
+    "drafts": method(DraftModel, "draft"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +108,7 @@ def requests(
     return groups, drop
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 def test_the_loss_ends_the_engine_at_once(
     place: Break,
     device: Device,
@@ -150,7 +127,7 @@ def test_the_loss_ends_the_engine_at_once(
     assert "CUDA" not in str(lost.value)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 def test_an_error_of_a_device_that_answers_costs_at_most_the_step_s_requests(
     place: Break,
     device: Device,
