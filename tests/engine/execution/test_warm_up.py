@@ -1,7 +1,6 @@
 """The steps that are run before a cache has its size: as large as any that follows, and cheap to undo."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +29,8 @@ Step = tuple[int, int, int, int]
 
 
 @pytest.fixture
-def tiny_core(tiny_core: Callable[..., TinyCore]) -> Callable[..., TinyCore]:
-    """With torch's kernels, as on a GPU none are in C: those remember where the first cache lies."""
-    return partial(tiny_core, cpu_kernels="torch")
-
-
-@pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> FakeMemory:
-    """That of a device whose budget the models use in this test. They run on the CPU."""
+    """The memory of a device whose budget the models use in this test. They run on the CPU."""
     memory = FakeMemory()
     budget = DeviceBudget(memory)
     for module in (model_runner, warm_up):
@@ -127,7 +120,7 @@ def test_classifiers_probes_and_draft_models_take_part(
     assert memory.peaks == []
     memory.peaks = [GIB]
     guard = str(save_guard(tmp_path / "guard").path)
-    ModelRunner.load(EngineConfig(model=guard, num_threads=1, cpu_kernels="torch"))
+    ModelRunner.load(EngineConfig(model=guard, num_threads=1))
     assert memory.peaks == []
 
 
