@@ -1,7 +1,7 @@
 """Values on their way between the host and the device that the model runs on.
 
 On CUDA, copies go through pinned memory, and the host goes on while they are under way. On a CPU nothing is
-copied. The lines for CUDA have not run on a GPU yet: the pinned memory in all three, and the event.
+copied. The lines for CUDA have not run on a GPU yet.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How much memory a model's cache may have. On a GPU, the steps that take the most memory are run first.
+"""The memory that a model's cache may have. On a GPU, the steps that take the most memory are run first.
 
 They run over a cache of one block, in which all texts lie: to the kernels, a block that occurs many times in
 a table is as good as many blocks. What they compute means nothing.

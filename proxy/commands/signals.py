@@ -23,7 +23,7 @@ logger = logging.getLogger("weir.proxy")
 _GIVE_WAY = 0.05
 """Seconds for which the main thread lets the thread of the signals run."""
 _MOST_TIMES = 100
-"""How often the main thread does so, at most, until the end of the process has a time limit."""
+"""The most times that the main thread does so before the end of the process has a time limit."""
 _LAST = 1.0
 """Seconds between the end of a process that is late, and its end if no Python code can run."""
 

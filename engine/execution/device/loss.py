@@ -12,9 +12,10 @@ from engine.errors import DeviceLostError
 
 
 def raise_if_lost(error: BaseException) -> None:
-    """After a failure with `error`: raise `DeviceLostError` if the device is lost.
+    """Raise `DeviceLostError` from `error`, a failure of any kind, if the device is lost.
 
-    Waits for what the device computes. A process that has not used CUDA can lose no device.
+    Waits until the device has computed all that it was given. A process that has not used CUDA can lose no
+    device.
     """
     try:
         synchronize()

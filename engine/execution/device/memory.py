@@ -1,4 +1,4 @@
-"""How much memory there is: a device's, seen from this process, and the host's."""
+"""The memory of a device, seen from this process, and of the host."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ class DeviceMemory(Protocol):
     @property
     def total(self) -> int: ...
     def free(self) -> int:
-        """What no process holds, once torch has given back what it keeps of freed tensors."""
+        """Bytes that no process holds, once torch has given back the memory of freed tensors."""
 
     def peak_of(self, run: Callable[[], object]) -> int:
         """The most that tensors take while `run` runs, beside those that exist before."""

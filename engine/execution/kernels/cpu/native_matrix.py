@@ -29,7 +29,7 @@ class NativeMatrix:
         padded: int,
         outs: int,
     ) -> None:
-        """`layout`: what `function` reads first. It reads `padded` inputs."""
+        """`layout`: the first argument of `function`, which reads `padded` inputs of each token."""
         self._layout = layout
         self._itself = ctypes.byref(layout)
         self._multiply = function

@@ -1,4 +1,4 @@
-"""How the memory of a GPU is shared out: arithmetic, with a device of 80 GiB that a test fills by hand."""
+"""Models share the memory of a GPU: arithmetic, with a device of 80 GiB that a test fills by hand."""
 
 from collections.abc import Callable
 

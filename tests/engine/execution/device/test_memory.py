@@ -1,4 +1,4 @@
-"""How much memory the host has."""
+"""The memory of the host."""
 
 import pytest
 
