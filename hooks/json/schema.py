@@ -6,6 +6,7 @@
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from time import thread_time
@@ -68,13 +69,20 @@ class Pattern:
 
     def is_in(self, text: str) -> bool:
         """Whether the text contains a match. Raises `TimeoutError`."""
-        return self._search(text, timeout=self._stopwatch.left) is not None
+        return self._finds(text)
 
     def may_be_in(self, text: str) -> bool:
         """Whether the text contains a match, or may with more text. Raises `TimeoutError`."""
         if not self._tells_early:
             return True
-        return self._search(text[:EARLY], partial=True, timeout=self._stopwatch.left) is not None
+        return self._finds(text[:EARLY], partial=True)
+
+    def _finds(self, text: str, *, partial: bool = False) -> bool:
+        while True:
+            seconds = self._stopwatch.left
+            # The library's clock counts what all threads of the process compute, and the stopwatch this one.
+            with suppress(TimeoutError):
+                return self._search(text, partial=partial, timeout=seconds) is not None
 
 
 def _as_python(found: re.Match[str]) -> str:

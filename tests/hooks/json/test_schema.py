@@ -67,6 +67,27 @@ def test_a_pause_takes_nothing_of_the_time_for_patterns() -> None:
     assert stopwatch.left > 0
 
 
+def test_what_other_threads_compute_takes_nothing_of_the_time_for_patterns() -> None:
+    """The library counts it, and gives up early."""
+
+    class Early(Stopwatch):
+        seconds = iter((1e-6, 1e-6, 600.0))
+
+        @property
+        def left(self) -> float:
+            return next(self.seconds)
+
+    stopwatch = Early()
+    assert not Pattern("^(a|aa)+$", stopwatch).is_in("a" * 25 + "b")
+    assert not [*stopwatch.seconds], "the search began anew"
+
+
+def test_patterns_that_take_too_long_are_told() -> None:
+    slow = pattern("^(a|aa)+$")
+    with pytest.raises(TimeoutError):
+        slow.is_in("a" * 60 + "b")
+
+
 def test_a_property_has_the_schemas_of_its_name_and_of_its_patterns() -> None:
     compiled = compile_schema(
         {"properties": {"ab": {}}, "patternProperties": {"^a": {}, "c": {}}, "additionalProperties": False}
