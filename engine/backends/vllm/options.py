@@ -20,6 +20,7 @@ SHARED = frozenset(
         "dtype",
         "enable_prefix_caching",
         "enforce_eager",
+        "gpu_memory_utilization",
         "logprobs_mode",
         "max_model_len",
         "max_num_batched_tokens",

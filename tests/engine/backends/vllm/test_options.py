@@ -35,11 +35,14 @@ def test_arguments_of_vllm_are_taken_from_the_command_line(
 
 
 def test_vllm_gets_the_options_that_both_engines_have_if_they_are_set() -> None:
-    config = EngineConfig(model="m", max_model_len=100, dtype="float32", max_queue_len=3)
+    config = EngineConfig(
+        model="m", max_model_len=100, dtype="float32", gpu_memory_utilization=0.5, max_queue_len=3
+    )
     assert engine_arguments(config, {"dtype": "bfloat16", "tensor_parallel_size": 2}) == {
         "model": "m",
         "max_model_len": 100,
         "dtype": "bfloat16",
+        "gpu_memory_utilization": 0.5,
         "tensor_parallel_size": 2,
         "disable_log_stats": True,
         "enable_lora": False,
