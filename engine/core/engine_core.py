@@ -72,6 +72,11 @@ class EngineCore:
     def has_work(self) -> bool:
         return bool(self.scheduler.running or self.scheduler.waiting)
 
+    @property
+    def _scoring(self) -> StepScores | None:
+        """The scores of the steps. None: no probe scores tokens now."""
+        return self._scores if self._scores is not None and self.runner.probe_heads is not None else None
+
     def step(self) -> list[Output]:
         """Schedule, run, sample, update. A request that fails gets an error; an exception ends the engine.
 
@@ -169,16 +174,15 @@ class EngineCore:
         """`num_samples` rows of logits for each sequence, `[rows, vocab]`."""
         logits, prompt_logits = self.runner.run(scheduled, token_ids)
         self.metrics.end_phase("forward")
-        if self._scores is not None and self.runner.probe_heads is not None:
-            self._scores.begin(scheduled)
+        if (scores := self._scoring) is not None:
+            scores.begin(scheduled)
         _keep_prompt_logprobs(prompt_logits, scheduled)
         return logits
 
     def _sample(self, turn: Turn) -> dict[Sequence, Sampled]:
         """A token for each sequence that draws one, or the reason why it has none."""
         draws = draw_apart(self.sampler, turn.logits, turn.rows, turn.sequences)
-        is_scoring = self._scores is not None and self.runner.probe_heads is not None
-        if self._goes_ahead and len(draws) == 1 and not is_scoring:
+        if self._goes_ahead and len(draws) == 1 and self._scoring is None:
             self.metrics.end_phase("sample")
             if not isinstance(drawn := draws[0][1], EngineError):
                 self._begin_ahead(turn, drawn.token_ids)
@@ -222,8 +226,8 @@ class EngineCore:
                 self._ahead = None
 
     def _advance(self, s: ScheduledSequence, sampled: Sampled) -> list[Delta]:
-        if self._scores is not None and self.runner.probe_heads is not None:
-            self._scores.give(s)
+        if (scores := self._scoring) is not None:
+            scores.give(s)
         return self.output_processor.advance(s.sequence, sampled)
 
     def _fail(self, groups: Mapping[SequenceGroup, EngineError]) -> list[Output]:
