@@ -128,7 +128,7 @@ class EngineOptions(BaseModel):
     Models load one after another, and each gets what is left below its share. No effect on a CPU"""
     kv_cache_memory: AtLeastOne | None = None
     """Bytes for keys and values (default: enough for max_num_seqs sequences of max_model_len, but at most
-    what gpu_memory_utilization leaves on a GPU, an eighth of it for a model that only guards use; on a CPU, a
+    the rest of gpu_memory_utilization on a GPU, an eighth of it for a model that only guards use; on a CPU, a
     quarter of the free memory, or of the memory that a container may still use, and an eighth for guards)"""
     num_speculative_tokens: NotNegative = 0
     """Tokens to guess and to compute in the same step; outputs stay the same. 0: none"""

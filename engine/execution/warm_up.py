@@ -1,7 +1,7 @@
 """The memory that a model's cache may have. On a GPU, the steps that take the most memory are run first.
 
 They run over a cache of one block, in which all texts lie: to the kernels, a block that occurs many times in
-a table is as good as many blocks. What they compute means nothing.
+a table is as good as many blocks. Their results mean nothing.
 
 Rare steps take more: prompts that want logprobs, and, where attention gathers keys, many short prompts behind
 long cached beginnings. If memory does not suffice, such a step fails its newest requests.

@@ -11,7 +11,7 @@ The order (contract 7.5):
 
 A sequence with a seed draws its row from a generator of its own. Its tokens do not depend on its neighbours.
 
-`draw` leaves all that it finds on the device. The host waits for nothing, unless a logits processor reads its
+`draw` leaves its results on the device. The host waits for nothing, unless a logits processor reads its
 logits. `Drawn.read` gives the tokens to the host, in one copy.
 """
 

@@ -5,9 +5,9 @@ in which they compute is that of the largest step. CUDA graphs keep theirs.
 
     room = share of the device - what this process holds - the largest step - the graphs
 
-The share is `gpu_memory_utilization`. What the process holds, weights and caches of earlier models included,
-is the memory that has become less since the budget was made; other programs that take some meanwhile leave
-less room. `SLACK` of the whole device stays free, however much the other programs hold.
+The share is `gpu_memory_utilization`. This process counts as the holder of all memory that was free when the
+budget was made and is not any more: weights and caches of earlier models, and parts that other programs have
+taken meanwhile. `SLACK` of the whole device stays free, however much the other programs hold.
 """
 
 from functools import cache

@@ -22,8 +22,8 @@ class DeviceMemory(Protocol):
 
 
 class CudaMemory:
-    """Implements `DeviceMemory`. It has not run on a GPU yet. What other threads compute on the device at the
-    same time is counted, too."""
+    """Implements `DeviceMemory`. It has not run on a GPU yet. The peak counts other threads' work on the
+    device, too."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
