@@ -1,8 +1,8 @@
 """The in-process engine: an `EngineCore` on the engine thread, seen from an event loop.
 
 The thread owns torch and the core; the loop owns the streams. The loop calls the core: to add a group, to
-rewind an output, to abort a group. The thread posts calls to the loop: one with all outputs of a step, and
-one when it has rewound an output, after all earlier outputs. Nothing else is shared.
+rewind an output, to drop a group that nobody reads. The thread posts calls to the loop: one with all outputs
+of a step, and one when it has rewound an output, after all earlier outputs. Nothing else is shared.
 """
 
 import asyncio
@@ -126,7 +126,7 @@ class LocalEngine:
             if group is not None:
                 tell_phases(span, group)
             if group is not None and self._streams.pop(group, None) is not None:
-                self._core.call(partial(EngineCore.abort, group=group))
+                self._core.call(partial(EngineCore.leave, group=group))
 
     def check_room(self, caller: str) -> None:
         self._admission.check(caller)

@@ -107,6 +107,7 @@ class ClassifierCore:
         for seq in text.sequences:
             self._num_closed_early += self._first_wanted.pop(seq, None) is not None
             self.scheduler.remove(seq)
+        text.close()
 
     def step(self) -> list[Output]:
         """Compute new tokens. A text that fails gets an error; an exception ends the engine."""

@@ -32,7 +32,7 @@ Output = tuple[SequenceGroup, Delta | EngineError]
 
 
 class EngineCore:
-    """Runs requests together, step by step. Between steps, a request joins with `add`, leaves with `abort`
+    """Runs requests together, step by step. Between steps, a request joins with `add`, leaves with `leave`
     and goes back with `rewind`."""
 
     def __init__(self, runner: ModelRunner, tokenizer: LocalTokenizer, config: EngineConfig) -> None:
@@ -110,6 +110,11 @@ class EngineCore:
         self._aborted_total += 1
         for seq in group.sequences:
             self._remove(seq)
+
+    def leave(self, group: SequenceGroup) -> None:
+        """Forget a request that nobody reads any more. It is aborted if it has not finished."""
+        self.abort(group)
+        group.close()
 
     def rewind(self, group: SequenceGroup, rewind: Rewind) -> None:
         """Take an output back to an earlier token. A finished output runs again. Nothing happens if the

@@ -248,6 +248,11 @@ class SequenceGroup:
         self.sequences.append(seq)
         return seq
 
+    def close(self) -> None:
+        """Forget the sequences, once nobody needs them. They and the group refer to each other, so their
+        memory would stay until the garbage collector comes by."""
+        self.sequences.clear()
+
     @property
     def usage(self) -> Usage:
         return Usage(self.num_prompt_tokens, self.num_output_tokens, self.num_cached_tokens)

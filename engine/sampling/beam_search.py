@@ -8,7 +8,7 @@ tokens. A hypothesis leaves this module when it is chosen, as a whole, best firs
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from collections.abc import Sequence as Seq
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from operator import attrgetter
@@ -142,24 +142,26 @@ async def beam_search(
     if grammar := processor.guidance.requested_grammar(request):
         raise RequestError(f"use_beam_search cannot be combined with {grammar.field}.", param=grammar.field)
     plain = {name: value for name, value in request.extra.items() if name not in SEARCH_FIELDS}
-    group = await process(replace(request, extra=plain))
-    _check(group.request)  # now with the changes that the server's own processors made
-    for limit in group.sequences[0].sampling.limits:
-        raise RequestError(f"use_beam_search cannot be combined with {limit}.", param=limit)
-    if any(seq.sampling.processors for seq in group.sequences):
-        # Hypotheses are ranked by the model's own logprobs, and each step is a request of its own.
-        raise RequestError(
-            "use_beam_search cannot be combined with logits processors.", param="use_beam_search"
-        )
-    width = request.sampling.n
-    num_generated = 0
-    for first in range(0, len(group.sequences), width):
-        search = BeamSearch(group.sequences[first], width, length_penalty)
-        hypotheses = await search.run(request, generate)
-        num_generated += search.num_generated
-        usage = Usage(group.num_prompt_tokens, num_generated)
-        for seq, hypothesis in zip(group.sequences[first:], hypotheses, strict=False):
-            yield _delta(seq, hypothesis, search.is_ended(hypothesis), usage, processor.tokenizer.special_ids)
+    with closing(await process(replace(request, extra=plain))) as group:
+        _check(group.request)  # now with the changes that the server's own processors made
+        for limit in group.sequences[0].sampling.limits:
+            raise RequestError(f"use_beam_search cannot be combined with {limit}.", param=limit)
+        if any(seq.sampling.processors for seq in group.sequences):
+            # Hypotheses are ranked by the model's own logprobs, and each step is a request of its own.
+            raise RequestError(
+                "use_beam_search cannot be combined with logits processors.", param="use_beam_search"
+            )
+        width = request.sampling.n
+        num_generated = 0
+        for first in range(0, len(group.sequences), width):
+            search = BeamSearch(group.sequences[first], width, length_penalty)
+            hypotheses = await search.run(request, generate)
+            num_generated += search.num_generated
+            usage = Usage(group.num_prompt_tokens, num_generated)
+            for seq, hypothesis in zip(group.sequences[first:], hypotheses, strict=False):
+                yield _delta(
+                    seq, hypothesis, search.is_ended(hypothesis), usage, processor.tokenizer.special_ids
+                )
 
 
 def _check(request: GenerationRequest) -> float:

@@ -42,6 +42,8 @@ class FairThreads:
         except asyncio.CancelledError:
             self._waiting.remove(caller, job)
             raise
+        finally:
+            del job  # an error keeps this frame, and the job keeps the error
         return result
 
     def close(self) -> None:

@@ -80,6 +80,8 @@ class AsyncCall:
                 self._waits_for = step()
             except StopIteration as end:
                 return end.value
+            finally:
+                del step  # it may have an error, which refers to this frame
             if self._deadline is not None and self._deadline.expired():
                 self._deadline = None
                 self.rest = asyncio.get_running_loop().create_task(self._go_on())

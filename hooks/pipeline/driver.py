@@ -69,7 +69,10 @@ async def admit(guard: OpenGuard, tokenizer: Tokenizer | None = None) -> Generat
 
 def in_own_words(error: RequestError | QueueFullError, guard: OpenGuard) -> RequestError | QueueFullError:
     """The error without another server's words, if hooks must see all text first (contract 5.3)."""
-    return error if error.unquoted is None or isinstance(guard, PassThrough) else error.unquoted
+    if error.unquoted is None or isinstance(guard, PassThrough):
+        return error
+    own, error.unquoted = error.unquoted, None  # once raised, the new error refers to the old one
+    return own
 
 
 async def guarded(guard: OpenGuard, deltas: Deltas) -> AsyncGenerator[Delta, None]:

@@ -100,6 +100,7 @@ class Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._wire = None
+        self._writer = None  # the two refer to each other: their memory is free at once
         self.connections.remove(self)
         super().connection_lost(exc)
 

@@ -55,7 +55,10 @@ class RunningRequest:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._all.pop(self.facts.id, None)
-        self.raise_if_cancelled(error)
+        try:
+            self.raise_if_cancelled(error)
+        finally:
+            self._task = None  # the task's error refers to the frames that refer to this request
 
     def cancel(self) -> None:
         if self._task is not None and not self._is_cancelled:

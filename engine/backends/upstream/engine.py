@@ -159,7 +159,10 @@ class UpstreamEngine(TrackedEngine, ABC):
                                 if len(delta.text) >= _LONG_TEXT:
                                     await asyncio.sleep(0)
                             if error is not None:
-                                raise error
+                                try:
+                                    raise error
+                                finally:
+                                    del error  # it refers to this frame, which refers to all deltas
                             if translator.is_finished:
                                 patience.end()
                             if len(burst) == _BURST:

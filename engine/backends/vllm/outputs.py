@@ -91,6 +91,7 @@ class Outputs:
     async def aclose(self) -> None:
         """End the work in vLLM."""
         await self._end(self._tasks.values())
+        self._group.close()
 
     def _begin(self, seq: Sequence) -> None:
         self._tasks[seq.index] = asyncio.get_running_loop().create_task(self._run(seq))

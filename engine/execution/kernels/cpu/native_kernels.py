@@ -3,7 +3,7 @@
 import ctypes
 from collections.abc import Mapping
 from ctypes import c_float, c_int64, c_void_p
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -50,6 +50,12 @@ class _DecoderLayer(ctypes.Structure):
 
 class _Chunk(ctypes.Structure):
     _fields_ = (("start", c_int64), ("end", c_int64), ("block_table", c_void_p))
+
+
+@cache
+def _chunk_array(length: int) -> type[ctypes.Array[_Chunk]]:
+    """ctypes makes a new type when the last array of a length has gone."""
+    return _Chunk * length
 
 
 class _Step(ctypes.Structure):
@@ -149,7 +155,7 @@ class NativeStep(StepKernels):
             shape.rms_norm_eps,
             shape.rope_table.data_ptr(),
         )
-        self._chunks = (_Chunk * len(batch.chunks))(
+        self._chunks = _chunk_array(len(batch.chunks))(
             *(_Chunk(c.start, c.end, c.block_table.data_ptr()) for c in batch.chunks)
         )
         self._step = _Step(

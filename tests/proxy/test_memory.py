@@ -1,0 +1,81 @@
+"""The memory of a request is free when the request ends. Nothing of it waits for the garbage collector, which
+comes by seldom: until then, a server would grow with each request."""
+
+import asyncio
+import gc
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import orjson
+import pytest
+
+from engine.backends.local import LocalEngine
+from engine.config import EngineConfig
+from engine.demo import STREAM_GUARD_DIR
+from hooks.loading.loader import HookSpec
+from hooks.pipeline.pipeline import Pipeline
+from tests.proxy.conftest import CHAT, Client, Serve
+
+NUM_REQUESTS = 4
+HOOKS = [HookSpec("pii"), HookSpec("phrases", {"phrases": ["heron"]})]
+GUARD = [HookSpec("stream_guard", {"model": str(STREAM_GUARD_DIR)})]
+BODY: dict[str, Any] = {**CHAT, "max_tokens": 12, "ignore_eos": True, "temperature": 0}
+STREAM = BODY | {"stream": True}
+BEAMS = {"model": "m", "prompt": "Hi", "max_tokens": 4, "n": 2, "best_of": 2, "use_beam_search": True}
+
+
+@contextmanager
+def left_for_the_collector() -> Iterator[Counter[str]]:
+    """Counts Weir's objects that only the garbage collector frees, by their types. Filled at the end."""
+    left: Counter[str] = Counter()
+    gc.collect()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        yield left
+        gc.collect()
+        types = [type(one) for one in gc.garbage]
+        ours = [t for t in types if str(t.__module__).startswith(("engine.", "hooks.", "proxy."))]
+        left.update(t.__qualname__ for t in ours)
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+
+
+async def ask(client: Client, path: str, body: dict[str, Any], *, to_the_end: bool) -> None:
+    """Ask on a connection of its own, read the first part of the answer, and the rest of it if wanted."""
+    host, port = client.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    data = orjson.dumps(body)
+    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    writer.write(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+    await reader.readuntil(b"data: " if body.get("stream") and not to_the_end else b"\r\n\r\n")
+    if to_the_end:
+        await reader.read()
+    writer.transport.abort()
+
+
+@pytest.mark.parametrize(
+    ("hooks", "path", "body", "to_the_end"),
+    [
+        ([], "/v1/chat/completions", BODY, True),
+        (HOOKS, "/v1/chat/completions", STREAM | {"n": 2, "logprobs": True, "top_logprobs": 2}, True),
+        (GUARD, "/v1/messages", STREAM, True),
+        ([], "/v1/completions", BEAMS, True),
+        ([], "/v1/chat/completions", BODY | {"max_tokens": 10**6}, True),
+        (HOOKS, "/v1/chat/completions", STREAM | {"max_tokens": 500}, False),
+        (GUARD, "/v1/chat/completions", STREAM | {"max_tokens": 500}, False),
+    ],
+    ids=["whole", "guarded", "judged", "beams", "refused", "left", "left while judged"],
+)
+async def test_a_request_that_has_ended_leaves_no_memory_behind(
+    serve: Serve, hooks: list[HookSpec], path: str, body: dict[str, Any], to_the_end: bool
+) -> None:
+    engine = LocalEngine(EngineConfig(num_threads=1))
+    client = await serve(engine, pipeline=await Pipeline.load(hooks))
+    await ask(client, path, body, to_the_end=to_the_end)
+    with left_for_the_collector() as left:
+        for _ in range(NUM_REQUESTS):
+            await ask(client, path, body, to_the_end=to_the_end)
+    assert left == {}
