@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from engine.did_you_mean import did_you_mean
 from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS
+from engine.recording import Recording
 from hooks.loading.loader import HookSpec, LoadedHook, load_hook
 from proxy.config import ServeSettings, load_settings
 from proxy.policies.policy_settings import PolicySettings
@@ -61,3 +62,24 @@ def load_named(specs: Iterable[HookSpec]) -> Iterator[LoadedHook]:
         name = spec.name or type(hook.call).__name__
         names[name] += 1
         yield replace(hook, name=name if names[name] == 1 else f"{name} {names[name]}")
+
+
+def check_scores(hooks: Iterable[LoadedHook], recording: Recording, name: str) -> None:
+    """Raise `ValueError` for a recorded answer without the probe's scores that one of the hooks reads
+    (contract 1.10). `name`: the recording's, for the message."""
+    scores = (timed.delta.prompt_scores for timed in recording.deltas)
+    probes = next((one.probes for one in scores if one is not None), ())
+    for hook in hooks:
+        if hook.needs_probe is None or not recording.deltas:
+            continue
+        if not probes:
+            raise ValueError(
+                f"{name}: the hook {hook.name} reads a probe's scores, and this answer has none. Recordings"
+                " of weir serve --engine local --probe FILE --record FOLDER have them"
+            )
+        try:
+            hook.needs_probe.choose(probes)
+        except ValueError as error:
+            raise ValueError(
+                f"{name}: the hook {hook.name} cannot read the recorded scores: {error}"
+            ) from error

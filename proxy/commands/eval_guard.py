@@ -16,7 +16,13 @@ from hooks.pipeline.pipeline import Pipeline
 from hooks.testing import Judgement
 from hooks.testing.probe import Probe
 from hooks.testing.streams import cut, num_places, stream_of
-from proxy.commands.chosen_hooks import add_hook_arguments, chosen_policy, chosen_settings, load_named
+from proxy.commands.chosen_hooks import (
+    add_hook_arguments,
+    check_scores,
+    chosen_policy,
+    chosen_settings,
+    load_named,
+)
 from proxy.evaluation.datasets import load
 from proxy.evaluation.exchange import Exchange
 from proxy.evaluation.plot import plot
@@ -108,6 +114,8 @@ async def _report(options: argparse.Namespace, exchanges: Sequence[Exchange]) ->
     hooks = [Probe(hook, judgements).hook for hook in load_named(chosen.hooks)]
     if not hooks:
         raise ValueError("--hook or --config is needed: there is no guard to measure")
+    for exchange in exchanges:
+        check_scores(hooks, exchange.stream, exchange.name)
     limits = PipelineOptions(**{name: getattr(chosen, name) for name in PipelineOptions.model_fields})
     models = DeployedModels(directory_of(settings), {})
     async with aclosing(models), aclosing(Pipeline(hooks, options=limits)) as pipeline:

@@ -26,7 +26,13 @@ from hooks.testing import Judgement, Released
 from hooks.testing.play import collect
 from hooks.testing.probe import Probe
 from proxy.chat.terminal import harmless
-from proxy.commands.chosen_hooks import add_hook_arguments, chosen_policy, chosen_settings, load_named
+from proxy.commands.chosen_hooks import (
+    add_hook_arguments,
+    check_scores,
+    chosen_policy,
+    chosen_settings,
+    load_named,
+)
 from proxy.commands.snapshot import VERSION, changes, failure_of, outputs_of, report, snapshot, verdict_of
 from proxy.config import ServeSettings
 from proxy.evaluation.compare import Comparison, summary
@@ -150,8 +156,11 @@ class _Player:
         await self._pipeline.give_models(self._models)
 
     async def play(self, path: Path, speed: float) -> Replayed:
-        """Raises `ValueError` if the file is no recording, or if it names a hook that is not allowed."""
+        """Raises `ValueError` if the file is no recording, names a hook that is not allowed, or lacks scores
+        that a hook reads."""
         recording = Recording.load(path)
+        named = [hook for name, hook in self._pipeline.allowed.items() if name in recording.request.hooks]
+        check_scores((*self._pipeline.hooks, *named), recording, str(path))
         unguarded = replace(recording.request, hooks=())
         said = await collect(Pipeline(), unguarded, lambda _: self._deltas(recording, speed=0))
         self._judgements.clear()

@@ -108,6 +108,7 @@ def test_the_model_that_ships_finds_what_it_was_trained_on(
         (["FILE"], "there is no guard to measure"),
         (["missing.jsonl", "--hook", "pii"], "missing.jsonl"),
         (["FILE", "--hook", "nothing.Here"], "nothing.Here"),
+        (["FILE", "--hook", "probe"], ":1: the hook Probe reads a probe's scores, and this answer has none"),
     ],
 )
 def test_it_refuses_what_it_cannot_measure(

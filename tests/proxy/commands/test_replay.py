@@ -16,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.recording import Recording
+from engine.protocol import Delta, ProbeInfo, PromptScores, Token
+from engine.recording import Recording, TimedDelta
+from hooks.testing.streams import request_for
 from proxy.commands.cli import main
 from tests.helpers import WEIR
 from tests.weir import ROOT, run_weir
@@ -167,6 +169,33 @@ def test_a_hook_that_fails_is_shown_as_a_client_sees_it(recording: Path, tmp_pat
     assert "failed: A guardrail failed, so the request was ended. (ZeroDivisionError)" in ended.stdout
     assert "client | Our e-mail address is help\n" in ended.stdout
     assert "error" in ended.stdout
+
+
+def test_a_recording_without_the_scores_that_a_hook_reads_is_refused(recording: Path, tmp_path: Path) -> None:
+    ended = replay(recording, "--hook", "probe")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    for part in (str(recording), "the hook Probe", "this answer has none", "weir serve", "--probe FILE"):
+        assert part in ended.stderr
+    scored([("One. ", 0.0), ("Bad. ", 9.0)]).dump(recording)
+    other = tmp_path / "weir.yaml"
+    other.write_text("hooks: [{path: probe, args: {threshold: 1, probe: other}}]")
+    ended = replay(recording, "--config", other)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "has no probe other; it has harm" in ended.stderr
+    other.write_text("hooks: [{path: probe, args: {threshold: 1}}]")
+    assert "client | One. \n" in replay(recording, "--config", other).stdout
+
+
+def scored(tokens: list[tuple[str, float]]) -> Recording:
+    """A recording whose tokens have scores of a probe `harm`."""
+    probes = PromptScores((ProbeInfo(name="harm", kind="linear", labels=("harm",)),), ((0.0,),))
+    deltas = [
+        Delta(text=text, tokens=(Token(i, text, text.encode(), scores=(score,)),), prompt_scores=probes)
+        for i, (text, score) in enumerate(tokens)
+    ]
+    return Recording(
+        request_for(), tuple(TimedDelta(0.0, one) for one in [*deltas, Delta(finish_reason="stop")])
+    )
 
 
 def test_a_changed_or_refused_prompt_is_shown(recording: Path, tmp_path: Path) -> None:
