@@ -227,7 +227,7 @@ class EngineCore:
     def _leave_ahead(self, seq: Sequence) -> None:
         if self._ahead is not None:
             self._ahead.leave(seq)
-            if not self._ahead.scheduled:
+            if self._ahead.is_empty:
                 self._ahead = None
 
     def _advance(self, s: ScheduledSequence, sampled: Sampled) -> list[Delta]:

@@ -47,21 +47,26 @@ class InFlight:
         self.errors = errors or {}
         self._logits = logits
         first_rows = accumulate((s.num_samples for s in scheduled), initial=0)
-        self._shares = list(zip(scheduled, first_rows, strict=False))
+        self._shares = {s.sequence: (s, row) for s, row in zip(scheduled, first_rows, strict=False)}
         """Each with its first row."""
 
     @property
     def scheduled(self) -> list[ScheduledSequence]:
-        return [s for s, _ in self._shares]
+        return [s for s, _ in self._shares.values()]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._shares
 
     def leave(self, seq: Sequence) -> None:
-        """Forget a sequence that has ended or gone back: it gets no token of this step."""
-        self._shares = [(s, row) for s, row in self._shares if s.sequence is not seq]
+        """Forget a sequence that has ended or gone back: it gets no token of this step. A sequence without
+        a share of the step is ignored."""
+        self._shares.pop(seq, None)
 
     def turns(self, speculation: Speculation) -> Iterator[Turn]:
         """First a turn of all sequences; then, as long as drafts come true, turns of those whose draft did.
         Update a turn's sequences before you ask for the next turn."""
-        turn = self._shares
+        turn = list(self._shares.values())
         while turn:
             drawing = [(s.sequence, row) for s, row in turn if s.is_sampled]
             rows = [row for _, row in drawing]
