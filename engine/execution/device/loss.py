@@ -12,11 +12,14 @@ from engine.errors import DeviceLostError
 
 
 def raise_if_lost(error: BaseException) -> None:
-    """Raise `DeviceLostError` from `error`, a failure of any kind, if the device is lost.
+    """Raise `DeviceLostError` from `error`, a failure of any kind, if the device is lost. A
+    `DeviceLostError` is raised as it is.
 
     Waits until the device has computed all that it was given. A process that has not used CUDA can lose no
     device.
     """
+    if isinstance(error, DeviceLostError):
+        raise error
     try:
         synchronize()
     except RuntimeError:

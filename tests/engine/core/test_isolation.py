@@ -1,5 +1,6 @@
 """A failure stays with the requests that it concerns. Only the loss of the device concerns all of them."""
 
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from typing import Any
 
@@ -17,7 +18,7 @@ from tests.engine.conftest import completion
 class FailingSampler:
     """Draws the number of its row's value, and fails on a batch with a negative one."""
 
-    def __init__(self, error: type[Exception] = RuntimeError) -> None:
+    def __init__(self, error: Callable[..., Exception] = RuntimeError) -> None:
         self.error = error
         self.sizes: list[int] = []
 
@@ -99,6 +100,19 @@ def test_the_loss_of_the_device_is_raised(error: type[Exception], monkeypatch: p
     assert sampler.sizes == [2]
     with pytest.raises(DeviceLostError):
         attempt("a step", sampler.draw, -torch.ones(1, 1), [None])
+
+
+def test_a_loss_that_is_known_already_is_raised_without_asking_the_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Logits processors ask the device themselves when they fail."""
+    asked: list[None] = []
+    monkeypatch.setattr(loss, "synchronize", lambda: asked.append(None))
+    sampler = FailingSampler(lambda _: DeviceLostError())
+    with pytest.raises(DeviceLostError):
+        draw_apart(sampler, -torch.ones(2, 1), range(2), sequences(2))  # type: ignore[arg-type]
+    assert sampler.sizes == [2]
+    assert not asked
 
 
 def test_an_error_of_a_device_that_still_answers_is_no_loss() -> None:
