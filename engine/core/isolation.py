@@ -36,8 +36,8 @@ def out_of_memory() -> EngineError:
 
 
 def attempt(doing: str, call: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result | EngineError:
-    """The call's result, or the error for the requests that it concerns. `doing` is for the log. Raises
-    `DeviceLostError`."""
+    """The call's result, or the error for the requests that it concerns. `doing` is for the log, which has a
+    traceback unless memory is short. Raises `DeviceLostError`."""
     try:
         return call(*arguments)
     except DeviceLostError:
@@ -46,6 +46,9 @@ def attempt(doing: str, call: Callable[[*Arguments], Result], *arguments: *Argum
         return error
     except Exception as error:
         raise_if_lost(error)
+        if _is_out_of_memory(error):
+            logger.warning("%s finds too little memory", doing)
+            return out_of_memory()
         logger.exception("%s failed", doing)
         return failure()
 

@@ -303,7 +303,8 @@ def test_memory_that_a_step_ahead_does_not_find_is_found_in_turn(
     assert not core.errors
     assert device.events == IN_TURN * 6
     assert ids_of(group)[0] == ids_of_alone(ahead, completion_request, 6)
-    assert "a step ahead failed" in caplog.text
+    said = [(r.levelname, r.getMessage(), r.exc_info) for r in caplog.records if r.name == "weir.engine"]
+    assert said == [("WARNING", "a step ahead finds too little memory", None)] * 5
 
 
 def test_the_loss_of_the_device_in_a_step_ahead_ends_the_engine(

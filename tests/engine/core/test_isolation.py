@@ -122,6 +122,15 @@ def test_an_error_of_a_device_that_still_answers_is_no_loss() -> None:
     assert error.status == 500
 
 
+def test_a_lack_of_memory_is_told_as_such_in_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    error = attempt("a draw", FailingSampler(torch.OutOfMemoryError).draw, -torch.ones(1, 1), [None])
+    assert isinstance(error, EngineError)
+    assert error.status == 503
+    assert [(r.getMessage(), r.exc_info) for r in caplog.records] == [
+        ("a draw finds too little memory", None)
+    ]
+
+
 def test_an_error_says_nothing_about_its_cause(caplog: pytest.LogCaptureFixture) -> None:
     error = attempt("a step", FailingSampler().draw, -torch.ones(1, 1), [None])
     assert isinstance(error, EngineError)
