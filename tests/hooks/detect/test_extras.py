@@ -1,5 +1,6 @@
 """A guard whose extra is not installed says which one to install."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,3 +31,21 @@ def test_a_guard_without_its_library_names_the_extra(library: str, guard: str, a
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert "install the extra 'guards' of weir-proxy" in ended.stderr.splitlines()[-1]
+
+
+def test_the_pages_list_the_guards_that_need_no_extra() -> None:
+    libraries = "ahocorasick numpy phonenumbers presidio_analyzer regex tokenizers torch transformers"
+    code = (
+        f"import importlib, sys; sys.modules.update(dict.fromkeys({libraries.split()}))\n"
+        "from hooks.builtin import SHORT_NAMES\n"
+        "for name, path in SHORT_NAMES.items():\n"
+        "    try: importlib.import_module(path.rpartition('.')[0])\n"
+        "    except ImportError: continue\n"
+        "    print(name)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    without_a_model = {*ended.stdout.split()} - {"judge", "probe"}
+    for page in ("README.md", "docs/installation.md"):
+        row = re.search(r"^\| none \|.*the guards ([^;|]*)", (ROOT / page).read_text(), re.MULTILINE)
+        assert row is not None
+        assert {*re.findall(r"`(\w+)`", row[1])} == without_a_model
