@@ -4,7 +4,7 @@ import ctypes
 from collections.abc import Mapping
 from ctypes import c_float, c_int64, c_void_p
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -65,6 +65,14 @@ class _Step(ctypes.Structure):
     )
 
 
+class WholeLayer(NamedTuple):
+    """A decoder layer for one call of C."""
+
+    layer: _DecoderLayer
+    scratch: int
+    """The elements of scratch memory that one token needs."""
+
+
 class NativeKernels:
     """Implements `Kernels` on a CPU."""
 
@@ -73,11 +81,14 @@ class NativeKernels:
         self.functions_for = library.functions_for
         self.shape = shape
         self.run_layer: Any = library.functions.run_layer
-        self.layer_scratch: Any = library.functions.layer_scratch
+        self._layer_scratch: Any = library.functions.layer_scratch
         self._kv_cache: KVCache | None = None
-        """The cache whose addresses the layers have."""
+        """The cache whose addresses the layers have, and `c_shape`."""
+        self.c_shape: _Shape
+        """`step` makes it."""
         self._attention_layers: dict[int, _Layer] = {}
-        self._layers: dict[DecoderLayer, _DecoderLayer | None] = {}
+        self._layers: dict[DecoderLayer, WholeLayer | None] = {}
+        self._scratch = torch.empty(0)
 
     @staticmethod
     def can_run(shape: AttentionShape) -> bool:
@@ -87,6 +98,15 @@ class NativeKernels:
         if kv_cache is not self._kv_cache:
             self._attention_layers, self._layers = {}, {}
             self._kv_cache = kv_cache
+            shape = self.shape
+            self.c_shape = _Shape(
+                shape.num_heads,
+                shape.num_kv_heads,
+                shape.head_dim,
+                kv_cache.block_size,
+                shape.rms_norm_eps,
+                shape.rope_table.data_ptr(),
+            )
         return NativeStep(self, batch, kv_cache)
 
     def attention_layer(self, layer: AttentionLayer, kv_cache: KVCache) -> _Layer:
@@ -102,22 +122,33 @@ class NativeKernels:
             )
         return known
 
-    def layer(self, layer: DecoderLayer, kv_cache: KVCache) -> _DecoderLayer | None:
+    def layer(self, layer: DecoderLayer, kv_cache: KVCache) -> WholeLayer | None:
         """The layer as C reads it, made once for a cache. None: C does not multiply all its matrices."""
         if layer not in self._layers:
-            linears = layer.qkv, layer.o, layer.gate_up, layer.down
-            matrices = [linear.matrix for linear in linears if isinstance(linear, NativeMatrix)]
-            self._layers[layer] = (
-                _DecoderLayer(
-                    ctypes.addressof(self.attention_layer(layer.attention, kv_cache)),
-                    layer.input_norm.data_ptr(),
-                    layer.post_attention_norm.data_ptr(),
-                    *matrices,
-                )
-                if len(matrices) == len(linears) and None not in matrices
-                else None
-            )
+            self._layers[layer] = self._whole(layer, kv_cache)
         return self._layers[layer]
+
+    def _whole(self, layer: DecoderLayer, kv_cache: KVCache) -> WholeLayer | None:
+        linears = layer.qkv, layer.o, layer.gate_up, layer.down
+        matrices = [linear.matrix for linear in linears if isinstance(linear, NativeMatrix)]
+        if len(matrices) < len(linears) or None in matrices:
+            return None
+        whole = _DecoderLayer(
+            ctypes.addressof(self.attention_layer(layer.attention, kv_cache)),
+            layer.input_norm.data_ptr(),
+            layer.post_attention_norm.data_ptr(),
+            *matrices,
+        )
+        scratch = self._layer_scratch(ctypes.byref(self.c_shape), ctypes.byref(whole))
+        return WholeLayer(whole, scratch)
+
+    def scratch(self, num_elements: int, x: Tensor) -> Tensor:
+        """Memory for the layers of one step, of the type of `x`. It is kept for later steps: new memory for
+        each step, every time of another size, leaves gaps, and the process grows."""
+        if self._scratch.shape[0] < num_elements:
+            self._scratch = x.new_empty(0)  # first of all, the old memory is free
+            self._scratch = x.new_empty(1 << (num_elements - 1).bit_length())
+        return self._scratch
 
 
 def native_linears(library: Library) -> Mapping[str, LinearMaker]:
@@ -147,14 +178,7 @@ class NativeStep(StepKernels):
         self._kernels = kernels
         self._functions_for = kernels.functions_for
         self._kv_cache = kv_cache
-        self._shape = _Shape(
-            shape.num_heads,
-            shape.num_kv_heads,
-            shape.head_dim,
-            kv_cache.block_size,
-            shape.rms_norm_eps,
-            shape.rope_table.data_ptr(),
-        )
+        self._shape = ctypes.byref(kernels.c_shape)
         self._chunks = _chunk_array(len(batch.chunks))(
             *(_Chunk(c.start, c.end, c.block_table.data_ptr()) for c in batch.chunks)
         )
@@ -168,7 +192,6 @@ class NativeStep(StepKernels):
             batch.block_tables.data_ptr(),
             ctypes.addressof(self._chunks),
         )
-        self._scratch = torch.empty(0)
         # An upper bound. It does not know the chunks, which read more.
         read = batch.block_tables.numel() * kv_cache.block_size * 2 * shape.num_kv_heads * shape.head_dim
         self._attend: Any = kernels.functions_for(QUICK + 1 if batch.chunks else read).attend
@@ -177,21 +200,18 @@ class NativeStep(StepKernels):
         whole = self._kernels.layer(layer, self._kv_cache)
         if whole is None:
             return super().run(layer, x, rows)
-        itself, shape = ctypes.byref(whole), ctypes.byref(self._shape)
         num_rows = (x if rows is None else rows).shape[0]
-        num_scratch = max(x.shape[0], num_rows) * self._kernels.layer_scratch(shape, itself)
-        if self._scratch.shape[0] < num_scratch:
-            self._scratch = x.new_empty(num_scratch)
+        scratch = self._kernels.scratch(max(x.shape[0], num_rows) * whole.scratch, x)
         out = x.new_empty(num_rows, x.shape[1])
         if not self._kernels.run_layer(
-            itself,
-            shape,
+            ctypes.byref(whole.layer),
+            self._shape,
             ctypes.byref(self._step),
             out.data_ptr(),
             x.data_ptr(),
             address(rows),
             num_rows,
-            self._scratch.data_ptr(),
+            scratch.data_ptr(),
         ):
             raise out_of_memory()
         return out
@@ -215,7 +235,7 @@ class NativeStep(StepKernels):
         shape = self._kernels.shape
         out = qkv.new_empty(qkv.shape[0], shape.num_heads * shape.head_dim)
         self._attend(
-            ctypes.byref(self._shape),
+            self._shape,
             ctypes.byref(self._kernels.attention_layer(layer, self._kv_cache)),
             ctypes.byref(self._step),
             qkv.data_ptr(),
