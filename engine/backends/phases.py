@@ -15,7 +15,7 @@ def tell_phases(span: Span, group: SequenceGroup) -> None:
     starts = (
         ("queue", [seq.queued_at for seq in sequences if seq.queued_at]),
         ("prefill", [seq.scheduled_at for seq in sequences if seq.scheduled_at]),
-        ("decode", [seq.begun_at for seq in sequences if seq.begun_at]),
+        ("decode", [seq.first_token_at for seq in sequences if seq.first_token_at]),
     )
     reached = [(name, min(times)) for name, times in starts if times]
     ends = [*(began for _, began in reached[1:]), perf_counter()]

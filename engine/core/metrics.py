@@ -98,11 +98,11 @@ class EngineMetrics:
 
     def advance(self, seq: Sequence) -> None:
         """Note that a sequence got a token, or ended."""
-        if not seq.begun_at:
-            seq.begun_at = self._now
+        if not seq.first_token_at:
+            seq.first_token_at = self._now
             self._observe("request_prefill_time_seconds", self._now - seq.scheduled_at)
         if seq.is_done:
-            self._observe("request_decode_time_seconds", self._now - seq.begun_at)
+            self._observe("request_decode_time_seconds", self._now - seq.first_token_at)
 
     def stats(self, scheduler: Scheduler) -> EngineStats:
         """The numbers of every core. Those of requests are for the core to add."""

@@ -157,7 +157,7 @@ class Scheduler:
         cache = seq.cache
         cache.num_computed_tokens = scheduled.end
         if scheduled.end == seq.num_tokens:
-            self._bursts.begin(seq)
+            self._bursts.finish_prefill(seq)
         if full := range(scheduled.start // size, scheduled.end // size):
             seq.extend_hashes(size, full.stop)
             for i in full:

@@ -84,9 +84,9 @@ class Sequence:
     """Given by the `Scheduler`, like `place`."""
     place: int = 0
     """Running sequences of the same caller that go before it."""
-    came: int = NEVER
-    """The number of the step in which there was a place for it. Given by `Bursts`, like `began`."""
-    began: int = NEVER
+    arrival_step: int = NEVER
+    """The number of the step in which there was a place for it. Given by `Bursts`, like `prefilled_step`."""
+    prefilled_step: int = NEVER
     """The number of the step that computed the last token of its prompt."""
     echo_texts: tuple[str, ...] | None = None
     """The text that each prompt token completes. None: there is no echo, or it was given already."""
@@ -107,11 +107,11 @@ class Sequence:
     num_given_tokens: int = 0
     """Output tokens that were decided so far."""
     queued_at: float = 0.0
-    """When it was added, in seconds. The `EngineMetrics` fill the three times."""
+    """The time at which it was added, in seconds. The `EngineMetrics` fill the three times."""
     scheduled_at: float = 0.0
-    """When it was first scheduled."""
-    begun_at: float = 0.0
-    """When it got its first token."""
+    """The time at which it was first scheduled."""
+    first_token_at: float = 0.0
+    """The time at which it got its first token."""
 
     def rewind(self, num_output_tokens: int, banned: Iterable[int] | None = None) -> None:
         """Keep only the first output tokens. `banned`: token ids that may not come next; None: the token that

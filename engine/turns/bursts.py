@@ -1,8 +1,8 @@
 """Requests that come together begin together.
 
-A sequence that decodes is protected from prompts that came after it began: they may delay its next token only
-a little. A prompt that was there before is as old as the sequence, and still waits for its first token. If it
-is short, it goes on as if nothing decoded.
+A sequence that decodes is protected from prompts that came after it began to decode: they may delay its next
+token only a little. A prompt that was there before is as old as the sequence, and still waits for its first
+token. If it is short, it goes on as if nothing decoded.
 
 A prompt comes when there is a place for it, however long it has waited for one. While more requests wait than
 can run, the streams that run are protected from all of them.
@@ -20,8 +20,8 @@ NEVER = sys.maxsize
 class Member(Protocol):
     """A sequence, as `Bursts` sees it."""
 
-    came: int
-    began: int
+    arrival_step: int
+    prefilled_step: int
 
     @property
     def caller(self) -> str: ...
@@ -34,7 +34,7 @@ M = TypeVar("M", bound=Member)
 
 
 class Bursts:
-    """Notes when each sequence came and when it began, in numbers of steps. The scheduler tells it."""
+    """Notes in which steps each sequence came, and had its prompt computed. The scheduler tells it."""
 
     def __init__(self, max_num_seqs: int, max_num_seqs_per_caller: int) -> None:
         self._max_num_seqs = max_num_seqs
@@ -49,25 +49,25 @@ class Bursts:
         has_place = len(running) + num_waiting < self._max_num_seqs and (
             sum(one.caller == seq.caller for one in chain(running, waiting)) < self._max_num_seqs_per_caller
         )
-        seq.came = self._num_steps if has_place else NEVER
+        seq.arrival_step = self._num_steps if has_place else NEVER
 
     def admit(self, seq: M) -> None:
         """Note that the sequence has its place."""
-        seq.came = min(seq.came, self._num_steps)
+        seq.arrival_step = min(seq.arrival_step, self._num_steps)
 
     def preempt(self, seq: M) -> None:
         """Note that the sequence has lost its place."""
-        seq.came = NEVER
+        seq.arrival_step = NEVER
 
-    def begin(self, seq: M) -> None:
+    def finish_prefill(self, seq: M) -> None:
         """Note that all tokens of the sequence are computed."""
-        seq.began = min(seq.began, self._num_steps)
+        seq.prefilled_step = min(seq.prefilled_step, self._num_steps)
 
     @staticmethod
     def unprotected_from(running: Sequence[M], waiting: M | None) -> list[M]:
-        """The prompts among `running`, and `waiting`, that came before any that decodes had begun."""
-        began = min((seq.began for seq in running if seq.num_uncomputed_tokens == 1), default=NEVER)
-        prompts = [seq for seq in running if seq.began == NEVER]
+        """The prompts among `running`, and `waiting`, that came before any that decodes began to decode."""
+        first = min((seq.prefilled_step for seq in running if seq.num_uncomputed_tokens == 1), default=NEVER)
+        prompts = [seq for seq in running if seq.prefilled_step == NEVER]
         if waiting is not None:
             prompts.append(waiting)
-        return [seq for seq in prompts if seq.came <= began]
+        return [seq for seq in prompts if seq.arrival_step <= first]

@@ -1,4 +1,4 @@
-"""Which prompts came before the sequences that decode had begun."""
+"""Prompts that came before the sequences that decode began to decode."""
 
 from dataclasses import dataclass
 
@@ -9,13 +9,13 @@ from engine.turns.bursts import NEVER, Bursts
 class One:
     num_uncomputed_tokens: int
     caller: str = ""
-    came: int = NEVER
-    began: int = NEVER
+    arrival_step: int = NEVER
+    prefilled_step: int = NEVER
 
 
 def begun(bursts: Bursts) -> One:
     seq = One(num_uncomputed_tokens=1)
-    bursts.begin(seq)
+    bursts.finish_prefill(seq)
     return seq
 
 
@@ -46,10 +46,10 @@ def test_a_prompt_without_a_place_has_not_come_yet() -> None:
 def test_a_caller_at_its_limit_has_no_place() -> None:
     bursts, mine, other = Bursts(8, 1), One(20, caller="a"), One(20, caller="b")
     bursts.begin_step()
-    running = [One(1, caller="a", began=1)]
+    running = [One(1, caller="a", prefilled_step=1)]
     bursts.add(mine, running, [], 0)
     bursts.add(other, running, [mine], 1)
-    assert (mine.came, other.came) == (NEVER, 1)
+    assert (mine.arrival_step, other.arrival_step) == (NEVER, 1)
 
 
 def test_a_preempted_sequence_comes_again_with_its_next_place() -> None:
@@ -60,4 +60,4 @@ def test_a_preempted_sequence_comes_again_with_its_next_place() -> None:
     bursts.preempt(seq)
     bursts.begin_step()
     bursts.admit(seq)
-    assert seq.came == 2
+    assert seq.arrival_step == 2
