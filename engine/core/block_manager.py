@@ -1,5 +1,5 @@
-"""Which sequences have a block of the key-value cache, and which text it holds. Pure accounting: `KVCache`
-has the memory itself.
+"""The accounts of the blocks of the key-value cache: the sequences that have each block, and the text that it
+holds. `KVCache` has the memory itself.
 
 A block may be in several block tables; a reference count says in how many. A full block can be made known by
 its hash (`engine.core.block_hash`), and is then found by every sequence with the same text. A known block

@@ -56,7 +56,7 @@ class Drafter:
     def _wanted(
         self, scheduled: list[ScheduledSequence], drafts: dict[Sequence, tuple[int, ...]]
     ) -> dict[Sequence, int]:
-        """How many tokens the draft model guesses for which sequence."""
+        """The number of tokens that the draft model guesses, for each sequence that gets some."""
         wanted: dict[Sequence, int] = {}
         num_left = self._num_left(scheduled) - sum(map(len, drafts.values()))
         for s in scheduled:

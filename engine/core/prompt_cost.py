@@ -17,7 +17,7 @@ REACHES = (256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 32768.0)
 
 
 def num_attended(num_tokens: int, num_context: int) -> float:
-    """How many tokens stand before each of the tokens, added up. `num_context` stand before the first one."""
+    """The tokens that stand before each of the tokens, added up. `num_context` stand before the first one."""
     return num_tokens * (num_context + num_tokens / 2)
 
 
@@ -32,7 +32,7 @@ class PromptCost:
         return num_tokens + attended / self._reach
 
     def num_tokens(self, units: float, num_context: int) -> int:
-        """How many tokens the units pay for, in a prompt of which `num_context` tokens are computed."""
+        """The tokens that the units pay for, in a prompt of which `num_context` tokens are computed."""
         first = 1 + num_context / self._reach
         # Solves n * first + n * n / (2 * reach) = units.
         return int(self._reach * (math.sqrt(first * first + 2 * units / self._reach) - first) + 1e-6)
@@ -65,7 +65,7 @@ class _Line:
 
     def __init__(self) -> None:
         self.error = 0.0
-        """How far each point was from the line of the points before it. A weighted sum."""
+        """The distances of the points from the line of the points before each. A weighted sum."""
         self._n = self._x = self._y = self._xx = self._xy = 0.0
         """Weighted sums."""
 

@@ -237,8 +237,8 @@ class Scheduler:
         return self.waiting.first(load)
 
     def _budgets(self) -> tuple[int, float]:
-        """How many sequences may decode, and the units (see `StepBudget`) of the others' tokens. A token has
-        at least one unit."""
+        """The number of sequences that may decode, and the units (see `StepBudget`) of the others' tokens. A
+        token has at least one unit."""
         num_decodes = sum(seq.num_uncomputed_tokens == 1 for seq in self.running)
         num_prompts = min(len(self.running) + len(self.waiting), self._max_num_seqs) - num_decodes
         num_decodes = min(num_decodes, self._max_num_batched_tokens)

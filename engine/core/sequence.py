@@ -41,7 +41,8 @@ Rank = tuple[int, int, int]
 
 @dataclass(eq=False, slots=True)
 class CacheState:
-    """How much of one sequence the cache holds, and where. The `Scheduler` fills it; the model reads it."""
+    """The part of one sequence that the cache holds, and its blocks. The `Scheduler` fills it; the model
+    reads it."""
 
     num_computed_tokens: int = 0
     """Leading tokens of the sequence whose keys and values are in the cache. Preemption sets it back to 0."""
@@ -227,7 +228,7 @@ class SequenceGroup:
     bias: LogitBias | None = None
     """The request's `logit_bias`, if it has one."""
     arrival: int | None = None
-    """How many requests came before this one. Given by the `Scheduler`."""
+    """The number of requests that came before this one. Given by the `Scheduler`."""
     is_aborted: bool = False
 
     def add(

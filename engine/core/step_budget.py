@@ -27,8 +27,8 @@ from typing import Protocol
 from engine.core.prompt_cost import PromptCost, num_attended
 
 SLOWDOWN = 1.65
-"""How many times as long as a step that only decodes a step with prompts may take. It is below the promised
-2, since some steps take longer than planned."""
+"""The longest time of a step with prompts, as a multiple of that of a step that only decodes. It is below the
+promised 2, since some steps take longer than planned."""
 MOST = 0.9
 """The most that prompts with a long overhead may add, as a part of a step that only decodes."""
 FIRST_SHARE = 8

@@ -15,7 +15,7 @@ MAX_LEAD = 2048
 
 
 class Lead(NamedTuple):
-    """How far the search has come. Places count from the start of the output's excerpt (see `Excerpt`), so
+    """The progress of the search. Places count from the start of the output's excerpt (see `Excerpt`), so
     places in the lead are negative."""
 
     text: str

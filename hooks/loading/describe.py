@@ -16,7 +16,7 @@ from hooks.builtin import SHORT_NAMES
 _ACTING_GUARD = "hooks.detect.acting_guard", "ActingGuard"
 """The class whose keyword arguments a guard takes as well if its `__init__` has `**options`."""
 _IN_CONFIGURATIONS = {"Sequence": "list", "Mapping": "dict"}
-"""How a configuration gives a value of an abstract type."""
+"""The type by which a configuration gives a value of an abstract type."""
 _LIMITS = {"ge": ">= {}", "gt": "> {}", "le": "<= {}", "lt": "< {}", "min_length": "at least {}"}
 
 

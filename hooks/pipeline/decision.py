@@ -62,7 +62,7 @@ class Decision:
     num_released: int = 0
     """Characters of a redaction or a rewrite that were released in their place."""
     held_seconds: float = 0.0
-    """How long the hook had held the first affected character."""
+    """Seconds for which the hook had held the first affected character."""
     num_judged: int = 0
     """For `judged`: the tokens of the stream that the hook released and its judge has judged."""
     num_unjudged: int = 0

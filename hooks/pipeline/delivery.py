@@ -32,7 +32,7 @@ class Delivery:
         self.num_kept = 0
         """Tokens that were kept by the last rewind."""
         self.reason = ""
-        """Why a hook asked for that rewind."""
+        """The reason that a hook gave for that rewind."""
         self._texts: dict[_Key, list[str]] = {}
         self._ids: list[int | None] = []
         self._due_texts: dict[_Key, str] = {}

@@ -24,7 +24,7 @@ class GuardedRequest:
     usage: Usage | None = None
     """The running totals, as the engine last told them."""
     num_rewinds: int = 0
-    """How often hooks took one of the outputs back."""
+    """Rewinds of the outputs so far."""
     suspicions: dict[int, str] = field(default_factory=dict)
     """The first suspicion of each hook that has one, by the hook's place (contract 3.16)."""
 

@@ -22,7 +22,7 @@ class PipelineOptions(BaseModel):
     hook_load_timeout: Seconds = LOAD_TIMEOUT
     """Seconds that it may take to import and build a hook"""
     max_rewinds: Annotated[int, Field(ge=0)] = 8  # contract 8.3
-    """How often hooks may rewind the outputs of one request. After that, a rewind ends the request"""
+    """Most rewinds of the outputs of one request. One more ends the request"""
     rewritten_tokens: Literal["withhold", "keep"] = "withhold"  # contract 3.6
     """Ids and logprobs of rewritten text: withheld, or kept, as TensorRT-LLM does"""
     usage: Literal["generated", "released"] = "generated"  # contract 6.1

@@ -223,7 +223,7 @@ class Output:
         return [stream.delta(text, tokens, usage)] if text or tokens else []
 
     def _num_decided(self, delivery: Delivery) -> int | None:
-        """How many of the output's tokens are decided, on every channel. None: it cannot be taken back."""
+        """The number of tokens that are decided, on every channel. None: the output cannot be taken back."""
         if delivery.boundary >= delivery.num_tokens or not self._guarded.can_rewind:
             return None
         return delivery.num_decided

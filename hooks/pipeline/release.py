@@ -34,14 +34,14 @@ class Outcome:
         ends: terminate | rewind | None = None,
     ) -> None:
         self.action = action
-        """Counted as `emit`, `rewrite`, `suppress`, `terminate`, `rewind`, `hold` or `redact`."""
+        """Counted as `rewrite`, `suppress`, `terminate`, `rewind` or `redact`."""
         self.released = released
         self.held = held or []
         self.ends = ends
 
 
 def num_held_by(verdict: object, chunk: Chunk, length: int) -> int | None:
-    """How many of the last characters `verdict` leaves undecided, if it releases all others untouched.
+    """The number of last characters that `verdict` leaves undecided, if it releases all others untouched.
 
     None: it does something else, so `decide` carries it out. `length`: of the chunk's pending text.
     Raises `BadVerdictError` for a verdict that does not fit the text (contract 3.8).

@@ -26,7 +26,7 @@ class Tally:
     num_holds: int = 0
     """`hold` verdicts: they hold text, and change none."""
     others: Counter[str] = field(default_factory=Counter)
-    """By action: `rewrite`, `suppress`, `terminate`, `rewind` or `redact`; and `error`."""
+    """By action: other verdicts, answers to prompts (`admit`, `refuse`, `rewrite_prompt`), and `error`."""
     seconds: float = 0.0
     """Wall time from its calls to its verdicts."""
     num_streams: int = 0
@@ -34,19 +34,19 @@ class Tally:
     num_characters: int = 0
     """Characters that the hook was shown in these streams. Counted as `held` is."""
     held: Counter[int] = field(default_factory=Counter)
-    """How often text was held for how long, by the bucket's place. Counted while somebody listens to the
-    hooks' decisions."""
+    """Holds that ended, by the bucket of their time. Counted while somebody listens to the hooks'
+    decisions."""
     held_seconds: float = 0.0
     """The sum of these times."""
     unjudged: Counter[int] = field(default_factory=Counter)
-    """How many streams had how many tokens out at once that its judge had not judged, by the bucket's place.
-    Streams that the judge was not asked about do not count."""
+    """Streams, by the bucket of the most tokens that were out at once and not judged. Streams that the judge
+    was not asked about do not count."""
     num_unjudged: int = 0
     """The sum of these tokens."""
 
     @property
     def verdicts(self) -> Counter[str]:
-        """How often each action was taken, without those that never were."""
+        """The count of each action that was taken."""
         return self.others + Counter(emit=self.num_emitted, hold=self.num_holds)
 
     def count(self, action: str) -> None:

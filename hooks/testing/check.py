@@ -238,7 +238,7 @@ class _Checker:
 
 
 def _failure_of(whole: Released, stream: Recording) -> str | None:
-    """Why the whole text, in one chunk, gives nothing to compare with."""
+    """The reason why the whole text, in one chunk, gives nothing to compare with."""
     if isinstance(whole.failure, HookError):
         return "fails on the whole text"
     if whole.refused is not None:

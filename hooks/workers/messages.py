@@ -38,7 +38,7 @@ class Setup:
     options: PipelineOptions
     log_level: int
     log_formatter: logging.Formatter | None = None
-    """How the worker's log lines look; None: as lines of text."""
+    """Makes the worker's log lines; None: they are lines of text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Connection:
         self._writer = writer
         self._unsent: list[Any] = []
         self._last = time.monotonic()
-        """When this end last received or flushed something."""
+        """The time at which this end last received or flushed something."""
 
     @property
     def is_closing(self) -> bool:

@@ -145,7 +145,7 @@ class LabelHeads:
 
 
 def _reach(limits: Floats, likeliest: Booleans, together: Floats) -> Booleans:
-    """Which levels or labels count: `together`, their probability, reaches the limit; or, without a limit,
+    """Whether each level or label counts: its probability `together` reaches the limit; or, without a limit,
     the `likeliest` of all is among them."""
     return np.where(np.isnan(limits), likeliest, together >= limits)
 
