@@ -3,7 +3,7 @@
 #include "operators.h"
 
 typedef struct {
-    int (*multiply)(const void *weights, scalar *out, const void *x, const scalar *residual, int64_t tokens);
+    Multiply *multiply;
     const void *weights;
     int64_t outs;
 } Matrix;

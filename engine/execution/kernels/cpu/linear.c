@@ -6,6 +6,7 @@
 
    Where the processor has AMX, the same panels can be multiplied by its tiles (tiles.h). */
 
+#include "operators.h"
 #include "pool.h"
 #include "panels.h"
 
@@ -182,9 +183,8 @@ static void multiply_units(const void *loop, int64_t first_unit, int64_t end_uni
     if (shaped) release_tiles();
 }
 
-/* [tokens, steps] to [tokens, outs]: the product plus bias and residual, in float, then rounded. `out` may be `residual`.
-   Returns whether there was memory for it. */
-int linear(const Linear *l, scalar *out, const input *x, const scalar *residual, int64_t tokens) {
+int linear(const void *matrix, scalar *out, const void *x, const scalar *residual, int64_t tokens) {
+    const Linear *l = matrix;
     int64_t band = l->by_tiles ? (CACHE / (l->steps * sizeof(input)) + MOST) / MOST * MOST : BAND;
     int64_t bands = (tokens + band - 1) / band, panels = (l->outs + PANEL - 1) / PANEL;
     run_loop(multiply_units, &(Product){l, out, x, residual, tokens, bands, panels}, bands * panels,

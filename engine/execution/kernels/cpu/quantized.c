@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 
+#include "operators.h"
 #include "pool.h"
 #include "panels.h"
 
@@ -21,7 +22,6 @@
 #define BAND 512  /* rows that go through a panel before the next */
 
 typedef int8_t bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
-typedef int32_t ints __attribute__((vector_size(4 * LANES)));
 static inline vec load_bytes(const int8_t *x) {
     return __builtin_convertvector(__builtin_convertvector(*(const bytes *)x, ints), vec);
 }
@@ -332,9 +332,8 @@ static void multiply_units(const void *loop, int64_t first_unit, int64_t end_uni
     }
 }
 
-/* [tokens, steps] to [tokens, outs]: the product plus bias and residual, in float, then rounded. `out` may be `residual`.
-   Returns whether there was memory for it. */
-int quantized_linear(const Quantized *l, scalar *out, const input *x, const scalar *residual, int64_t tokens) {
+int quantized_linear(const void *matrix, scalar *out, const void *x, const scalar *residual, int64_t tokens) {
+    const Quantized *l = matrix;
     float *row_sums = l->offsets ? sums_of_groups(l, x, tokens) : NULL;
     if (l->offsets && !row_sums) return 0;
     int64_t bands = (tokens + BAND - 1) / BAND, panels = (l->outs + PANEL - 1) / PANEL;

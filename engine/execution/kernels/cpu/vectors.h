@@ -2,6 +2,7 @@
 
    The sources are compiled once for each element type: bfloat16 with SCALAR_BF16, or float. */
 
+#pragma once
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
