@@ -163,6 +163,11 @@ class rewind(Verdict):
         )
 
 
+class PromptTooLongError(ValueError):
+    """A hook raises it if the request's prompt is too long for it, such as for its model. The request fails
+    closed, and the client is told that the prompt is at fault (contract 4.4)."""
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class StreamContext:
     """One hook's view of one stream: which stream it is, the text shown so far, and the hook's state.

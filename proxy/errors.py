@@ -87,6 +87,8 @@ def to_api_error(error: Exception) -> APIError:
     if isinstance(error, StateError):
         logger.error("%s", error)
         return APIError(503, "What this request needs cannot be reached now.", "server_error", retry_after=1)
+    if isinstance(error, HookError) and error.param is not None:
+        return APIError(400, str(error), param=error.param, code="context_length_exceeded")
     if isinstance(error, HookError | LogitsProcessorError):
         return APIError(500, str(error), "guardrail_error")
     if isinstance(error, RequestError):

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from engine.protocol import Delta, RequestError, Usage
 from engine.stats import Histogram
+from hooks.pipeline.failure import HookError
 from proxy.errors import APIError, CancelledByOperator
 from proxy.policies.counts import Counts
 from proxy.policies.deployment import Deployment
@@ -143,6 +144,8 @@ def _outcome(error: BaseException) -> str:
     if isinstance(error, CancelledByOperator):
         return "closed"
     if isinstance(error, RequestError) or (isinstance(error, APIError) and error.status < 500):
+        return "refused"
+    if isinstance(error, HookError) and error.param is not None:
         return "refused"
     return "failed" if isinstance(error, Exception) else "closed"
 

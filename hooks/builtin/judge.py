@@ -17,7 +17,7 @@ from pydantic import Field
 
 from engine.guard_models import GuardModels
 from engine.protocol import Engine, RequestError
-from hooks import Chunk, GenerationRequest, checked
+from hooks import Chunk, GenerationRequest, PromptTooLongError, checked
 from hooks.builtin.guard_prompts.conversation import EMPTY, TOO_LONG, Turn, conversation_of
 from hooks.builtin.judge_families import by_chat
 from hooks.builtin.judge_families.asking import Asking, Conversation, Opinion
@@ -134,7 +134,7 @@ class Judge(ModelGuard):
         try:
             opinions = await self._conversation(turns, request).ask("", self.may_matter)
         except RequestError as error:
-            if error.code != "context_length_exceeded":
+            if not _is_too_long(error):
                 raise
             return TOO_LONG
         return self.offence(opinions)
@@ -225,7 +225,12 @@ class _StreamJudge:
         if not text.strip():  # white space says nothing that the text before it did not say
             return Judged(self._num_characters)
         asked, self._unasked = self._unasked, ""
-        entity = await self._ask(self._conversation, asked)
+        try:
+            entity = await self._ask(self._conversation, asked)
+        except RequestError as error:
+            if _is_too_long(error):
+                await self._check_prompt()
+            raise
         if entity is None:
             return Judged(self._num_characters)
         places = [*accumulate(map(len, windows), initial=start)]
@@ -248,11 +253,23 @@ class _StreamJudge:
                 last, entity = middle, found
         return first, entity
 
+    async def _check_prompt(self) -> None:
+        """Raise `PromptTooLongError` if the prompt is too long for the model without the stream's text."""
+        try:
+            await self._ask(self._begin(), "")
+        except RequestError as error:
+            if _is_too_long(error):
+                raise PromptTooLongError from error
+
     async def _ask(self, conversation: Conversation, text: str) -> str | None:
         return self._guard.offence(await conversation.ask(text, self._guard.may_matter))
 
     def close(self) -> None:
         """The engine keeps what it computed as long as it has room; there is nothing to free."""
+
+
+def _is_too_long(error: RequestError) -> bool:
+    return error.code == "context_length_exceeded"
 
 
 def _takes_ids(engine: Engine) -> bool:

@@ -7,19 +7,31 @@ only the exception's type and the line that raised it, unless the level is debug
 import inspect
 import logging
 
+from engine.protocol import GenerationRequest
+from hooks.api import PromptTooLongError
 from hooks.loading.alarm import interrupt
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.tally import Tally
 
 logger = logging.getLogger("weir.hooks")
 
+_FAILED = "A guardrail failed, so the request was ended."
+_TOO_LONG = "A guardrail of this server cannot read a prompt of this length."
+
 
 class HookError(RuntimeError):
     """A hook failed its request, closed (contract 4.1). `hook` names it; the message names nothing."""
 
-    def __init__(self, hook: str) -> None:
-        super().__init__("A guardrail failed, so the request was ended.")
+    def __init__(self, hook: str, param: str | None = None) -> None:
+        """`param`: the prompt's field, if the prompt is too long for the hook (contract 4.4)."""
+        super().__init__(_FAILED if param is None else _TOO_LONG)
         self.hook = hook
+        self.param = param
+
+    @classmethod
+    def of(cls, hook: LoadedHook, error: BaseException, request: GenerationRequest) -> "HookError":
+        """The error for a hook that failed by `error`."""
+        return cls(hook.name, request.prompt_field if isinstance(error, PromptTooLongError) else None)
 
 
 class BadVerdictError(ValueError):
@@ -42,7 +54,8 @@ class HookFailure:
 def count_failure(hook: LoadedHook, tally: Tally, error: BaseException) -> None:
     """Count the failure and log it."""
     tally.count("error")
-    logger.error("hook %s failed: %s", hook.name, place_of(error))
+    level = logging.INFO if isinstance(error, PromptTooLongError) else logging.ERROR
+    logger.log(level, "hook %s failed: %s", hook.name, place_of(error))
     logger.debug("hook %s failed", hook.name, exc_info=error)
 
 

@@ -110,7 +110,7 @@ class Guard:
             self._decided_prompt(hook, "error", place_of(error))
             if hook.is_shadow:
                 return None
-            raise HookError(hook.name) from error
+            raise HookError.of(hook, error, request) from error
         if isinstance(answer, Refusal):
             tally.count("refuse")
             self._decided_prompt(hook, "refuse", answer.reason)

@@ -143,7 +143,7 @@ class HookStage:
             self._fail(error, chunk.text_diff)
             if is_shadow:
                 return fragments, None
-            raise HookError(self.hook.name) from error
+            raise HookError.of(self.hook, error, self.context.request) from error
         if ends is not None or chunk.is_final:
             self._end_judging()
         if ends is not None:

@@ -95,6 +95,8 @@ class Reply:
     """None: the guard raised an error, which one of the next two fields tells."""
     failed: str | None = None
     """The name of the hook that failed."""
+    param: str | None = None
+    """As in `HookError`, for the hook that failed."""
     engine_error: tuple[str, int] | None = None
     """Message and status of an `EngineError`."""
     request: GenerationRequest | None = None

@@ -316,7 +316,7 @@ class RemoteGuard:
             raise
         self._hear(reply)
         if reply.failed is not None:
-            raise HookError(reply.failed)
+            raise HookError(reply.failed, reply.param)
         if reply.engine_error is not None:
             text, status = reply.engine_error
             raise EngineError(text, status=status)

@@ -157,7 +157,7 @@ class Worker:
                 else:
                     reply = Reply(key, await guard.feed(message.delta, first))
         except HookError as error:
-            reply = Reply(key, failed=error.hook)
+            reply = Reply(key, failed=error.hook, param=error.param)
         except EngineError as error:
             reply = Reply(key, engine_error=(str(error), error.status))
         except Exception:

@@ -9,6 +9,7 @@ from hooks import (
     Chunk,
     Decision,
     GenerationRequest,
+    PromptTooLongError,
     Verdict,
     emit,
     hold,
@@ -176,6 +177,13 @@ class Raises(AtWord):
 
     def act(self, chunk: Chunk, place: int) -> Verdict:
         raise ValueError(f"I saw {chunk.text}")
+
+
+class CannotRead(AtWord):
+    """Raises the error for a prompt that is too long."""
+
+    def act(self, chunk: Chunk, place: int) -> Verdict:
+        raise PromptTooLongError(f"I saw {chunk.text}")
 
 
 class Dies(AtWord):

@@ -9,6 +9,7 @@ from engine.backends.echo import EchoEngine
 from engine.protocol import Channel, EngineError
 from hooks.loading.loader import HookSpec
 from tests.contract.case import SECRET, Case, end, every_channel, everywhere, guard, said, well
+from tests.contract.test_prompts import FIELDS
 
 WAYS: dict[str, dict[str, Any]] = {"Raises": {}, "Hangs": {}, "Nonsense": {"answer": "none"}}
 every_way = pytest.mark.parametrize("way", WAYS)
@@ -45,6 +46,25 @@ async def test_after_the_first_byte_a_failure_is_one_event(case: Case, channel: 
     assert answer.only.said(channel) == (case.cut(channel, "well ") if case.streams else "")
     assert answer.only.finish is None
     assert b"ValueError" not in answer.raw
+    assert (case.engine.running, case.engine.aborted) == (0, 1)
+
+
+@everywhere()
+@pytest.mark.parametrize("word", ["well ", "zebra7"])
+async def test_a_prompt_too_long_for_a_hook_is_told_to_the_client(case: Case, word: str) -> None:
+    """Contract 4.4."""
+    case.withholds(*SECRET, "more", "I saw")
+    answer = await case.answer(well("content"), guard("CannotRead", word=word))
+    has_begun = case.streams and word != "well "
+    assert answer.error is not None
+    assert answer.status == (200 if has_begun else 400)
+    assert answer.error.kind == "invalid_request_error"
+    assert answer.error.message.endswith("A guardrail of this server cannot read a prompt of this length.")
+    if case.endpoint.can("error_code"):
+        code, param = answer.error.code, answer.error.param
+        assert (code, param) == ("context_length_exceeded", FIELDS[case.endpoint.name])
+    assert answer.only.content == ("well " if has_begun else "")
+    assert answer.only.finish is None
     assert (case.engine.running, case.engine.aborted) == (0, 1)
 
 

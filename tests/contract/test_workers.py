@@ -15,7 +15,12 @@ async def test_a_worker_that_dies_fails_its_request_alone(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One server for all cases: it takes longest to start a worker."""
-    pool = WorkerPool(1, [guard("Dies", word="zebra7"), guard("Redacts", word="bluebird")])
+    hooks = (
+        guard("Dies", word="zebra7"),
+        guard("CannotRead", word="quartz"),
+        guard("Redacts", word="bluebird"),
+    )
+    pool = WorkerPool(1, hooks)
     client = await serve(EchoEngine(), pipeline=pool)
     for endpoint in ENDPOINTS:
         for streams in (False, True):
@@ -25,6 +30,9 @@ async def test_a_worker_that_dies_fails_its_request_alone(
             assert died.error is not None
             assert died.error.kind == endpoint.guardrail_error
             assert died.only.content == ("one two" if streams else "")
+            unread = await case.ask(client, "quartz two")  # contract 4.4
+            assert unread.error is not None
+            assert (unread.status, unread.error.kind) == (400, "invalid_request_error")
             case.withholds("bluebird")
             answer = await case.ask(client, "one bluebird two")
             assert (answer.only.content, answer.only.finish) == ("one [x] two", "stop")

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from engine.guard_models import TokenClassifier, TokenStream
-from engine.protocol import GenerationRequest
+from engine.protocol import GenerationRequest, TextTooLongError
+from hooks import PromptTooLongError
 from hooks.builtin.guard_prompts.conversation import Turn, conversation_of, length_of
 from hooks.builtin.guard_prompts.threads import tokenize
 from hooks.builtin.stream_heads.heads import HeadOptions, Reading, heads_of
@@ -46,10 +47,13 @@ class Reader:
 
     async def open(self, turns: Sequence[Turn], caller: str) -> tuple[TokenStream, str]:
         """A stream of the chat up to the reply, and the layout's last words before the reply, which are not
-        in the stream. Raises `EngineError` as `TokenClassifier.open` does."""
+        in the stream. Raises `PromptTooLongError`, and `EngineError` as `TokenClassifier.open` does."""
         prompt = await self._prompt(turns)
-        # The caller's requests share these tokens, and not those of the reply.
-        return self._classifier.open(caller=caller, ids=prompt.ids), prompt.lead
+        try:
+            # The caller's requests share these tokens, and not those of the reply.
+            return self._classifier.open(caller=caller, ids=prompt.ids), prompt.lead
+        except TextTooLongError as error:
+            raise PromptTooLongError from error
 
     async def _prompt(self, turns: Sequence[Turn]) -> ReplyPrompt:
         return await tokenize(length_of(turns), partial(self._layout.prompt, turns))

@@ -41,7 +41,7 @@ class ReplyJudge:
         self._stream: TokenStream | None = None
 
     async def judge(self, text: str, is_final: bool) -> Judged:
-        """Raises `EngineError` as `TokenStream.feed` does, and `LogitsError`."""
+        """Raises `PromptTooLongError`, `LogitsError`, and `EngineError` as `TokenStream.feed` does."""
         covers_open = self._covers_open and self._stream is None
         if self._stream is None:
             self._stream, lead = await self._begin()

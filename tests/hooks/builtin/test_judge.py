@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.backends.openai.engine import OpenAIEngine
 from engine.protocol import Delta, GenerationRequest, RequestError, Token, TopLogprob
-from hooks import emit, suspect
+from hooks import PromptTooLongError, emit, suspect
 from hooks.builtin.judge import Judge
 from hooks.builtin.judge_families.asking import UnclearError
 from hooks.builtin.judge_families.family import AnswerError
@@ -340,6 +340,24 @@ def test_a_model_that_fails_fails_the_request_closed(error: Exception) -> None:
     engine.script = lambda request: [error]
     with pytest.raises(HookError):
         run(guard, ["fine"])
+
+
+@pytest.mark.parametrize(
+    ("beyond", "error"), [("a cake?", PromptTooLongError), ("fine", RequestError), ("end", RequestError)]
+)
+def test_only_a_prompt_that_is_too_long_by_itself_is_the_caller_s_fault(
+    beyond: str, error: type[Exception]
+) -> None:
+    """`beyond`: the text with which a conversation is too long for the model."""
+
+    def answer(prompt: str) -> Mapping[str, float]:
+        if beyond in prompt.partition("<BEGIN CONVERSATION>")[2].partition("<END")[0]:
+            raise RequestError("too long", code="context_length_exceeded")
+        return {"safe": 1.0}
+
+    guard, _ = llama_guard(answer)
+    with pytest.raises(error):
+        play(guard, stream_of("fine, to the end", prompt="a cake?"))
 
 
 def test_requests_keep_their_texts_apart_in_the_cache() -> None:

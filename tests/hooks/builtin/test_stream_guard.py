@@ -382,7 +382,17 @@ def test_a_text_that_is_too_long_for_the_model_fails_its_request() -> None:
     model = FakeClassifier(told_of_birds, max_model_len=60)
     released = play("We have a kettle and a lamp. " * 9, model)
     assert isinstance(released.failure, HookError)
+    assert released.failure.param is None
     assert released.finish_reason is None
+
+
+@pytest.mark.parametrize("mode", ["hold", "release"])
+def test_a_prompt_that_is_too_long_for_the_model_is_the_caller_s_fault(mode: str) -> None:  # contract 4.4
+    model = FakeClassifier(told_of_birds, max_model_len=40)
+    released = play("Hi. " * 20, model, asked="A lamp? " * 40, mode=mode)
+    assert isinstance(released.failure, HookError)
+    assert released.failure.param == "messages"
+    assert model.num_open == 0
 
 
 BIO = {"labels": ("O", "B-NAME", "I-NAME", "B-PLACE", "I-PLACE")}

@@ -48,8 +48,13 @@ class FakeClassifier:
         """The probability of the label that is given; all others have 0."""
 
     def open(self, *, caller: str = "", ids: Sequence[int] = ()) -> "FakeStream":
+        self.check(len(ids))
         self.streams.append(FakeStream(self, caller, ids))
         return self.streams[-1]
+
+    def check(self, num_tokens: int) -> None:
+        if num_tokens > self.max_model_len:
+            raise TextTooLongError("The text is too long.")
 
     @property
     def num_open(self) -> int:
@@ -80,8 +85,7 @@ class FakeStream:
         assert not self.is_closed
         if self.model.failure is not None:
             raise self.model.failure
-        if len(self.ids) + len(ids) > self.model.max_model_len:
-            raise TextTooLongError("The text is too long.")
+        self.model.check(len(self.ids) + len(ids))
         self.feeds.append(tuple(ids))
         rows = [self._logits(token_id) for token_id in ids]
         return {group: np.array([row[group] for row in rows], np.float32) for group in self.model.labels}

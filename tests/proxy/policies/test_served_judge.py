@@ -1,5 +1,6 @@
 """The guard `judge` in a server, with a model of the server's own settings."""
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,28 @@ async def test_a_judge_asks_a_model_of_the_settings(
 
 async def test_a_conversation_beyond_the_judge_s_context_fails_closed(args: dict[str, Any]) -> None:
     async with serving(settings({"path": "judge", "args": args}, guard=GUARD)) as (_, http):
-        status, answer = await ask(http, SPELLED * 300)
+        status, answer = await ask(http, SPELLED * 40)  # the answer is as long
         assert (status, answer["error"]["type"]) == (500, "guardrail_error")
         assert "Coffee" not in str(answer)
+
+
+@pytest.mark.parametrize("guard", ["judge", "stream_guard"])
+async def test_an_answer_whose_prompt_is_beyond_the_guard_s_context_is_the_caller_s_fault(
+    guard: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # contract 4.4
+    monkeypatch.chdir(tmp_path)
+    message = {"role": "user", "content": "Coffee is better. " * 500}
+    body = {"model": "main", "max_tokens": 20, "messages": [message]}
+    async with serving(settings({"path": guard})) as (_, http):
+        for path, streams in product(("/v1/chat/completions", "/v1/messages"), (False, True)):
+            async with http.post(path, json=body | {"stream": streams}) as response:
+                status, error = response.status, (await response.json())["error"]
+            assert (status, error["type"]) == (400, "invalid_request_error")
+            assert "Coffee" not in str(error)
+            if path == "/v1/messages":
+                assert error["message"].startswith("prompt is too long: ")
+            else:
+                assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
 
 
 @pytest.mark.parametrize("guard", ["judge", "stream_guard"])
