@@ -46,7 +46,7 @@ class HostCopy:
             there = packed(tensors)
             self._bytes = torch.empty(there.shape, dtype=torch.uint8, pin_memory=True)
             self._bytes.copy_(there, non_blocking=True)
-            self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._arrived = torch.cuda.Event()
             self._arrived.record()
 
     def tensors(self) -> Sequence[Tensor]:

@@ -89,7 +89,7 @@ def fit(replies: Replies, kind: ProbeKind, *, span: int, seed: int) -> dict[str,
         for batch in replies.batches(generator):
             optimizer.zero_grad()
             loss = _loss(_running(kind, weights, batch, span), batch)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
         rate.step()
     fitted = {name: tensor.detach() for name, tensor in weights.items()}

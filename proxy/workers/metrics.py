@@ -34,7 +34,7 @@ def _with_space(path: Path) -> str:
 
 def forget_gauges(folder: Path, number: int) -> None:
     """Remove the gauges of a worker that died. Its counts stay."""
-    mark_process_dead(number, str(folder))  # type: ignore[no-untyped-call]
+    mark_process_dead(number, str(folder))
 
 
 class CommonMetrics:
@@ -45,8 +45,7 @@ class CommonMetrics:
         self._own = own
         self._folder = folder
         self._files: dict[str, Any] = {
-            kind: MmapedDict(_with_space(folder / f"{name}_{number}.db"))  # type: ignore[no-untyped-call]
-            for kind, name in _FILES.items()
+            kind: MmapedDict(_with_space(folder / f"{name}_{number}.db")) for kind, name in _FILES.items()
         }
         self._before = {key: value for kind in ("counter", "histogram") for key, value in self._values(kind)}
         """The counts of the worker's predecessors."""
@@ -61,7 +60,7 @@ class CommonMetrics:
     def render(self) -> bytes:
         """The sums of all files, in Prometheus' text format."""
         registry = CollectorRegistry()
-        MultiProcessCollector(registry, str(self._folder))  # type: ignore[no-untyped-call]
+        MultiProcessCollector(registry, str(self._folder))
         return generate_latest(registry)
 
     def close(self) -> None:

@@ -64,7 +64,7 @@ def train_tokenizer(texts: Iterator[str]) -> PreTrainedTokenizerFast:
     )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL_TOKENS])
-    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
@@ -176,7 +176,7 @@ def train_to_write(model: Any, data: Iterator[dict[str, torch.Tensor]], steps: i
 def save(model: Any, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
     """Replaces `out` whole.  Weights are stored as float16; the configuration asks to compute in float32."""
     staging = Path(tempfile.mkdtemp(dir=out.parent))
-    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+    model.generation_config = GenerationConfig(
         eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=False
     )
     model.half().save_pretrained(staging)

@@ -28,5 +28,5 @@ def raise_if_lost(error: BaseException) -> None:
 
 def synchronize() -> None:
     """Wait until the device has computed all that it was given. Raises `RuntimeError` if it is lost."""
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if torch.cuda.is_initialized():
         torch.cuda.synchronize()

@@ -101,7 +101,7 @@ class TransformersModel:
 
 def _without_numbers(config: EngineConfig, hf_config: PreTrainedConfig) -> PreTrainedModel:
     with torch.device("meta"):
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(
             hf_config, attn_implementation=IMPLEMENTATION, trust_remote_code=config.trust_remote_code
         )
     return model
