@@ -37,7 +37,8 @@ class AsyncCall:
 
     async def within(self, seconds: float) -> Any:
         """The hook's return value. Raises the hook's own error, `TimeoutError` past the deadline, and
-        `CancelledError` if the request is cancelled: `LateAndCancelledError` if the call goes on."""
+        `CancelledError` if the request is cancelled: `LateAndCancelledError` if the call goes on. A
+        `GeneratorExit` of the hook's own is raised as a `RuntimeError`: otherwise the call was closed."""
         started = monotonic()
         try:
             verdict = await self._returned(seconds)
@@ -58,6 +59,8 @@ class AsyncCall:
             self._waits_for = self._coroutine.send(None)
         except StopIteration as end:  # most calls wait for nothing
             return end.value
+        except GeneratorExit as error:
+            raise _own_exit(error) from error
         open_calls.add(self)
         try:
             async with asyncio.timeout(seconds) as self._deadline:
@@ -80,6 +83,8 @@ class AsyncCall:
                 self._waits_for = step()
             except StopIteration as end:
                 return end.value
+            except GeneratorExit as error:
+                raise _own_exit(error) from error
             finally:
                 del step  # it may have an error, which refers to this frame
             if self._deadline is not None and self._deadline.expired():
@@ -93,3 +98,8 @@ class AsyncCall:
                 await self
         finally:
             open_calls.discard(self)
+
+
+def _own_exit(error: GeneratorExit) -> RuntimeError:
+    """The error in place of a `GeneratorExit` that a hook raised by itself, from the same line."""
+    return RuntimeError("the hook raised GeneratorExit").with_traceback(error.__traceback__)

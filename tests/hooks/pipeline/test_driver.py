@@ -12,9 +12,9 @@ from tests.helpers import Script, Source, guard_all, make_deltas, make_request, 
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError, GeneratorExit, RecursionError])
-@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("kind", ["plain", "async", "waits"])
 async def test_whatever_a_hook_raises_fails_its_request_alone(
-    error: type[BaseException], is_async: bool
+    error: type[BaseException], kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:  # contract 4.1
     class Plain:
         def __call__(self, chunk: Chunk) -> Verdict:
@@ -24,10 +24,16 @@ async def test_whatever_a_hook_raises_fails_its_request_alone(
         async def __call__(self, chunk: Chunk) -> Verdict:
             raise error
 
-    if is_async and error is GeneratorExit:
-        pytest.skip("what closes a coroutine from outside cannot be told from this")
+    class Waits:
+        async def __call__(self, chunk: Chunk) -> Verdict:
+            await asyncio.sleep(0)
+            raise error
+
     with pytest.raises(HookError):
-        await guard_all(pipeline_of(Async() if is_async else Plain()), make_deltas(["a"]))
+        await guard_all(
+            pipeline_of({"plain": Plain, "async": Async, "waits": Waits}[kind]()), make_deltas(["a"])
+        )
+    assert f"{__file__}:" in caplog.text, "the log names the line that raised it"
 
 
 async def test_a_deadline_fails_the_request_closed() -> None:  # contract 4.1
