@@ -8,14 +8,20 @@ import itertools
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from tqdm import tqdm
-from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    GenerationConfig,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from engine.demo import MODEL_DIR
 from tools.demo.corpus import Conversation, conversations
@@ -74,7 +80,7 @@ def train_tokenizer(texts: Iterator[str]) -> PreTrainedTokenizerFast:
     )
 
 
-def new_model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+def new_model(tokenizer: PreTrainedTokenizerBase) -> Qwen3ForCausalLM:
     config = Qwen3Config(
         vocab_size=VOCAB_SIZE,
         hidden_size=256,
@@ -92,7 +98,7 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
     return Qwen3ForCausalLM(config)
 
 
-def encode(tokenizer: PreTrainedTokenizerFast, talk: Conversation) -> tuple[list[int], list[int]]:
+def encode(tokenizer: PreTrainedTokenizerBase, talk: Conversation) -> tuple[list[int], list[int]]:
     """Token ids and labels, laid out as by the chat template; only the assistant's tokens are learned."""
     pieces = [(f"<|im_start|>system\n{talk.system}<|im_end|>\n", False)] if talk.system is not None else []
     for turn in talk.turns:
@@ -107,7 +113,7 @@ def encode(tokenizer: PreTrainedTokenizerFast, talk: Conversation) -> tuple[list
     return ids, labels
 
 
-def batches(tokenizer: PreTrainedTokenizerFast, seed: int) -> Iterator[dict[str, torch.Tensor]]:
+def batches(tokenizer: PreTrainedTokenizerBase, seed: int) -> Iterator[dict[str, torch.Tensor]]:
     """Rows of whole conversations, `[ROWS, ROW]`; positions restart with each, so none sees another."""
     talks = conversations(seed)
     while True:
@@ -143,7 +149,7 @@ def schedule(step: int, steps: int) -> float:
 
 def train(
     model: torch.nn.Module,
-    optims: list[torch.optim.Optimizer],
+    optims: Sequence[torch.optim.Optimizer],
     data: Iterator[Batch],
     steps: int,
     loss_of: Callable[[Batch], torch.Tensor],
@@ -173,7 +179,7 @@ def train_to_write(model: Any, data: Iterator[dict[str, torch.Tensor]], steps: i
     train(model, optims, data, steps, lambda batch: model(**batch, use_cache=False).loss)
 
 
-def save(model: Any, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
+def save(model: Any, tokenizer: PreTrainedTokenizerBase, out: Path) -> None:
     """Replaces `out` whole.  Weights are stored as float16; the configuration asks to compute in float32."""
     staging = Path(tempfile.mkdtemp(dir=out.parent))
     model.generation_config = GenerationConfig(

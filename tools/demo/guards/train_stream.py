@@ -71,9 +71,7 @@ def add_exchange(row: Row, tokenizer: PreTrainedTokenizerBase, exchange: Exchang
     for question, reply, offences in exchange.turns:
         plain(f"<|im_start|>user\n{question}")
         worst = token_labels([(0, len(reply))], offences)
-        row.add(
-            [tokenizer.convert_tokens_to_ids("<|im_end|>")], at, query_risk=worst[0], query_category=worst[1]
-        )
+        row.add(tokenizer("<|im_end|>")["input_ids"], at, query_risk=worst[0], query_category=worst[1])
         at += 1
         plain("\n<|im_start|>assistant\n")
         encoded = tokenizer(reply, return_offsets_mapping=True)
