@@ -3,10 +3,12 @@
 A model server offers these options to its users as they stand here: the docstring of a field is its help.
 """
 
+import os
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -28,6 +30,8 @@ LogprobsMode = Literal["raw_logprobs", "processed_logprobs"]
 
 AtLeastOne = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
+FolderOrName = Annotated[str, AfterValidator(os.path.expanduser)]
+"""A file or folder, or the name of a model: `~` is the home folder."""
 
 
 def _number_of(value: Any) -> Any:
@@ -62,9 +66,9 @@ class EngineOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    model: str = str(MODEL_DIR)
+    model: FolderOrName = str(MODEL_DIR)
     """Model folder or hub name (local; default: the small model that ships)"""
-    tokenizer: str | None = None
+    tokenizer: FolderOrName | None = None
     """Folder or hub name of a tokenizer, with its chat template (default: the model's; in front of upstreams:
     none, and upstreams are asked for token ids)"""
     trust_remote_code: bool = False
@@ -132,7 +136,7 @@ class EngineOptions(BaseModel):
     quarter of the free memory, or of the memory that a container may still use, and an eighth for guards)"""
     num_speculative_tokens: NotNegative = 0
     """Tokens to guess and to compute in the same step; outputs stay the same. 0: none"""
-    speculative_model: str | None = None
+    speculative_model: FolderOrName | None = None
     """Folder or hub name of a small model with the same vocabulary, which guesses tokens (default: they are
     only looked up in the text so far)"""
     speculative_method: SpeculativeMethod | None = None
@@ -149,7 +153,7 @@ class EngineOptions(BaseModel):
     Processors run in this order, masks before shapers"""
     enable_test_logits_processor: bool = False
     """Answer every request with 'Hello world!', to see that logits processors work"""
-    probes: tuple[str, ...] = ()
+    probes: tuple[FolderOrName, ...] = ()
     """File of a probe of this model: it scores every token, for hooks such as `probe`; repeat (demo model:
     weir-demo-probe)"""
     seed: int | None = None

@@ -108,7 +108,7 @@ def _near_module(module_name: str, error: BaseException) -> str:
 
 
 def _load_file(file_name: str) -> ModuleType:
-    file = Path(file_name).resolve()
+    file = Path(os.path.expanduser(file_name)).resolve()
     try:
         source = file.read_bytes()
     except OSError:

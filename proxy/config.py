@@ -33,7 +33,7 @@ from proxy.access.bodies import BodyOptions
 from proxy.access.browser import BrowserOptions
 from proxy.access.callers import CallerOptions
 from proxy.access.connection_options import ConnectionOptions
-from proxy.access.option_values import Keys
+from proxy.access.option_values import File, Keys
 from proxy.access.tls import TLSOptions
 from proxy.admin.options import AdminOptions
 from proxy.checks.duplicates import duplicates
@@ -111,7 +111,7 @@ class ServeSettings(
         extra="forbid",
     )
 
-    config: Path | None = None
+    config: File | None = None
     """YAML file with any of these options"""
     post_processor_hook: str | None = None
     """A hook as TensorRT-LLM names it: the same as one more --hook, in front of the others"""
@@ -125,7 +125,7 @@ class ServeSettings(
     """Address to listen on"""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     """Port to listen on; 0 takes a free one"""
-    api_key_file: Path | None = None
+    api_key_file: File | None = None
     """File with keys of clients, one a line; it is read once"""
     api_key: Annotated[Keys, Field(validate_default=True)] = []
     """Key that clients must send; several may be given. Better in a file, or set as WEIR_API_KEY"""
@@ -246,6 +246,7 @@ def _file_of(arguments: list[str]) -> str | None:
     file: str | None = early.parse_known_args(arguments)[0].config
     if not file:
         return None
+    file = os.path.expanduser(file)
     if not Path(file).is_file():
         raise SystemExit(f"weir serve: there is no configuration file {file}")
     try:

@@ -166,7 +166,7 @@ def check_folder(option: str, model: str | None) -> None:
     """Raise `ValueError`, with the option's name, for a folder without a model. Hub names pass."""
     if model is None:
         return
-    folder = Path(model).expanduser()
+    folder = Path(model)
     if model.startswith(("/", ".", "~")) and not folder.is_dir():
         raise ValueError(f"{option}: there is no model folder {model}")
     if not model.strip():

@@ -120,7 +120,7 @@ class JsonSchema:
 def _loaded(argument: str, source: Source) -> Compiled:
     with blamed_on(argument):
         if isinstance(source, str | Path):
-            source = json.loads(Path(source).read_text(encoding="utf-8"))
+            source = json.loads(Path(source).expanduser().read_text(encoding="utf-8"))
         return compile_schema(source)
 
 

@@ -91,7 +91,7 @@ class Judge(ModelGuard):
         super().__init__(**options)
         self._model = str(model)
         with blamed_on("policy"):
-            text = None if policy is None else Path(policy).read_text(encoding="utf-8")
+            text = None if policy is None else Path(policy).expanduser().read_text(encoding="utf-8")
             if text is not None and not text.strip():
                 raise ValueError("the file is empty")
         self._options = FamilyOptions(family, text, answers)

@@ -48,7 +48,9 @@ class Phrases(SpanGuard):
         Raises `ValueError` if there are no phrases, or if folding leaves nothing of a phrase.
         """
         with blamed_on("file"):
-            read = Path(file).read_text(encoding="utf-8").splitlines() if file is not None else []
+            read = (
+                Path(file).expanduser().read_text(encoding="utf-8").splitlines() if file is not None else []
+            )
         wanted = [*phrases, *filter(str.strip, read)]
         detector = PhraseDetector(wanted, word_boundaries, fold)
         super().__init__(Reader(detector, MARKUP), **options)

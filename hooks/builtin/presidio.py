@@ -37,7 +37,8 @@ class Presidio(SpanGuard):
         counts. `max_sentence`: most characters of a sentence. `configuration`: Presidio's file for its
         analyzer, with models and recognisers (default: Presidio's own, for English).
         """
-        if configuration is not None and not Path(configuration).is_file():  # Presidio ignores a missing file
+        configuration = None if configuration is None else Path(configuration).expanduser()
+        if configuration is not None and not configuration.is_file():  # Presidio ignores a missing file
             raise ValueError(f"configuration: there is no file {configuration}")
         analyzer = AnalyzerEngineProvider(analyzer_engine_conf_file=configuration).create_engine()
         wanted = list(entities)

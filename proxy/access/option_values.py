@@ -1,9 +1,14 @@
-"""How an option reads a list: from YAML, or from one text with commas."""
+"""How an option reads a list, from YAML or from one text with commas, and a file's name."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+
+File = Annotated[Path, AfterValidator(lambda file: Path(os.path.expanduser(file)))]
+"""A file or a folder: `~` is the home folder."""
 
 
 def parts(value: Any, read: Callable[[Any], Any] = lambda part: part) -> Any:

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, SecretStr, model_validator
 
+from proxy.access.option_values import File
+
 _CERT_REQS = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
@@ -23,14 +25,14 @@ CertReqs = Annotated[Literal["none", "optional", "required"], BeforeValidator(_c
 class TLSOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    ssl_certfile: Path | None = None
+    ssl_certfile: File | None = None
     """PEM file with the service's certificate and those that lead to its authority. The service then speaks
     TLS alone"""
-    ssl_keyfile: Path | None = None
+    ssl_keyfile: File | None = None
     """PEM file with the private key of ssl_certfile (default: it is in that file)"""
     ssl_keyfile_password: SecretStr | None = None
     """Password of the private key; better set as WEIR_SSL_KEYFILE_PASSWORD"""
-    ssl_ca_certs: Path | None = None
+    ssl_ca_certs: File | None = None
     """PEM file with the authorities of clients' certificates"""
     ssl_cert_reqs: CertReqs | None = None
     """Whether a client must show a certificate of ssl_ca_certs (default: required, if that is given). With

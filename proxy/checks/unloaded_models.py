@@ -139,5 +139,5 @@ def _files_of(config: EngineConfig) -> "tuple[Outline, LocalTokenizer]":
 
 def _check_here(model: str | None) -> None:
     """Raise `UnloadedError` for the name of a model on the hub."""
-    if model is not None and not Path(model).expanduser().is_dir():
+    if model is not None and not Path(model).is_dir():
         raise UnloadedError("The model may have to be downloaded.")

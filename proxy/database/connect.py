@@ -1,5 +1,7 @@
 """The database that a URL names."""
 
+import os
+
 from proxy.database.query import Database
 from proxy.database.sqlite import SQLiteDatabase
 
@@ -11,4 +13,4 @@ def make_database(url: str, timeout: float) -> Database:
         from proxy.database.postgres import PostgresDatabase
 
         return PostgresDatabase(url, timeout)
-    return SQLiteDatabase(url.removeprefix("sqlite:///"), timeout)
+    return SQLiteDatabase(os.path.expanduser(url.removeprefix("sqlite:///")), timeout)

@@ -5,7 +5,6 @@ in `engine.backends`.
 """
 
 import re
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
@@ -23,7 +22,7 @@ from engine.backends.pool.options import PoolOptions, UpstreamConfig
 from engine.backends.upstream.limits import UpstreamOptions
 from engine.backends.vllm.options import VLLMOptions
 from engine.config import EngineOptions
-from proxy.access.option_values import parts
+from proxy.access.option_values import File, parts
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -67,11 +66,11 @@ class EngineChoice(BaseModel):
     """Model name to ask upstreams for (upstreams)"""
     upstream_api_key: SecretStr | None = None
     """Key for upstreams; better set as WEIR_UPSTREAM_API_KEY"""
-    recordings: Path | None = None
+    recordings: File | None = None
     """Folder of recorded streams (replay)"""
     replay_speed: Annotated[float, Field(ge=0)] = 0.0
     """1: as fast as recorded; 0: without waiting (replay)"""
-    record: Path | None = None
+    record: File | None = None
     """Folder to keep every request and the model's answer in, before any hook changes it"""
     record_max_bytes: Annotated[int, Field(ge=1)] = 1024**3
     """Bytes of recordings to keep; the oldest are removed (record)"""

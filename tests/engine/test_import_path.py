@@ -18,6 +18,12 @@ def test_classes_of_one_file_share_its_module(tmp_path: Path) -> None:
     assert issubclass(b, a)
 
 
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "at_home.py").write_text("class A: pass\n")
+    assert find_class("~/at_home.py:A") is find_class(f"{tmp_path}/at_home.py:A")
+
+
 def test_the_working_folder_is_searched_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "json.py").write_text("JSONDecoder = int")

@@ -30,6 +30,22 @@ def test_the_command_line_wins_over_the_environment_and_the_environment_over_the
     assert load_settings([]).max_model_len == 3
 
 
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    names = ("model", "tokenizer", "speculative_model", "record", "recordings", "ssl_certfile", "ssl_keyfile")
+    lines = [f"{name}: ~/{name}" for name in (*names, "ssl_ca_certs", "api_key_file")]
+    more = ["num_speculative_tokens: 1", "probes: [~/harm]", "models: {a: {model: ~/a}}"]
+    (tmp_path / "weir.yaml").write_text("\n".join([*lines, *more]))
+    (tmp_path / "api_key_file").write_text("secret")
+    monkeypatch.setenv("WEIR_CONFIG", "~/weir.yaml")
+    settings = load_settings([])
+    for name in names:
+        assert str(getattr(settings, name)) == f"{tmp_path}/{name}"
+    assert settings.probes == (f"{tmp_path}/harm",)
+    assert settings.models["a"].model == f"{tmp_path}/a"
+    assert load_settings(["--model=~/b", "--probe=~/c,~nobody-here/d"]).model == f"{tmp_path}/b"
+
+
 def test_a_choice_of_numbers_may_be_text(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_settings(["--quantization-group-size", "64"]).quantization_group_size == 64
     monkeypatch.setenv("WEIR_QUANTIZATION_GROUP_SIZE", "128")

@@ -23,7 +23,7 @@ class LineFile:
 
     def __init__(self, path: str | Path, max_size: int, keep: int) -> None:
         """`max_size`: bytes. `keep`: files beside `path`. Raises `OSError` if `path` cannot be written."""
-        self._path = Path(path).absolute()
+        self._path = Path(path).expanduser().absolute()
         self._max_size = max_size
         self._keep = keep
         self._file: int | None = None
@@ -88,7 +88,7 @@ class Table:
     def __init__(self, path: str | Path, columns: Sequence[str], added: Sequence[str] = ()) -> None:
         """`added`: those of `columns` that a table of an earlier version lacks; it gets them. Raises
         `OSError` or `sqlite3.Error` if the database cannot be written."""
-        self._path = Path(path).absolute()
+        self._path = Path(path).expanduser().absolute()
         self._columns = columns
         self._added = added
         self._connection: sqlite3.Connection | None = None

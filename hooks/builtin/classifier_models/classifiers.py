@@ -1,5 +1,6 @@
 """Classifiers, loaded from a folder or the hub: they find labels of whole texts, or entities in texts."""
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -120,7 +121,8 @@ def load_classifier(
     path: str | Path, labels: Iterable[str] | None, threshold: float, device: str = "auto"
 ) -> ClassifierModel:
     """Raises `ValueError` for a model that is no classifier or lacks a label, `OSError` if there is none."""
-    if str(path).startswith((".", "/", "~")) and not Path(path).is_dir():
+    path = os.path.expanduser(path)
+    if path.startswith((".", "/", "~")) and not Path(path).is_dir():
         raise ValueError(f"there is no folder {path}")
     config = AutoConfig.from_pretrained(path, trust_remote_code=False)
     architecture = (config.architectures or ["a model that does not say"])[0]

@@ -188,3 +188,28 @@ def test_a_command_says_it_in_one_line(tmp_path: Path, command: str) -> None:
     said = [line for line in ran.stderr.splitlines() if "loading hook" not in line]
     assert len(said) == 1
     assert "unexpected keyword argument 'chanels'; did you mean 'channels'?" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("guard", "args", "content"),
+    [
+        ("phrases", {"file": "~/given"}, "hunter2"),
+        ("json_schema", {"schema": "~/given"}, '{"type": "object"}'),
+        ("json_schema", {"tools": {"send": "~/given"}}, '{"type": "object"}'),
+        ("judge", {"policy": "~/given"}, "Talk of tea alone."),
+        ("audit", {"path": "~/given"}, ""),
+        ("audit", {"path": "~/made", "format": "sqlite"}, ""),
+    ],
+)
+def test_a_tilde_is_the_home_folder(
+    guard: str,
+    args: dict[str, Any],
+    content: str,
+    here: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "given").write_text(content)
+    load_hook(HookSpec(guard, args))
+    assert not (tmp_path / "~").exists()

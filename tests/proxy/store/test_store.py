@@ -37,6 +37,14 @@ async def test_keys_are_made_changed_and_revoked(store: Store) -> None:
     ]
 
 
+async def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    store = Store(StoreOptions(store=SecretStr("sqlite:///~/weir.sqlite")), has_admin_key=False)
+    await store.start()
+    await store.aclose()
+    assert (tmp_path / "weir.sqlite").is_file()
+
+
 async def test_a_store_of_another_version_is_not_touched(tmp_path: Path) -> None:
     def spoil() -> Steps[None]:
         yield Query("UPDATE weir_store SET value = 99 WHERE name = 'schema'")
