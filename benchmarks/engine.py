@@ -55,8 +55,9 @@ def weir(folder: Path, **settings: Any) -> Generate:
     def generate(prompts: list[list[int]], max_tokens: int) -> None:
         sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
         for prompt in prompts:
-            names = {"request_id": "r", "model": "m", "endpoint": "completions"}
-            request = GenerationRequest(**names, prompts=(tuple(prompt),), sampling=sampling)
+            request = GenerationRequest(
+                request_id="r", model="m", endpoint="completions", prompts=(tuple(prompt),), sampling=sampling
+            )
             core.add(processor.process(request))
         while core.has_work:
             core.step()
@@ -65,7 +66,7 @@ def weir(folder: Path, **settings: Any) -> Generate:
 
 
 def transformers_generate(folder: Path) -> Generate:
-    model = AutoModelForCausalLM.from_pretrained(folder)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder)
 
     def generate(prompts: list[list[int]], max_tokens: int) -> None:
         ids = torch.tensor(prompts)
@@ -98,13 +99,13 @@ class Floor:
     of a virtual machine's memory and cores changes within seconds."""
 
     def __init__(self, shape: str, dtype: str, threads: int) -> None:
-        sizes = SHAPES[shape]
+        sizes: dict[str, int] = SHAPES[shape]
         hidden, head_dim = sizes["hidden_size"], sizes["head_dim"]
         heads, kv_heads = sizes["num_attention_heads"], sizes["num_key_value_heads"]
         attention = hidden * head_dim * (2 * heads + 2 * kv_heads)
         self._layers = sizes["num_hidden_layers"] * (attention + 3 * hidden * sizes["intermediate_size"])
         self._head = hidden * sizes["vocab_size"]
-        self._bytes = getattr(torch, dtype).itemsize
+        self._bytes: int = getattr(torch, dtype).itemsize
         self._dtype, self._threads = dtype, threads
         self._bandwidths: list[float] = []
         self._multiply_adds: list[float] = []

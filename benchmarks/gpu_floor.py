@@ -10,6 +10,7 @@ values. Run `benchmarks.gpu_first` before: what is wrong may well be fast. Needs
 import statistics
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def time_attention(rows: int, context: int) -> None:
         except ValueError:
             continue
         attention = (backend or PagedAttention)(cache, batch)
-        seconds = _seconds(lambda attend=attention: attend(0, query, key, key, Scoring()))
+        seconds = _seconds(partial(attention, 0, query, key, key, Scoring()))
         speed = rows * context * KEPT.num_bytes(DTYPE) / seconds / 1e12
         print(
             f"  {rows} rows of {context} keys, {name}: {1e6 * seconds:.0f} us, {speed:.2f} TB/s", flush=True

@@ -8,7 +8,8 @@ import argparse
 import asyncio
 import statistics
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import ahocorasick
@@ -17,7 +18,7 @@ from aiohttp import web
 
 from benchmarks.machine import processor
 from engine.backends.replay import ReplayEngine
-from engine.protocol import Delta, GenerationRequest, Token
+from engine.protocol import Delta, Deltas, GenerationRequest, Token
 from engine.recording import Recording, TimedDelta
 from hooks import Chunk, Verdict, emit, hold, redact, terminate
 from hooks.loading.loader import HookSpec, LoadedHook
@@ -98,7 +99,7 @@ def deltas(count: int) -> list[Delta]:
     return [Delta(text=token.text, tokens=(token,)) for token in tokens]
 
 
-async def source(items: Iterable[Delta]) -> AsyncGenerator[Delta, None]:
+async def source(items: Iterable[Delta]) -> Deltas:
     for item in items:
         yield item
     yield Delta(finish_reason="stop")
@@ -142,15 +143,12 @@ def chunks(repetitions: int) -> None:
     items, passing = deltas(10_000), PassThrough()
     measures: dict[str, Callable[[], float]] = {}
     for count in (0, 1, 3, 10):
-        measures[f"{count} pass-through hooks"] = lambda n=count: cpu_per_chunk([passing] * n, items)  # type: ignore[misc]
+        measures[f"{count} pass-through hooks"] = partial(cpu_per_chunk, [passing] * count, items)
     for count in (1, 3):
-        measures[f"{count} hooks that hold 5 characters"] = lambda n=count: cpu_per_chunk(
-            [Holds()] * n, items
-        )  # type: ignore[misc]
-    measures["1 hook that redacts and holds"] = lambda: cpu_per_chunk([Redacts()], items)
+        measures[f"{count} hooks that hold 5 characters"] = partial(cpu_per_chunk, [Holds()] * count, items)
+    measures["1 hook that redacts and holds"] = partial(cpu_per_chunk, [Redacts()], items)
     for size in (10, 1_000, 100_000):
-        guard = Phrases(size)
-        measures[f"a phrase guard, {size:,} phrases"] = lambda hook=guard: cpu_per_chunk([hook], items)  # type: ignore[misc]
+        measures[f"a phrase guard, {size:,} phrases"] = partial(cpu_per_chunk, [Phrases(size)], items)
     medians = medians_of(measures, repetitions)
     none = medians["0 pass-through hooks"]
     print("\nCPU a chunk, hooks in process                  µs  over none")
@@ -175,8 +173,12 @@ def flatness(repetitions: int) -> None:
         await guard.close()
         return (marks[30_500] - marks[29_500]) / (marks[1_100] - marks[100])
 
+    hooks: dict[str, Callable[..., Any]] = {
+        "3 pass-through hooks": PassThrough(),
+        "3 phrase guards": Phrases(1_000),
+    }
     print("\nCPU a chunk, the 30,000th over the 100th")
-    for name, hook in {"3 pass-through hooks": PassThrough(), "3 phrase guards": Phrases(1_000)}.items():
+    for name, hook in hooks.items():
         ratios = [asyncio.run(ratio(hook)) for _ in range(repetitions)]
         print(f"  {name:<38} {statistics.median(ratios):8.2f}")
 
@@ -188,7 +190,7 @@ class ListEngine(ReplayEngine):
         super().__init__(())
         self._items = items
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+    async def generate(self, request: GenerationRequest) -> Deltas:
         for item in self._items:
             await asyncio.sleep(0)
             yield item

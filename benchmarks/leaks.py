@@ -9,11 +9,11 @@ the longest suffix that could still become a phrase.
 import argparse
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 
 from benchmarks.leak_guards import MATCH, PHRASES, EndAtPhrases, Observer, RedactPhrases, num_undecided
 from benchmarks.machine import processor
-from engine.protocol import Delta, GenerationRequest, Token, TopLogprob
+from engine.protocol import Delta, Deltas, GenerationRequest, Token, TopLogprob
 from hooks import Chunk, Verdict
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
@@ -94,9 +94,7 @@ async def run(num_streams: int, seed: int) -> int:
 
         deltas = list(random_deltas(rng, tokens))
 
-        async def source(
-            request: GenerationRequest, deltas: list[Delta] = deltas
-        ) -> AsyncGenerator[Delta, None]:
+        async def source(request: GenerationRequest, deltas: list[Delta] = deltas) -> Deltas:
             for delta in deltas:
                 yield delta
 

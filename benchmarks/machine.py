@@ -34,7 +34,8 @@ def bandwidth(num_threads: int) -> float:
     import torch
 
     matrix, vector = torch.ones(2**16, 4096), torch.ones(4096)  # a gigabyte, which no cache holds
-    ways = (lambda: torch.mv(matrix, vector), matrix.sum)  # which one reads faster depends on the processor
+    # Which way reads faster depends on the processor.
+    ways: list[Callable[[], object]] = [lambda: torch.mv(matrix, vector), matrix.sum]
     with _threads(num_threads):
         return matrix.nbytes / min(map(_least_seconds, ways))
 

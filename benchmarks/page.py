@@ -18,6 +18,7 @@ from asyncio.events import Handle
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import aiohttp
 
@@ -66,11 +67,8 @@ class Turns:
             run(handle)
             self.seconds.append(time.thread_time() - begin)
 
-        Handle._run = timed  # type: ignore[method-assign]
-        try:
+        with patch.object(Handle, "_run", timed):
             yield
-        finally:
-            Handle._run = run  # type: ignore[method-assign]
 
     def __str__(self) -> str:
         worst = sorted(self.seconds)[-3:]

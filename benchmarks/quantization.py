@@ -55,8 +55,14 @@ def perplexity(num_conversations: int, **settings: Any) -> float:
     losses: list[float] = []
     for talk in islice(conversations(SEED), num_conversations):
         ids, labels = (row[: runner.max_model_len - 1] for row in encode(hf_tokenizer, talk))
-        names = {"request_id": "r", "model": "m", "endpoint": "completions"}
-        request = GenerationRequest(**names, prompts=(tuple(ids),), sampling=sampling, echo=True)
+        request = GenerationRequest(
+            request_id="r",
+            model="m",
+            endpoint="completions",
+            prompts=(tuple(ids),),
+            sampling=sampling,
+            echo=True,
+        )
         group = processor.process(request)
         core.add(group)
         while core.has_work:

@@ -117,7 +117,9 @@ def answer_frames() -> list[bytes]:
     words = [" " + word for word in PROSE.split()]
     texts = [words[i % len(words)] for i in range(LENGTH)]
     deltas = [{"role": "assistant", "content": ""}, *({"content": text} for text in texts)]
-    choices = [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None} for delta in deltas]
+    choices: list[dict[str, Any]] = [
+        {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None} for delta in deltas
+    ]
     choices.append({**choices[-1], "delta": {"content": ""}, "finish_reason": "stop", "stop_reason": None})
     usage = {"prompt_tokens": 9, "completion_tokens": LENGTH, "total_tokens": LENGTH + 9}
     events = [_chunk(choices=[choice]) for choice in choices] + [_chunk(choices=[], usage=usage), b"[DONE]"]

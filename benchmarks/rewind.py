@@ -139,8 +139,8 @@ async def beside(engine: LocalEngine, pipeline: Pipeline, num_neighbours: int) -
     num_changed = 0
     for first in range(0, num_neighbours, 4):
         alone = [await ask(engine, plain, NEIGHBOURS[i % 3], i) for i in range(first, first + 4)]
-        taken_back = [ask(engine, pipeline, question, first) for question in QUESTIONS]
-        together, *_ = await asyncio.gather(neighbours(first), *taken_back)
+        taken_back = asyncio.gather(*(ask(engine, pipeline, question, first) for question in QUESTIONS))
+        together, _ = await asyncio.gather(neighbours(first), taken_back)
         num_changed += sum(a.ids != b.ids for a, b in zip(alone, together, strict=True))
     return num_changed
 

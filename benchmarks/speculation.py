@@ -23,7 +23,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks.machine import bandwidth, processor
-from engine.config import EngineConfig
+from engine.config import Dtype, EngineConfig
 from engine.core.engine_core import EngineCore
 from engine.core.input_processor import InputProcessor
 from engine.demo import MODEL_DIR
@@ -38,7 +38,6 @@ DRAFT_LAYERS = 2
 TRAINING_STEPS = 300
 UNSEEN_SEED = 987_654
 MAX_TOKENS = 96
-NAMES = {"request_id": "r", "model": "m", "endpoint": "chat"}
 
 
 class Result(NamedTuple):
@@ -53,7 +52,7 @@ class Result(NamedTuple):
 class Side:
     """The engine with one of the settings."""
 
-    def __init__(self, folder: Path, dtype: str, **settings: Any) -> None:
+    def __init__(self, folder: Path, dtype: Dtype, **settings: Any) -> None:
         config = EngineConfig(
             model=str(folder), dtype=dtype, kv_cache_memory=2**28, num_threads=1, **settings
         )
@@ -81,7 +80,10 @@ class Side:
 
 
 def _chat(text: str, sampling: SamplingParams) -> GenerationRequest:
-    return GenerationRequest(**NAMES, messages=({"role": "user", "content": text},), sampling=sampling)
+    message = {"role": "user", "content": text}
+    return GenerationRequest(
+        request_id="r", model="m", endpoint="chat", messages=(message,), sampling=sampling
+    )
 
 
 def make_draft(folder: Path) -> None:

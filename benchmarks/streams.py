@@ -40,8 +40,9 @@ MIXED_CACHE = 2**27
 
 def request(prompt: list[int], max_tokens: int) -> GenerationRequest:
     sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
-    names = {"request_id": "r", "model": "m", "endpoint": "completions"}
-    return GenerationRequest(**names, prompts=(tuple(prompt),), sampling=sampling)
+    return GenerationRequest(
+        request_id="r", model="m", endpoint="completions", prompts=(tuple(prompt),), sampling=sampling
+    )
 
 
 def random_prompt(length: int) -> list[int]:

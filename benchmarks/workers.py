@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +37,9 @@ TICKS = os.sysconf("SC_CLK_TCK")
 def record(folder: Path) -> None:
     sampling = SamplingParams(max_tokens=WORDS)
     message = {"role": "user", "content": "Hi"}
-    names = {"request_id": "r", "model": "m", "endpoint": "chat"}
-    request = GenerationRequest(**names, messages=(message,), sampling=sampling)
+    request = GenerationRequest(
+        request_id="r", model="m", endpoint="chat", messages=(message,), sampling=sampling
+    )
     words = [TimedDelta(0.0, Delta(text=f"word{i} ")) for i in range(WORDS)]
     end = TimedDelta(0.0, Delta(finish_reason="stop", usage=Usage(1, WORDS)))
     Recording(request, (*words, end)).dump(folder / "words.jsonl")
@@ -109,7 +110,7 @@ def measure(host: str, port: int, pid: int, num_streams: int, seconds: float) ->
     return measured_streams([Stream(host, port) for _ in range(num_streams)], pid, seconds)
 
 
-def measured_streams(streams: list[Stream], pid: int, seconds: float) -> Result:
+def measured_streams(streams: Sequence[Stream], pid: int, seconds: float) -> Result:
     """Reads for `seconds`, after a second that does not count. Closes the streams. `pid`: the server's."""
     read_for(1.0, streams)
     began = time.perf_counter(), time.process_time(), cpu_seconds(pid), sum(s.num_events for s in streams)
@@ -121,7 +122,7 @@ def measured_streams(streams: list[Stream], pid: int, seconds: float) -> Result:
     return Result(events / wall, 1e6 * server / events, 1e6 * client / events)
 
 
-def read_for(seconds: float, streams: list[Stream]) -> None:
+def read_for(seconds: float, streams: Sequence[Stream]) -> None:
     """Look seldom, so that each look finds much: the client then takes little of the processor."""
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:

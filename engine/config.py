@@ -22,6 +22,7 @@ from pydantic.dataclasses import dataclass
 from engine.demo import MODEL_DIR
 from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS
 
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["int8", "int4"]
 CpuKernels = Literal["auto", "native", "torch"]
 AttentionBackendName = Literal["auto", "triton", "varlen", "sdpa"]
@@ -75,7 +76,7 @@ class EngineOptions(BaseModel):
     """Let the model's folder bring its own Python code"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device that the model runs on (auto: on CUDA if there is a device, else on the CPU)"""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    dtype: Dtype = "auto"
     """Number format of weights, keys and values (auto: as the checkpoint was saved, but bfloat16 for AWQ and
     GPTQ checkpoints on a CPU)"""
     quantization: Quantization | None = None

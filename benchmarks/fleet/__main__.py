@@ -78,14 +78,15 @@ def choices() -> None:
     """What a choice costs. `Route` is the whole of it: who serves the model, who is well, and the routing."""
     print("\nCPU us a choice for a prompt of 2 KB (the routing alone, and with the rest of the pool)")
     print(f"{'replicas':12}" + "".join(f"{size:>16}" for size in SIZES))
-    for name, routing in {"affinity": PrefixAffinity(), "least": LeastOutstanding()}.items():
+    routings: dict[str, Routing] = {"affinity": PrefixAffinity(), "least": LeastOutstanding()}
+    for name, routing in routings.items():
         print(f"{name:12}" + "".join(f"{choice_cost(routing, size):>16}" for size in SIZES), flush=True)
 
 
 def choice_cost(routing: Routing, size: int) -> str:
     messages = ({"role": "system", "content": TEXT}, {"role": "user", "content": TEXT})
     request = GenerationRequest(request_id="r", model="m", endpoint="chat", messages=messages)
-    server = Server(Machine(), batch=16, queue=64, cache_blocks=16)
+    server: Any = Server(Machine(), batch=16, queue=64, cache_blocks=16)
     replicas: list[Any] = [Replica(f"replica-{i}", server) for i in range(size)]
     alone = cost(lambda: routing.choose(routing.keys(request), replicas), size)
     whole = cost(lambda: Route(replicas, routing, request, 2).first(), size)

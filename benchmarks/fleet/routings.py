@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from math import ceil
 from typing import Any
 
-from engine.backends.pool.replica import Replica
 from engine.backends.pool.routing import LOAD_BOUND, LeastOutstanding, PrefixAffinity, Routing
 
 
@@ -29,7 +28,7 @@ class Oracle:
     def keys(self, request: Any) -> Any:
         return request.chat.prompt
 
-    def choose(self, keys: Any, candidates: Sequence[Replica]) -> Any:
+    def choose(self, keys: Any, candidates: Sequence[Any]) -> Any:
         fair = (1 + sum([candidate.outstanding for candidate in candidates])) / len(candidates)
         able = [candidate for candidate in candidates if candidate.outstanding < ceil(LOAD_BOUND * fair)]
         return max(able, key=lambda candidate: (candidate.engine.cache.cached(keys), -candidate.outstanding))

@@ -4,7 +4,7 @@ caller gives the time, in seconds."""
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from benchmarks.fleet.machine import Machine
 from benchmarks.fleet.traffic import BLOCK, Chat
@@ -25,6 +25,9 @@ class Request:
         """The node of the answer, and of the user's next message."""
         self.prompt_blocks = self.cached_blocks = 0
         """The server fills both when it computes the prompt."""
+
+
+R = TypeVar("R", bound=Request)
 
 
 class PrefixCache:
@@ -65,7 +68,7 @@ class PrefixCache:
         self._used = 0
 
 
-class Server:
+class Server(Generic[R]):
     """Streams share steps. One prompt is computed at a time. Beside streams it takes half of the time, as in
     Weir's own engine.
 
@@ -85,10 +88,10 @@ class Server:
         self.busy = 0.0
         """Seconds in which it worked."""
         self._at = 0.0
-        self._waiting: deque[Request] = deque()
-        self._prefilling: Request | None = None
+        self._waiting: deque[R] = deque()
+        self._prefilling: R | None = None
         self._prefill_left = 0.0
-        self._streams: list[tuple[float, int, Request]] = []
+        self._streams: list[tuple[float, int, R]] = []
         """A heap, by the step after which a stream is at its end."""
         self._steps = 0.0
         self._number = 0
@@ -101,7 +104,7 @@ class Server:
     def num_requests(self) -> int:
         return len(self._waiting) + len(self._streams) + (self._prefilling is not None)
 
-    def accept(self, now: float, request: Request) -> None:
+    def accept(self, now: float, request: R) -> None:
         """Raises `EngineError` as the pool's engines do."""
         if self.state in ("down", "draining"):
             raise EngineError("It takes no requests.", status=503)
@@ -110,7 +113,7 @@ class Server:
         self._advance(now)
         self._waiting.append(request)
 
-    def drop(self, now: float, request: Request) -> None:
+    def drop(self, now: float, request: R) -> None:
         """The request's client left."""
         self._advance(now)
         if request is self._prefilling:
@@ -121,7 +124,7 @@ class Server:
             self._streams = [stream for stream in self._streams if stream[2] is not request]
             heapify(self._streams)
 
-    def become(self, now: float, state: State) -> list[Request]:
+    def become(self, now: float, state: State) -> list[R]:
         """Returns the requests that are lost: all, if it goes down."""
         self._advance(now)
         self.state = state
@@ -151,7 +154,7 @@ class Server:
                 self._due, delay = "finished", ends
         return delay
 
-    def event(self, now: float) -> tuple[Event, Request]:
+    def event(self, now: float) -> tuple[Event, R]:
         """What was to happen has happened."""
         self._advance(now)
         assert self._due is not None

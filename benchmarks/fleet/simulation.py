@@ -89,7 +89,7 @@ class PooledRequest(Request):
         self.model = ""
         self.route: Route
         self.attempt: Attempt
-        self.server: Server
+        self.server: Server[PooledRequest]
         self.start = arrived
         """When the last attempt began."""
         self.is_over = False
@@ -108,14 +108,15 @@ class Simulation:
         self._traffic = Traffic(fleet.seed, fleet.kinds)
         self._chats = self._traffic.chats(fleet.rate * fleet.replicas / self._traffic.mean_turns)
         sizes = {"batch": fleet.batch, "queue": fleet.queue, "cache_blocks": fleet.cache_blocks}
-        self.servers = [Server(fleet.machine, **sizes) for _ in range(fleet.replicas)]
+        self.servers = [Server[PooledRequest](fleet.machine, **sizes) for _ in range(fleet.replicas)]
         self.processes: list[tuple[list[Replica], Routing]] = [
             (self._replicas(), ROUTINGS[routing]()) for _ in range(fleet.processes)
         ]
 
     def _replicas(self) -> list[Replica]:
-        named = enumerate(self.servers)
-        return [Replica(f"replica-{i}", server, clock=lambda: self.now) for i, server in named]
+        # A replica takes a server for an `Engine`, and reads nothing that it lacks.
+        engines: list[Any] = self.servers
+        return [Replica(f"replica-{i}", one, clock=lambda: self.now) for i, one in enumerate(engines)]
 
     def run(self) -> Result:
         random.seed(self.fleet.seed)  # LeastOutstanding takes one of several by chance
@@ -163,7 +164,8 @@ class Simulation:
         if self._asked >= self.fleet.requests:
             return
         self._asked += 1
-        request = PooledRequest(chat, next(self._traffic.nodes), self.now)
+        # A route takes it for a `GenerationRequest`, and reads nothing that it lacks.
+        request: Any = PooledRequest(chat, next(self._traffic.nodes), self.now)
         self._open[request] = None
         if self._rng.random() < self.fleet.leaving:
             self._later(self._rng.expovariate(1 / self.fleet.patience), self._leave, request)
@@ -179,7 +181,8 @@ class Simulation:
     def _send(self, request: PooledRequest) -> None:
         request.attempt.__enter__()
         request.start = self.now
-        server = request.server = request.attempt.engine
+        server: Any = request.attempt.engine
+        request.server = server
         try:
             server.accept(self.now, request)
         except EngineError as error:
@@ -220,12 +223,12 @@ class Simulation:
 
     # Servers
 
-    def _plan(self, server: Server) -> None:
+    def _plan(self, server: Server[PooledRequest]) -> None:
         delay = server.next_event()
         if delay is not None:
             self._later(delay, self._happens, server, server.version)
 
-    def _happens(self, server: Server, version: int) -> None:
+    def _happens(self, server: Server[PooledRequest], version: int) -> None:
         if version != server.version:
             return
         event, request = server.event(self.now)
@@ -235,19 +238,19 @@ class Simulation:
             self._finished(request)
         self._plan(server)
 
-    def _began(self, request: Any) -> None:
+    def _began(self, request: PooledRequest) -> None:
         request.route.has_begun(request.attempt)
         self.result.waits.append(self.now - request.arrived)
         self.result.prompt_blocks += request.prompt_blocks
         self.result.cached_blocks += request.cached_blocks
 
-    def _finished(self, request: Any) -> None:
+    def _finished(self, request: PooledRequest) -> None:
         request.attempt.__exit__(None, None, None)
         self._end(request, "finished")
         if request.chat.answered(request.answer_node):
             self._later(request.chat.pause(), self._ask, request.chat)
 
-    def _become(self, server: Server, state: Any) -> None:
+    def _become(self, server: Server[PooledRequest], state: Any) -> None:
         for request in server.become(self.now, state):
             self._fail(request, EngineError("The connection was cut.", status=502))
         if state == "hung":

@@ -5,7 +5,7 @@ these: the tokens of the prompt and of the stream once, and with each judgement 
 conversation and a block of the cache. The same guard, judging from scratch each time, is counted beside it.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,7 +18,7 @@ from engine.backends.local import LocalEngine
 from engine.classification.local import LocalClassifier
 from engine.config import EngineConfig
 from engine.guard_models import TokenClassifier, TokenStream
-from engine.protocol import Delta, GenerationRequest, Token, Tokenizer
+from engine.protocol import Delta, Deltas, GenerationRequest, Token, Tokenizer
 from engine.text.tokenizer import LocalTokenizer
 from hooks.builtin.judge import Judge
 from hooks.builtin.stream_guard import StreamGuard
@@ -79,7 +79,7 @@ async def _judge(config: EngineConfig, num_tokens: int) -> tuple[int, list[Gener
             asked.append(request)
             return generate(request)
 
-        engine.generate = seen  # type: ignore[method-assign]
+        engine.generate = seen
         assert engine.tokenizer is not None
         await _play(guard, Models(generator=engine), engine.tokenizer, num_tokens)
         return engine.stats().computed_tokens_total, asked
@@ -159,7 +159,7 @@ async def _play(guard: ModelGuard, models: Models, tokenizer: Tokenizer, num_tok
     ends = [0, *tokenizer.encode_text(text).ends[:num_tokens]]
     pieces = [text[start:end] for start, end in pairwise(ends)]
 
-    async def generate(request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+    async def generate(request: GenerationRequest) -> Deltas:
         for i, piece in enumerate(pieces):
             yield Delta(text=piece, tokens=(Token(i, piece, piece.encode()),))
         yield Delta(finish_reason="stop")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.random_models import SHAPES
 from engine.classification.core import ClassifierCore, new_text
-from engine.config import EngineConfig
+from engine.config import Dtype, EngineConfig
 from engine.core.sequence import SequenceGroup
 from engine.execution.model_runner import ModelRunner
 from engine.text.tokenizer import LocalTokenizer
@@ -47,12 +47,12 @@ class Judgements:
 
 
 def flatness(
-    model: Path, windows: Sequence[int], contexts: Sequence[int], rounds: int, dtype: str, threads: int
+    model: Path, windows: Sequence[int], contexts: Sequence[int], rounds: int, dtype: Dtype, threads: int
 ) -> list[Judgements]:
     """The time of a judgement of each window behind each context. They take turns."""
     config = EngineConfig(
         model=str(model),
-        dtype=dtype,  # type: ignore[arg-type]
+        dtype=dtype,
         num_threads=threads,
         max_num_seqs=len(contexts) + 1,
         enable_prefix_caching=False,

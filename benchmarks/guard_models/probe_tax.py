@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from engine.config import EngineConfig
+from engine.config import Dtype, EngineConfig
 from engine.core.engine_core import EngineCore
 from engine.core.input_processor import InputProcessor
 from engine.core.sequence import SequenceGroup
@@ -40,11 +40,11 @@ class ProbeTax:
     """A step with the probe to one without it, as medians."""
 
 
-def probe_tax(model: Path, probe: Path, streams: Sequence[int], dtype: str, threads: int) -> list[ProbeTax]:
+def probe_tax(model: Path, probe: Path, streams: Sequence[int], dtype: Dtype, threads: int) -> list[ProbeTax]:
     config = EngineConfig(
         model=str(model),
         device="cpu",
-        dtype=dtype,  # type: ignore[arg-type]
+        dtype=dtype,
         num_threads=threads,
         max_num_seqs=max(streams),
         max_model_len=PROMPT + STEPS + 16,

@@ -3,19 +3,19 @@
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
 from engine.guard_models import TokenClassifier
-from engine.protocol import Delta, Engine, GenerationRequest, SamplingParams
+from engine.protocol import Deltas, Engine, GenerationRequest, SamplingParams
 from hooks.pipeline.decision import Decision
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import vetted
 
 _WORDS = ("the", "order", "of", "a", "blue", "lamp", "was", "sent", "on", "day", "two", "and", "it", "will")
 
-Generate = Callable[[GenerationRequest], AsyncGenerator[Delta, None]]
+Generate = Callable[[GenerationRequest], Deltas]
 
 
 class Models:

@@ -87,7 +87,7 @@ async def ask(http: aiohttp.ClientSession, base_url: str, answer: Answer, *, is_
 
 
 def _read_whole(received: Received, data: bytes) -> None:
-    answer = orjson.loads(data) if data[:1] == b"{" else {"error": data.decode()}
+    answer: dict[str, Any] = orjson.loads(data) if data[:1] == b"{" else {"error": data.decode()}
     received.error = str(answer.get("error") or answer.get("detail") or "")
     for choice in answer.get("choices") or ():
         received.add(choice, choice["message"])
