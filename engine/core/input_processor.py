@@ -1,9 +1,9 @@
 """Makes a request's sequences: checks the fields, tokenizes the prompts, and checks that they fit."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from engine.config import EngineConfig
 from engine.core.block_hash import root_hash, unique_root
@@ -18,6 +18,7 @@ from engine.logits_processors.names import OTHER_FIELDS, PARAMETER_FIELDS
 from engine.logits_processors.registry import LIMITS, ProcessorRegistry
 from engine.protocol import GenerationRequest, ProbeInfo, Prompt, RequestError, SamplingParams, Token
 from engine.sampling.penalties import LogitBias
+from engine.sampling.sampling_state import SamplingState
 from engine.text.alignment import align_tokens
 from engine.text.chat_template import TEMPLATE_FIELDS
 from engine.text.detokenizer import SKIPPED, WRITTEN, Detokenizer, SpecialTokens, TextStream
@@ -121,7 +122,7 @@ class InputProcessor:
         group = self._group(request)
         for seq in group.sequences:
             seq.sampling.processors = tuple(one.start(seq.sampling.token_ids) for one in processors)
-        _check_limits(group.sequences[0].sampling.limits)
+        _check_limits(group.sequences[0].sampling)
         if grammar is not None:
             self.guidance.begin(group, grammar)
         return group
@@ -238,11 +239,22 @@ def _check_infill(request: GenerationRequest, fields: TextFields) -> None:
             raise RequestError(f"{name} cannot be combined with suffix.", param=name)
 
 
-def _check_limits(limits: Mapping[str, Any]) -> None:
-    """Raise `RequestError` if `bad_words` forbids each of `allowed_token_ids` (contract 7.5)."""
-    if len(limits) == 2:
+def _check_limits(sampling: SamplingState) -> None:
+    """Raise `RequestError` if `min_tokens` and `bad_words` forbid each of `allowed_token_ids` (contract
+    7.5)."""
+    limits = sampling.limits
+    if "allowed_token_ids" not in limits:
+        return
+    left = limits["allowed_token_ids"].token_ids
+    if sampling.params.min_tokens:
+        left = left.difference(sampling.eos_token_ids, sampling.params.stop_token_ids)
+        if not left:
+            raise RequestError(
+                "min_tokens forbids each of the allowed_token_ids: they end the output.", param="min_tokens"
+            )
+    if "bad_words" in limits:
         single = {word[0] for word in limits["bad_words"].sequences if len(word) == 1}
-        if limits["allowed_token_ids"].token_ids <= single:
+        if left <= single:
             raise RequestError("bad_words leaves none of the allowed_token_ids.", param="bad_words")
 
 

@@ -80,6 +80,21 @@ def test_words_that_forbid_all_allowed_tokens_are_refused(processor: InputProces
     assert caught.value.param == "bad_words"
 
 
+def test_a_least_length_that_forbids_all_allowed_tokens_is_refused(
+    processor: InputProcessor,
+) -> None:  # contract 7.5
+    """No token could be drawn: the caller is at fault."""
+    end = processor.tokenizer.eos_token_id
+    (a,) = processor.tokenizer.encode("a", add_special_tokens=False)
+    fields: dict[str, Any] = {"stop_token_ids": (a,), "max_tokens": 5}
+    limited: dict[str, Any] = {"extra": {"allowed_token_ids": [a, end]}}
+    processor.process(completion("hello", **fields, **limited))
+    processor.process(completion("hello", min_tokens=2, max_tokens=5, **limited))
+    with pytest.raises(RequestError, match="forbids each") as caught:
+        processor.process(completion("hello", min_tokens=2, **fields, **limited))
+    assert caught.value.param == "min_tokens"
+
+
 def test_an_empty_list_of_words_is_no_limit(processor: InputProcessor) -> None:
     (seq,) = processor.process(completion("hello", extra={"bad_words": []})).sequences
     assert not seq.sampling.processors
