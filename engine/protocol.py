@@ -35,6 +35,9 @@ Channel = Literal["content", "reasoning", "tool_call", "echo"]
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+"""The roles of a chat's messages, as the API names them."""
+
 Prompt = str | tuple[int, ...]
 """A text, or its token ids."""
 

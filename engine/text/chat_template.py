@@ -13,12 +13,10 @@ import jinja2
 from transformers import PreTrainedTokenizerBase
 
 from engine.fields.names import caller_name
-from engine.protocol import GenerationRequest, RequestError
+from engine.protocol import ROLES, GenerationRequest, RequestError
 
 TEMPLATE_ERRORS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, RecursionError)
 """Errors that a template raises itself, or that come from a message of an unexpected form."""
-ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-"""The roles of the API. Whether a template knows another one cannot be found out."""
 
 TEMPLATE_FIELDS = ("chat_template_kwargs", "continue_final_message", "add_generation_prompt")
 """The fields of `GenerationRequest.extra` that a chat's prompt follows."""
@@ -131,7 +129,7 @@ class ChatTemplate:
     def _role(self, message: Message, at: int) -> str:
         """The message's role, as the template knows it. Raises `RequestError`."""
         role, field = message.get("role"), f"messages[{at}].role"
-        if role not in ROLES:
+        if role not in ROLES:  # whether a template knows another one cannot be found out
             raise RequestError(f"{field} must be one of {', '.join(ROLES)}.", param=field)
         # The API's newer name for a system message, which few templates know.
         own = "system" if role == "developer" and not self._has_developer else str(role)

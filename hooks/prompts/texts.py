@@ -11,12 +11,11 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from engine.protocol import GenerationRequest, Prompt, SamplingParams
+from engine.protocol import ROLES, GenerationRequest, Prompt, SamplingParams
 
 PROMPT_FIELDS = ("messages", "prompts", "tools", "tool_choice", "extra")
 """The fields of a request that make its prompt. `on_request` may change these and `sampling.stop`."""
 
-_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _MEDIA = {"image_url", "video_url", "audio_url", "input_audio", "file"}
 """Fields of a content part that hold an image, sound or a file."""
 _NAMES = _MEDIA | {
@@ -157,7 +156,7 @@ class _Walk:
         return made if all(new is name for name, new in names.items()) else {names[n]: made[n] for n in made}
 
     def _message_field(self, name: str, value: Any, place: str) -> Any:
-        if name == "role" and value in _ROLES:
+        if name == "role" and value in ROLES:
             return value
         if name == "content" and isinstance(value, list | tuple):
             return self._joined(_listed(value, place, self._part), place)

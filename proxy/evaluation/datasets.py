@@ -145,7 +145,10 @@ def _reason(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"there is no column {error}"
     if isinstance(error, ValidationError):
-        return "; ".join(": ".join([*map(str, one["loc"]), one["msg"]]) for one in error.errors())
+        return "; ".join(
+            ": ".join([*map(str, one["loc"]), one["msg"].removeprefix("Value error, ")])
+            for one in error.errors()
+        )
     return " ".join(str(error).split())
 
 

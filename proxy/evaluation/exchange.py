@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from engine.protocol import ROLES
 from engine.recording import Recording
 from hooks.testing.streams import stream_of
 
@@ -66,6 +67,9 @@ class _Line(BaseModel):
     def _has_texts(self) -> "_Line":
         if (self.prompt is None) == (self.messages is None):
             raise ValueError("one of prompt and messages is needed")
+        for i, message in enumerate(self.messages or ()):
+            if (role := message.get("role")) not in ROLES:
+                raise ValueError(f"messages[{i}].role is {role!r}, and not one of {', '.join(ROLES)}")
         if self.unsafe_from is not None and self.unsafe_from >= len(self.reply):
             raise ValueError("unsafe_from is behind the reply")
         if self.unsafe_from is not None and not self.unsafe:

@@ -56,6 +56,17 @@ def test_the_project_s_own_format(tmp_path: Path) -> None:
     assert one.name.endswith("own.jsonl:1")
 
 
+def test_an_unknown_role_is_refused_with_its_line(tmp_path: Path) -> None:
+    chats = [[{"role": "user", "content": "A"}], [{"role": "human", "content": "B"}], [{"content": "C"}]]
+    rows = [{"messages": chat, "reply": "x"} for chat in chats]
+    with pytest.raises(
+        ValueError, match=r"own\.jsonl:2: .*messages\[0\]\.role is 'human', and not one of sys"
+    ):
+        load(write(tmp_path / "own.jsonl", rows))
+    with pytest.raises(ValueError, match=r"own\.jsonl:2: .*messages\[0\]\.role is None"):
+        load(write(tmp_path / "own.jsonl", rows[::2]))
+
+
 @pytest.mark.parametrize(
     "row",
     [
