@@ -37,6 +37,8 @@ RELOADED = frozenset(
 
 SIGNAL = "signal"
 """The operator's name in the list of changes, if a signal asked for the reload."""
+RETRY = 0.5
+"""Seconds after which a reload that a signal asks for is tried again while another one runs."""
 
 
 class ReloadError(Exception):
@@ -85,6 +87,9 @@ class Reloads:
         self._certificates = certificates
         self._deployments = deployments
         self._signalled: set[asyncio.Task[None]] = set()
+        self._is_signalled = False
+        """A signal has come that no reload has obeyed."""
+        self._obeys_signal = False
         self._prepared: _Prepared | None = None
         self._is_running = False
         self.read: Read | None = None
@@ -124,11 +129,25 @@ class Reloads:
         await self.drop()
 
     async def reload_by_signal(self) -> None:
+        """Reload. If a reload runs, another one follows, for all signals that come meanwhile."""
+        self._is_signalled = True
+        if self._obeys_signal:
+            return
+        self._obeys_signal = True
+        try:
+            while self._is_signalled:
+                self._is_signalled = False
+                await self._try_by_signal()
+        finally:
+            self._obeys_signal = False
+
+    async def _try_by_signal(self) -> None:
         try:
             await self.reload(SIGNAL)
-        except APIError as error:
+        except APIError as error:  # `reload` has logged every other one
             if error.status == 409:
-                logger.warning("%s: %s", SIGNAL, error)
+                self._is_signalled = True
+                await asyncio.sleep(RETRY)
 
     async def _run_alone(self) -> None:
         if self._is_running:

@@ -19,6 +19,7 @@ from proxy.policies.build import build
 from proxy.policies.deployment import Deployment
 from proxy.state.protocol import StateError
 from proxy.workers.reload import FinishReload, PrepareReload, ReloadAnswers
+from tests.helpers import until
 from tests.proxy.admin.conftest import ADMIN, ask
 from tests.proxy.conftest import Client
 
@@ -224,6 +225,39 @@ async def test_only_one_reload_runs_at_a_time(reloadable: tuple[Reloadable, Clie
     _, client = reloadable
     codes = [code for code, _ in await asyncio.gather(reload(client), reload(client))]
     assert sorted(codes) == [200, 409]
+
+
+@pytest.mark.parametrize("by_signal", [False, True])
+async def test_signals_during_a_reload_lead_to_one_more(
+    by_signal: bool, reloadable: tuple[Reloadable, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`by_signal`: so was the first reload asked for."""
+    monkeypatch.setattr("proxy.admin.reload.RETRY", 0.01)
+    one, client = reloadable
+    reloads, current = client.server.service.reloads, client.server.service.deployment
+    has_begun, can_end = asyncio.Event(), asyncio.Event()
+    start = Deployment.start_hooks
+
+    async def start_late(deployment: Deployment, older: Deployment) -> None:
+        has_begun.set()
+        await can_end.wait()
+        await start(deployment, older)
+
+    monkeypatch.setattr(Deployment, "start_hooks", start_late)
+    one.write("B")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(reloads.reload_by_signal() if by_signal else reloads.reload("operator"))
+        await has_begun.wait()
+        one.write("C")
+        for _ in range(3):
+            reloads.signal()
+        await asyncio.sleep(0)
+        assert client.server.service.deployment is current
+        can_end.set()
+    await until(lambda: not reloads._signalled)
+    assert await said(client) == "C"
+    changes = (await ask(client, "GET", "/admin/changes"))[1]["data"]
+    assert [change["operator"] for change in changes] == ["signal", "signal" if by_signal else "operator"]
 
 
 async def test_counters_never_go_back(reloadable: tuple[Reloadable, Client]) -> None:
