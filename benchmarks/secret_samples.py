@@ -3,6 +3,7 @@
 import base64
 import json
 import random
+from typing import Any
 
 from benchmarks.pii_samples import WORDS
 from benchmarks.samples import ALNUM, DIGITS, HEX, LOWER, UPPER, Kind, Make, chars, fill
@@ -62,8 +63,8 @@ def near(*forms: Make) -> Make:
     return spoil
 
 
-def kind(entity: str, labels: tuple[str, ...], *forms: Make, **more: object) -> Kind:
-    return Kind(entity, lambda rng: some(rng, *forms), near(*forms), labels, **more)  # type: ignore[arg-type]
+def kind(entity: str, labels: tuple[str, ...], *forms: Make, **more: Any) -> Kind:
+    return Kind(entity, lambda rng: some(rng, *forms), near(*forms), labels, **more)
 
 
 def github(rng: random.Random) -> str:

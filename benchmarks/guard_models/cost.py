@@ -22,7 +22,6 @@ from engine.protocol import Delta, Deltas, GenerationRequest, Token, Tokenizer
 from engine.text.tokenizer import LocalTokenizer
 from hooks.builtin.judge import Judge
 from hooks.builtin.stream_guard import StreamGuard
-from hooks.detect.model_guard import ModelGuard
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
 
@@ -152,9 +151,9 @@ def _windows() -> dict[str, Any]:
     return {"window": WINDOW, "first_window": WINDOW, "timeout": 600.0}
 
 
-async def _play(guard: ModelGuard, models: Models, tokenizer: Tokenizer, num_tokens: int) -> None:
+async def _play(guard: Judge | StreamGuard, models: Models, tokenizer: Tokenizer, num_tokens: int) -> None:
     """Show the guard a stream of so many tokens of its own vocabulary."""
-    await guard.start(models)  # type: ignore[attr-defined]
+    await guard.start(models)
     text = made_text(Random(0), 2 * num_tokens)
     ends = [0, *tokenizer.encode_text(text).ends[:num_tokens]]
     pieces = [text[start:end] for start, end in pairwise(ends)]
