@@ -90,7 +90,7 @@ class EngineOptions(BaseModel):
     """Kernels for the operations between matrix products on a CPU: native ones in C, compiled at start, or
     torch's (auto: native if there is a compiler)"""
     batch_invariant: bool = True
-    """Multiply by one kernel for any number of streams, so that streams do not change each other's output.
+    """Multiply by one kernel for any number of streams, so that streams do not change each other's products.
     Without it, each number of streams has the fastest kernel: logprobs may then differ in their last bits,
     and weights that two kernels lay out differently take twice the memory"""
     attention_backend: AttentionBackendName = "auto"
