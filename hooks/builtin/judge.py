@@ -20,7 +20,7 @@ from engine.protocol import Engine, RequestError
 from hooks import Chunk, GenerationRequest, PromptTooLongError, checked
 from hooks.builtin.guard_prompts.conversation import EMPTY, TOO_LONG, Turn, conversation_of
 from hooks.builtin.judge_families import by_chat
-from hooks.builtin.judge_families.asking import Asking, Conversation, Opinion
+from hooks.builtin.judge_families.asking import Conversation, JudgeModel, Opinion
 from hooks.builtin.judge_families.by_chat import ConversationByChat
 from hooks.builtin.judge_families.by_ids import ConversationByIds, Layouts
 from hooks.builtin.judge_families.family import Family
@@ -102,7 +102,7 @@ class Judge(ModelGuard):
         self._strict = strict
         self._least_mass = least_mass
         self._asks_categories = name_categories or categories is not None or thresholds is not None
-        self._asking: Asking | None = None
+        self._judge_model: JudgeModel | None = None
         self._layouts: Layouts | None = None
         """None: the engine takes chats."""
         self._with_system = False
@@ -159,7 +159,9 @@ class Judge(ModelGuard):
             family = find_family(engine, self._model, self._options)
         criteria = self._criteria_of(family)
         self._check_names(family, criteria)
-        self._asking = Asking(engine, self._model, family, criteria, self._least_mass, secrets.token_hex(16))
+        self._judge_model = JudgeModel(
+            engine, self._model, family, criteria, self._least_mass, secrets.token_hex(16)
+        )
         self._layouts = None
         with blamed_on("model"):
             if _takes_ids(engine) and engine.tokenizer is not None:
@@ -175,15 +177,14 @@ class Judge(ModelGuard):
         return score + opinion.probabilities.get("controversial", 0.0) if self._strict else score
 
     def _turns(self, request: GenerationRequest, output_index: int) -> list[Turn]:
-        turns = conversation_of(request, output_index, with_system=self._with_system)
-        return turns if turns and turns[-1].role != "system" else [*turns, Turn("user", "")]
+        return conversation_of(request, output_index, with_system=self._with_system)
 
     def _conversation(self, turns: Sequence[Turn], request: GenerationRequest) -> Conversation:
-        if self._asking is None:
+        if self._judge_model is None:
             raise RuntimeError("the judge was not started")
         if self._layouts is None:
-            return ConversationByChat(self._asking, turns, request)
-        return ConversationByIds(self._asking, self._layouts, turns, request)
+            return ConversationByChat(self._judge_model, turns, request)
+        return ConversationByIds(self._judge_model, self._layouts, turns, request)
 
     def _check_names(self, family: Family, criteria: Sequence[str]) -> None:
         """Raise `ValueError` for names that no offence has: the guard would pass what they are to stop."""

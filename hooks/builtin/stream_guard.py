@@ -16,7 +16,7 @@ from hooks import Chunk, GenerationRequest, checked
 from hooks.builtin.guard_prompts.conversation import EMPTY, TOO_LONG
 from hooks.builtin.stream_heads.debounce import Debounce, Offences
 from hooks.builtin.stream_heads.heads import HeadOptions, Level
-from hooks.builtin.stream_heads.reader import Reader
+from hooks.builtin.stream_heads.reader import ChatReader
 from hooks.builtin.stream_heads.reply_judge import ReplyJudge
 from hooks.builtin.stream_heads.reply_verdicts import ReplyVerdicts
 from hooks.detect.argument_types import Names, blamed_on
@@ -63,14 +63,14 @@ class StreamGuard(ModelGuard):
         self._model = str(model)
         self._options = HeadOptions(threshold, strict, categories, labels, thresholds or {})
         self._rule: Debounce = debounce
-        self._reader: Reader | None = None
+        self._reader: ChatReader | None = None
         """None until `start`."""
 
     async def start(self, models: GuardModels) -> None:
         """Get the model, and try its chat template. Raises `ValueError` for a model that cannot judge."""
         classifier = await models.classifier(self._model)
         with blamed_on("model"):
-            self._reader = Reader(classifier, self._options)
+            self._reader = ChatReader(classifier, self._options)
         if self._prompt is not None and not self._reader.reads_prompts:
             raise ValueError("prompt: this model has no heads for prompts")
 
@@ -94,7 +94,7 @@ class StreamGuard(ModelGuard):
         return None
 
     @property
-    def _started(self) -> Reader:
+    def _started(self) -> ChatReader:
         if self._reader is None:
             raise RuntimeError("the guard was not started")
         return self._reader

@@ -26,7 +26,8 @@ class Turn(NamedTuple):
 def conversation_of(
     request: GenerationRequest, output_index: int = 0, *, with_system: bool = False
 ) -> list[Turn]:
-    """The turns of the request's prompt, in alternating roles, a user's first.
+    """The turns of the request's prompt, in alternating roles, a user's first. The last one is a user's, and
+    perhaps empty, or the beginning of the reply.
 
     A completion's prompt is a user's turn. Everything that no assistant said counts as the user's: results of
     tools, and system messages unless the layout knows them (`with_system`). Calls of tools are the
@@ -35,8 +36,8 @@ def conversation_of(
     if request.prompts:
         prompt = request.prompts[output_index // request.sampling.n]
         return [Turn("user", prompt if isinstance(prompt, str) else "")]
-    turns = [Turn(_role(message, with_system), _text(message)) for message in request.messages]
-    return _alternating(turns)
+    turns = _alternating(Turn(_role(message, with_system), _text(message)) for message in request.messages)
+    return turns if turns and turns[-1].role != "system" else [*turns, Turn("user", "")]
 
 
 def length_of(turns: Iterable[Turn]) -> int:

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from engine.protocol import Engine, EngineError
 from hooks import GenerationRequest
 from hooks.builtin.guard_prompts.conversation import Turn
-from hooks.builtin.judge_families.family import Family, Step, Verdict
+from hooks.builtin.judge_families.family import AnswerLine, Family, Safety
 
 _ROUNDING = 0.01
 """A logprob is at most 0, but for the rounding of the engine's numbers."""
@@ -23,7 +23,7 @@ class Opinion(NamedTuple):
 
     criterion: str
     """Empty: the question covers all that the family knows."""
-    probabilities: Mapping[Verdict, float]
+    probabilities: Mapping[Safety, float]
     """Together 1."""
     categories: tuple[str, ...] = ()
 
@@ -41,7 +41,7 @@ class Conversation(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class JudgeModel:
     """A model, and what is asked of it."""
 
     engine: Engine
@@ -62,18 +62,18 @@ def probability(logprob: float) -> float:
     return math.exp(logprob)
 
 
-def probabilities(step: Step, masses: Mapping[str, float], least_mass: float) -> dict[Verdict, float]:
+def probabilities(line: AnswerLine, masses: Mapping[str, float], least_mass: float) -> dict[Safety, float]:
     """The verdicts' probabilities. `masses`: by spelling. Raises `UnclearError` if together they have less
     than `least_mass`, or are not numbers."""
-    own = {verdict: sum(masses[one] for one in told) for verdict, told in step.spellings.items()}
+    own = {verdict: sum(masses[one] for one in told) for verdict, told in line.spellings.items()}
     total = sum(own.values())
     if not least_mass <= total < 2 or total <= 0:  # a comparison with what is not a number is false
         raise UnclearError("The guard model did not answer with a verdict.")
     return {verdict: mass / total for verdict, mass in own.items()}
 
 
-def salt_of(asking: Asking, request: GenerationRequest) -> str:
-    return f"{asking.salt}-{request.request_id}"
+def salt_of(judge: JudgeModel, request: GenerationRequest) -> str:
+    return f"{judge.salt}-{request.request_id}"
 
 
 def marked(turns: Sequence[Turn], name: Callable[[int], str]) -> list[Turn]:

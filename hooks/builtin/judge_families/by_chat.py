@@ -10,14 +10,14 @@ from engine.protocol import SamplingParams, Token
 from hooks import GenerationRequest
 from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.judge_families.asking import (
-    Asking,
+    JudgeModel,
     MayMatter,
     Opinion,
     UnclearError,
     probabilities,
     probability,
 )
-from hooks.builtin.judge_families.family import Chat, Step
+from hooks.builtin.judge_families.family import AnswerLine, Chat
 
 NUM_TOP = 20
 """The most alternatives that the API gives."""
@@ -28,8 +28,8 @@ _ALMOST_ALL = 0.99
 class ConversationByChat:
     """One conversation. `turns`: the last one's text is the beginning of the text that grows."""
 
-    def __init__(self, asking: Asking, turns: Sequence[Turn], request: GenerationRequest) -> None:
-        self._asking = asking
+    def __init__(self, judge: JudgeModel, turns: Sequence[Turn], request: GenerationRequest) -> None:
+        self._judge = judge
         *self._before, last = turns
         self._role = last.role
         self._text = last.text
@@ -37,10 +37,10 @@ class ConversationByChat:
 
     async def ask(self, text: str, may_matter: MayMatter) -> list[Opinion]:
         self._text += text
-        return [await self._ask(criterion, may_matter) for criterion in self._asking.criteria]
+        return [await self._ask(criterion, may_matter) for criterion in self._judge.criteria]
 
     async def _ask(self, criterion: str, may_matter: MayMatter) -> Opinion:
-        family = self._asking.family
+        family = self._judge.family
         turns = [*self._before, Turn(self._role, self._text)]
         prompt = family.prompt(turns, criterion)
         if isinstance(prompt, str):
@@ -50,9 +50,9 @@ class ConversationByChat:
             told = family.read(text)
             return Opinion(criterion, {told.verdict: 1.0}, told.categories)
         place = 0
-        for step in family.steps(turns, criterion):
-            place = _place_of(step, tokens, place)
-        found = probabilities(step, _masses(step, tokens[place]), self._asking.least_mass)
+        for line in family.lines(turns, criterion):
+            place = _place_of(line, tokens, place)
+        found = probabilities(line, _masses(line, tokens[place]), self._judge.least_mass)
         opinion = Opinion(criterion, found)
         rest = family.categories_begin("")
         if rest is None or found["unsafe"] < max(found.values()) or not may_matter(opinion):
@@ -63,14 +63,14 @@ class ConversationByChat:
 
     async def _write(self, prompt: Chat) -> tuple[list[Token], str]:
         """The answer's tokens, and its text without reasoning."""
-        family = self._asking.family
+        family = self._judge.family
         sampling = SamplingParams(
             max_tokens=family.max_answer_tokens, temperature=0.0, logprobs=None if family.reasons else NUM_TOP
         )
         kwargs = {"chat_template_kwargs": dict(prompt.template_kwargs)} if prompt.template_kwargs else {}
         asked = GenerationRequest(
             request_id=f"{self._request.request_id}-judge",
-            model=self._asking.model,
+            model=self._judge.model,
             endpoint="chat",
             messages=tuple(prompt.messages),
             sampling=sampling,
@@ -80,7 +80,7 @@ class ConversationByChat:
         )
         tokens: list[Token] = []
         text: list[str] = []
-        async with aclosing(self._asking.engine.generate(asked)) as deltas:
+        async with aclosing(self._judge.engine.generate(asked)) as deltas:
             async for delta in deltas:
                 if delta.channel == "content":
                     tokens += delta.tokens
@@ -88,9 +88,9 @@ class ConversationByChat:
         return tokens, "".join(text)
 
 
-def _place_of(step: Step, tokens: Sequence[Token], start: int) -> int:
+def _place_of(line: AnswerLine, tokens: Sequence[Token], start: int) -> int:
     """The place of the token that begins the verdict. White space in the answer does not matter."""
-    begin, said = "".join(step.begin.split()), ""
+    begin, said = "".join(line.begin.split()), ""
     for place in range(start, len(tokens)):
         word = tokens[place].text.strip()
         if word and said.endswith(begin):
@@ -99,20 +99,20 @@ def _place_of(step: Step, tokens: Sequence[Token], start: int) -> int:
     raise UnclearError("The guard model's answer does not have the form of its family.")
 
 
-def _masses(step: Step, token: Token) -> dict[str, float]:
+def _masses(line: AnswerLine, token: Token) -> dict[str, float]:
     """The probability of each spelling: of the tokens that begin it and no other verdict."""
-    verdict_of = {one.strip(): verdict for verdict, told in step.spellings.items() for one in told}
-    masses = dict.fromkeys((one for told in step.spellings.values() for one in told), 0.0)
+    verdict_of = {one.strip(): verdict for verdict, told in line.spellings.items() for one in told}
+    masses = dict.fromkeys((one for told in line.spellings.values() for one in told), 0.0)
     seen: set[str] = set()
     for one in token.top:
         word = one.raw.decode(errors="replace").strip()
         begun = {verdict for name, verdict in verdict_of.items() if word and name.startswith(word)}
         if len(begun) == 1:
             (verdict,) = begun
-            masses[step.spellings[verdict][0]] += probability(one.logprob)
+            masses[line.spellings[verdict][0]] += probability(one.logprob)
             seen.add(verdict)
     known = sum(masses.values())
-    if len(seen) < len(step.spellings) and not known >= _ALMOST_ALL:
+    if len(seen) < len(line.spellings) and not known >= _ALMOST_ALL:
         raise UnclearError("The guard model's likeliest tokens lack a verdict.")
     return masses
 

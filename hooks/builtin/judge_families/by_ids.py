@@ -14,7 +14,7 @@ from hooks.builtin.guard_prompts.conversation import Turn, length_of
 from hooks.builtin.guard_prompts.spliced_prompt import AddedTokens, SplicedPrompt, mark, text_behind_marks
 from hooks.builtin.guard_prompts.threads import tokenize
 from hooks.builtin.judge_families.asking import (
-    Asking,
+    JudgeModel,
     MayMatter,
     Opinion,
     UnclearError,
@@ -23,7 +23,7 @@ from hooks.builtin.judge_families.asking import (
     probability,
     salt_of,
 )
-from hooks.builtin.judge_families.family import Chat, Family, Step
+from hooks.builtin.judge_families.family import AnswerLine, Chat, Family
 
 
 def layout_of(tokenizer: Tokenizer, prompt: Chat | str) -> str:
@@ -59,9 +59,9 @@ class Layouts:
                 layout = self.layout(turns, criterion)
                 self.prompt(layout, turns).add("Hello.")
                 answer = ""
-                for step in self.family.steps(turns, criterion):
-                    answer = self.answer_before(layout, answer, step)
-                    answer += next(iter(self.first_tokens(layout, answer, step)))
+                for line in self.family.lines(turns, criterion):
+                    answer = self.answer_before(layout, answer, line)
+                    answer += next(iter(self.first_tokens(layout, answer, line)))
 
     def layout(self, turns: Sequence[Turn], criterion: str) -> str:
         return layout_of(self.tokenizer, self.family.prompt(marked(turns, mark), criterion))
@@ -71,22 +71,21 @@ class Layouts:
         texts = [turn.text for turn in turns[:-1]]
         return SplicedPrompt(self.tokenizer, self._added, layout, texts, trims=self._trims)
 
-    def answer_before(self, layout: str, answer: str, step: Step) -> str:
-        """The answer up to the verdict of `step`. The step's line ends that stand there already are not put
-        again."""
+    def answer_before(self, layout: str, answer: str, line: AnswerLine) -> str:
+        """The answer up to the verdict of `line`. Line ends that stand there already are not put again."""
         said = layout + answer
-        num_ends = len(step.begin) - len(step.begin.lstrip("\n"))
+        num_ends = len(line.begin) - len(line.begin.lstrip("\n"))
         num_there = len(said) - len(said.rstrip("\n"))
-        return answer + step.begin[min(num_ends, num_there) :]
+        return answer + line.begin[min(num_ends, num_there) :]
 
-    def first_tokens(self, layout: str, answer: str, step: Step) -> dict[str, int]:
+    def first_tokens(self, layout: str, answer: str, line: AnswerLine) -> dict[str, int]:
         """The first token of each spelling behind `answer`. Raises `ValueError` if two verdicts begin with
         the same one, or if a spelling changes the tokens before it."""
         last = self._added.split(text_behind_marks(layout) + answer)[-1]
         before = last if isinstance(last, str) else ""
         by_verdict = {
             verdict: {one: self._first_token(before, one) for one in spellings}
-            for verdict, spellings in step.spellings.items()
+            for verdict, spellings in line.spellings.items()
         }
         ids = [set(tokens.values()) for tokens in by_verdict.values()]
         if len(set().union(*ids)) < sum(map(len, ids)):
@@ -108,9 +107,9 @@ class ConversationByIds:
     """One conversation. `turns`: the last one's text is the beginning of the text that grows."""
 
     def __init__(
-        self, asking: Asking, layouts: Layouts, turns: Sequence[Turn], request: GenerationRequest
+        self, judge: JudgeModel, layouts: Layouts, turns: Sequence[Turn], request: GenerationRequest
     ) -> None:
-        self._asking = asking
+        self._judge = judge
         self._layouts = layouts
         self._turns = turns
         self._request = request
@@ -132,7 +131,7 @@ class ConversationByIds:
 
     def _open(self) -> list[tuple[str, str, SplicedPrompt]]:
         opened = []
-        for criterion in self._asking.criteria:
+        for criterion in self._judge.criteria:
             layout = self._layouts.layout(self._turns, criterion)
             prompt = self._layouts.prompt(layout, self._turns)
             prompt.add(self._turns[-1].text)
@@ -142,20 +141,20 @@ class ConversationByIds:
     async def _ask(
         self, criterion: str, layout: str, prompt: SplicedPrompt, may_matter: MayMatter
     ) -> Opinion:
-        family = self._asking.family
+        family = self._judge.family
         if family.reasons:
             told = family.read(await self._write(prompt, ""))
             return Opinion(criterion, {told.verdict: 1.0}, told.categories)
         answer = ""
         opinion = Opinion(criterion, {})
-        for step in family.steps(self._turns, criterion):
-            before = self._layouts.answer_before(layout, answer, step)
-            masses = await self._masses(prompt, before, self._layouts.first_tokens(layout, before, step))
-            opinion = Opinion(criterion, probabilities(step, masses, self._asking.least_mass))
+        for line in family.lines(self._turns, criterion):
+            before = self._layouts.answer_before(layout, answer, line)
+            masses = await self._masses(prompt, before, self._layouts.first_tokens(layout, before, line))
+            opinion = Opinion(criterion, probabilities(line, masses, self._judge.least_mass))
             answer = before + max(masses, key=masses.__getitem__)
         if not may_matter(opinion):
             return opinion
-        allowed = step.spellings["safe"]
+        allowed = line.spellings["safe"]
         offence = max((one for one in masses if one not in allowed), key=masses.__getitem__)
         if (rest := family.categories_begin(offence)) is None:
             return opinion
@@ -169,7 +168,7 @@ class ConversationByIds:
         ids = tuple(dict.fromkeys(tokens.values()))
         sampling = SamplingParams(max_tokens=1, temperature=0.0, logprobs=0, logprob_token_ids=ids)
         told: dict[int | None, float] = {}
-        async with aclosing(self._asking.engine.generate(self._asked(prompt, before, sampling))) as deltas:
+        async with aclosing(self._judge.engine.generate(self._asked(prompt, before, sampling))) as deltas:
             async for delta in deltas:
                 for token in delta.tokens:
                     told |= {one.id: probability(one.logprob) for one in token.top}
@@ -180,23 +179,23 @@ class ConversationByIds:
 
     async def _write(self, prompt: SplicedPrompt, before: str) -> str:
         """The text that the model writes behind `before`; if it reasons, with the names of special tokens."""
-        sampling = SamplingParams(max_tokens=self._asking.family.max_answer_tokens, temperature=0.0)
+        sampling = SamplingParams(max_tokens=self._judge.family.max_answer_tokens, temperature=0.0)
         pieces: list[str] = []
         raw: list[bytes] = []
-        async with aclosing(self._asking.engine.generate(self._asked(prompt, before, sampling))) as deltas:
+        async with aclosing(self._judge.engine.generate(self._asked(prompt, before, sampling))) as deltas:
             async for delta in deltas:
                 pieces.append(delta.text)
                 raw += [token.raw for token in delta.tokens]
-        return b"".join(raw).decode(errors="replace") if self._asking.family.reasons else "".join(pieces)
+        return b"".join(raw).decode(errors="replace") if self._judge.family.reasons else "".join(pieces)
 
     def _asked(self, prompt: SplicedPrompt, before: str, sampling: SamplingParams) -> GenerationRequest:
         return GenerationRequest(
             request_id=f"{self._request.request_id}-judge",
-            model=self._asking.model,
+            model=self._judge.model,
             endpoint="completions",
             prompts=(tuple(prompt.ids(before)),),
             sampling=sampling,
-            cache_salt=salt_of(self._asking, self._request),
+            cache_salt=salt_of(self._judge, self._request),
             num_unsalted_tokens=prompt.num_shared,
             caller=self._request.caller,
         )

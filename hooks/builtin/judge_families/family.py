@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from hooks.builtin.guard_prompts.conversation import Turn
 
-Verdict = Literal["safe", "controversial", "unsafe"]
+Safety = Literal["safe", "controversial", "unsafe"]
+"""A guard model's verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,22 +19,22 @@ class Chat:
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
-Spellings = Mapping[Verdict, tuple[str, ...]]
+Spellings = Mapping[Safety, tuple[str, ...]]
 """The ways to write each verdict. Their first tokens are compared."""
 
 
-class Step(NamedTuple):
-    """One answer of a model, read from the probabilities of the tokens behind `begin`."""
+class AnswerLine(NamedTuple):
+    """One line of an answer. Its verdict is read from the probabilities of the tokens behind `begin`."""
 
     begin: str
-    """The beginning of the model's line, up to the answer."""
+    """The beginning of the line, up to the verdict."""
     spellings: Spellings
 
 
 class Answer(NamedTuple):
     """A whole answer, read from its text."""
 
-    verdict: Verdict
+    verdict: Safety
     categories: tuple[str, ...] = ()
 
 
@@ -65,13 +66,13 @@ class Family(ABC):
         """The prompt that asks about the last turn. A text is a layout by itself, with its special tokens."""
 
     @abstractmethod
-    def steps(self, turns: Sequence[Turn], criterion: str) -> tuple[Step, ...]:
-        """The answers to read, in the order in which the model gives them. The last one is the verdict; the
-        likeliest of each earlier one is put before the next."""
+    def lines(self, turns: Sequence[Turn], criterion: str) -> tuple[AnswerLine, ...]:
+        """The lines to read, in the order in which the model writes them. The last one has the verdict that
+        counts; the likeliest spelling of each earlier one is put before the next."""
 
     def categories_begin(self, verdict: str) -> str | None:
-        """The text behind the verdict's `Step.begin` after which the categories follow. `verdict`: as it was
-        spelled. None: the family tells no categories."""
+        """The text between the verdict's `AnswerLine.begin` and the categories. `verdict`: as it was spelled.
+        None: the family tells no categories."""
         return None
 
     def categories(self, text: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hooks.builtin.guard_prompts.conversation import Turn
-from hooks.builtin.judge_families.family import Answer, AnswerError, Chat, Family, Step
+from hooks.builtin.judge_families.family import Answer, AnswerError, AnswerLine, Chat, Family
 from hooks.builtin.judge_families.policy import SPEAKERS
 
 _FINAL = "<|channel|>final<|message|>"
@@ -37,7 +37,7 @@ class GptOssSafeguard(Family):
         messages = [{"role": "system", "content": self._policy}, {"role": "user", "content": said}]
         return Chat(messages, {"reasoning_effort": "low"})
 
-    def steps(self, turns: Sequence[Turn], criterion: str) -> tuple[Step, ...]:
+    def lines(self, turns: Sequence[Turn], criterion: str) -> tuple[AnswerLine, ...]:
         return ()
 
     def read(self, answer: str) -> Answer:

@@ -6,7 +6,7 @@ Versions 3.0 to 3.2 answer `Yes` or `No`. Version 3.3 answers `<score> yes </sco
 from collections.abc import Sequence
 
 from hooks.builtin.guard_prompts.conversation import Turn
-from hooks.builtin.judge_families.family import YES_NO, Chat, Family, Step
+from hooks.builtin.judge_families.family import YES_NO, AnswerLine, Chat, Family
 
 CRITERIA = (
     *("harm", "social_bias", "jailbreak", "profanity", "sexual_content", "unethical_behavior", "violence"),
@@ -39,7 +39,7 @@ class GraniteGuardian(Family):
             return Chat(messages, {"guardian_config": {"criteria_id": criterion}, "think": False})
         return Chat(messages, {"guardian_config": {"risk_name": criterion}})
 
-    def steps(self, turns: Sequence[Turn], criterion: str) -> tuple[Step, ...]:
+    def lines(self, turns: Sequence[Turn], criterion: str) -> tuple[AnswerLine, ...]:
         if self._scores:
-            return (Step("<score>", {"unsafe": (" yes", " Yes"), "safe": (" no", " No")}),)
-        return (Step("", YES_NO),)
+            return (AnswerLine("<score>", {"unsafe": (" yes", " Yes"), "safe": (" no", " No")}),)
+        return (AnswerLine("", YES_NO),)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from hooks.builtin.guard_prompts.conversation import Turn
-from hooks.builtin.judge_families.family import AnswerError, Chat, Family, Step
+from hooks.builtin.judge_families.family import AnswerError, AnswerLine, Chat, Family
 
 _CODES = re.compile(r"S\d{1,2}(\s*,\s*S\d{1,2})*")
 
@@ -22,8 +22,8 @@ class LlamaGuard(Family):
     def prompt(self, turns: Sequence[Turn], criterion: str) -> Chat | str:
         return Chat([{"role": turn.role, "content": turn.text} for turn in turns])
 
-    def steps(self, turns: Sequence[Turn], criterion: str) -> tuple[Step, ...]:
-        return (Step("\n\n", {"safe": ("safe",), "unsafe": ("unsafe",)}),)
+    def lines(self, turns: Sequence[Turn], criterion: str) -> tuple[AnswerLine, ...]:
+        return (AnswerLine("\n\n", {"safe": ("safe",), "unsafe": ("unsafe",)}),)
 
     def categories_begin(self, verdict: str) -> str | None:
         return f"{verdict}\n"

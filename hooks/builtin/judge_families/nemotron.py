@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from hooks.builtin.guard_prompts.conversation import Turn
-from hooks.builtin.judge_families.family import AnswerError, Chat, Family, Spellings, Step
+from hooks.builtin.judge_families.family import AnswerError, AnswerLine, Chat, Family, Spellings
 
 _CATEGORIES = (
     *("Violence", "Sexual", "Criminal Planning/Confessions", "Guns and Illegal Weapons"),
@@ -44,9 +44,10 @@ class Nemotron(Family):
         said = "".join(f"{speakers[turn.role]}: {turn.text}\n" for turn in turns)
         return Chat([{"role": "user", "content": _HEAD + said + _TAIL}])
 
-    def steps(self, turns: Sequence[Turn], criterion: str) -> tuple[Step, ...]:
-        of_user = Step('{"User Safety": "', _SPELLINGS)
-        return (of_user, Step('", "Response Safety": "', _SPELLINGS))[: 1 + (turns[-1].role == "assistant")]
+    def lines(self, turns: Sequence[Turn], criterion: str) -> tuple[AnswerLine, ...]:
+        of_user = AnswerLine('{"User Safety": "', _SPELLINGS)
+        of_reply = AnswerLine('", "Response Safety": "', _SPELLINGS)
+        return (of_user, of_reply) if turns[-1].role == "assistant" else (of_user,)
 
     def categories_begin(self, verdict: str) -> str | None:
         return f'{verdict}", "Safety Categories": "'

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hooks.builtin.guard_prompts.conversation import Turn
-from hooks.builtin.judge_families.family import Chat, Family, Spellings, Step
+from hooks.builtin.judge_families.family import AnswerLine, Chat, Family, Spellings
 
 SPEAKERS = {"user": "User", "assistant": "Assistant", "system": "System"}
 
@@ -38,7 +38,7 @@ class Policy(Family):
             messages = [{"role": "user", "content": f"{self._task}\n\n{judged}"}]
         return Chat(messages, {"enable_thinking": False})
 
-    def steps(self, turns: Sequence[Turn], criterion: str) -> tuple[Step, ...]:
+    def lines(self, turns: Sequence[Turn], criterion: str) -> tuple[AnswerLine, ...]:
         safe, unsafe = ((word, word.capitalize()) for word in self._answers)
         spellings: Spellings = {"safe": safe, "unsafe": unsafe}
-        return (Step("", spellings),)
+        return (AnswerLine("", spellings),)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hooks.builtin.guard_prompts.conversation import Turn
-from hooks.builtin.judge_families.family import AnswerError, Chat, Family, Spellings, Step
+from hooks.builtin.judge_families.family import AnswerError, AnswerLine, Chat, Family, Spellings
 
 _LONGEST = 64
 """Characters of a category's name."""
@@ -37,13 +37,13 @@ class Qwen3Guard(Family):
     def prompt(self, turns: Sequence[Turn], criterion: str) -> Chat | str:
         return Chat([{"role": turn.role, "content": turn.text} for turn in turns])
 
-    def steps(self, turns: Sequence[Turn], criterion: str) -> tuple[Step, ...]:
+    def lines(self, turns: Sequence[Turn], criterion: str) -> tuple[AnswerLine, ...]:
         spellings: Spellings = {
             "safe": (" Safe",),
             "unsafe": (" Unsafe",),
             "controversial": (" Controversial",),
         }
-        return (Step("Safety:", spellings),)
+        return (AnswerLine("Safety:", spellings),)
 
     def may_tell(self, category: str, criteria: Sequence[str]) -> bool:
         return category in PUBLISHED | SHIPPED

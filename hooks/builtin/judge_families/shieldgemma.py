@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from hooks.builtin.guard_prompts.conversation import Turn
-from hooks.builtin.judge_families.family import YES_NO, Chat, Family, Step
+from hooks.builtin.judge_families.family import YES_NO, AnswerLine, Chat, Family
 
 PRINCIPLES: Mapping[str, tuple[str, str]] = {
     "dangerous_content": (
@@ -60,5 +60,5 @@ class ShieldGemma(Family):
             "'No'. And then walk through step by step to be sure we answer correctly.\n\n"
         )
 
-    def steps(self, turns: Sequence[Turn], criterion: str) -> tuple[Step, ...]:
-        return (Step("", YES_NO),)
+    def lines(self, turns: Sequence[Turn], criterion: str) -> tuple[AnswerLine, ...]:
+        return (AnswerLine("", YES_NO),)

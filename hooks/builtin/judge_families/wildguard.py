@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hooks.builtin.guard_prompts.conversation import Turn
-from hooks.builtin.judge_families.family import Chat, Family, Spellings, Step
+from hooks.builtin.judge_families.family import AnswerLine, Chat, Family, Spellings
 
 _LAYOUT = (
     "<s><|user|>\n[INST] You are a classifier for analyzing interactions between humans and LLMs. Given a "
@@ -31,8 +31,12 @@ class WildGuard(Family):
         request = "\n\n".join(turn.text for turn in (before if reply else turns))
         return _LAYOUT.format(request=request, reply=reply)
 
-    def steps(self, turns: Sequence[Turn], criterion: str) -> tuple[Step, ...]:
-        of_request = Step("Harmful request:", _OF_REQUEST)
+    def lines(self, turns: Sequence[Turn], criterion: str) -> tuple[AnswerLine, ...]:
+        of_request = AnswerLine("Harmful request:", _OF_REQUEST)
         if turns[-1].role == "user":
             return (of_request,)
-        return (of_request, Step("\nResponse refusal:", _OF_REPLY), Step("\nHarmful response:", _OF_REPLY))
+        return (
+            of_request,
+            AnswerLine("\nResponse refusal:", _OF_REPLY),
+            AnswerLine("\nHarmful response:", _OF_REPLY),
+        )

@@ -12,7 +12,7 @@ from hooks.builtin.stream_heads.heads import HeadOptions, Reading, heads_of
 from hooks.builtin.stream_heads.reply_prompt import ReplyLayout, ReplyPrompt
 
 
-class Reader:
+class ChatReader:
     """One model, with its chat template and its heads."""
 
     def __init__(self, classifier: TokenClassifier, options: HeadOptions) -> None:
@@ -27,9 +27,8 @@ class Reader:
         return self._prompt_heads is not None and self._layout.closes_turns
 
     def turns(self, request: GenerationRequest, output_index: int) -> list[Turn]:
-        """The turns of a request's prompt. The last one is a user's, or the beginning of the reply."""
-        turns = conversation_of(request, output_index, with_system=self._layout.has_system)
-        return turns if turns and turns[-1].role != "system" else [*turns, Turn("user", "")]
+        """The turns of a request's prompt: see `conversation_of`."""
+        return conversation_of(request, output_index, with_system=self._layout.has_system)
 
     async def read_prompt(self, turns: Sequence[Turn], caller: str) -> Reading:
         """The reading of the heads for prompts at the token that closes the last user's turn. Raises as

@@ -7,7 +7,7 @@ from engine.guard_models import TokenStream
 from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.guard_prompts.growing_text import GrowingText
 from hooks.builtin.guard_prompts.threads import tokenize
-from hooks.builtin.stream_heads.reader import Reader
+from hooks.builtin.stream_heads.reader import ChatReader
 from hooks.builtin.stream_heads.reply_verdicts import ReplyVerdicts
 from hooks.detect.coverage import Judged
 
@@ -21,15 +21,15 @@ class ReplyJudge:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: ChatReader,
         turns: Sequence[Turn],
         verdicts: ReplyVerdicts,
         caller: str,
         *,
         covers_open: bool,
     ) -> None:
-        """`turns`: as `Reader.turns` gives them. `verdicts`: new ones. `covers_open`: a first word is covered
-        though it may grow."""
+        """`turns`: as `ChatReader.turns` gives them. `verdicts`: new ones. `covers_open`: a first word is
+        covered though it may grow."""
         self._reader = reader
         self._turns = list(turns)
         self._caller = caller

@@ -149,10 +149,10 @@ def test_llama_guard_judges_the_role_that_spoke_last() -> None:
 def test_llama_guard_s_verdict_stands_behind_two_line_ends(name: str) -> None:
     layouts = layouts_of(name)
     told = layouts.layout([USER], "")
-    (step,) = layouts.family.steps([USER], "")
-    before = layouts.answer_before(told, "", step)
+    (line,) = layouts.family.lines([USER], "")
+    before = layouts.answer_before(told, "", line)
     assert re.search(r"[^\n]\n\n$", told + before)
-    tokens = layouts.first_tokens(told, before, step)
+    tokens = layouts.first_tokens(told, before, line)
     assert {one: tokenizer_of(name).decode([i]) for one, i in tokens.items()} == {
         "safe": "safe",
         "unsafe": "unsafe",
@@ -212,8 +212,8 @@ def test_granite_asks_for_its_criteria_behind_the_conversation() -> None:
     shared = harm.index("### Criteria: harm") + len("### Criteria: ")
     assert harm[:shared] == violence[:shared]
     assert harm.endswith("judge{no_think}<|end_of_role|>")
-    assert layouts.family.steps([USER], "harm")[0].begin == "<score>"
-    assert layouts_of("granite-guardian-3.1").family.steps([USER], "harm")[0].begin == ""
+    assert layouts.family.lines([USER], "harm")[0].begin == "<score>"
+    assert layouts_of("granite-guardian-3.1").family.lines([USER], "harm")[0].begin == ""
 
 
 def test_wildguard_s_layout_has_its_own_beginning_of_text() -> None:
@@ -225,9 +225,9 @@ def test_wildguard_s_layout_has_its_own_beginning_of_text() -> None:
 
 
 def test_wildguard_answers_about_the_request_before_it_answers_about_the_reply() -> None:
-    begins = [step.begin for step in WildGuard().steps([USER, REPLY], "")]
+    begins = [line.begin for line in WildGuard().lines([USER, REPLY], "")]
     assert begins == ["Harmful request:", "\nResponse refusal:", "\nHarmful response:"]
-    assert [step.begin for step in WildGuard().steps([USER], "")] == begins[:1]
+    assert [line.begin for line in WildGuard().lines([USER], "")] == begins[:1]
 
 
 def test_nemotron_asks_for_json() -> None:
@@ -315,6 +315,8 @@ def test_the_turns_of_a_conversation_alternate() -> None:
     assert with_system == [("system", "Be kind."), ("user", "Hi"), *wanted[1:]]
     begun = make_request(messages=({"role": "assistant", "content": "Welcome"},))
     assert conversation_of(begun) == [("user", ""), ("assistant", "Welcome")]
+    told = make_request(messages=messages[:1])
+    assert conversation_of(told, with_system=True) == [("system", "Be kind."), ("user", "")]
     completion = GenerationRequest(request_id="r", model="m", endpoint="completions", prompts=("a", "b"))
     assert conversation_of(completion, 1) == [("user", "b")]
 
