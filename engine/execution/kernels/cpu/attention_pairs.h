@@ -50,9 +50,8 @@ static inline __m512i pair_up(vec low, vec high) {
     return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), both);
 }
 
-static inline __attribute__((always_inline)) void load_keys(BandMemory *m, const Shape *s, const Layer *layer,
-                                                            const int64_t *table, int64_t begin, int64_t count,
-                                                            int64_t kv_head, const int64_t dim) {
+INLINE void load_keys(BandMemory *m, const Shape *s, const Layer *layer, const int64_t *table, int64_t begin,
+                      int64_t count, int64_t kv_head, const int64_t dim) {
     int64_t offset[KEYS];
     const __m256i zero = _mm256_setzero_si256();
     places(offset, s, table, begin, count, kv_head);
@@ -72,7 +71,7 @@ static inline __attribute__((always_inline)) void load_keys(BandMemory *m, const
 }
 
 #if AMX
-static inline __attribute__((always_inline)) void score_keys_by_tiles(BandMemory *m, int64_t tile, const int64_t dim) {
+INLINE void score_keys_by_tiles(BandMemory *m, int64_t tile, const int64_t dim) {
     const scalar *key = (const scalar *)m->key;
     before_tiles();
     _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
@@ -87,7 +86,7 @@ static inline __attribute__((always_inline)) void score_keys_by_tiles(BandMemory
     _tile_stored(2, m->score + 32, 64); _tile_stored(3, m->score + 48, 64);
 }
 
-static inline __attribute__((always_inline)) void add_values_by_tiles(BandMemory *m, int64_t tile, const int64_t dim) {
+INLINE void add_values_by_tiles(BandMemory *m, int64_t tile, const int64_t dim) {
     float *sum = m->sum + tile * ROWS * dim;
     const uint32_t *value = (const uint32_t *)m->value;
     transpose_words(m->weight);
@@ -112,8 +111,7 @@ static inline vec add_pairs(vec sum, __m512i x, uint32_t y) {
     return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)_mm512_set1_epi32(y));
 }
 
-static inline __attribute__((always_inline)) void score_keys_by_vectors(BandMemory *m, int64_t tile,
-                                                                        const int64_t dim) {
+INLINE void score_keys_by_vectors(BandMemory *m, int64_t tile, const int64_t dim) {
     for (int64_t t = 0; t < KEYS; t += 16) {
         const uint32_t *key = (const uint32_t *)((const scalar *)m->key + t * dim);
         vec score[16] = {0};
@@ -125,8 +123,7 @@ static inline __attribute__((always_inline)) void score_keys_by_vectors(BandMemo
     }
 }
 
-static inline __attribute__((always_inline)) void add_values_by_vectors(BandMemory *m, int64_t tile,
-                                                                        const int64_t dim) {
+INLINE void add_values_by_vectors(BandMemory *m, int64_t tile, const int64_t dim) {
     for (int64_t row = 0; row < ROWS; row += TOGETHER)
         for (int64_t i = 0; i < dim; i += 2 * LANES) {
             float *to = m->sum + (tile * ROWS + row) * dim + i;
@@ -146,13 +143,13 @@ static inline __attribute__((always_inline)) void add_values_by_vectors(BandMemo
 }
 
 /* Gives the scores of one tile of rows, before they are scaled. */
-static inline __attribute__((always_inline)) void score_keys(BandMemory *m, int64_t tile, const int64_t dim) {
+INLINE void score_keys(BandMemory *m, int64_t tile, const int64_t dim) {
     if (has_tiles) score_keys_by_tiles(m, tile, dim);
     else score_keys_by_vectors(m, tile, dim);
 }
 
 /* Adds the values, each times its weight, to the sums of one tile of rows. */
-static inline __attribute__((always_inline)) void add_values(BandMemory *m, int64_t tile, const int64_t dim) {
+INLINE void add_values(BandMemory *m, int64_t tile, const int64_t dim) {
     if (has_tiles) add_values_by_tiles(m, tile, dim);
     else add_values_by_vectors(m, tile, dim);
 }
@@ -187,11 +184,8 @@ static inline void weigh_keys(BandMemory *m, int64_t tile, __m512i from, __m512i
         }
 }
 
-static inline __attribute__((always_inline)) void attend_by_pairs(const Shape *s, const Layer *layer,
-                                                                  const scalar *qkv, scalar *out,
-                                                                  const int64_t *table, int64_t position,
-                                                                  int64_t tokens, int64_t kv_head,
-                                                                  const int64_t dim) {
+INLINE void attend_by_pairs(const Shape *s, const Layer *layer, const scalar *qkv, scalar *out, const int64_t *table,
+                            int64_t position, int64_t tokens, int64_t kv_head, const int64_t dim) {
     BandMemory memory __attribute__((aligned(64))), *m = &memory;
     int64_t group = s->num_heads / s->num_kv_heads, rows = tokens * group, tiles = (rows + ROWS - 1) / ROWS;
     int64_t stride = (s->num_heads + 2 * s->num_kv_heads) * dim;

@@ -7,7 +7,6 @@
 
 #define SPAN 8  /* tokens that share a tile of keys */
 #define HEADS 4 /* rows of a token that are computed together */
-#define INLINE static inline __attribute__((always_inline))
 
 /* Elements are read in pieces, which are wider than registers of float: a piece in float has PARTS vectors. */
 #ifdef SCALAR_BF16
@@ -86,25 +85,6 @@ INLINE void score_tile(float (*score)[TILE], const piece *query, const Tile *til
         for (int r = 0; r < rows; r++)
             memcpy(score[r] + t, (const float *)&total + r * keys, keys * sizeof(float));
     }
-}
-
-static inline vec greater_of(vec x, vec y) {
-#ifdef __AVX512F__
-    return (vec)_mm512_max_ps((__m512)x, (__m512)y);
-#else
-    for (int i = 0; i < LANES; i++) y[i] = x[i] > y[i] ? x[i] : y[i];
-    return y;
-#endif
-}
-
-static inline float greatest_of(vec x) {
-#ifdef __AVX512F__
-    return _mm512_reduce_max_ps((__m512)x);
-#else
-    float y = x[0];
-    for (int i = 1; i < LANES; i++) y = x[i] > y ? x[i] : y;
-    return y;
-#endif
 }
 
 /* Turns the scores of a row, which sees the keys from `from` to before `end`, into weights. Returns the factor by which

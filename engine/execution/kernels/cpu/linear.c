@@ -13,7 +13,7 @@
 #define PACKED 512    /* steps packed at a time: this part of a panel stays in the cache */
 #define AHEAD 64      /* steps from those that are multiplied to those that are fetched from memory meanwhile */
 #define BAND 192      /* rows that go through a panel before the next */
-#define MOST 32       /* rows computed together by tiles */
+#define MAX_ROWS 32   /* rows computed together by tiles */
 #define CACHE 1048576 /* bytes of rows that stay in the cache while panels pass, by tiles */
 #define STEP (PANEL * PAIR * sizeof(scalar)) /* bytes of a step */
 
@@ -82,9 +82,8 @@ void pack(char *panels, const char *weight, int64_t ins, int64_t outs) {
 
 /* Multiply `rows` rows with `steps` steps of a panel. Add to `to` if `is_more`. Also fetch the bytes from `first` to
    `end` of each of the steps that lie AHEAD steps further. */
-static inline __attribute__((always_inline)) void multiply(Sums *to, const input *x, int64_t stride, const char *panel,
-                                                           int64_t steps, int is_more, int64_t first, int64_t end,
-                                                           const int rows) {
+INLINE void multiply(Sums *to, const input *x, int64_t stride, const char *panel, int64_t steps, int is_more,
+                     int64_t first, int64_t end, const int rows) {
     vec sums[ROWS][VECS] = {0};
     if (is_more) load_sums(sums, to, rows);
     for (int64_t k = 0; k < steps; k++, panel += STEP) {
@@ -145,9 +144,9 @@ static void add_panel(const Linear *l, scalar *out, const input *x, const scalar
 /* As `add_panel`, by tiles. `shaped` is the number of rows that the thread's tiles are shaped for, or 0. */
 static void add_panel_by_tiles(const Linear *l, scalar *out, const input *x, const scalar *residual, int64_t count,
                                int64_t o, int64_t *shaped) {
-    Sums sums[MOST] __attribute__((aligned(64)));
+    Sums sums[MAX_ROWS] __attribute__((aligned(64)));
     const char *panel = l->panels + o * l->steps * PAIR * (int64_t)sizeof(scalar);
-    int64_t tiles = (count + MOST - 1) / MOST, step = STEP;
+    int64_t tiles = (count + MAX_ROWS - 1) / MAX_ROWS, step = STEP;
     /* A single tile waits for the weights anyway. Several tiles each prefetch a part of the next panel. */
     int64_t share = tiles > 1 ? (step / 64 + tiles - 1) / tiles : 0;
     for (int64_t t = 0; t < tiles; t++) {
@@ -185,7 +184,7 @@ static void multiply_units(const void *loop, int64_t first_unit, int64_t end_uni
 
 int linear(const void *matrix, scalar *out, const void *x, const scalar *residual, int64_t tokens) {
     const Linear *l = matrix;
-    int64_t band = l->by_tiles ? (CACHE / (l->steps * sizeof(input)) + MOST) / MOST * MOST : BAND;
+    int64_t band = l->by_tiles ? (CACHE / (l->steps * sizeof(input)) + MAX_ROWS) / MAX_ROWS * MAX_ROWS : BAND;
     int64_t bands = (tokens + band - 1) / band, panels = (l->outs + PANEL - 1) / PANEL;
     run_loop(multiply_units, &(Product){l, out, x, residual, tokens, bands, panels}, bands * panels,
              l->steps * l->outs > WORTH_THREADS);

@@ -26,7 +26,7 @@ from engine.execution.kernels.quantized import QuantizedWeight, Weight
 from engine.execution.kv_cache import KVCache
 
 MAX_DIM, MAX_GROUP = 256, 16
-"""kernels.c has room for heads of `MAX_DIM` elements, and for `MAX_GROUP` query heads to a key head."""
+"""attention.c has room for heads of `MAX_DIM` elements, and for `MAX_GROUP` query heads to a key head."""
 
 
 class _Shape(ctypes.Structure):

@@ -23,20 +23,6 @@ from torch import Tensor
 logger = logging.getLogger("weir.engine")
 
 FOLDER = Path(__file__).parent
-SOURCES = tuple(FOLDER / name for name in ("kernels.c", "layer.c", "linear.c", "quantized.c", "pool.c"))
-HEADERS = tuple(
-    FOLDER / name
-    for name in (
-        "pool.h",
-        "vectors.h",
-        "operators.h",
-        "panels.h",
-        "amx.h",
-        "tiles.h",
-        "attention_span.h",
-        "attention_pairs.h",
-    )
-)
 FAST_MATH = ("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math")
 FLAGS = ("-O3", "-march=native", "-mprefer-vector-width=512", "-fopenmp", *FAST_MATH, "-shared", "-fPIC")
 DEFINES = {torch.float32: "-DSCALAR_F32", torch.bfloat16: "-DSCALAR_BF16"}
@@ -134,7 +120,7 @@ def _build(dtype: torch.dtype) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             made = Path(scratch) / "kernels.so"
-            command += [*map(str, SOURCES), "-lm", "-o", str(made)]
+            command += [*map(str, sorted(FOLDER.glob("*.c"))), "-lm", "-o", str(made)]
             subprocess.run(command, capture_output=True, check=True)
             made.replace(library)  # atomic: another process may compile the same file now
     return library
@@ -142,7 +128,7 @@ def _build(dtype: torch.dtype) -> Path:
 
 def sources() -> list[bytes]:
     """The text of the kernels."""
-    return [path.read_bytes() for path in (*HEADERS, *SOURCES)]
+    return [path.read_bytes() for path in sorted(FOLDER.glob("*.[ch]"))]
 
 
 def cache_folder() -> Path:

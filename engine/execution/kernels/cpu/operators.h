@@ -25,6 +25,7 @@ typedef struct {
     const Chunk *chunks;
 } Step;
 
+void norm_row(scalar *out, const scalar *x, const scalar *weight, int64_t dim, float eps);
 void rms_norm(scalar *out, const scalar *x, const scalar *weight, int64_t rows, int64_t dim, float eps);
 void silu_and_mul(scalar *out, const scalar *gate_up, int64_t rows, int64_t dim);
 void attend(const Shape *s, const Layer *layer, const Step *step, scalar *qkv, scalar *out);

@@ -13,9 +13,9 @@
 #include <time.h>
 #include "pool.h"
 
-#define MOST 256    /* threads of the pool */
-#define AWAKE 50000 /* nanoseconds that a thread waits before it sleeps */
-#define LINE 64     /* bytes that one core writes at a time */
+#define MAX_THREADS 256 /* of the pool */
+#define SPIN_NS 50000   /* nanoseconds that a thread spins before it sleeps */
+#define LINE 64         /* bytes that one core writes at a time */
 
 typedef struct {
     pthread_mutex_t lock;
@@ -31,13 +31,13 @@ static struct {
 } job;
 static int64_t num_threads; /* in the pool */
 static unsigned last_number;
-static Sleeper caller, sleepers[MOST];
+static Sleeper caller, sleepers[MAX_THREADS];
 /* The number of the job that threads may enter, or 0. */
-static _Alignas(LINE) atomic_uint open;
-/* Threads of the pool that may read the job. A thread enters before it reads `open`. */
+static _Alignas(LINE) atomic_uint open_job;
+/* Threads of the pool that may read the job. A thread enters before it reads `open_job`. */
 static _Alignas(LINE) atomic_int num_inside;
 /* The first unit that no thread has taken. */
-static _Alignas(LINE) atomic_llong next;
+static _Alignas(LINE) atomic_llong next_unit;
 
 static int64_t now(void) {
     struct timespec t;
@@ -55,21 +55,21 @@ static inline void pause_core(void) {
 
 /* Each thread takes a part of what is left: large parts first, so that few are taken, and small ones last. */
 static void take_units(void) {
-    long long first = atomic_load(&next), end;
+    long long first = atomic_load(&next_unit), end;
     for (;;) {
         do {
             if (first >= job.count) return;
             int64_t share = (job.count - first) / (2 * job.threads);
             end = first + (share ? share : 1);
-        } while (!atomic_compare_exchange_weak(&next, &first, end));
+        } while (!atomic_compare_exchange_weak(&next_unit, &first, end));
         job.units(job.loop, first, end);
-        first = atomic_load(&next);
+        first = atomic_load(&next_unit);
     }
 }
 
-/* Wait until `is_ready(number)`, awake at first. What makes it ready calls `wake` after that. */
+/* Wait until `is_ready(number)`, spinning at first. What makes it ready calls `wake` after that. */
 static void await(Sleeper *sleeper, int (*is_ready)(unsigned number), unsigned number) {
-    for (int64_t end = now() + AWAKE; now() < end;)
+    for (int64_t end = now() + SPIN_NS; now() < end;)
         for (int i = 0; i < 32; i++) {
             if (is_ready(number)) return;
             pause_core();
@@ -90,7 +90,7 @@ static void wake(Sleeper *sleeper) {
 
 static int is_empty(unsigned number) { return !atomic_load(&num_inside); }
 static int is_new(unsigned number) {
-    unsigned at = atomic_load(&open);
+    unsigned at = atomic_load(&open_job);
     return at && at != number;
 }
 
@@ -99,7 +99,7 @@ static void *work(void *sleeper) {
     for (;;) {
         await(sleeper, is_new, number);
         atomic_fetch_add(&num_inside, 1);
-        unsigned at = atomic_load(&open);
+        unsigned at = atomic_load(&open_job);
         if (at) {
             number = at;
             if ((Sleeper *)sleeper - sleepers < job.threads - 1) take_units();
@@ -111,7 +111,7 @@ static void *work(void *sleeper) {
 
 static void add_threads(int64_t wanted) {
     pthread_t thread;
-    for (; num_threads < wanted && num_threads < MOST; num_threads++) {
+    for (; num_threads < wanted && num_threads < MAX_THREADS; num_threads++) {
         if (pthread_create(&thread, NULL, work, &sleepers[num_threads])) return;
         pthread_detach(thread);
     }
@@ -128,32 +128,32 @@ void run_loop(Units units, const void *loop, int64_t count, int is_shared) {
     job.loop = loop;
     job.count = count;
     job.threads = threads;
-    atomic_store(&next, 0);
+    atomic_store(&next_unit, 0);
     last_number = last_number + 1 ? last_number + 1 : 1;
-    atomic_store(&open, last_number);
+    atomic_store(&open_job, last_number);
     for (int64_t i = 0; i < threads - 1 && i < num_threads; i++) wake(&sleepers[i]);
     take_units();
-    atomic_store(&open, 0);
+    atomic_store(&open_job, 0);
     await(&caller, is_empty, 0);
     atomic_flag_clear(&is_used);
 }
 
 /* A forked process has none of the threads. */
-static void begin(void) {
+static void reset(void) {
     num_threads = 0;
-    atomic_store(&open, 0);
+    atomic_store(&open_job, 0);
     atomic_store(&num_inside, 0);
     atomic_flag_clear(&is_used);
     pthread_mutex_init(&caller.lock, NULL);
     pthread_cond_init(&caller.wake, NULL);
     atomic_store(&caller.is_asleep, 0);
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < MAX_THREADS; i++) {
         pthread_mutex_init(&sleepers[i].lock, NULL);
         pthread_cond_init(&sleepers[i].wake, NULL);
         atomic_store(&sleepers[i].is_asleep, 0);
     }
 }
 __attribute__((constructor)) static void prepare(void) {
-    begin();
-    pthread_atfork(NULL, NULL, begin);
+    reset();
+    pthread_atfork(NULL, NULL, reset);
 }

@@ -143,9 +143,8 @@ static inline void fetch(const char *step, const int bits) {
 
 /* Multiply `rows` rows, `stride` inputs apart, with some steps of a panel. Add to `to` if `is_more`. If `kept` is not
    NULL, also write the widened weights there, for the rows that come next. */
-static inline __attribute__((always_inline)) void multiply(Sums *to, const input *x, int64_t stride, const char *panel,
-                                                           int64_t steps, int is_more, char *kept, const int rows,
-                                                           const int bits) {
+INLINE void multiply(Sums *to, const input *x, int64_t stride, const char *panel, int64_t steps, int is_more,
+                     char *kept, const int rows, const int bits) {
     vec sums[ROWS][VECS] = {0};
     if (is_more) load_sums(sums, to, rows);
     for (int64_t k = 0; k < steps; k++, panel += bits == 16 ? (int64_t)(VECS * sizeof(weights)) : step_bytes(bits)) {
@@ -174,7 +173,7 @@ static void multiply_rows(Sums *to, const input *x, int64_t stride, const char *
 
 #if AMX
 #define ADD_TILE(sum, weight, vector) _tile_loadd(weight, panel + vector * 64, STRIDE); _tile_dpbf16ps(sum, 4, weight);
-static inline __attribute__((always_inline)) void widen(char *to, const char *from, int64_t steps, const int bits) {
+INLINE void widen(char *to, const char *from, int64_t steps, const int bits) {
     for (int64_t k = 0; k < steps; k++) {
         weights w[VECS];
         read_weights(w, from + k * step_bytes(bits), bits);
@@ -287,9 +286,7 @@ static void add_panel(const Quantized *l, Sums *totals, const input *x, const fl
 static float sum_of(const input *x, int64_t steps) {
     vec sums = {0};
     for (int64_t k = 0; k < steps; k += LANES) sums += sums_of_pairs(x + k);
-    float sum = 0;
-    for (int i = 0; i < LANES; i++) sum += sums[i];
-    return sum;
+    return total_of(sums);
 }
 
 /* The sum of each group of each row's inputs, [tokens, groups]. NULL if there is no memory. */

@@ -18,6 +18,8 @@
 #define LANES 4
 #endif
 
+#define INLINE static inline __attribute__((always_inline)) /* for loops whose lengths are constants of the caller */
+
 typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef int32_t ints __attribute__((vector_size(4 * LANES)));
 typedef float floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
@@ -56,3 +58,9 @@ static inline float load(scalar x) { return x; }
 static inline scalar store(float x) { return x; }
 static inline void store_vec(scalar *to, vec x) { *(floats *)to = x; }
 #endif
+
+static inline float total_of(vec x) {
+    float sum = 0;
+    for (int i = 0; i < LANES; i++) sum += x[i];
+    return sum;
+}
