@@ -1,7 +1,6 @@
 """`weir eval-guard`: what guards find in labelled exchanges, how late, at what cost, and what wrongly."""
 
 import argparse
-import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ from proxy.commands.chosen_hooks import (
     chosen_settings,
     load_named,
 )
+from proxy.commands.signals import run_interruptible
 from proxy.evaluation.datasets import load
 from proxy.evaluation.exchange import Exchange
 from proxy.evaluation.plot import plot
@@ -76,7 +76,7 @@ def eval_guard(options: argparse.Namespace) -> None:
     """Exits with 2 if a file or a hook cannot be used, and with 1 if a hook failed."""
     try:
         exchanges = [_parsed(one, options) for one in _exchanges(options)]
-        report = asyncio.run(_report(options, exchanges))
+        report = run_interruptible(_report(options, exchanges))
         if options.plot is not None:
             options.plot.write_bytes(plot(report))
         written = json.dumps(report.as_json(), indent=1)

@@ -33,6 +33,7 @@ from proxy.commands.chosen_hooks import (
     chosen_settings,
     load_named,
 )
+from proxy.commands.signals import run_interruptible
 from proxy.commands.snapshot import VERSION, changes, failure_of, outputs_of, report, snapshot, verdict_of
 from proxy.config import ServeSettings
 from proxy.evaluation.compare import Comparison, summary
@@ -184,7 +185,7 @@ def replay(options: argparse.Namespace) -> None:
     recording cannot be played."""
     try:
         is_comparing = options.before or options.before_policy or options.before_hook
-        has_changed = asyncio.run(_compare(options) if is_comparing else _replay(options))
+        has_changed = run_interruptible(_compare(options) if is_comparing else _replay(options))
     except (OSError, ValueError, HookLoadError) as error:
         print(f"weir replay: {error}", file=sys.stderr)
         raise SystemExit(2) from error

@@ -1,7 +1,7 @@
-"""The signals of `weir serve`. They are obeyed also while a hook holds the event loop.
+"""The signals of `weir serve`, and Ctrl-C in commands that load models.
 
-For each signal, the interpreter's C code writes a byte to a socket. A thread reads the bytes, so that neither
-the event loop nor the main thread has to run.
+`weir serve` obeys also while a hook holds the event loop. For each signal, the interpreter's C code writes a
+byte to a socket. A thread reads the bytes, so that neither the event loop nor the main thread has to run.
 """
 
 import asyncio
@@ -12,13 +12,16 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import FrameType
+from typing import Any, TypeVar
 
 from proxy.telemetry.logs import flush_log
 
 logger = logging.getLogger("weir.proxy")
+
+T = TypeVar("T")
 
 _GIVE_WAY = 0.05
 """Seconds for which the main thread lets the thread of the signals run."""
@@ -26,6 +29,8 @@ _MOST_TIMES = 100
 """The most times that the main thread does so before the end of the process has a time limit."""
 _LAST = 1.0
 """Seconds between the end of a process that is late, and its end if no Python code can run."""
+_GRACE = 0.5
+"""Seconds that a command has to end after Ctrl-C. A model may take minutes to load."""
 
 
 class Signals:
@@ -103,3 +108,30 @@ def _leave(status: int) -> None:
     logger.warning("not everything ended in time; leaving without it")
     flush_log()
     os._exit(status)
+
+
+def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
+    """As `asyncio.run`, but Ctrl-C ends the process with status 130 even if the work cannot be cancelled."""
+    try:
+        return asyncio.run(_interruptible(work))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+async def _interruptible(work: Coroutine[Any, Any, T]) -> T:
+    cancel = signal.getsignal(signal.SIGINT)  # asyncio's handler, which cancels the work
+    if not callable(cancel):  # the signal is ignored
+        return await work
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        os.write(2, b"weir: interrupted\n")
+        timer = threading.Timer(_GRACE, os._exit, (130,))
+        timer.daemon = True
+        timer.start()
+        cancel(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        return await work
+    finally:
+        signal.signal(signal.SIGINT, cancel)

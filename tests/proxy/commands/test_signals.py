@@ -1,0 +1,55 @@
+"""Ctrl-C in commands that load models."""
+
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.weir import ROOT, ForkedWeir
+
+HOOK = """
+import asyncio
+import threading
+from pathlib import Path
+
+from hooks import emit
+
+HAS_BEGUN = Path(__file__).with_name("has_begun")
+never = threading.Event()
+
+
+class InThread:
+    async def start(self, models):
+        HAS_BEGUN.touch()
+        await asyncio.to_thread(never.wait)
+
+    def __call__(self, chunk):
+        return emit(chunk.pending)
+
+
+class InPlace(InThread):
+    def __init__(self):
+        HAS_BEGUN.touch()
+        while not never.wait(0.01):
+            pass
+"""
+
+
+@pytest.mark.parametrize("hook", ["InThread", "InPlace"])
+@pytest.mark.parametrize("command", ["replay", "eval-guard"])
+def test_ctrl_c_ends_a_command_while_a_model_loads(command: str, hook: str, tmp_path: Path) -> None:
+    (tmp_path / "loads.py").write_text(HOOK)
+    has_begun = tmp_path / "has_begun"
+    recording = ROOT / "tests" / "recordings" / "email.jsonl"
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as told:
+        arguments = [command, recording, "--hook", f"{tmp_path}/loads.py:{hook}"]
+        process = ForkedWeir(arguments, told, out, told)
+        while not has_begun.exists():
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait() == 130
+        told.seek(0)
+        assert told.read() == "weir: interrupted\n"
