@@ -54,7 +54,16 @@ def _rewritten(answer: GenerationRequest, request: GenerationRequest) -> Generat
     objects = [*made["messages"], *made["tools"], made["extra"]]
     texts = [*made["prompts"], *stop]
     are_texts = all(isinstance(one, str) for one in texts) and all(stop)
-    if not all(isinstance(one, dict) for one in objects) or not are_texts:
+    are_objects = all(isinstance(one, dict) for one in objects)
+    if not (are_objects and are_texts and all(map(_is_message, made["messages"]))):
         raise BadVerdictError("its on_request gave a value that is no prompt")
     changed = {name: tuple(value) if isinstance(value, list) else value for name, value in made.items()}
     return replace(request, sampling=replace(sampling, stop=tuple(stop)), **changed)  # type: ignore[arg-type]
+
+
+def _is_message(one: dict[str, Any]) -> bool:
+    """Whether it has a role, and a content of a kind that messages have. An engine would tell the caller of a
+    wrong one, and the hook is at fault."""
+    role, content = one.get("role"), one.get("content")
+    are_parts = isinstance(content, list) and all(isinstance(part, dict) for part in content)
+    return isinstance(role, str) and role != "" and (are_parts or isinstance(content, str | None))
