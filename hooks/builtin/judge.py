@@ -6,6 +6,7 @@ because the engine keeps the rest.
 """
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -40,6 +41,8 @@ FamilyName = Literal[
     "gpt_oss_safeguard",
     "policy",
 ]
+logger = logging.getLogger("weir.hooks")
+
 SHIPPED = "weir-demo-guard"
 """The model that ships, by its name."""
 _UNSAFE = "unsafe"
@@ -71,9 +74,10 @@ class Judge(ModelGuard):
         **options: Unpack[ModelOptions],
     ) -> None:
         """`model`: a name of `models:`, a folder, or a hub name. The one that ships knows the demo's texts
-        alone. `family`: None: told by the model's chat template, or else by its name. `policy`: a file with a
-        policy in words, for any chat model; `answers`: the words for a text that it allows, and for one that
-        it does not.
+        alone. `family`: None: told by the model's chat template, or else by its name, which for an upstream
+        is a guess; a wrong family may pass what the model would refuse. `policy`: a file with a policy in
+        words, for any chat model; `answers`: the words for a text that it allows, and for one that it does
+        not.
 
         `criteria`: for families that are asked about one criterion at a time. `categories`: the categories to
         act on; None: all. `name_categories`: have the model write the categories of an offence, which costs a
@@ -157,6 +161,11 @@ class Judge(ModelGuard):
     def _prepare(self, engine: Engine) -> None:
         with blamed_on("model"):
             family = find_family(engine, self._model, self._options)
+        if engine.tokenizer is None and self._options.name is None and family.name != "policy":
+            logger.warning(
+                "judge takes the upstream model %s for %s, by its name alone; `family: %s` would say so",
+                *(self._model, family.name, family.name),
+            )
         criteria = self._criteria_of(family)
         self._check_names(family, criteria)
         self._judge_model = JudgeModel(

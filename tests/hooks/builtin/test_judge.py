@@ -406,6 +406,28 @@ def chat_guard(answer: Any, name: str = "llama-guard-3", **arguments: Any) -> tu
     return started(Judge(name, **arguments), engine), engine
 
 
+def test_a_guess_at_an_upstream_s_family_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "tea.md").write_text("Talk of tea alone.")
+    for known in ({"family": "llama_guard"}, {"policy": tmp_path / "tea.md"}):
+        chat_guard(lambda messages: [], **known)
+        assert not caplog.text
+    chat_guard(lambda messages: [])
+    assert "takes the upstream model llama-guard-3 for llama_guard, by its name alone" in caplog.text
+
+
+def test_a_judge_that_knows_the_template_warns_of_no_guess(caplog: pytest.LogCaptureFixture) -> None:
+    llama_guard()
+    assert not caplog.text
+
+
+def test_an_upstream_that_is_of_another_family_fails_closed() -> None:
+    guard, _ = chat_guard(lambda messages: [("Safety", {"Safety": 0.999}), (":", {}), (" Safe", {})])
+    with pytest.raises(UnclearError):
+        play(guard, ["fine"])
+
+
 def test_an_upstream_is_asked_over_chat_for_the_likeliest_tokens() -> None:
     def answer(messages: str) -> Any:
         if BOMB in messages:
