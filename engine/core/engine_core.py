@@ -7,8 +7,8 @@ from dataclasses import replace
 from torch import Tensor
 
 from engine.config import EngineConfig
-from engine.core.draft_model import DraftModel
-from engine.core.drafter import Drafter
+from engine.core.drafting.draft_model import DraftModel
+from engine.core.drafting.drafter import Drafter
 from engine.core.in_flight import InFlight, Turn
 from engine.core.isolation import attempt, draw_apart, failure, out_of_memory, read_apart, run_what_fits
 from engine.core.metrics import EngineMetrics

@@ -9,7 +9,7 @@ import torch
 
 from engine.config import LogitsProcessorConfig
 from engine.core import engine_core
-from engine.core.draft_model import DraftModel
+from engine.core.drafting.draft_model import DraftModel
 from engine.errors import DeviceLostError
 from engine.execution.device import loss
 from engine.probes.step_scores import StepScores

@@ -15,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from engine.core.block_hash import root_hash, unique_root
 from engine.core.block_manager import BlockManager
-from engine.core.draft_cache import DraftCache
-from engine.core.draft_model import DraftModel, DraftSpan
-from engine.core.drafter import Drafter
+from engine.core.drafting.draft_cache import DraftCache
+from engine.core.drafting.draft_model import DraftModel, DraftSpan
+from engine.core.drafting.drafter import Drafter
 from engine.core.prompt_cost import num_attended
 from engine.core.scheduler import Scheduler
 from engine.core.sequence import Logprobs, ScheduledSequence, Sequence, SequenceGroup

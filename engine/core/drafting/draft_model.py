@@ -13,7 +13,7 @@ from typing import Protocol
 from torch import Tensor
 
 from engine.config import EngineConfig
-from engine.core.draft_cache import DraftCache
+from engine.core.drafting.draft_cache import DraftCache
 from engine.core.sequence import ScheduledSequence, Sequence
 from engine.execution.layout import Span
 from engine.execution.model_runner import ModelRunner

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from engine.core.block_manager import BlockManager
-from engine.core.draft_model import DraftModel
+from engine.core.drafting.draft_model import DraftModel
 from engine.core.sequence import ScheduledSequence, Sequence
 from engine.sampling.speculation import Speculation
 

@@ -1,0 +1,1 @@
+"""Guesses at the next tokens, checked by the model in the next step."""
