@@ -46,6 +46,7 @@ from engine.core.block_hash import KnownHashes
 from engine.core.block_manager import BlockManager
 from engine.core.sequence import ScheduledSequence, Sequence
 from engine.core.step_budget import Budget, StepBudget
+from engine.core.step_plan import StepPlan
 from engine.turns.bursts import Bursts
 from engine.turns.fair_queue import FairQueue
 
@@ -171,14 +172,13 @@ class Scheduler:
         self._sort_running()
         self._give_way()
         num_decodes, units = self._budgets()
+        plan = StepPlan(self._step_budget, units)
         num_preempted = self.num_preempted
-        ends: dict[Sequence, int] = {}
-        units = self._go_on(ends, num_decodes, units)
+        self._go_on(plan, num_decodes)
         if self.waiting and num_preempted == self.num_preempted:
-            units = self._admit(ends, units)
-        self._give_rest(ends, units)
-        scheduled = [ScheduledSequence(seq, seq.cache.num_computed_tokens, end) for seq, end in ends.items()]
-        return sorted(scheduled, key=lambda s: s.end - s.start > 1)
+            self._admit(plan)
+        self._give_rest(plan)
+        return plan.scheduled()
 
     def schedule_ahead(self, scheduled: Seq[ScheduledSequence]) -> list[ScheduledSequence]:
         """Plan the step after this one, whose tokens are drawn but not read. The same sequences decode, in
@@ -255,25 +255,28 @@ class Scheduler:
         waiting = self._next(self._places()) if self.waiting else None
         prompts = self._bursts.unprotected_from(self.running, waiting)
         units = self._step_budget.plan_prompts() if prompts else None
-        return units is not None and any(self._units(seq, seq.longest_chunk) <= units for seq in prompts)
+        cost = self._step_budget.units
+        return units is not None and any(
+            cost(seq.longest_chunk, seq.cache.num_computed_tokens) <= units for seq in prompts
+        )
 
-    def _go_on(self, ends: dict[Sequence, int], num_decodes: int, units: float) -> float:
-        """Set where the chunks of running sequences end. Returns the units that are left."""
+    def _go_on(self, plan: StepPlan, num_decodes: int) -> None:
+        """Give running sequences their shares."""
         at = 0
-        # A preempted sequence stands behind the one that needs its blocks, and has no chunk yet.
+        # A preempted sequence stands behind the one that needs its blocks, and has no share yet.
         while at < len(self.running):
             seq = self.running[at]
             is_decode = seq.num_uncomputed_tokens == 1
-            chunk = min(1, num_decodes) if is_decode else self._share(seq, units)
-            if chunk:
-                end = seq.cache.num_computed_tokens + chunk
-                if not self._make_room(seq, end):
+            num_tokens = min(1, num_decodes) if is_decode else plan.share(seq)
+            if num_tokens:
+                if not self._make_room(seq, seq.cache.num_computed_tokens + num_tokens):
                     break
-                ends[seq] = end
-                num_decodes -= is_decode
-                units -= 0 if is_decode else self._units(seq, chunk)
+                if is_decode:
+                    plan.decode(seq)
+                    num_decodes -= 1
+                else:
+                    plan.give(seq, num_tokens)
             at += 1
-        return units
 
     def _make_room(self, seq: Sequence, end: int) -> bool:
         """Reserve blocks up to `end`, preempting the last sequences as needed. False: it preempted itself."""
@@ -295,18 +298,20 @@ class Scheduler:
             self.num_preempted += 1
         return True
 
-    def _admit(self, ends: dict[Sequence, int], units: float) -> float:
-        """Let waiting sequences run while there are places, blocks and units. Returns the units left."""
+    def _admit(self, plan: StepPlan) -> None:
+        """Let waiting sequences run while there are places, blocks and units."""
         places = self._places()
         while (
-            units >= 1 and len(self.running) < self._max_num_seqs and (seq := self._next(places)) is not None
+            plan.units >= 1
+            and len(self.running) < self._max_num_seqs
+            and (seq := self._next(places)) is not None
         ):
             if seq not in self._resting:
                 self._reuse_blocks(seq)
-            chunk = self._share(seq, units)
-            end = seq.cache.num_computed_tokens + chunk
+            num_tokens = plan.share(seq)
+            end = seq.cache.num_computed_tokens + num_tokens
             seq.place = places[seq.caller]
-            may_begin = end == seq.num_tokens or self._num_partial(ends, seq.place) < MAX_PARTIAL_PREFILLS
+            may_begin = end == seq.num_tokens or self._num_partial(plan, seq.place) < MAX_PARTIAL_PREFILLS
             if not (may_begin and self._allocate(seq, end)):
                 self._is_short_of_blocks = may_begin
                 if seq not in self._resting:
@@ -319,39 +324,21 @@ class Scheduler:
             self.running.append(seq)
             self._is_sorted = False
             places[seq.caller] += 1
-            ends[seq] = end
-            units -= self._units(seq, chunk)
-        return units
+            plan.give(seq, num_tokens)
 
-    def _num_partial(self, ends: dict[Sequence, int], place: int) -> int:
+    def _num_partial(self, plan: StepPlan, place: int) -> int:
         """Prompts that stay unfinished after this step, of sequences with this place or a better one."""
-        of_place = (s for s in self.running if s.place <= place)
-        return sum(ends.get(s, s.cache.num_computed_tokens) < s.num_tokens for s in of_place)
+        return sum(s.place <= place and plan.end_of(s) < s.num_tokens for s in self.running)
 
-    def _give_rest(self, ends: dict[Sequence, int], units: float) -> None:
+    def _give_rest(self, plan: StepPlan) -> None:
         """Give units that nobody wanted to the sequences that got less than they need."""
-        for seq, end in ends.items():
-            if end == seq.num_tokens or units < 1:
-                continue
-            begin = seq.cache.num_computed_tokens
-            units += self._units(seq, end - begin)
-            chunk = min(self._step_budget.num_tokens(units, begin), seq.longest_chunk)
-            if chunk > end - begin and self.block_manager.allocate(seq.cache.block_table, begin + chunk):
-                ends[seq] = begin + chunk
-            units -= self._units(seq, ends[seq] - begin)
-
-    def _share(self, seq: Sequence, units: float) -> int:
-        """The tokens that this sequence gets for `units`; what they leave is for those behind it."""
-        if units < 1:
-            return 0
-        begin, wanted = seq.cache.num_computed_tokens, seq.longest_chunk
-        if wanted <= self._step_budget.num_tokens(units, begin):
-            return wanted
-        return self._step_budget.num_tokens((units + 1) / 2, begin)
-
-    def _units(self, seq: Sequence, num_tokens: int) -> float:
-        """The cost of the sequence's next tokens."""
-        return self._step_budget.units(num_tokens, seq.cache.num_computed_tokens)
+        for seq in plan.partial:
+            if plan.units < 1:
+                break
+            num_tokens = plan.largest_share(seq)
+            end = seq.cache.num_computed_tokens + num_tokens
+            if end > plan.end_of(seq) and self.block_manager.allocate(seq.cache.block_table, end):
+                plan.give(seq, num_tokens)
 
     def _preempt(self, seq: Sequence) -> None:
         self.running.remove(seq)
