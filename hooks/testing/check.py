@@ -29,11 +29,11 @@ from hooks.testing.play import Released, play_once
 from hooks.testing.probe import Probe
 from hooks.testing.run_modes import logged_once, named_cuts
 from hooks.testing.streams import cut, stream_of, token_places, with_scores
+from hooks.workers.deadlines import with_alarm
 from hooks.workers.messages import Connection, beating
 from hooks.workers.pool import WorkerPool
 from hooks.workers.process import inherited
 from hooks.workers.watched import CheckError, Ended, Task, watched
-from hooks.workers.worker import with_alarm
 
 RECORDINGS: Mapping[str, tuple[Channel, str]] = {
     "prose": ("content", "The harbour was quiet. A heron stood at the weir, and waited; nobody hurried it."),

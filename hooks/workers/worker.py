@@ -5,10 +5,8 @@ It serves the connection that it inherited, until the other end closes it.
 
 import asyncio
 import logging
-import os
 import signal
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
 from time import monotonic
 from typing import Any
@@ -19,7 +17,6 @@ from engine.tracing import CURRENT_SPAN, NoSpan, Span
 from engine.turns.fair_queue import FairQueue
 from engine.turns.prompt_threads import PromptThreads
 from hooks.loading.alarm import interrupt
-from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
 from hooks.pipeline.ask import Step
 from hooks.pipeline.decision import Decision
@@ -28,6 +25,7 @@ from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.pipeline import Pipeline
 from hooks.pipeline.tally import Tally
+from hooks.workers.deadlines import with_alarm
 from hooks.workers.messages import Admit, Close, Connection, Counts, Feed, Open, Ready, Reply, Setup, beating
 from hooks.workers.process import inherited
 
@@ -236,39 +234,6 @@ async def _is_done(receiving: asyncio.Task[list[Any]]) -> bool:
     """Whether a frame has arrived. Lets the event loop look."""
     await asyncio.wait((receiving,), timeout=0)
     return receiving.done()
-
-
-def with_alarm(hook: LoadedHook, seconds: float, ended: Callable[[], None]) -> LoadedHook:
-    """The hook, with each plain call interrupted by a `TimeoutError` after `seconds`. `ended` is called after
-    each call. Works in the main thread of a process that has `interrupt` as its alarm's handler.
-
-    A call on another thread cannot be interrupted. It ends the process if it goes on long after `seconds`.
-    """
-
-    def alarmed(call: Callable[..., Any]) -> Callable[..., Any]:
-        def within(*arguments: Any) -> Any:
-            if threading.current_thread() is not threading.main_thread():
-                return _or_end(call, arguments, seconds + GRACE)
-            signal.setitimer(signal.ITIMER_REAL, seconds)
-            try:
-                return call(*arguments)
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                ended()
-
-        return within
-
-    return hook.wrapped(alarmed)
-
-
-def _or_end(call: Callable[..., Any], arguments: tuple[Any, ...], seconds: float) -> Any:
-    """The call's result, if it returns within `seconds`. Else the process ends; the service replaces it."""
-    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL))
-    timer.start()
-    try:
-        return call(*arguments)
-    finally:
-        timer.cancel()
 
 
 async def _load(setup: Setup, connection: Connection) -> Pipeline:
