@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from hooks import Chunk, Verdict, emit, hold
+from hooks import Chunk, GenerationRequest, PromptTooLongError, Verdict, emit, hold
 from hooks.pipeline.failure import HookError
 from hooks.testing.play import vetted
 from tests.helpers import Script, Source, guard_all, make_deltas, make_request, pipeline_of, verdicts_of
@@ -42,6 +42,31 @@ async def test_the_failure_names_no_output(caplog: pytest.LogCaptureFixture) -> 
     assert "hunter2" not in caplog.text
     assert "ValueError" in caplog.text
     assert "hook0" in caplog.text
+
+
+class CannotRead:
+    """Says so of the prompt, or else of the reply's first chunk."""
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        raise PromptTooLongError(f"I saw {chunk.text}")
+
+
+class CannotReadPrompt(CannotRead):
+    def on_request(self, request: GenerationRequest) -> GenerationRequest:
+        raise PromptTooLongError(f"I saw {request.messages}")
+
+
+@pytest.mark.parametrize("hook", [CannotRead, CannotReadPrompt])
+async def test_a_prompt_too_long_for_a_hook_names_its_field_and_is_no_error_in_the_log(
+    hook: type[CannotRead], caplog: pytest.LogCaptureFixture
+) -> None:  # contract 4.4
+    request = make_request(messages=({"role": "user", "content": "hunter2"},))
+    guard = pipeline_of(hook()).open(request)
+    with caplog.at_level(logging.INFO), pytest.raises(HookError) as caught:
+        _ = [delta async for delta in vetted(guard, Source(make_deltas(["hunter2"])))]
+    assert caught.value.param == "messages"
+    assert "hunter2" not in str(caught.value) + caplog.text
+    assert [record.levelname for record in caplog.records] == ["INFO"]
 
 
 async def test_failures_and_verdicts_are_counted_by_hook() -> None:
