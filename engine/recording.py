@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from engine.deltas import first_tokens, num_output_tokens
 from engine.protocol import Delta, Engine, EngineError, GenerationRequest, Rewind, Token, TopLogprob
@@ -93,8 +93,7 @@ class Recording:
                 if line.strip():
                     reader.read(orjson.loads(line))
             except (ValueError, TypeError, KeyError, AttributeError) as error:
-                reason = f"no field {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
-                raise ValueError(f"{path}, line {number}: {reason}") from error
+                raise ValueError(f"{path}, line {number}: {_reason(error)}") from error
         if reader.request is None:
             raise ValueError(f"{path}, line 1: no request")
         return cls(reader.request, tuple(reader.deltas), reader.failure)
@@ -251,3 +250,13 @@ def _dump_raw(raw: bytes) -> dict[str, str]:
         return {"text": raw.decode()}
     except UnicodeDecodeError:
         return {"raw": base64.b64encode(raw).decode()}
+
+
+def _reason(error: Exception) -> str:
+    """Why a line is wrong. No value is quoted: it may be long, or be text that hooks withhold."""
+    if isinstance(error, KeyError):
+        return f"no field {error}"
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return " ".join(str(error).split())
