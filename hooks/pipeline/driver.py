@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
+from copy import copy
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -71,8 +72,7 @@ def in_own_words(error: RequestError | QueueFullError, guard: OpenGuard) -> Requ
     """The error without another server's words, if hooks must see all text first (contract 5.3)."""
     if error.unquoted is None or isinstance(guard, PassThrough):
         return error
-    own, error.unquoted = error.unquoted, None  # once raised, the new error refers to the old one
-    return own
+    return copy(error.unquoted)  # once raised, it refers to `error`, which must not refer back to it
 
 
 async def guarded(guard: OpenGuard, deltas: Deltas) -> AsyncGenerator[Delta, None]:

@@ -6,7 +6,9 @@ import time
 
 import pytest
 
+from engine.protocol import QueueFullError, RequestError
 from hooks import Chunk, Verdict, emit
+from hooks.pipeline.driver import in_own_words
 from hooks.pipeline.failure import HookError
 from tests.helpers import Script, Source, guard_all, make_deltas, make_request, opened, pipeline_of
 
@@ -154,3 +156,23 @@ async def test_an_async_hook_that_blocks_past_its_deadline_fails_the_request() -
 
     with pytest.raises(HookError):
         await guard_all(pipeline_of(Blocks(), hook_timeout=0.02), make_deltas(["a"]))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RequestError(
+            "theirs", param="seed", status=422, unquoted=RequestError("ours", param="seed", status=422)
+        ),
+        QueueFullError("theirs", retry_after=7, unquoted=QueueFullError("ours", retry_after=7)),
+    ],
+    ids=["refused", "full"],
+)
+async def test_an_upstream_s_own_words_stay_inside_however_often_they_are_asked_for(
+    error: RequestError | QueueFullError,
+) -> None:  # contract 5.3
+    async with opened(pipeline_of(Script(lambda c: emit(c.pending))), make_request()) as guard:
+        for _ in range(2):
+            own = in_own_words(error, guard)
+            assert str(own) == "ours"
+            assert own.__dict__ == error.__dict__ | {"unquoted": None}
