@@ -113,7 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--streams", type=int, default=100_000)
     parser.add_argument(
-        "--messages", type=int, help="streams over the Messages API, which take 25 times as long (as many)"
+        "--messages", type=int, help="streams over the Messages API, each 25 times as slow (default: as many)"
     )
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -125,7 +125,7 @@ def main() -> None:
     num_messages = options.streams if options.messages is None else options.messages
     counts = asyncio.run(leaks_messages.run(num_messages, options.seed, has_tools=True))
     told = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
-    print(f"{num_messages:,} over the Messages API, each streamed and not: nor there ({told}).")
+    print(f"{num_messages:,} over the Messages API, each streamed and not: nothing of one got out ({told}).")
 
 
 if __name__ == "__main__":

@@ -6,14 +6,9 @@ from typing import Any
 import torch
 
 from engine.core.in_flight import InFlight
-from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
+from engine.core.sequence import ScheduledSequence, Sequence
 from engine.sampling.speculation import Speculation
-from tests.engine.conftest import completion
-
-
-def sequences(number: int) -> list[Sequence]:
-    group = SequenceGroup(completion((5,), n=number))
-    return [group.add((5,), max_tokens=1, detokenizer=None) for _ in range(number)]  # type: ignore[arg-type]
+from tests.engine.core.sequences import sequences
 
 
 def test_a_sequence_that_leaves_gets_no_token_and_the_others_keep_their_rows() -> None:

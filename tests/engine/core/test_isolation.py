@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from engine.core.isolation import attempt, draw_apart, read_apart, run_what_fits
-from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
+from engine.core.sequence import ScheduledSequence, SequenceGroup
 from engine.errors import DeviceLostError
 from engine.execution.device import loss
 from engine.protocol import EngineError, LogitsProcessorError
 from tests.engine.conftest import completion
+from tests.engine.core.sequences import sequences
 
 
 class FailingSampler:
@@ -28,11 +29,6 @@ class FailingSampler:
         if (logits < 0).any():
             raise self.error("hush")
         return logits.flatten().int().tolist()
-
-
-def sequences(number: int) -> list[Sequence]:
-    group = SequenceGroup(completion((5,), n=number))
-    return [group.add((5,), max_tokens=1, detokenizer=None) for _ in range(number)]  # type: ignore[arg-type]
 
 
 def test_halves_are_tried_until_only_the_row_at_fault_fails(caplog: pytest.LogCaptureFixture) -> None:

@@ -83,7 +83,7 @@ class NativeKernels:
         self.run_layer: Any = library.functions.run_layer
         self._layer_scratch: Any = library.functions.layer_scratch
         self._kv_cache: KVCache | None = None
-        """The cache whose addresses the layers have, and `c_shape`."""
+        """The cache that the layers and `c_shape` are made for."""
         self.c_shape: _Shape
         """`step` makes it."""
         self._attention_layers: dict[int, _Layer] = {}

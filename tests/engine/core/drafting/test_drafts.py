@@ -20,10 +20,8 @@ REPETITIVE = [
     [7] * 20,
     [40, 41, 42],
 ]
-
-
-@pytest.mark.parametrize("is_cramped", [False, True], ids=["roomy", "cramped"])
-@pytest.mark.parametrize(
+in_any_cache = pytest.mark.parametrize("is_cramped", [False, True], ids=["roomy", "cramped"])
+however_drawn = pytest.mark.parametrize(
     "sampling",
     [
         {},
@@ -32,6 +30,10 @@ REPETITIVE = [
         {"temperature": 1.0, "top_p": 0.3, "seed": 4, "n": 2},
     ],
 )
+
+
+@in_any_cache
+@however_drawn
 @pytest.mark.parametrize("family", ["qwen3", "mistral", "gemma3"])
 def test_drafts_change_only_the_number_of_steps(
     family: str,
@@ -126,16 +128,8 @@ def drafting(tiny_model: Callable[[str], Any]) -> Callable[..., dict[str, Any]]:
     return settings
 
 
-@pytest.mark.parametrize("is_cramped", [False, True], ids=["roomy", "cramped"])
-@pytest.mark.parametrize(
-    "sampling",
-    [
-        {},
-        {"repetition_penalty": 1.05, "frequency_penalty": 0.1, "min_tokens": 8, "n": 2},
-        {"temperature": 0.3, "seed": 3},
-        {"temperature": 1.0, "top_p": 0.3, "seed": 4, "n": 2},
-    ],
-)
+@in_any_cache
+@however_drawn
 def test_drafts_of_a_model_change_only_the_number_of_steps(
     sampling: dict[str, Any],
     is_cramped: bool,
