@@ -280,8 +280,9 @@ class Chunk:
 
     @property
     def lead(self) -> str:
-        """The text that the output continues (contract 2.8): a completion's prompt, or the
-        assistant's messages that end a chat. Mostly empty. No verdict reaches it."""
+        """The text that the output continues (contract 2.8): a completion's prompt, the assistant's
+        messages that end a chat, or another last message that the request has the output continue. Mostly
+        empty. No verdict reaches it."""
         context = self._context
         return lead_of(context.request, context.output_index, context.channel)
 

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from engine.backends.echo import EchoEngine
+from engine.backends.openai.engine import OpenAIEngine
 from engine.protocol import Channel, Delta, EngineError, ProbeInfo, PromptScores, Token
 from hooks import Chunk
 from hooks.loading.loader import HookSpec
-from tests.contract.case import SECRET, Case, end, every_channel, everywhere, guard, said, well
+from tests.contract.case import SECRET, Case, end, engine_of, every_channel, everywhere, guard, said, well
+from tests.contract.wire import Responses
 from tests.helpers import until
 
 
@@ -192,6 +194,38 @@ async def test_the_text_that_an_output_continues_is_the_lead(case: Case) -> None
     case.withholds("ra7")
     spec = HookSpec("phrases", {"phrases": ["zebra7"]})
     answer = await case.answer(script, guard("Looks"), spec, lead="I saw a zeb")
+    assert {chunk.lead for chunk in case.hooks[0].chunks} == {"I saw a zeb"}
+    assert answer.only.content.endswith(" it is")
+
+
+@everywhere("reasoning")
+@pytest.mark.parametrize("through_upstream", [False, True])
+@pytest.mark.parametrize("fields", [{"continue_final_message": True}, {"add_generation_prompt": False}])
+async def test_a_continued_message_is_the_lead_though_the_assistant_did_not_write_it(
+    case: Case, fields: dict[str, Any], through_upstream: bool
+) -> None:  # contract 2.8
+    script = [*said("content", "ra7", " it is"), end()]
+    case.withholds("ra7")
+    spec = HookSpec("phrases", {"phrases": ["zebra7"]})
+    engine: Any = engine_of(script)
+    if through_upstream:
+        engine = OpenAIEngine((await case.serve(engine)).url)
+    answer = await case.answer(engine, guard("Looks"), spec, prompt="I saw a zeb", **fields)
+    assert {chunk.lead for chunk in case.hooks[0].chunks} == {"I saw a zeb"}
+    assert answer.only.content.endswith(" it is")
+
+
+@pytest.mark.parametrize("case", [(Responses(), False), (Responses(), True)], indirect=True)
+async def test_a_continued_result_of_a_function_is_the_lead(case: Case) -> None:  # contract 2.8
+    script = [*said("content", "ra7", " it is"), end()]
+    case.withholds("ra7")
+    items = [
+        {"role": "user", "content": "Hi"},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "I saw a zeb"},
+    ]
+    spec = HookSpec("phrases", {"phrases": ["zebra7"]})
+    answer = await case.answer(script, guard("Looks"), spec, input=items, continue_final_message=True)
     assert {chunk.lead for chunk in case.hooks[0].chunks} == {"I saw a zeb"}
     assert answer.only.content.endswith(" it is")
 

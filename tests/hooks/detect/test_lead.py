@@ -1,6 +1,7 @@
 """A text in pieces over several requests: matches that begin in the lead, and cuts that the client chose."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -270,19 +271,77 @@ async def test_streams_that_continue_nothing_have_no_lead() -> None:  # contract
         ([{"role": "assistant", "content": "Well"}, {"role": "user", "content": "Hi"}], ""),
         ([{"role": "assistant", "content": "a"}, {"role": "assistant", "content": None}], "a"),
         ([{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}], "ab"),
-        ([{"role": "assistant", "reasoning_content": "a", "content": "b", "refusal": "c"}], "abc"),
+        ([{"role": "assistant", "reasoning_content": "a", "content": "c", "refusal": "b"}], "abc"),
         ([{"role": "assistant", "content": [{"type": "refusal", "refusal": "a"}]}], "a"),
     ],
 )
 def test_the_assistants_messages_at_the_end_are_the_lead(messages: list[dict[str, Any]], lead: str) -> None:
-    seen: list[str] = []
+    assert lead_seen(messages) == lead  # contract 2.8
+
+
+def lead_seen(messages: list[dict[str, Any]], extra: dict[str, Any] | None = None) -> str:
+    """The lead of an answer to these messages, as a hook reads it."""
+    seen: set[str] = set()
 
     def look(chunk: Chunk) -> Verdict:
-        seen.append(chunk.lead)
+        seen.add(chunk.lead)
         return emit(chunk.pending)
 
-    play(look, stream_of("a", prompt=messages))
-    assert {*seen} == {lead}
+    stream = stream_of("a", prompt=messages)
+    play(look, replace(stream, request=replace(stream.request, extra=extra or {})))
+    (lead,) = seen
+    return lead
+
+
+HI = {"role": "user", "content": "Hi"}
+CONTINUING: list[dict[str, Any]] = [
+    {"continue_final_message": True},
+    {"add_generation_prompt": False},
+    {"chat_template": "{{ messages[-1].content }}"},
+    {"chat_template_kwargs": {"continue_final_message": True}},
+    {"chat_template_kwargs": {"add_generation_prompt": None}},
+]
+
+
+@pytest.mark.parametrize("role", ["user", "system", "developer", "tool", "function", "assistant"])
+@pytest.mark.parametrize("extra", CONTINUING)
+def test_a_message_that_the_output_continues_is_the_lead_whoever_wrote_it(
+    extra: dict[str, Any], role: str
+) -> None:  # contract 2.8
+    said = {"role": "system" if role != "system" else "user", "content": "No."}
+    assert lead_seen([said, {"role": role, "content": "It is "}], extra) == "It is "
+    parts = [{"type": "text", "text": "It "}, {"type": "text", "text": "is "}]
+    assert lead_seen([said, {"role": role, "content": parts}], extra) == "It is "
+    again = {"role": role, "content": None}
+    assert lead_seen([said, {"role": role, "content": "It is "}, again], extra) == "It is "
+
+
+@pytest.mark.parametrize("field", ["prefix", "partial"])
+def test_a_message_that_is_marked_as_one_to_continue_is_the_lead(field: str) -> None:  # contract 2.8
+    assert lead_seen([{"role": "user", "content": "It is ", field: True}]) == "It is "
+    assert lead_seen([{"role": "user", "content": "It is ", field: False}]) == ""
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"continue_final_message": False, "add_generation_prompt": True},
+        {"chat_template_kwargs": {"enable_thinking": False, "add_generation_prompt": True}},
+        {"guided_json": {"continue": True}},
+    ],
+)
+def test_a_message_that_an_answer_follows_is_no_lead(extra: dict[str, Any]) -> None:  # contract 2.8
+    assert lead_seen([HI], extra) == ""
+
+
+def test_arguments_of_tool_calls_are_in_the_lead_in_front_of_the_content() -> None:  # contract 2.8
+    calls = [
+        {"type": "function", "function": {"name": "f", "arguments": text}} for text in ("[1]", '{"a": "b')
+    ]
+    calling = {"role": "assistant", "content": None, "tool_calls": calls}
+    for extra in (None, *CONTINUING):
+        assert lead_seen([HI, calling], extra) == '[1]{"a": "b'
+        assert lead_seen([HI, {**calling, "content": "It is "}], extra) == '[1]{"a": "bIt is '
 
 
 def test_what_is_whole_at_a_cut_is_acted_on_as_ever() -> None:
