@@ -27,6 +27,7 @@ from hooks.detect.argument_types import Template, Text
 from hooks.detect.detector import Match, order
 from hooks.detect.excerpt import Excerpt
 from hooks.json.editing import LONGEST_ESCAPE, MAX_SCALAR, asks_for_json
+from hooks.prompts.names import readings_of
 
 Action = Literal["redact", "suppress", "terminate", "rewind", "suspect"]
 Channels = Annotated[Sequence[Channel], Field(min_length=1)]
@@ -35,8 +36,6 @@ PromptReply = GenerationRequest | Refusal
 """The request, perhaps with other texts, or why it is refused."""
 AT_CUT = "at_cut"
 """The reason for withholding text that may be the beginning of a match. Listeners hear it."""
-_JOINTS = str.maketrans("_-.", "   ")
-"""The separators between the words of a tool's name."""
 
 
 class Options(TypedDict, total=False):
@@ -133,13 +132,13 @@ class ActingGuard:
         return not (self._withholds and has_top)
 
     def _own_name(self, chunk: Chunk) -> str:
-        """The name of a tool call at the call's first chunk: as written and, on a second line, as words.
+        """The name of a tool call at the call's first chunk: as written and, on further lines, as words.
         Empty at later chunks, and if the request has a tool of that name."""
         if chunk.channel != "tool_call" or "is_withheld" in chunk.state:
             return ""
         chunk.state["is_withheld"] = False
         name = chunk.tool_name or ""
-        return "" if name in chunk.request.tool_names else f"{name}\n{name.translate(_JOINTS)}"
+        return "" if name in chunk.request.tool_names else "\n".join([name, *readings_of(name)])
 
     def _act_on_name(self, chunk: Chunk, matches: list[Match]) -> Verdict | None:
         """The verdict because of `matches` in the tool's name; None: the name allows the call."""

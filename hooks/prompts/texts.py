@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from engine.protocol import ROLES, GenerationRequest, Prompt, SamplingParams
+from hooks.prompts.names import READINGS, name_of
 
 PROMPT_FIELDS = ("messages", "prompts", "tools", "tool_choice", "extra")
 """The fields of a request that make its prompt. `on_request` may change these and `sampling.stop`."""
@@ -35,6 +36,8 @@ _SETTINGS = {
     *("thinking", "cache_control", "anthropic_beta"),
 }
 """Other servers' names for fields of a request. Any other name is the caller's own words."""
+_NAMED = {"function", "custom", "json_schema", "allowed_tools", "tools"}
+"""Fields, within a tool, a call or a setting, whose value has a name or holds objects that have one."""
 _GLUES = ("", "\n")
 """The separators that templates put between the texts of one content."""
 
@@ -72,7 +75,8 @@ def prompt_texts(request: GenerationRequest) -> list[PromptText]:
     """Every text that the request's prompt is made of.
 
     If a message's content is a list, each text comes by itself, and then all joined, once by nothing and once
-    by a line's end, because templates write them either way. Images, sound and files give no text.
+    by a line's end, because templates write them either way. A name of a tool, a call, a schema or a caller
+    that is made of several words comes once more as words. Images, sound and files give no text.
     """
     seen: list[PromptText] = []
 
@@ -87,8 +91,8 @@ def prompt_texts(request: GenerationRequest) -> list[PromptText]:
 def with_prompt_texts(request: GenerationRequest, rewrite: Callable[[PromptText], str]) -> GenerationRequest:
     """The request with `rewrite` applied to each of its `prompt_texts`. Without a change, the request itself.
 
-    If `rewrite` changes the joined texts of one content, they become one text. Raises `ValueError` for a
-    replacement that must be JSON and is not.
+    If `rewrite` changes the joined texts of one content, they become one text. If it changes a name's words,
+    they become one name again. Raises `ValueError` for a replacement that must be JSON and is not.
     """
     walk = _Walk(rewrite)
     fields: dict[str, Any] = {
@@ -130,9 +134,30 @@ class _Walk:
         return text if new == text else new
 
     def json(self, value: Any, place: str) -> Any:
+        value = self._named(value, place)
         written = json.dumps(value, ensure_ascii=False, default=dict)
         new = self.text(written, place, is_json=True)
         return value if new is written else json.loads(new)
+
+    def _named(self, value: Any, place: str) -> Any:
+        """Rewrite the words of the names of tools, calls and schemas. JSON has the names as they are."""
+        if isinstance(value, list | tuple):
+            return _listed(value, place, self._named)
+        return _mapped(value, place, self._named_field) if isinstance(value, Mapping) else value
+
+    def _named_field(self, name: str, value: Any, place: str) -> Any:
+        if name == "name" and isinstance(value, str):
+            return self._words(value, place)
+        return self._named(value, place) if name in _NAMED else value
+
+    def _words(self, name: str, place: str) -> str:
+        seen = {name}
+        for read in READINGS:
+            if (words := read(name)) not in seen:
+                seen.add(words)
+                new = self.text(words, place)
+                name = name if new is words else name_of(new)
+        return name
 
     def value(self, value: Any, place: str) -> Any:
         if value is None or isinstance(value, bool):
@@ -162,6 +187,8 @@ class _Walk:
             return self._joined(_listed(value, place, self._part), place)
         if name == "tool_calls" and isinstance(value, list | tuple):
             return _listed(value, place, self._call)
+        if name == "name" and isinstance(value, str):
+            value = self._words(value, place)
         return self.value(value, place)
 
     def _call(self, call: Any, place: str) -> Any:

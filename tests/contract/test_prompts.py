@@ -7,6 +7,7 @@ import pytest
 
 from engine.protocol import GenerationRequest
 from hooks import prompt_texts
+from hooks.loading.loader import HookSpec
 from tests.contract.case import Case, end, everywhere, guard, said, well
 from tests.contract.wire import ENDPOINTS
 from tests.helpers import ScriptedEngine
@@ -95,6 +96,19 @@ async def test_hooks_see_the_names_of_tools(case: Case) -> None:  # contract 8.1
     answer = await case.answer(well("content"), guard("Reads"), tools=tools)
     assert answer.status == 400
     assert case.engine.requests == []
+
+
+@everywhere("tool_call")
+@pytest.mark.parametrize("name", ["get_zebra7", "getZebra7", "find-my.zebra7"])
+async def test_hooks_see_the_words_of_names(case: Case, name: str) -> None:  # contract 8.1, 8.6, 8.7
+    tools = case.endpoint.tools(name)
+    args = {"phrases": ["zebra7"], "channels": ["reasoning"]}
+    refuses, redacts = [HookSpec("phrases", {**args, "prompt": action}) for action in ("refuse", "redact")]
+    assert (await case.answer(well("content"), refuses, tools=tools)).status == 400
+    assert case.engine.requests == []
+    assert (await case.answer(well("content"), redacts, tools=tools)).status == 200
+    (changed,) = case.engine.requests[0].tool_names
+    assert changed.endswith("_phrase")
 
 
 HUNTER = "hunter2"

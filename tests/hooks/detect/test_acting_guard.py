@@ -17,6 +17,7 @@ KEY = "AKIA" + "J7QRSTUVWX234567"
 FOUND: list[tuple[str, dict[str, Any], str]] = [
     ("phrases", {"phrases": ["hunter2"]}, "hunter2"),
     ("phrases", {"phrases": ["project bluebird"]}, "project_bluebird"),
+    ("phrases", {"phrases": ["project bluebird"]}, "getProjectBluebird"),
     ("pii", {}, "ann@example.org"),
     ("secrets", {}, KEY),
     ("prompt_leak", {"roles": ["user"], "min_words": 3}, "never-say-this"),
