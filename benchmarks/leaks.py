@@ -108,7 +108,7 @@ async def run(num_streams: int, seed: int) -> int:
 
 
 def main() -> None:
-    from benchmarks import leaks_messages  # it uses the guards above
+    from benchmarks import leaks_messages, leaks_prompts  # they use the functions above
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--streams", type=int, default=100_000)
@@ -122,6 +122,8 @@ def main() -> None:
     longest = max(map(len, PHRASES)) - 1
     print(f"{options.streams:,} streams: nothing of a forbidden span got out, on any channel.")
     print(f"Held at most {most} characters, never more than could become a phrase (at most {longest}).")
+    num_across = asyncio.run(leaks_prompts.run(options.streams, options.seed))
+    print(f"{options.streams:,} behind a message, in which {num_across:,} phrases begin: nothing got out.")
     num_messages = options.streams if options.messages is None else options.messages
     counts = asyncio.run(leaks_messages.run(num_messages, options.seed, has_tools=True))
     told = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
