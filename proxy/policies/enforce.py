@@ -22,10 +22,12 @@ def under_policy(route: Route, request: GenerationRequest) -> GenerationRequest:
     limit = min((one for one in limits if one is not None), default=None)
     sampling = request.sampling
     if limit is not None:
-        if sampling.max_tokens is not None and sampling.max_tokens > limit:
-            name = _name_of_max_tokens(request)
+        wanted = limit if sampling.max_tokens is None else sampling.max_tokens
+        name = _name_of_max_tokens(request)
+        # An endpoint's default is no wish of the caller's: it gives way to the limit.
+        if wanted > limit and name in request.given:
             raise RequestError(f"{name} must be at most {limit} here.", param=name)
-        sampling = replace(sampling, max_tokens=limit if sampling.max_tokens is None else sampling.max_tokens)
+        sampling = replace(sampling, max_tokens=min(wanted, limit))
     return replace(
         request, sampling=replace(sampling, logits_processors=(*sampling.logits_processors, *added))
     )

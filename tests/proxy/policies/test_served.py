@@ -94,6 +94,28 @@ async def test_each_key_gets_its_models_under_its_policies(tmp_path: Path) -> No
         assert (await ask(http, "carol", "b", hooks=["strict"]))[0] == 400
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_default_never_exceeds_the_policys_limit(tmp_path: Path, stream: bool) -> None:
+    settings = ServeSettings(
+        port=0,
+        shutdown_timeout=0,
+        models={"a": {"engine": "echo"}},
+        policies=policies(tmp_path),
+        keys={"bob": key("bob", policy="short")},
+    )
+    headers = {"Authorization": "Bearer bob"}
+    body = {"model": "a", "prompt": "one two three four five six seven", "stream": stream}
+    async with serving(settings) as (_, http):
+        async with http.post("/v1/completions", json=body, headers=headers) as response:
+            assert response.status == 200, await response.text()
+            said = await response.text()
+        assert "five" in said
+        assert "six" not in said
+        async with http.post("/v1/completions", json=body | {"max_tokens": 6}, headers=headers) as response:
+            error = (await response.json())["error"]
+            assert (response.status, error["param"]) == (400, "max_tokens")
+
+
 async def test_a_limit_of_tokens_bounds_what_a_request_may_ask_for(tmp_path: Path) -> None:
     limits = {"max_tokens": 3}
     settings = ServeSettings(
