@@ -108,13 +108,14 @@ async def run(num_streams: int, seed: int) -> int:
 
 
 def main() -> None:
-    from benchmarks import leaks_messages, leaks_prompts  # they use the functions above
+    from benchmarks import leaks_messages, leaks_prompts, leaks_relayed  # they use the functions above
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--streams", type=int, default=100_000)
     parser.add_argument(
         "--messages", type=int, help="streams over the Messages API, each 25 times as slow (default: as many)"
     )
+    parser.add_argument("--relayed", type=int, default=10_000, help="answers to embeddings, ranks and scores")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     print(processor())
@@ -128,6 +129,9 @@ def main() -> None:
     counts = asyncio.run(leaks_messages.run(num_messages, options.seed, has_tools=True))
     told = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
     print(f"{num_messages:,} over the Messages API, each streamed and not: nothing of one got out ({told}).")
+    counts = asyncio.run(leaks_relayed.run(options.relayed, options.seed))
+    told = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
+    print(f"{options.relayed:,} relayed answers: nothing that the upstream said of its own got out ({told}).")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,10 @@ Their texts are prompts. Hooks read and change them as those of a generation. Th
 perhaps the request's own texts.
 """
 
-import re
+import binascii
+import math
+import struct
+from base64 import b64decode, b64encode
 from collections.abc import Container, Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -134,25 +137,53 @@ _FIELDS = frozenset(
 )
 _KINDS = frozenset({"list", "embedding", "score"})
 """Values of `object`."""
-_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+_FLOAT = 4
+"""Bytes of a float32."""
 
 
 def without_unseen(answer: JSONObject, admitted: GenerationRequest) -> JSONObject:
     """The answer without text that no hook was shown (contract 5.3): its known fields, with numbers, vectors
     and the request's own texts."""
     own = {prompt for prompt in admitted.prompts if isinstance(prompt, str)}
-    kept: JSONObject = _seen(answer, _KINDS | own)
+    kept: JSONObject = _seen(answer, _KINDS | own, _encoded_vectors(answer, admitted))
     return {**kept, "model": admitted.model}
 
 
-def _seen(value: Any, texts: Container[str]) -> Any:
+def _seen(value: Any, texts: Container[str], vectors: Container[str]) -> Any:
     if isinstance(value, list):
-        return [_seen(one, texts) for one in value]
+        return [_seen(one, texts, vectors) for one in value]
     if not isinstance(value, dict):
         return value if not isinstance(value, str) or value in texts else None
-    kept = {name: one for name, one in value.items() if name in _FIELDS}
-    vector = kept.get("embedding")
-    is_vector = isinstance(vector, str) and _BASE64.fullmatch(vector) is not None
     return {
-        name: one if is_vector and name == "embedding" else _seen(one, texts) for name, one in kept.items()
+        name: one
+        if name == "embedding" and isinstance(one, str) and one in vectors
+        else _seen(one, texts, vectors)
+        for name, one in value.items()
+        if name in _FIELDS
     }
+
+
+def _encoded_vectors(answer: JSONObject, admitted: GenerationRequest) -> frozenset[str]:
+    """The answer's vectors in base64, if the request asks for such. Empty if a text among them is no vector,
+    or if they do not all have the number of dimensions that the request asks for, or else the same number."""
+    data, asked = answer.get("data"), admitted.extra
+    if admitted.endpoint != "embeddings" or asked.get("encoding_format") != "base64":
+        return frozenset()
+    entries = data if isinstance(data, list) else []
+    found = [entry.get("embedding") for entry in entries if isinstance(entry, dict)]
+    texts = frozenset(text for text in found if isinstance(text, str))
+    lengths = {_num_dimensions(text) for text in texts}
+    length = lengths.pop() if len(lengths) == 1 else None
+    return texts if length is not None and asked.get("dimensions") in (None, length) else frozenset()
+
+
+def _num_dimensions(text: str) -> int | None:
+    """The dimensions of a vector of float32 in base64. None for any other text."""
+    try:
+        raw = b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    num, rest = divmod(len(raw), _FLOAT)
+    if rest or not num or b64encode(raw).decode() != text:
+        return None
+    return num if all(map(math.isfinite, struct.unpack(f"<{num}f", raw))) else None

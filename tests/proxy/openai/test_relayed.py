@@ -1,19 +1,24 @@
 """Embeddings, ranks and scores: relayed to an upstream, their texts read by hooks."""
 
+import struct
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 from openai import AsyncOpenAI
 
+from benchmarks import leaks_relayed
 from engine.backends.openai.engine import OpenAIEngine
 from engine.backends.pool.engine import PoolEngine
 from engine.backends.pool.replica import Replica
 from engine.protocol import GenerationRequest
 from hooks import Chunk, Verdict, emit, prompt_texts, refuse, with_prompt_texts
-from tests.helpers import ScriptedEngine, make_deltas
+from tests.helpers import ScriptedEngine, examples, make_deltas
 from tests.proxy.conftest import Serve
 
 EMBEDDING = {
@@ -142,15 +147,57 @@ async def test_text_of_an_upstream_that_no_hook_saw_stays_behind(
     }
 
 
-@pytest.mark.parametrize(("vector", "told"), [("AACAvw==", "AACAvw=="), ("not base64", None)])
-async def test_a_vector_in_base64_goes_on(
-    serve: Serve, upstreams: list[Upstream], vector: str, told: str | None
-) -> None:
+TWO = b64encode(struct.pack("<2f", 0.25, -1.0)).decode()
+THREE = b64encode(struct.pack("<3f", 0.25, -1.0, 0.5)).decode()
+BASE64 = {"encoding_format": "base64"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "vectors", "told"),
+    [
+        (BASE64, [TWO], [TWO]),
+        (BASE64, [TWO, THREE], [None, None]),
+        (BASE64, [TWO, [0.5, 0.5]], [TWO, [0.5, 0.5]]),
+        (BASE64 | {"dimensions": 2}, [TWO, TWO], [TWO, TWO]),
+        (BASE64 | {"dimensions": 2}, [THREE, THREE], [None, None]),
+        (BASE64 | {"dimensions": 2}, ["hunter2zebrahunt"], [None]),
+        (BASE64, ["hunter2zebra"], [None]),  # 9 bytes
+        (BASE64, ["not base64"], [None]),
+        (BASE64, [""], [None]),
+        (BASE64, ["AACAvx=="], [None]),  # bits beyond the last byte
+        (BASE64, ["AADAfw=="], [None]),  # not a number
+        (BASE64, [TWO + "\n"], [None]),
+        ({}, [TWO], [None]),
+        ({"encoding_format": "float"}, [TWO], [None]),
+    ],
+)
+async def test_a_text_is_a_vector_only_if_base64_was_asked_for_and_it_holds_whole_floats(
+    serve: Serve, upstreams: list[Upstream], asked: dict[str, Any], vectors: list[Any], told: list[Any]
+) -> None:  # contract 5.3
     client = await serve(OpenAIEngine(upstreams[0].url), Reads())
-    data = [{"object": "embedding", "index": 0, "embedding": vector}]
+    data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)]
     upstreams[0].answer = orjson.dumps({**EMBEDDING, "data": data})
-    _, answer, _ = await client.post("/v1/embeddings", {"model": "m", "input": "a"})
-    assert answer["data"][0]["embedding"] == told
+    _, answer, _ = await client.post("/v1/embeddings", {"model": "m", "input": "a", **asked})
+    assert [one["embedding"] for one in answer["data"]] == told
+
+
+async def test_only_embeddings_have_vectors_in_base64(
+    serve: Serve, upstreams: list[Upstream]
+) -> None:  # contract 5.3
+    client = await serve(OpenAIEngine(upstreams[0].url), Reads())
+    upstreams[0].answer = orjson.dumps({"data": [{"embedding": TWO}]})
+    for path, body in (
+        ("/v1/rerank", {"query": "q", "documents": ["a"]}),
+        ("/v1/score", {"text_1": "q", "text_2": "a"}),
+    ):
+        _, answer, _ = await client.post(path, body | BASE64)
+        assert answer["data"] == [{"embedding": None}]
+
+
+@examples(10)
+@given(seed=st.integers(0, 2**32))
+async def test_nothing_that_an_upstream_says_of_its_own_gets_out(seed: int) -> None:  # contract 5.3
+    await leaks_relayed.run(20, seed)
 
 
 async def test_token_ids_go_on_as_they_are_without_hooks(serve: Serve, upstreams: list[Upstream]) -> None:
